@@ -1,0 +1,1 @@
+//! Finite fields and batched network codes: pure mathematics, no IO, no threads, no clocks.

@@ -1,0 +1,2 @@
+//! The noctule laboratory.
+fn main() {}

@@ -1,0 +1,1 @@
+//! noctule: an open network-coded transport.

@@ -1,0 +1,2 @@
+//! The `noctule` command.
+fn main() {}
