@@ -1,2 +1,24 @@
 //! The noctule protocol as a sans-IO state machine: no socket, clock, thread or random source inside.
+//!
+//! **Mutate, then drain**: after any call that takes `&mut Node`, drain [`Node::poll_transmit`] and [`Node::poll_event`], then read
+//! [`Node::poll_timeout`] and call [`Node::handle_timeout`] no later than that.
 #![forbid(unsafe_code)]
+
+pub mod congestion;
+pub mod crypto;
+pub mod error;
+pub mod event;
+pub mod flow;
+pub mod ids;
+mod link;
+pub mod node;
+pub mod options;
+pub mod path;
+pub mod redundancy;
+pub mod sent;
+pub mod session;
+pub mod stats;
+pub mod units;
+pub mod wire;
+
+pub use node::{Node, NodeConfig};

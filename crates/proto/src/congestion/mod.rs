@@ -1,0 +1,121 @@
+//! Congestion control behind a small trait: few methods taking event structs, so that fields grow and methods don't.
+
+use crate::units::{Bandwidth, Duration, Time};
+
+/// Packets of one path were acknowledged.
+#[derive(Clone, Debug)]
+pub struct AckEvent {
+    /// When the acknowledgement was processed.
+    pub now: Time,
+    /// Bytes (UDP payload) newly acknowledged.
+    pub acked_bytes: u64,
+    /// Packets newly acknowledged.
+    pub acked_packets: u64,
+    /// Of these packets, how many are newly reported as CE-marked.
+    pub ce_packets: u64,
+    /// Round-trip sample of the largest newly acknowledged packet, acknowledgement delay removed.
+    pub rtt: Option<Duration>,
+    /// When the most recently sent of the newly acknowledged packets was sent.
+    pub largest_sent_at: Time,
+    /// Smoothed RTT and minimum RTT of the path.
+    pub smoothed_rtt: Duration,
+    /// Minimum RTT over the path's window.
+    pub min_rtt: Duration,
+    /// Rate sample over the flight of that packet, in delivered units.
+    pub delivery_rate: Bandwidth,
+    /// The same in sent units: delivered plus lost (P12a).
+    pub sent_rate: Bandwidth,
+    /// Share of that flight's bytes that was lost, 0..=1.
+    pub flight_loss: f64,
+    /// Length of the interval that the rate sample covers.
+    pub sample_interval: Duration,
+    /// The sample was taken while the sender had too little to send.
+    pub is_app_limited: bool,
+    /// Bytes in flight after this acknowledgement.
+    pub in_flight: u64,
+    /// Total bytes acknowledged on the path so far.
+    pub total_acked: u64,
+    /// Total bytes declared lost on the path so far (spurious ones taken back).
+    pub total_lost: u64,
+}
+
+/// Packets of one path were declared lost.
+#[derive(Clone, Debug)]
+pub struct LossEvent {
+    /// When.
+    pub now: Time,
+    /// Bytes newly lost.
+    pub lost_bytes: u64,
+    /// Packets newly lost.
+    pub lost_packets: u64,
+    /// When the most recently sent of them was sent.
+    pub largest_sent_at: Time,
+    /// Bytes in flight after removing them.
+    pub in_flight: u64,
+    /// Nothing was acknowledged for a whole PTO period and more (persistent congestion, RFC 9002 §7.6).
+    pub is_persistent: bool,
+}
+
+/// A packet was sent.
+#[derive(Clone, Debug)]
+pub struct SentEvent {
+    /// When.
+    pub now: Time,
+    /// Bytes of UDP payload.
+    pub bytes: u64,
+    /// Bytes in flight including it.
+    pub in_flight: u64,
+    /// The sender has nothing more to send now.
+    pub is_app_limited: bool,
+}
+
+/// What a controller is asked for, and what a statistics snapshot shows of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlState {
+    /// Name of the controller's present state, for traces.
+    pub state: &'static str,
+    /// Congestion window, bytes in flight allowed.
+    pub cwnd: u64,
+    /// Rate at which packets may leave.
+    pub pacing_rate: Bandwidth,
+    /// Estimate of the capacity in sent units, zero if none.
+    pub capacity: Bandwidth,
+    /// Loss taken as not caused by congestion, 0..=1.
+    pub base_loss: f64,
+}
+
+/// A congestion controller of one path.
+pub trait Controller: Send + core::fmt::Debug {
+    /// Name as in the configuration.
+    fn name(&self) -> &'static str;
+    /// A packet left.
+    fn on_sent(&mut self, event: &SentEvent);
+    /// Packets arrived.
+    fn on_ack(&mut self, event: &AckEvent);
+    /// Packets were lost.
+    fn on_loss(&mut self, event: &LossEvent);
+    /// A loss turned out to be reordering: these bytes arrived after all.
+    fn on_spurious_loss(&mut self, now: Time, bytes: u64);
+    /// Bytes that may be in flight.
+    fn window(&self) -> u64;
+    /// Rate at which packets may leave; `None`: not paced beyond the window.
+    fn pacing_rate(&self) -> Option<Bandwidth>;
+    /// For traces and statistics.
+    fn state(&self) -> ControlState;
+    /// The path changed: largest datagram in bytes of UDP payload.
+    fn on_mtu(&mut self, max_datagram: u64);
+}
+
+/// Congestion control by name.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum CongestionControl {
+    /// Capacity model that takes as congestion only what is congestion (P12).
+    #[default]
+    Model,
+    /// RFC 9438.
+    Cubic,
+    /// A fixed rate of UDP payload; no reaction to loss (space links with reserved bandwidth).
+    Rate(Bandwidth),
+    /// Offered load as it is, for method tests.
+    None,
+}

@@ -1,0 +1,82 @@
+//! What a node tells its owner: links and sessions that come and go, flows that can be read or written.
+
+use crate::crypto::PublicKey;
+use crate::error::CloseReason;
+use crate::ids::{FlowId, LinkId, SessionId};
+use crate::options::FlowOptions;
+
+/// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A link is usable: keys are agreed and the neighbour is authenticated.
+    LinkUp {
+        /// Which link.
+        link: LinkId,
+        /// The neighbour's static key.
+        peer: PublicKey,
+    },
+    /// A link ended or never came up. Its sessions end with events of their own, emitted before this one.
+    LinkDown {
+        /// Which link.
+        link: LinkId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The other end opened a session.
+    SessionIncoming {
+        /// Which session.
+        session: SessionId,
+        /// The link it came by.
+        link: LinkId,
+        /// The far end's static key.
+        peer: PublicKey,
+    },
+    /// A session that this side opened was accepted by the far end.
+    SessionOpened {
+        /// Which session.
+        session: SessionId,
+    },
+    /// A session ended. No further events of it follow.
+    SessionClosed {
+        /// Which session.
+        session: SessionId,
+        /// How it ended.
+        outcome: SessionOutcome,
+    },
+    /// The far end opened a flow towards us.
+    FlowIncoming {
+        /// The session it belongs to.
+        session: SessionId,
+        /// The receiving half.
+        flow: FlowId,
+        /// What the far end asked for; `answers` names our own flow if this one is the way back of it.
+        options: FlowOptions,
+    },
+    /// A message or bytes can be read; once until a read finds nothing more.
+    FlowReadable(FlowId),
+    /// After `Blocked`: there is room again.
+    FlowWritable(FlowId),
+    /// Receiving half: the far end finished and everything was read.
+    FlowFinished(FlowId),
+    /// Sending half: finished, and the far end has everything.
+    FlowDelivered(FlowId),
+    /// A flow was reset by the far end, refused or stopped.
+    FlowClosed {
+        /// Which flow.
+        flow: FlowId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionOutcome {
+    /// Why it ended.
+    pub reason: CloseReason,
+    /// Everything that this side sent on `brtp` flows is known to have been delivered to the far application's flows.
+    pub all_delivered: bool,
+    /// Everything that the far end says it sent on `brtp` flows was received here.
+    pub all_received: bool,
+}

@@ -1,0 +1,1 @@
+//! Link (in work).

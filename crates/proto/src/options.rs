@@ -1,0 +1,81 @@
+//! What an application may ask of a flow and of a message.
+
+use crate::ids::FlowId;
+use crate::units::{Duration, Probability};
+
+/// Transport mode: the promise of a flow (names from the BATS protocol).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Mode {
+    /// Every message arrives once; coded repair on feedback until the far end has it.
+    Brtp,
+    /// Messages with a lifetime; not every one arrives.
+    Btp,
+}
+
+/// What the application exchanges over a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum FlowKind {
+    /// Messages, handed over in the order in which they were sent.
+    OrderedMessages,
+    /// Messages, each handed over as soon as it is complete.
+    UnorderedMessages,
+    /// An ordered byte stream (`brtp` only).
+    Stream,
+}
+
+/// Scheduling class at every node (P17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Class {
+    /// Messages whose latency matters: served first, capped at half of the link, proactive repair from spare rate.
+    Latency,
+    /// Throughput matters.
+    Bulk,
+}
+
+/// How a flow is opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowOptions {
+    /// The promise. Default `brtp`.
+    pub mode: Mode,
+    /// Messages or bytes. Default ordered messages.
+    pub kind: FlowKind,
+    /// Scheduling class. Default bulk.
+    pub class: Class,
+    /// Lifetime of each message unless the message states its own; `btp` needs one here or per message. Default none.
+    pub lifetime: Option<Duration>,
+    /// Probability with which a message of an application-limited flow should need no second round trip. Default 0.999.
+    pub no_retransmit: Probability,
+    /// Packets per batch: 8, 16, 32 or 64. Default 16.
+    pub batch_size: u8,
+    /// The flow in the opposite direction that this one answers: together they are one bidirectional stream.
+    pub answers: Option<FlowId>,
+    /// The opener expects an answering flow.
+    pub bidirectional: bool,
+    /// A number for the application's own use, carried to the far end. Default 0; at most 2^62 - 1.
+    pub tag: u64,
+}
+
+impl Default for FlowOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Brtp,
+            kind: FlowKind::OrderedMessages,
+            class: Class::Bulk,
+            lifetime: None,
+            no_retransmit: Probability::new(0.999),
+            batch_size: 16,
+            answers: None,
+            bidirectional: false,
+            tag: 0,
+        }
+    }
+}
+
+/// How one message is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageOptions {
+    /// Overrides the flow's lifetime for this message.
+    pub lifetime: Option<Duration>,
+    /// Higher goes first among messages not yet begun; default 0.
+    pub priority: u8,
+}

@@ -1,0 +1,1 @@
+//! Path (in work).

@@ -1,0 +1,112 @@
+//! Snapshots of what a node knows: every estimate, decision and drop is visible here.
+
+use crate::congestion::ControlState;
+use crate::ids::PathId;
+use crate::units::{Bandwidth, Duration, Probability};
+use std::net::SocketAddr;
+
+/// One path of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathStats {
+    /// Which.
+    pub path: PathId,
+    /// Far address.
+    pub remote: SocketAddr,
+    /// Largest datagram known to pass, bytes of UDP payload.
+    pub mtu: u16,
+    /// Smoothed RTT.
+    pub smoothed_rtt: Duration,
+    /// Smallest RTT in the window.
+    pub min_rtt: Duration,
+    /// Last RTT sample.
+    pub latest_rtt: Duration,
+    /// Mean deviation of the RTT.
+    pub rtt_var: Duration,
+    /// Loss rate of what this side sends.
+    pub loss: Probability,
+    /// Mean length of loss bursts, packets.
+    pub loss_burst: f64,
+    /// Delivery rate.
+    pub delivery_rate: Bandwidth,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// The congestion controller.
+    pub control: ControlState,
+    /// Datagrams and bytes of UDP payload sent.
+    pub sent_packets: u64,
+    /// Bytes of UDP payload sent.
+    pub sent_bytes: u64,
+    /// Datagrams received and authenticated.
+    pub received_packets: u64,
+    /// Bytes of UDP payload received and authenticated.
+    pub received_bytes: u64,
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// Of these, declared lost but acknowledged later.
+    pub spurious_losses: u64,
+    /// Packets reported as CE-marked.
+    pub ce_packets: u64,
+    /// Probe time-outs.
+    pub ptos: u64,
+    /// Packets that were replayed or arrived beyond the replay window.
+    pub replayed: u64,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkStats {
+    /// Its paths.
+    pub paths: Vec<PathStats>,
+    /// Datagrams that could not be authenticated.
+    pub undecryptable: u64,
+    /// Key generation (fresh Diffie-Hellman) in use.
+    pub key_generation: u64,
+    /// Key epoch of the latest packet sent.
+    pub key_epoch: u64,
+    /// Handshake datagrams sent, retransmissions included.
+    pub handshake_packets: u64,
+    /// Duration of the handshake.
+    pub handshake_time: Duration,
+}
+
+/// One direction of a flow. Counts on the sending or receiving side of this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowStats {
+    /// Source packets sent uncoded for the first time, or received/recovered.
+    pub source_packets: u64,
+    /// Coded repair packets sent or received.
+    pub repair_packets: u64,
+    /// Of these, sent without a known deficit (proactive).
+    pub proactive_packets: u64,
+    /// Bytes of CODED frames sent or received.
+    pub coded_bytes: u64,
+    /// Bytes of application data handed over to the flow or to the application.
+    pub app_bytes: u64,
+    /// Messages sent or handed over.
+    pub messages: u64,
+    /// Messages dropped because their lifetime ended or that were cancelled.
+    pub expired_messages: u64,
+    /// Source packets that were recovered by decoding.
+    pub decoded_packets: u64,
+    /// Received coded packets that brought nothing new.
+    pub redundant_packets: u64,
+    /// Refused packets: no memory, outside credit, contradictory.
+    pub refused_packets: u64,
+    /// Source packets outstanding: sent, not yet known to be there.
+    pub outstanding: u64,
+    /// One past the highest sequence number allowed by credit.
+    pub credit_limit: u64,
+    /// Bytes of memory held.
+    pub memory: usize,
+}
+
+/// Memory of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes held by flows and sessions now.
+    pub used: usize,
+    /// Highest value so far.
+    pub peak: usize,
+    /// Configured bound.
+    pub limit: usize,
+}
