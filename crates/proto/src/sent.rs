@@ -21,7 +21,14 @@ pub enum SentItem {
     FlowOpen(FlowLabel),
     /// FLOW_END, repeated until acknowledged (P4).
     FlowEnd(FlowLabel),
-    /// FLOW_STOP or FLOW_RESET.
+    /// FLOW_SKIP with its floor, repeated until acknowledged.
+    FlowSkip {
+        /// Flow on this hop.
+        flow: FlowLabel,
+        /// First sequence number that still counts.
+        floor: Seq,
+    },
+    /// FLOW_RESET.
     FlowReset(FlowLabel),
     /// FLOW_STOP.
     FlowStop(FlowLabel),

@@ -114,6 +114,13 @@ pub enum Frame<'a> {
         /// Close code.
         reason: u64,
     },
+    /// The sender will not send or repair anything below `floor` any more (lifetimes ended, messages cancelled).
+    FlowSkip {
+        /// Flow.
+        flow: FlowLabel,
+        /// First sequence number that still counts.
+        floor: Seq,
+    },
     /// Rank that the receiver holds of a span (P9).
     Rank {
         /// Flow.
