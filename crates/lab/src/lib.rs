@@ -1,0 +1,5 @@
+//! The noctule laboratory as a library: links, the deterministic simulator, scenarios.
+//!
+//! CPU time is not modelled: hosts in the simulator compute in no time at all. Everything else is virtual time and a seed.
+
+pub mod link;

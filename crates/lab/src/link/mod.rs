@@ -1,0 +1,24 @@
+//! One direction of a link: its description ([`LinkSpec`]) and its behaviour ([`LinkModel`]).
+//!
+//! The simulator and the namespace emulator run the same model; netem gets the same description.
+
+mod histogram;
+mod jitter;
+mod loss;
+mod model;
+mod queue;
+mod random;
+mod spec;
+mod stats;
+mod units;
+
+pub use histogram::Histogram;
+pub use jitter::JitterDist;
+pub use loss::{Burst, LossAt, LossModel};
+pub use model::{Delivery, DropReason, Dropped, Ecn, LinkModel, flip_bits};
+pub use queue::{Bucket, QueueLimit};
+pub use spec::{Change, LinkSpec, Outage, Reorder, SpecError, parse_settings};
+pub use stats::LinkStats;
+pub use units::{
+    Bandwidth, ParseQuantityError, Period, Probability, Time, parse_bytes, parse_duration,
+};
