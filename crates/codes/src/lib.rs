@@ -1,1 +1,19 @@
 //! Finite fields and batched network codes: pure mathematics, no IO, no threads, no clocks.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`gf256`] | the field GF(256) with polynomial 0x11d and its vector kernels |
+//! | [`prng`] | the deterministic generators that the specification names |
+//! | [`span`] | inner code over a span of at most 64 packets: repair, recoding, on-the-fly decoding |
+//! | [`window`] | on-the-fly decoding of repairs over unaligned spans of the last packets |
+//!
+//! The crate is `no_std` + `alloc` when its `std` feature is off.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+pub mod gf256;
+pub mod prng;
+pub mod span;
+pub mod window;

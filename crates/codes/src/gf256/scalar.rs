@@ -1,0 +1,54 @@
+//! The portable kernels, written to be read: what the vector kernels must equal.
+
+use super::kernels::Table;
+use super::tables::PRODUCTS;
+
+pub(super) static TABLE: Table = Table {
+    name: "scalar",
+    mul_add,
+    scale,
+    add,
+    dot,
+    dot4,
+    sum,
+};
+
+fn mul_add(dst: &mut [u8], src: &[u8], c: u8) {
+    let row = &PRODUCTS[c as usize];
+    for (d, s) in dst.iter_mut().zip(src) {
+        *d ^= row[*s as usize];
+    }
+}
+
+fn scale(dst: &mut [u8], c: u8) {
+    let row = &PRODUCTS[c as usize];
+    for d in dst {
+        *d = row[*d as usize];
+    }
+}
+
+fn add(dst: &mut [u8], src: &[u8]) {
+    for (d, s) in dst.iter_mut().zip(src) {
+        *d ^= s;
+    }
+}
+
+fn dot(dst: &mut [u8], terms: &[(u8, &[u8])]) {
+    for &(c, src) in terms {
+        mul_add(dst, src, c);
+    }
+}
+
+fn dot4(dsts: [&mut [u8]; 4], coefficients: [&[u8]; 4], sources: &[&[u8]]) {
+    for (dst, row) in dsts.into_iter().zip(coefficients) {
+        for (&c, src) in row.iter().zip(sources) {
+            mul_add(dst, src, c);
+        }
+    }
+}
+
+fn sum(dst: &mut [u8], sources: &[&[u8]]) {
+    for src in sources {
+        add(dst, src);
+    }
+}

@@ -1,0 +1,56 @@
+//! Coefficients of repair packets as a function of a seed, and combinations made with them.
+
+use super::MAX_SPAN;
+use crate::gf256::{inv, kernels};
+use crate::prng::SplitMix64;
+
+/// Seeds below this one give rows of a Cauchy matrix; from this one on they give pseudo-random rows.
+pub const CAUCHY_SEEDS: u16 = 192;
+
+/// Writes the coefficients of the repair packet with this seed over the first `n` packets of a span (docs/spec/codes.md §2).
+///
+/// * `seed < 192`: the Cauchy row `1 / (x + y_j)` with `x = 64 + seed`, `y_j = j`. Source packets and these repairs together are MDS for
+///   every `n <= 64`: as long as a receiver has only source packets and such repairs, each fresh seed is innovative until rank `n`.
+/// * `seed >= 192`: byte `j mod 8` (little-endian) of output `j / 8` of SplitMix64 started with `seed`, with 0 replaced by 1.
+///
+/// The row over `n` packets is a prefix of the row over more, so a span can grow. Entries of `out` beyond `n` become 0;
+/// `n` above [`MAX_SPAN`] or `out.len()` is cut.
+pub fn repair_coefficients(seed: u16, n: usize, out: &mut [u8]) {
+    let n = n.min(MAX_SPAN).min(out.len());
+    let (row, rest) = out.split_at_mut(n);
+    rest.fill(0);
+    if seed < CAUCHY_SEEDS {
+        let x = MAX_SPAN as u8 + seed as u8;
+        for (y, c) in row.iter_mut().enumerate() {
+            *c = inv(x ^ y as u8);
+        }
+    } else {
+        let mut random = SplitMix64::new(u64::from(seed));
+        for chunk in row.chunks_mut(8) {
+            for (c, byte) in chunk.iter_mut().zip(random.next_u64().to_le_bytes()) {
+                *c = byte.max(1);
+            }
+        }
+    }
+}
+
+/// `out = sum of coefficients[j] · sources[j]`; `out.len()` should be the length of the longest source with a non-zero coefficient.
+pub fn encode(coefficients: &[u8], sources: &[&[u8]], out: &mut [u8]) {
+    out.fill(0);
+    let mut terms: [(u8, &[u8]); MAX_SPAN] = [(0, &[]); MAX_SPAN];
+    for (coefficients, sources) in coefficients.chunks(MAX_SPAN).zip(sources.chunks(MAX_SPAN)) {
+        let mut count = 0;
+        for (&c, src) in coefficients.iter().zip(sources).filter(|(c, _)| **c != 0) {
+            terms[count] = (c, src);
+            count += 1;
+        }
+        kernels().dot_add(out, &terms[..count]);
+    }
+}
+
+/// Coefficients of a recoded packet: `out = sum of weights[r] · rows[r]`, the rows being coefficient vectors of received packets.
+///
+/// Random weights make a random recoded packet; a single 1 forwards a row unchanged (systematic recoding).
+pub fn recode_coefficients(rows: &[&[u8]], weights: &[u8], out: &mut [u8]) {
+    encode(weights, rows, out);
+}
