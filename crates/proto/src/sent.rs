@@ -14,6 +14,8 @@ pub enum SentItem {
         base: Seq,
         /// Packets that the span covered when this one was made.
         n: u8,
+        /// First packet of the span that takes part, counted from the base: a combination covers `from..n`; 0 unless a bitmap left the front out.
+        from: u8,
         /// Uncoded source packet, counted from the base; `None` for a combination.
         index: Option<u8>,
     },
