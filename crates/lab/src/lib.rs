@@ -2,4 +2,6 @@
 //!
 //! CPU time is not modelled: hosts in the simulator compute in no time at all. Everything else is virtual time and a seed.
 
+pub mod cli;
 pub mod link;
+pub mod scenario;

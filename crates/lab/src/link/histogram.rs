@@ -17,21 +17,13 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self {
-            counts: Box::new([0; BUCKETS]),
-            count: 0,
-            sum_ns: 0,
-            max_ns: 0,
-        }
+        Self { counts: Box::new([0; BUCKETS]), count: 0, sum_ns: 0, max_ns: 0 }
     }
 }
 
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Histogram")
-            .field("count", &self.count)
-            .field("mean", &self.mean())
-            .finish_non_exhaustive()
+        f.debug_struct("Histogram").field("count", &self.count).field("mean", &self.mean()).finish_non_exhaustive()
     }
 }
 
@@ -122,10 +114,7 @@ mod tests {
         while x < u64::MAX / 3 {
             for v in [x, x + x / 3, x + x / 2] {
                 let back = value_of(bucket_of(v));
-                assert!(
-                    (back as f64 - v as f64).abs() <= v as f64 * 0.01,
-                    "{v} read back as {back}"
-                );
+                assert!((back as f64 - v as f64).abs() <= v as f64 * 0.01, "{v} read back as {back}");
             }
             x *= 2;
         }

@@ -51,11 +51,7 @@ impl JitterDist {
 
 /// `base` moved by `by` nanoseconds, not below zero.
 pub(crate) fn shifted(base: Duration, by: i64) -> Duration {
-    if by >= 0 {
-        base + Duration::from_nanos(by.unsigned_abs())
-    } else {
-        base.saturating_sub(Duration::from_nanos(by.unsigned_abs()))
-    }
+    if by >= 0 { base + Duration::from_nanos(by.unsigned_abs()) } else { base.saturating_sub(Duration::from_nanos(by.unsigned_abs())) }
 }
 
 impl FromStr for JitterDist {
@@ -65,10 +61,7 @@ impl FromStr for JitterDist {
             "uniform" => Ok(Self::Uniform),
             "normal" => Ok(Self::Normal),
             "pareto" => Ok(Self::Pareto),
-            _ => Err(ParseQuantityError::new(
-                text,
-                "a jitter distribution: uniform, normal or pareto",
-            )),
+            _ => Err(ParseQuantityError::new(text, "a jitter distribution: uniform, normal or pareto")),
         }
     }
 }
@@ -92,16 +85,10 @@ mod tests {
 
     fn moments(dist: JitterDist) -> (f64, f64, i64) {
         let mut dice = Dice::new(3, Purpose::Jitter);
-        let samples: Vec<i64> = (0..400_000)
-            .map(|_| dist.sample(1_000_000, &mut dice))
-            .collect();
+        let samples: Vec<i64> = (0..400_000).map(|_| dist.sample(1_000_000, &mut dice)).collect();
         let n = samples.len() as f64;
         let mean = samples.iter().sum::<i64>() as f64 / n;
-        let var = samples
-            .iter()
-            .map(|&x| (x as f64 - mean).powi(2))
-            .sum::<f64>()
-            / n;
+        let var = samples.iter().map(|&x| (x as f64 - mean).powi(2)).sum::<f64>() / n;
         (mean, var.sqrt(), samples.iter().copied().min().unwrap_or(0))
     }
 
@@ -110,10 +97,7 @@ mod tests {
         for dist in [JitterDist::Uniform, JitterDist::Normal, JitterDist::Pareto] {
             let (mean, _, min) = moments(dist);
             assert!(mean.abs() < 20_000.0, "{dist}: mean {mean} ns of 1 ms");
-            assert!(
-                min.unsigned_abs() <= dist.earliest(1_000_000),
-                "{dist}: {min}"
-            );
+            assert!(min.unsigned_abs() <= dist.earliest(1_000_000), "{dist}: {min}");
         }
     }
 

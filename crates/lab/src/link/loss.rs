@@ -6,7 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::random::{Dice, Purpose};
-use super::units::{ParseQuantityError, Period, Probability, Time, parse_duration, text_in_serde};
+use noctule_proto::units::Time;
+
+use super::units::{ParseQuantityError, Period, Probability, parse_duration, text_in_serde};
 
 /// Where on the link packets are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -25,10 +27,7 @@ impl FromStr for LossAt {
         match text {
             "after" => Ok(Self::After),
             "before" => Ok(Self::Before),
-            _ => Err(ParseQuantityError::new(
-                text,
-                "`after` or `before` (the bottleneck)",
-            )),
+            _ => Err(ParseQuantityError::new(text, "`after` or `before` (the bottleneck)")),
         }
     }
 }
@@ -89,34 +88,15 @@ impl LossModel {
     pub fn mean_loss(&self, mean: Probability, wire_len: u32) -> f64 {
         match *self {
             Self::Random | Self::Gilbert(_) => mean.get(),
-            Self::GilbertElliott {
-                p,
-                r,
-                loss_bad,
-                loss_good,
-            } => {
+            Self::GilbertElliott { p, r, loss_bad, loss_good } => {
                 let total = p.get() + r.get();
                 let bad = if total > 0.0 { p.get() / total } else { 0.0 };
                 bad * loss_bad.get() + (1.0 - bad) * loss_good.get()
             }
-            Self::Markov4 {
-                p13,
-                p31,
-                p32,
-                p23,
-                p14,
-            } => {
+            Self::Markov4 { p13, p31, p32, p23, p14 } => {
                 // Stationary shares relative to state 1.
-                let s3 = if p13.is_zero() {
-                    0.0
-                } else {
-                    p13.get() / p31.get()
-                };
-                let s2 = if s3 == 0.0 || p32.is_zero() {
-                    0.0
-                } else {
-                    s3 * p32.get() / p23.get()
-                };
+                let s3 = if p13.is_zero() { 0.0 } else { p13.get() / p31.get() };
+                let s2 = if s3 == 0.0 || p32.is_zero() { 0.0 } else { s3 * p32.get() / p23.get() };
                 let s4 = p14.get();
                 (s3 + s4) / (1.0 + s2 + s3 + s4)
             }
@@ -146,11 +126,7 @@ impl FromStr for LossModel {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
         let args: Vec<&str> = parts.collect();
-        let probabilities = || {
-            args.iter()
-                .map(|a| a.parse::<Probability>())
-                .collect::<Result<Vec<_>, _>>()
-        };
+        let probabilities = || args.iter().map(|a| a.parse::<Probability>()).collect::<Result<Vec<_>, _>>();
         match (name, args.len()) {
             ("random", 0) => Ok(Self::Random),
             ("gilbert", 1) => {
@@ -183,13 +159,7 @@ impl FromStr for LossModel {
                 if stuck || p13.get() + p14.get() > 1.0 || p31.get() + p32.get() > 1.0 {
                     return Err(err());
                 }
-                Ok(Self::Markov4 {
-                    p13,
-                    p31,
-                    p32,
-                    p23,
-                    p14,
-                })
+                Ok(Self::Markov4 { p13, p31, p32, p23, p14 })
             }
             ("ber", 1) => Ok(Self::BitErrors(args[0].parse()?)),
             _ => Err(err()),
@@ -203,19 +173,8 @@ impl fmt::Display for LossModel {
             Self::Random => f.write_str("random"),
             Self::Gilbert(Burst::Packets(n)) => write!(f, "gilbert:{n}"),
             Self::Gilbert(Burst::Time(t)) => write!(f, "gilbert:{t}"),
-            Self::GilbertElliott {
-                p,
-                r,
-                loss_bad,
-                loss_good,
-            } => write!(f, "gemodel:{p}:{r}:{loss_bad}:{loss_good}"),
-            Self::Markov4 {
-                p13,
-                p31,
-                p32,
-                p23,
-                p14,
-            } => write!(f, "markov4:{p13}:{p31}:{p32}:{p23}:{p14}"),
+            Self::GilbertElliott { p, r, loss_bad, loss_good } => write!(f, "gemodel:{p}:{r}:{loss_bad}:{loss_good}"),
+            Self::Markov4 { p13, p31, p32, p23, p14 } => write!(f, "markov4:{p13}:{p31}:{p32}:{p23}:{p14}"),
             Self::BitErrors(ber) => write!(f, "ber:{:e}", ber.get()),
         }
     }
@@ -237,13 +196,7 @@ pub(crate) struct LossProcess {
 
 impl LossProcess {
     pub(crate) fn new(model: LossModel, mean: Probability, seed: u64) -> Self {
-        Self {
-            model,
-            mean,
-            dice: Dice::new(seed, Purpose::Loss),
-            state: 1,
-            state_ends: Time::ZERO,
-        }
+        Self { model, mean, dice: Dice::new(seed, Purpose::Loss), state: 1, state_ends: Time::ZERO }
     }
 
     /// A change in mid-run: new parameters, the same dice.
@@ -263,11 +216,7 @@ impl LossProcess {
             LossModel::Gilbert(_) if self.mean.is_zero() => false,
             LossModel::Gilbert(_) if self.mean.get() >= 1.0 => true,
             LossModel::Gilbert(Burst::Packets(burst)) => {
-                let leave = if self.state == BAD {
-                    1.0 / burst
-                } else {
-                    gilbert_enter(self.mean, burst)
-                };
+                let leave = if self.state == BAD { 1.0 / burst } else { gilbert_enter(self.mean, burst) };
                 if self.dice.unit() < leave {
                     self.state ^= GOOD ^ BAD;
                 }
@@ -286,32 +235,16 @@ impl LossProcess {
                 }
                 self.state == BAD
             }
-            LossModel::GilbertElliott {
-                p,
-                r,
-                loss_bad,
-                loss_good,
-            } => {
+            LossModel::GilbertElliott { p, r, loss_bad, loss_good } => {
                 let leave = if self.state == BAD { r } else { p };
                 if self.dice.hit(leave) {
                     self.state ^= GOOD ^ BAD;
                 }
-                self.dice.hit(if self.state == BAD {
-                    loss_bad
-                } else {
-                    loss_good
-                })
+                self.dice.hit(if self.state == BAD { loss_bad } else { loss_good })
             }
-            LossModel::Markov4 {
-                p13,
-                p31,
-                p32,
-                p23,
-                p14,
-            } => {
+            LossModel::Markov4 { p13, p31, p32, p23, p14 } => {
                 let x = self.dice.unit();
-                let (p13, p31, p32, p23, p14) =
-                    (p13.get(), p31.get(), p32.get(), p23.get(), p14.get());
+                let (p13, p31, p32, p23, p14) = (p13.get(), p31.get(), p32.get(), p23.get(), p14.get());
                 self.state = match self.state {
                     1 if x < p14 => 4,
                     1 if x < p14 + p13 => 3,
@@ -331,11 +264,7 @@ impl LossProcess {
     fn sojourn(&mut self, mean_burst: Period) -> std::time::Duration {
         let p = self.mean.get();
         let mean_burst = mean_burst.as_nanos() as f64;
-        let mean = if self.state == BAD {
-            mean_burst
-        } else {
-            mean_burst * (1.0 - p) / p
-        };
+        let mean = if self.state == BAD { mean_burst } else { mean_burst * (1.0 - p) / p };
         std::time::Duration::from_nanos((mean * self.dice.exponential()) as u64 + 1)
     }
 }
@@ -366,10 +295,7 @@ mod tests {
     }
 
     fn assert_near(value: f64, expected: f64, tolerance: f64, what: &str) {
-        assert!(
-            (value - expected).abs() <= tolerance,
-            "{what}: {value}, expected {expected} within {tolerance}"
-        );
+        assert!((value - expected).abs() <= tolerance, "{what}: {value}, expected {expected} within {tolerance}");
     }
 
     #[test]
@@ -402,68 +328,30 @@ mod tests {
         let model: LossModel = "gemodel:1%:10%:50%:1%".parse().unwrap();
         let expected = model.mean_loss(Probability::ZERO, 1500);
         assert_near(expected, (0.5 + 0.1) / 11.0, 1e-12, "theory");
-        assert_near(
-            observe("gemodel:1%:10%:50%:1%", "0", 2_000_000, 1, 1500).0,
-            expected,
-            0.003,
-            "share",
-        );
+        assert_near(observe("gemodel:1%:10%:50%:1%", "0", 2_000_000, 1, 1500).0, expected, 0.003, "share");
     }
 
     #[test]
     fn markov_chain_reaches_its_stationary_loss() {
         let text = "markov4:2%:20%:30%:60%:1%";
-        let expected = text
-            .parse::<LossModel>()
-            .unwrap()
-            .mean_loss(Probability::ZERO, 1500);
-        assert_near(
-            observe(text, "0", 2_000_000, 1, 1500).0,
-            expected,
-            0.003,
-            "share",
-        );
+        let expected = text.parse::<LossModel>().unwrap().mean_loss(Probability::ZERO, 1500);
+        assert_near(observe(text, "0", 2_000_000, 1, 1500).0, expected, 0.003, "share");
     }
 
     #[test]
     fn bit_errors_hit_long_packets_more() {
         let expected_long = 1.0 - (1.0f64 - 1e-5).powi(1500 * 8);
         let expected_short = 1.0 - (1.0f64 - 1e-5).powi(100 * 8);
-        assert_near(
-            observe("ber:1e-5", "0", 500_000, 1, 1500).0,
-            expected_long,
-            0.002,
-            "long",
-        );
-        assert_near(
-            observe("ber:1e-5", "0", 500_000, 1, 100).0,
-            expected_short,
-            0.001,
-            "short",
-        );
+        assert_near(observe("ber:1e-5", "0", 500_000, 1, 1500).0, expected_long, 0.002, "long");
+        assert_near(observe("ber:1e-5", "0", 500_000, 1, 100).0, expected_short, 0.001, "short");
     }
 
     #[test]
     fn models_print_as_they_are_read() {
-        for text in [
-            "random",
-            "gilbert:10",
-            "gilbert:20ms",
-            "gemodel:1%:10%:100%:0%",
-            "markov4:2%:20%:30%:60%:1%",
-            "ber:1e-6",
-        ] {
+        for text in ["random", "gilbert:10", "gilbert:20ms", "gemodel:1%:10%:100%:0%", "markov4:2%:20%:30%:60%:1%", "ber:1e-6"] {
             assert_eq!(text.parse::<LossModel>().unwrap().to_string(), text);
         }
-        for text in [
-            "gilbert",
-            "gilbert:0",
-            "gilbert:0ms",
-            "markov4:1%:0:0:0:0",
-            "ber:2",
-            "rayleigh",
-            "random:1",
-        ] {
+        for text in ["gilbert", "gilbert:0", "gilbert:0ms", "markov4:1%:0:0:0:0", "ber:2", "rayleigh", "random:1"] {
             assert!(text.parse::<LossModel>().is_err(), "{text}");
         }
     }
@@ -472,9 +360,7 @@ mod tests {
     fn the_same_seed_loses_the_same_packets() {
         let run = |seed| {
             let mut p = LossProcess::new(LossModel::Random, Probability::percent(50.0), seed);
-            (0..64)
-                .map(|i| p.is_lost(Time::from_nanos(i), 100))
-                .collect::<Vec<_>>()
+            (0..64).map(|i| p.is_lost(Time::from_nanos(i), 100)).collect::<Vec<_>>()
         };
         assert_eq!(run(5), run(5));
         assert_ne!(run(5), run(6));

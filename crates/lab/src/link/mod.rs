@@ -15,10 +15,10 @@ mod units;
 pub use histogram::Histogram;
 pub use jitter::JitterDist;
 pub use loss::{Burst, LossAt, LossModel};
-pub use model::{Delivery, DropReason, Dropped, Ecn, LinkModel, flip_bits};
+pub use model::{Delivery, DropReason, Dropped, LinkModel, flip_bits};
+pub use noctule_proto::units::{Ecn, Time};
 pub use queue::{Bucket, QueueLimit};
 pub use spec::{Change, LinkSpec, Outage, Reorder, SpecError, parse_settings};
 pub use stats::LinkStats;
-pub use units::{
-    Bandwidth, ParseQuantityError, Period, Probability, Time, parse_bytes, parse_duration,
-};
+pub(crate) use units::text_in_serde;
+pub use units::{Bandwidth, ParseQuantityError, Period, Probability, parse_bytes, parse_duration};

@@ -18,27 +18,15 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+use noctule_proto::units::{Ecn, Time};
+
 use super::jitter::shifted;
 use super::loss::{LossAt, LossProcess};
 use super::queue::BucketState;
 use super::random::{Dice, Purpose};
 use super::spec::{LinkSpec, SpecError};
 use super::stats::LinkStats;
-use super::units::{Probability, Time};
-
-/// The ECN field of an IP packet (RFC 3168).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ecn {
-    /// Not ECN-capable.
-    #[default]
-    NotEct,
-    /// ECN-capable, codepoint 1.
-    Ect1,
-    /// ECN-capable, codepoint 0.
-    Ect0,
-    /// Congestion experienced.
-    Ce,
-}
+use super::units::Probability;
 
 /// Why a packet was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,10 +142,7 @@ impl<P: Clone> LinkModel<P> {
             max_bytes: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
-            head: Transmission {
-                starts: Time::ZERO,
-                ends: Time::ZERO,
-            },
+            head: Transmission { starts: Time::ZERO, ends: Time::ZERO },
             carry: 0,
             bucket: None,
             policer: None,
@@ -173,10 +158,7 @@ impl<P: Clone> LinkModel<P> {
             discarded: Vec::new(),
             stats: LinkStats::default(),
         };
-        link.adopt(LinkSpec {
-            at: Vec::new(),
-            ..spec.clone()
-        });
+        link.adopt(LinkSpec { at: Vec::new(), ..spec.clone() });
         Ok(link)
     }
 
@@ -201,13 +183,7 @@ impl<P: Clone> LinkModel<P> {
     }
 
     /// Hands a packet to the link at `now`, which must not lie before an earlier call's.
-    pub fn enqueue(
-        &mut self,
-        now: Time,
-        wire_len: u32,
-        ecn: Ecn,
-        packet: P,
-    ) -> Result<(), Dropped<P>> {
+    pub fn enqueue(&mut self, now: Time, wire_len: u32, ecn: Ecn, packet: P) -> Result<(), Dropped<P>> {
         self.advance(now);
         let now = self.now;
         self.stats.offered_packets += 1;
@@ -215,12 +191,7 @@ impl<P: Clone> LinkModel<P> {
         if let Some(reason) = self.refuse(now, wire_len) {
             return Err(Dropped { reason, packet });
         }
-        let waiting = Waiting {
-            since: now,
-            wire_len,
-            ecn,
-            packet,
-        };
+        let waiting = Waiting { since: now, wire_len, ecn, packet };
         self.queue_bytes += u64::from(wire_len);
         self.stats.queue_bytes_max = self.stats.queue_bytes_max.max(self.queue_bytes);
         self.queue.push_back(waiting);
@@ -249,8 +220,7 @@ impl<P: Clone> LinkModel<P> {
         }
         // An empty queue takes any packet: a limit below one packet would stop the link.
         let full = !self.queue.is_empty()
-            && (self.queue.len() as u64 >= self.max_packets
-                || self.queue_bytes + u64::from(wire_len) > self.max_bytes);
+            && (self.queue.len() as u64 >= self.max_packets || self.queue_bytes + u64::from(wire_len) > self.max_bytes);
         if full {
             self.stats.queue_drops += 1;
             return Some(DropReason::QueueFull);
@@ -303,11 +273,7 @@ impl<P: Clone> LinkModel<P> {
         if !self.queue.is_empty() {
             let earliest = match self.spec.jitter.as_nanos() {
                 0 => self.spec.delay.0,
-                j => self
-                    .spec
-                    .delay
-                    .0
-                    .saturating_sub(Duration::from_nanos(self.spec.jitter_dist.earliest(j))),
+                j => self.spec.delay.0.saturating_sub(Duration::from_nanos(self.spec.jitter_dist.earliest(j))),
             };
             deadline = deadline.min(self.head.ends + earliest);
             if let Some((at, _)) = self.changes.front() {
@@ -321,11 +287,7 @@ impl<P: Clone> LinkModel<P> {
     fn advance(&mut self, now: Time) {
         loop {
             let change_at = self.changes.front().map_or(Time::MAX, |(at, _)| *at);
-            let head_ends = if self.queue.is_empty() {
-                Time::MAX
-            } else {
-                self.head.ends
-            };
+            let head_ends = if self.queue.is_empty() { Time::MAX } else { self.head.ends };
             if change_at <= head_ends {
                 if change_at > now || change_at == Time::MAX {
                     break;
@@ -364,10 +326,7 @@ impl<P: Clone> LinkModel<P> {
             }
             None => 0,
         };
-        self.head = Transmission {
-            starts,
-            ends: starts + Duration::from_nanos(nanos),
-        };
+        self.head = Transmission { starts, ends: starts + Duration::from_nanos(nanos) };
     }
 
     fn finish_transmission(&mut self, at: Time) {
@@ -383,17 +342,11 @@ impl<P: Clone> LinkModel<P> {
             self.begin_transmission(at);
         }
         let mut ecn = sent.ecn;
-        if self.spec.ecn.is_some_and(|limit| waited > limit.0)
-            && matches!(ecn, Ecn::Ect0 | Ecn::Ect1)
-        {
+        if self.spec.ecn.is_some_and(|limit| waited > limit.0) && matches!(ecn, Ecn::Ect0 | Ecn::Ect1) {
             ecn = Ecn::Ce;
             self.stats.marked += 1;
         }
-        let in_outage = self
-            .spec
-            .outage
-            .iter()
-            .any(|o| at >= Time::ZERO + o.at.0 && at < Time::ZERO + o.at.0 + o.lasts.0);
+        let in_outage = self.spec.outage.iter().any(|o| at >= Time::ZERO + o.at.0 && at < Time::ZERO + o.at.0 + o.lasts.0);
         let lost = self.spec.loss_at == LossAt::After && self.loss.is_lost(at, sent.wire_len);
         if in_outage || lost {
             if in_outage {
@@ -417,17 +370,13 @@ impl<P: Clone> LinkModel<P> {
         let mut arrives = at
             + match self.spec.jitter.as_nanos() {
                 0 => self.spec.delay.0,
-                j => shifted(
-                    self.spec.delay.0,
-                    self.spec.jitter_dist.sample(j, &mut self.jitter),
-                ),
+                j => shifted(self.spec.delay.0, self.spec.jitter_dist.sample(j, &mut self.jitter)),
             };
         let mut held = false;
         if let Some(reorder) = self.spec.reorder
             && hit(&mut self.reorder, reorder.share)
         {
-            arrives +=
-                Duration::from_nanos((reorder.by.as_nanos() as f64 * self.reorder.unit()) as u64);
+            arrives += Duration::from_nanos((reorder.by.as_nanos() as f64 * self.reorder.unit()) as u64);
             self.stats.reordered += 1;
             held = true;
         }
@@ -443,25 +392,9 @@ impl<P: Clone> LinkModel<P> {
         }
     }
 
-    fn deliver_at(
-        &mut self,
-        at: Time,
-        packet: P,
-        wire_len: u32,
-        ecn: Ecn,
-        corrupt: Option<u64>,
-        copy: bool,
-    ) {
+    fn deliver_at(&mut self, at: Time, packet: P, wire_len: u32, ecn: Ecn, corrupt: Option<u64>, copy: bool) {
         self.seq += 1;
-        let delivery = Delivery {
-            at,
-            packet,
-            wire_len,
-            ecn,
-            corrupt,
-            copy,
-            seq: self.seq,
-        };
+        let delivery = Delivery { at, packet, wire_len, ecn, corrupt, copy, seq: self.seq };
         if self.in_flight.back().is_none_or(|last| last.at <= at) {
             self.in_flight.push_back(delivery);
         } else {
@@ -478,28 +411,20 @@ impl<P: Clone> LinkModel<P> {
             return;
         }
         let wire_len = self.queue.front().map_or(0, |head| head.wire_len);
-        let whole = self
-            .spec
-            .rate
-            .map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len)));
+        let whole = self.spec.rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len)));
         self.carry = 0;
         if starts >= at {
             self.head.ends = starts + Duration::from_nanos(whole);
         } else {
-            let old_whole = old_rate
-                .map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len)))
-                .max(1);
+            let old_whole = old_rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len))).max(1);
             let left = self.head.ends.since(at).as_nanos() as f64 / old_whole as f64;
-            self.head.ends =
-                at + Duration::from_nanos((left.min(1.0) * whole as f64).round() as u64);
+            self.head.ends = at + Duration::from_nanos((left.min(1.0) * whole as f64).round() as u64);
         }
     }
 
     fn adopt(&mut self, state: LinkSpec) {
         let rtt = state.bdp_rtt.unwrap_or(state.delay.0 * 2);
-        (self.max_packets, self.max_bytes) = state
-            .queue
-            .resolve(state.capacity().filter(|_| state.rate.is_some()), rtt);
+        (self.max_packets, self.max_bytes) = state.queue.resolve(state.capacity().filter(|_| state.rate.is_some()), rtt);
         if state.bucket != self.spec.bucket {
             self.bucket = state.bucket.map(BucketState::new);
         }

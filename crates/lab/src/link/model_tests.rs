@@ -10,11 +10,7 @@ fn spec(list: &str) -> LinkSpec {
 }
 
 /// Offers packets (time in us, wire length) and returns (time of arrival in ns, index).
-fn run(
-    spec: &LinkSpec,
-    seed: u64,
-    packets: impl IntoIterator<Item = (u64, u32)>,
-) -> (Vec<(u64, usize)>, LinkStats) {
+fn run(spec: &LinkSpec, seed: u64, packets: impl IntoIterator<Item = (u64, u32)>) -> (Vec<(u64, usize)>, LinkStats) {
     let mut link = LinkModel::new(spec, seed).unwrap();
     let mut arrivals = Vec::new();
     for (i, (at_us, wire_len)) in packets.into_iter().enumerate() {
@@ -24,10 +20,7 @@ fn run(
                 assert_eq!(d.at, due, "a delivery was announced late");
                 arrivals.push((d.at.as_nanos(), d.packet));
             }
-            assert!(
-                link.next_deadline().is_none_or(|t| t > due),
-                "a deadline that does not move"
-            );
+            assert!(link.next_deadline().is_none_or(|t| t > due), "a deadline that does not move");
         }
         let _ = link.enqueue(now, wire_len, Ecn::Ect0, i);
     }
@@ -42,20 +35,8 @@ fn run(
 
 #[test]
 fn rate_and_delay_are_exact() {
-    let (arrivals, stats) = run(
-        &spec("rate=100mbit,delay=50ms"),
-        1,
-        [(0, 1500), (0, 1500), (0, 750), (1_000, 1500)],
-    );
-    assert_eq!(
-        arrivals,
-        [
-            (50_120_000, 0),
-            (50_240_000, 1),
-            (50_300_000, 2),
-            (51_120_000, 3)
-        ]
-    );
+    let (arrivals, stats) = run(&spec("rate=100mbit,delay=50ms"), 1, [(0, 1500), (0, 1500), (0, 750), (1_000, 1500)]);
+    assert_eq!(arrivals, [(50_120_000, 0), (50_240_000, 1), (50_300_000, 2), (51_120_000, 3)]);
     assert_eq!(stats.queue_delay.max(), Duration::from_micros(240));
     assert_eq!(stats.delivered_bytes, 5_250);
 }
@@ -63,11 +44,7 @@ fn rate_and_delay_are_exact() {
 #[test]
 fn rate_has_no_drift_when_a_packet_is_no_whole_number_of_nanoseconds() {
     // 1000 B at 300 Mbit/s take 26,666.67 ns; 30,000 of them exactly 800 ms.
-    let (arrivals, _) = run(
-        &spec("rate=300mbit,queue=none"),
-        1,
-        (0..30_000).map(|_| (0, 1000)),
-    );
+    let (arrivals, _) = run(&spec("rate=300mbit,queue=none"), 1, (0..30_000).map(|_| (0, 1000)));
     assert_eq!(arrivals.last().unwrap().0, 800_000_000);
 }
 
@@ -80,10 +57,7 @@ fn packets_keep_their_order_with_jitter_unless_overtaking_is_asked() {
         arrivals.windows(2).filter(|w| w[0].1 > w[1].1).count()
     };
     assert_eq!(inversions("rate=100mbit,delay=20ms,jitter=5ms"), 0);
-    assert_eq!(
-        inversions("rate=100mbit,delay=20ms,jitter=5ms,jitter-dist=pareto"),
-        0
-    );
+    assert_eq!(inversions("rate=100mbit,delay=20ms,jitter=5ms,jitter-dist=pareto"), 0);
     assert!(inversions("rate=100mbit,delay=20ms,jitter=5ms,jitter-reorder=true") > 500);
     assert!(inversions("rate=100mbit,delay=20ms,reorder=10%:5ms") > 100);
 }
@@ -91,15 +65,8 @@ fn packets_keep_their_order_with_jitter_unless_overtaking_is_asked() {
 #[test]
 fn jitter_stays_within_its_size_and_keeps_the_mean() {
     // Packets 10 ms apart cannot hold each other up.
-    let (arrivals, _) = run(
-        &spec("delay=20ms,jitter=1ms"),
-        4,
-        (0..20_000).map(|i| (i * 10_000, 1000)),
-    );
-    let delays: Vec<f64> = arrivals
-        .iter()
-        .map(|&(at, i)| (at - i as u64 * 10_000_000) as f64 / 1e6)
-        .collect();
+    let (arrivals, _) = run(&spec("delay=20ms,jitter=1ms"), 4, (0..20_000).map(|i| (i * 10_000, 1000)));
+    let delays: Vec<f64> = arrivals.iter().map(|&(at, i)| (at - i as u64 * 10_000_000) as f64 / 1e6).collect();
     assert!(delays.iter().all(|d| (19.0..=21.0).contains(d)));
     let mean = delays.iter().sum::<f64>() / delays.len() as f64;
     assert!((mean - 20.0).abs() < 0.02, "{mean}");
@@ -107,11 +74,7 @@ fn jitter_stays_within_its_size_and_keeps_the_mean() {
 
 #[test]
 fn queue_limits_hold_in_packets_bytes_time_and_bdp() {
-    let taken = |list: &str| {
-        run(&spec(list), 1, (0..1_000).map(|_| (0, 1500)))
-            .1
-            .carried_packets
-    };
+    let taken = |list: &str| run(&spec(list), 1, (0..1_000).map(|_| (0, 1500))).1.carried_packets;
     assert_eq!(taken("rate=100mbit,delay=10ms,queue=100p"), 100);
     assert_eq!(taken("rate=100mbit,delay=10ms,queue=30KB"), 20);
     assert_eq!(taken("rate=100mbit,delay=10ms,queue=12ms"), 100);
@@ -127,11 +90,7 @@ fn loss_before_the_bottleneck_leaves_its_capacity_and_loss_after_uses_it() {
     assert_eq!(after.carried_packets, 20_000);
     assert_eq!(before.carried_packets, before.delivered_packets);
     for stats in [before, after] {
-        assert!(
-            (stats.loss_share() - 0.5).abs() < 0.015,
-            "{}",
-            stats.loss_share()
-        );
+        assert!((stats.loss_share() - 0.5).abs() < 0.015, "{}", stats.loss_share());
         assert_eq!(stats.offered_packets, stats.lost + stats.delivered_packets);
     }
 }
@@ -140,49 +99,25 @@ fn loss_before_the_bottleneck_leaves_its_capacity_and_loss_after_uses_it() {
 fn a_change_of_rate_takes_hold_in_the_middle_of_a_packet() {
     let mut spec = spec("rate=12mbit,queue=none");
     spec.at.push("1500us:rate=6mbit".parse().unwrap());
-    spec.at
-        .push("4500us:rate=12mbit,delay=1ms".parse().unwrap());
+    spec.at.push("4500us:rate=12mbit,delay=1ms".parse().unwrap());
     // A packet takes 1 ms at 12 Mbit/s. The second has half left at 1.5 ms, which takes 1 ms; the third goes on to 4.5.
     let (arrivals, _) = run(&spec, 1, [(0, 1500), (0, 1500), (0, 1500), (0, 1500)]);
-    assert_eq!(
-        arrivals.iter().map(|a| a.0 / 1_000).collect::<Vec<_>>(),
-        [1_000, 2_500, 5_500, 6_500]
-    );
+    assert_eq!(arrivals.iter().map(|a| a.0 / 1_000).collect::<Vec<_>>(), [1_000, 2_500, 5_500, 6_500]);
 }
 
 #[test]
 fn nothing_arrives_in_an_outage_and_everything_after_it() {
-    let (arrivals, stats) = run(
-        &spec("rate=100mbit,outage=1s+500ms"),
-        1,
-        (0..2_000).map(|i| (i * 1_000, 1500)),
-    );
+    let (arrivals, stats) = run(&spec("rate=100mbit,outage=1s+500ms"), 1, (0..2_000).map(|i| (i * 1_000, 1500)));
     assert_eq!(stats.outage_lost, 500);
-    assert!(
-        arrivals
-            .iter()
-            .all(|(at, _)| !(1_000_120_000..1_500_000_000).contains(at))
-    );
+    assert!(arrivals.iter().all(|(at, _)| !(1_000_120_000..1_500_000_000).contains(at)));
 }
 
 #[test]
 fn duplicates_and_corrupted_packets_come_in_their_shares() {
-    let (arrivals, stats) = run(
-        &spec("duplicate=5%,corrupt=2%"),
-        9,
-        (0..100_000).map(|i| (i, 100)),
-    );
+    let (arrivals, stats) = run(&spec("duplicate=5%,corrupt=2%"), 9, (0..100_000).map(|i| (i, 100)));
     assert_eq!(arrivals.len() as u64, 100_000 + stats.duplicated);
-    assert!(
-        (4_700..5_300).contains(&stats.duplicated),
-        "{}",
-        stats.duplicated
-    );
-    assert!(
-        (1_800..2_200).contains(&stats.corrupted),
-        "{}",
-        stats.corrupted
-    );
+    assert!((4_700..5_300).contains(&stats.duplicated), "{}", stats.duplicated);
+    assert!((1_800..2_200).contains(&stats.corrupted), "{}", stats.corrupted);
     let useless = stats.duplicated + stats.corrupted;
     // Some corrupted packets are copies too.
     assert!(stats.useful_bytes >= (arrivals.len() as u64 - useless) * 100);
@@ -195,16 +130,8 @@ fn duplicates_and_corrupted_packets_come_in_their_shares() {
 fn a_policer_drops_and_a_shaper_delays_what_exceeds_its_rate() {
     let packets = || (0..10_000).map(|i| (i * 120, 1500)); // 100 Mbit/s for 1.2 s
     let (_, policed) = run(&spec("rate=1gbit,policer=50mbit:30KB"), 1, packets());
-    assert!(
-        (4_900..5_100).contains(&policed.delivered_packets),
-        "{}",
-        policed.delivered_packets
-    );
-    let (arrivals, shaped) = run(
-        &spec("rate=1gbit,bucket=50mbit:30KB,queue=none"),
-        1,
-        packets(),
-    );
+    assert!((4_900..5_100).contains(&policed.delivered_packets), "{}", policed.delivered_packets);
+    let (arrivals, shaped) = run(&spec("rate=1gbit,bucket=50mbit:30KB,queue=none"), 1, packets());
     assert_eq!(shaped.delivered_packets, 10_000);
     let seconds = arrivals.last().unwrap().0 as f64 / 1e9;
     assert!((seconds - 2.4).abs() < 0.01, "{seconds}");
@@ -214,13 +141,7 @@ fn a_policer_drops_and_a_shaper_delays_what_exceeds_its_rate() {
 fn ecn_marks_packets_that_waited_too_long() {
     let mut link = LinkModel::new(&spec("rate=12mbit,ecn=5ms,queue=none"), 1).unwrap();
     for i in 0..10 {
-        link.enqueue(
-            Time::ZERO,
-            1500,
-            if i == 9 { Ecn::NotEct } else { Ecn::Ect0 },
-            i,
-        )
-        .unwrap();
+        link.enqueue(Time::ZERO, 1500, if i == 9 { Ecn::NotEct } else { Ecn::Ect0 }, i).unwrap();
     }
     let mut fields = Vec::new();
     while let Some(d) = link.poll_deliver(Time::from_nanos(1_000_000_000)) {
@@ -235,20 +156,14 @@ fn ecn_marks_packets_that_waited_too_long() {
 fn packets_above_the_mtu_disappear_also_after_it_falls() {
     let mut spec = spec("mtu=1500");
     spec.at.push("1s:mtu=1400".parse().unwrap());
-    let (arrivals, stats) = run(
-        &spec,
-        1,
-        [(0, 1500), (0, 1501), (2_000_000, 1500), (2_000_000, 1400)],
-    );
+    let (arrivals, stats) = run(&spec, 1, [(0, 1500), (0, 1501), (2_000_000, 1500), (2_000_000, 1400)]);
     assert_eq!(arrivals.iter().map(|a| a.1).collect::<Vec<_>>(), [0, 3]);
     assert_eq!(stats.too_big, 2);
 }
 
 #[test]
 fn a_seed_is_a_run() {
-    let spec = spec(
-        "rate=50mbit,delay=10ms,loss=10%,jitter=3ms,jitter-reorder=true,duplicate=1%,corrupt=1%,reorder=5%:10ms",
-    );
+    let spec = spec("rate=50mbit,delay=10ms,loss=10%,jitter=3ms,jitter-reorder=true,duplicate=1%,corrupt=1%,reorder=5%:10ms");
     let packets = || (0..5_000).map(|i| (i * 200, 1200));
     assert_eq!(run(&spec, 42, packets()).0, run(&spec, 42, packets()).0);
     assert_ne!(run(&spec, 42, packets()).0, run(&spec, 43, packets()).0);
@@ -262,10 +177,7 @@ fn switching_jitter_on_does_not_change_which_packets_are_lost() {
         ids.sort_unstable();
         ids
     };
-    assert_eq!(
-        lost("rate=50mbit,loss=10%"),
-        lost("rate=50mbit,loss=10%,delay=5ms,jitter=2ms")
-    );
+    assert_eq!(lost("rate=50mbit,loss=10%"), lost("rate=50mbit,loss=10%,delay=5ms,jitter=2ms"));
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::units::{
-    Bandwidth, ParseQuantityError, Period, Time, parse_bytes, parse_duration, text_in_serde,
-};
+use noctule_proto::units::Time;
+
+use super::units::{Bandwidth, ParseQuantityError, Period, parse_bytes, parse_duration, text_in_serde};
 
 /// How much may wait at the bottleneck; what comes on top is dropped (drop-tail).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -36,10 +36,7 @@ impl QueueLimit {
             return (u64::MAX, u64::MAX);
         };
         match self {
-            Self::Bdp(n) => (
-                u64::MAX,
-                ((rate.bytes_in(rtt) as f64 * n) as u64).max(Self::BDP_FLOOR),
-            ),
+            Self::Bdp(n) => (u64::MAX, ((rate.bytes_in(rtt) as f64 * n) as u64).max(Self::BDP_FLOOR)),
             Self::Packets(n) => (n, u64::MAX),
             Self::Bytes(n) => (u64::MAX, n),
             Self::Time(period) => (u64::MAX, rate.bytes_in(period.0)),
@@ -59,20 +56,13 @@ impl FromStr for QueueLimit {
 
     /// `1bdp`, `100p`, `64KB`, `50ms` or `none`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let err = || {
-            ParseQuantityError::new(
-                text,
-                "a queue limit such as 1bdp, 1000p, 64KB, 50ms or none",
-            )
-        };
+        let err = || ParseQuantityError::new(text, "a queue limit such as 1bdp, 1000p, 64KB, 50ms or none");
         if text == "none" {
             return Ok(Self::Unlimited);
         }
         if let Some(n) = text.strip_suffix("bdp") {
             let n: f64 = n.parse().map_err(|_| err())?;
-            return (n.is_finite() && (0.0..=1e6).contains(&n))
-                .then_some(Self::Bdp(n))
-                .ok_or_else(err);
+            return (n.is_finite() && (0.0..=1e6).contains(&n)).then_some(Self::Bdp(n)).ok_or_else(err);
         }
         if let Some(n) = text.strip_suffix('p') {
             let n: u64 = n.parse().map_err(|_| err())?;
@@ -115,17 +105,11 @@ impl FromStr for Bucket {
 
     /// `20mbit:64KB`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let err =
-            || ParseQuantityError::new(text, "a token bucket such as 20mbit:64KB (rate and burst)");
+        let err = || ParseQuantityError::new(text, "a token bucket such as 20mbit:64KB (rate and burst)");
         let (rate, burst) = text.split_once(':').ok_or_else(err)?;
-        let (rate, burst) = (
-            rate.parse().map_err(|_| err())?,
-            parse_bytes(burst).map_err(|_| err())?,
-        );
+        let (rate, burst) = (rate.parse().map_err(|_| err())?, parse_bytes(burst).map_err(|_| err())?);
         // A burst below one packet would stop the link for ever.
-        (burst >= 1500)
-            .then_some(Self { rate, burst })
-            .ok_or_else(err)
+        (burst >= 1500).then_some(Self { rate, burst }).ok_or_else(err)
     }
 }
 
@@ -147,23 +131,19 @@ pub(crate) struct BucketState {
 
 impl BucketState {
     pub(crate) fn new(bucket: Bucket) -> Self {
-        Self {
-            bucket,
-            full_at: Time::ZERO,
-        }
+        Self { bucket, full_at: Time::ZERO }
     }
 
     /// The first moment from `now` on at which `len` bytes may pass.
     pub(crate) fn ready_at(&self, now: Time, len: u32) -> Time {
         let need = u64::from(len).min(self.bucket.burst);
         let may_lack = self.bucket.rate.transmit_nanos(self.bucket.burst - need);
-        now.max(self.full_at - Duration::from_nanos(may_lack))
+        now.max(self.full_at.saturating_sub(Duration::from_nanos(may_lack)))
     }
 
     /// Takes the tokens of `len` bytes at `now`.
     pub(crate) fn take(&mut self, now: Time, len: u32) {
-        self.full_at = self.full_at.max(now)
-            + Duration::from_nanos(self.bucket.rate.transmit_nanos(u64::from(len)));
+        self.full_at = self.full_at.max(now) + Duration::from_nanos(self.bucket.rate.transmit_nanos(u64::from(len)));
     }
 }
 
@@ -185,14 +165,8 @@ mod tests {
     #[test]
     fn a_bdp_is_rate_times_round_trip() {
         let rate = Some(Bandwidth::from_mbit(100));
-        assert_eq!(
-            QueueLimit::Bdp(1.0).resolve(rate, Duration::from_millis(100)),
-            (u64::MAX, 1_250_000)
-        );
-        assert_eq!(
-            QueueLimit::Bdp(1.0).resolve(rate, Duration::ZERO),
-            (u64::MAX, QueueLimit::BDP_FLOOR)
-        );
+        assert_eq!(QueueLimit::Bdp(1.0).resolve(rate, Duration::from_millis(100)), (u64::MAX, 1_250_000));
+        assert_eq!(QueueLimit::Bdp(1.0).resolve(rate, Duration::ZERO), (u64::MAX, QueueLimit::BDP_FLOOR));
     }
 
     #[test]

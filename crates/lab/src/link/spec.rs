@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::jitter::JitterDist;
 use super::loss::{Burst, LossAt, LossModel};
 use super::queue::{Bucket, QueueLimit};
-use super::units::{
-    Bandwidth, ParseQuantityError, Period, Probability, Time, parse_duration, text_in_serde,
-};
+use noctule_proto::units::Time;
+
+use super::units::{Bandwidth, ParseQuantityError, Period, Probability, parse_duration, text_in_serde};
 
 /// A link description that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,37 +148,25 @@ impl Default for LinkSpec {
 }
 
 fn value<T: FromStr<Err = ParseQuantityError>>(key: &str, text: &str) -> Result<T, SpecError> {
-    text.parse().map_err(|source| SpecError::Value {
-        key: key.to_owned(),
-        source,
-    })
+    text.parse().map_err(|source| SpecError::Value { key: key.to_owned(), source })
 }
 
 impl LinkSpec {
     /// A clean link of `rate` and `delay`.
     pub fn new(rate: Bandwidth, delay: Duration) -> Self {
-        Self {
-            rate: Some(rate),
-            delay: Period(delay),
-            ..Self::default()
-        }
+        Self { rate: Some(rate), delay: Period(delay), ..Self::default() }
     }
 
     /// Sets one property by the name that flags and files use for it.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), SpecError> {
-        let bad = |expected| SpecError::Value {
-            key: key.to_owned(),
-            source: ParseQuantityError::new(text, expected),
-        };
+        let bad = |expected| SpecError::Value { key: key.to_owned(), source: ParseQuantityError::new(text, expected) };
         match key {
             "rate" if text == "none" => self.rate = None,
             "rate" => self.rate = Some(value(key, text)?),
             "delay" => self.delay = value(key, text)?,
             "jitter" => self.jitter = value(key, text)?,
             "jitter-dist" => self.jitter_dist = value(key, text)?,
-            "jitter-reorder" => {
-                self.jitter_reorder = text.parse().map_err(|_| bad("true or false"))?
-            }
+            "jitter-reorder" => self.jitter_reorder = text.parse().map_err(|_| bad("true or false"))?,
             "loss" => self.loss = value(key, text)?,
             "loss-model" => self.loss_model = value(key, text)?,
             "loss-at" => self.loss_at = value(key, text)?,
@@ -193,9 +181,7 @@ impl LinkSpec {
             "bucket" => self.bucket = Some(value(key, text)?),
             "policer" if text == "none" => self.policer = None,
             "policer" => self.policer = Some(value(key, text)?),
-            "mtu" => {
-                self.mtu = parse_mtu(text).ok_or_else(|| bad("an MTU between 576 and 65535"))?
-            }
+            "mtu" => self.mtu = parse_mtu(text).ok_or_else(|| bad("an MTU between 576 and 65535"))?,
             "outage" => self.outage.push(value(key, text)?),
             _ => return Err(SpecError::UnknownKey(key.to_owned())),
         }
@@ -214,10 +200,7 @@ impl LinkSpec {
     pub fn check(&self) -> Result<(), SpecError> {
         let contradiction = |text: String| Err(SpecError::Contradiction(text));
         if !self.loss.is_zero() && !self.loss_model.takes_mean() {
-            return contradiction(format!(
-                "the loss model {} states its own loss; leave out loss {}",
-                self.loss_model, self.loss
-            ));
+            return contradiction(format!("the loss model {} states its own loss; leave out loss {}", self.loss_model, self.loss));
         }
         if let LossModel::Gilbert(Burst::Packets(burst)) = self.loss_model {
             let p = self.loss.get();
@@ -229,16 +212,10 @@ impl LinkSpec {
             }
         }
         if self.rate.is_none() && self.queue != QueueLimit::default() {
-            return contradiction(format!(
-                "a queue limit of {} on a link without a rate: nothing ever waits there",
-                self.queue
-            ));
+            return contradiction(format!("a queue limit of {} on a link without a rate: nothing ever waits there", self.queue));
         }
         if !(576..=65_535).contains(&self.mtu) {
-            return contradiction(format!(
-                "an MTU of {} is not between 576 and 65535",
-                self.mtu
-            ));
+            return contradiction(format!("an MTU of {} is not between 576 and 65535", self.mtu));
         }
         for (_, after) in self.states()? {
             after.check()?;
@@ -250,10 +227,7 @@ impl LinkSpec {
     pub fn states(&self) -> Result<Vec<(Time, Self)>, SpecError> {
         let mut changes = self.at.clone();
         changes.sort_by_key(|c| c.at);
-        let mut state = Self {
-            at: Vec::new(),
-            ..self.clone()
-        };
+        let mut state = Self { at: Vec::new(), ..self.clone() };
         let mut states = Vec::with_capacity(changes.len());
         for change in changes {
             for (key, text) in &change.settings {
@@ -271,14 +245,7 @@ impl LinkSpec {
 
     /// What the link carries at most in IP bytes: its rate, or that of a token bucket or policer if lower.
     pub fn capacity(&self) -> Option<Bandwidth> {
-        [
-            self.rate,
-            self.bucket.map(|b| b.rate),
-            self.policer.map(|b| b.rate),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [self.rate, self.bucket.map(|b| b.rate), self.policer.map(|b| b.rate)].into_iter().flatten().min()
     }
 }
 
@@ -290,9 +257,7 @@ fn parse_mtu(text: &str) -> Option<u32> {
 pub fn parse_settings(list: &str) -> Result<Vec<(String, String)>, SpecError> {
     list.split(',')
         .map(|pair| {
-            let (key, text) = pair
-                .split_once('=')
-                .ok_or_else(|| SpecError::NotAList(list.to_owned()))?;
+            let (key, text) = pair.split_once('=').ok_or_else(|| SpecError::NotAList(list.to_owned()))?;
             Ok((key.trim().to_owned(), text.trim().to_owned()))
         })
         .collect()
@@ -303,17 +268,9 @@ impl FromStr for Reorder {
 
     /// `1%:20ms`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let err = || {
-            ParseQuantityError::new(
-                text,
-                "reordering such as 1%:20ms (share of packets, held for at most)",
-            )
-        };
+        let err = || ParseQuantityError::new(text, "reordering such as 1%:20ms (share of packets, held for at most)");
         let (share, by) = text.split_once(':').ok_or_else(err)?;
-        Ok(Self {
-            share: share.parse().map_err(|_| err())?,
-            by: by.parse().map_err(|_| err())?,
-        })
+        Ok(Self { share: share.parse().map_err(|_| err())?, by: by.parse().map_err(|_| err())? })
     }
 }
 
@@ -330,10 +287,7 @@ impl FromStr for Outage {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let err = || ParseQuantityError::new(text, "an outage such as 10s+5s (when, how long)");
         let (at, lasts) = text.split_once('+').ok_or_else(err)?;
-        Ok(Self {
-            at: at.parse().map_err(|_| err())?,
-            lasts: lasts.parse().map_err(|_| err())?,
-        })
+        Ok(Self { at: at.parse().map_err(|_| err())?, lasts: lasts.parse().map_err(|_| err())? })
     }
 }
 
@@ -383,10 +337,7 @@ mod tests {
     #[test]
     fn a_list_sets_what_it_names() {
         let mut spec = LinkSpec::new(Bandwidth::from_mbit(100), Duration::from_millis(50));
-        spec.set_list(
-            "rate=50mbit,loss=20%,loss-model=gilbert:10,queue=2bdp,reorder=1%:20ms,outage=10s+5s",
-        )
-        .unwrap();
+        spec.set_list("rate=50mbit,loss=20%,loss-model=gilbert:10,queue=2bdp,reorder=1%:20ms,outage=10s+5s").unwrap();
         assert_eq!(spec.rate, Some(Bandwidth::from_mbit(50)));
         assert_eq!(spec.delay, Period::from_millis(50));
         assert_eq!(spec.mean_loss(1500), 0.2);
@@ -397,18 +348,8 @@ mod tests {
     #[test]
     fn wrong_keys_and_values_name_themselves() {
         let mut spec = LinkSpec::default();
-        assert!(
-            spec.set("los", "5%")
-                .unwrap_err()
-                .to_string()
-                .contains("`los`")
-        );
-        assert!(
-            spec.set("loss", "500%")
-                .unwrap_err()
-                .to_string()
-                .contains("500%")
-        );
+        assert!(spec.set("los", "5%").unwrap_err().to_string().contains("`los`"));
+        assert!(spec.set("loss", "500%").unwrap_err().to_string().contains("500%"));
         assert!(spec.set_list("rate").is_err());
         assert!("10s:rats=5".parse::<Change>().is_err());
         assert!("10s:outage=1s+1s".parse::<Change>().is_err());
@@ -428,10 +369,7 @@ mod tests {
         let mut spec = LinkSpec::new(rate, Duration::ZERO);
         spec.loss_model = "gilbert:1.5".parse().unwrap();
         spec.at.push("5s:loss=80%".parse().unwrap());
-        assert!(
-            spec.check().is_err(),
-            "a change that leads to a contradiction"
-        );
+        assert!(spec.check().is_err(), "a change that leads to a contradiction");
     }
 
     #[test]

@@ -48,20 +48,12 @@ impl LinkStats {
     pub fn clear(&mut self) {
         let mut queue_delay = std::mem::take(&mut self.queue_delay);
         queue_delay.clear();
-        *self = Self {
-            queue_delay,
-            ..Self::default()
-        };
+        *self = Self { queue_delay, ..Self::default() };
     }
 
     /// Share of the packets subject to the loss model that it took.
     pub fn loss_share(&self) -> f64 {
-        let subject =
-            self.lost + self.outage_lost + self.delivered_packets.saturating_sub(self.duplicated);
-        if subject == 0 {
-            0.0
-        } else {
-            self.lost as f64 / subject as f64
-        }
+        let subject = self.lost + self.outage_lost + self.delivered_packets.saturating_sub(self.duplicated);
+        if subject == 0 { 0.0 } else { self.lost as f64 / subject as f64 }
     }
 }

@@ -1,7 +1,9 @@
 //! Quantities of a link as types with units, and how they are written on the command line and in scenario files.
+//!
+//! Instants and ECN codepoints are those of the protocol. Rates and shares have types of their own: what is configured is exact and reads
+//! back as it was written, what the protocol estimates is not.
 
 use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,10 +19,7 @@ pub struct ParseQuantityError {
 
 impl ParseQuantityError {
     pub(crate) fn new(text: &str, expected: &'static str) -> Self {
-        Self {
-            text: text.to_owned(),
-            expected,
-        }
+        Self { text: text.to_owned(), expected }
     }
 }
 
@@ -36,77 +35,11 @@ fn number_and_unit(text: &str) -> Option<(f64, String)> {
         .char_indices()
         .find(|&(i, c)| {
             let exponent_sign = c == '-' && i > 0 && text[..i].ends_with('e');
-            !(c.is_ascii_digit()
-                || c == '.'
-                || exponent_sign
-                || (c == 'e' && i > 0 && exponent_at(i)))
+            !(c.is_ascii_digit() || c == '.' || exponent_sign || (c == 'e' && i > 0 && exponent_at(i)))
         })
         .map_or(text.len(), |(i, _)| i);
     let number: f64 = text[..end].parse().ok()?;
     (number.is_finite() && number >= 0.0).then(|| (number, text[end..].trim().to_ascii_lowercase()))
-}
-
-/// A moment of a run: nanoseconds since the run began, virtual or real.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Time(u64);
-
-impl Time {
-    /// The beginning of the run.
-    pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
-    pub const MAX: Self = Self(u64::MAX);
-
-    /// The moment `nanos` after the beginning.
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the beginning.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Seconds since the beginning.
-    pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
-    }
-
-    /// Time since `earlier`, zero if that lies in the future.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for Time {
-    type Output = Self;
-    fn add(self, d: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-        )
-    }
-}
-
-impl AddAssign<Duration> for Time {
-    fn add_assign(&mut self, d: Duration) {
-        *self = *self + d;
-    }
-}
-
-impl Sub<Duration> for Time {
-    type Output = Self;
-    fn sub(self, d: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-        )
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.6}s", self.as_secs_f64())
-    }
 }
 
 /// Reads a duration: `50ms`, `1.5s`, `200us`, `10ns`, `2min`.
@@ -131,9 +64,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
 }
 
 /// A duration that reads and writes as text (`50ms`) in scenario files.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Period(pub Duration);
 
@@ -215,11 +146,7 @@ impl FromStr for Bandwidth {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let err = || ParseQuantityError::new(text, "a rate such as 100mbit, 1.5gbit or 64kbit");
         let (number, unit) = number_and_unit(text).ok_or_else(err)?;
-        let scale = match unit
-            .strip_suffix("/s")
-            .or(unit.strip_suffix("ps"))
-            .unwrap_or(&unit)
-        {
+        let scale = match unit.strip_suffix("/s").or(unit.strip_suffix("ps")).unwrap_or(&unit) {
             "bit" => 1.0,
             "kbit" => 1e3,
             "mbit" => 1e6,
@@ -354,26 +281,14 @@ mod tests {
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         assert_eq!("6%".parse::<Probability>().map(Probability::get), Ok(0.06));
-        assert_eq!(
-            "1e-6".parse::<Probability>().map(Probability::get),
-            Ok(1e-6)
-        );
+        assert_eq!("1e-6".parse::<Probability>().map(Probability::get), Ok(1e-6));
         assert_eq!(parse_bytes("64KiB"), Ok(65_536));
         assert_eq!(parse_bytes("100KB"), Ok(100_000));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in [
-            "",
-            "mbit",
-            "-5mbit",
-            "5",
-            "0mbit",
-            "5 parsecs",
-            "nanmbit",
-            "1e99gbit",
-        ] {
+        for text in ["", "mbit", "-5mbit", "5", "0mbit", "5 parsecs", "nanmbit", "1e99gbit"] {
             assert!(text.parse::<Bandwidth>().is_err(), "{text}");
         }
         for text in ["101%", "1.5", "-1%", "x", "%"] {
@@ -402,9 +317,6 @@ mod tests {
     #[test]
     fn a_packet_of_1500_bytes_takes_120_microseconds_at_100_mbit() {
         assert_eq!(Bandwidth::from_mbit(100).transmit_nanos(1500), 120_000);
-        assert_eq!(
-            Bandwidth::from_mbit(100).bytes_in(Duration::from_millis(10)),
-            125_000
-        );
+        assert_eq!(Bandwidth::from_mbit(100).bytes_in(Duration::from_millis(10)), 125_000);
     }
 }

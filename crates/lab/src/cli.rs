@@ -1,0 +1,298 @@
+//! The command line. [`RunArgs`] describes a run and is the same for every back end.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::link::{Change, LinkSpec, Period, SpecError};
+use crate::scenario::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
+
+/// The noctule laboratory: links, simulator, scenarios.
+#[derive(Debug, Parser)]
+#[command(name = "noctule-lab", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the laboratory can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run noctule nodes in the deterministic simulator, in virtual time.
+    Sim {
+        /// The run.
+        #[command(flatten)]
+        run: RunArgs,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
+    Run {
+        /// Scenario files (TOML).
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Run all seeds and all cells, not only the quick subset.
+        #[arg(long)]
+        full: bool,
+        /// Print a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Flags that describe a run; the same for the simulator and for namespaces.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Links between the two ends.
+    #[arg(long, default_value_t = 1)]
+    pub hops: usize,
+    /// Capacity of each link in IP bits per second.
+    #[arg(long, default_value = "100mbit")]
+    pub rate: String,
+    /// One-way propagation delay of each link.
+    #[arg(long, default_value = "10ms")]
+    pub delay: String,
+    /// Variation of the delay.
+    #[arg(long)]
+    pub jitter: Option<String>,
+    /// Shape of the jitter: uniform (+-jitter), normal or pareto (standard deviation = jitter).
+    #[arg(long)]
+    pub jitter_dist: Option<String>,
+    /// Let jitter reorder packets; otherwise a packet waits for the one before it.
+    #[arg(long)]
+    pub jitter_reorder: bool,
+    /// Mean loss of each link, in both directions.
+    #[arg(long)]
+    pub loss: Option<String>,
+    /// random | gilbert:10 (mean burst in packets) | gilbert:20ms (in time) | gemodel:P:R:1-H:1-K | markov4:P13:P31:P32:P23:P14 | ber:1e-6.
+    #[arg(long)]
+    pub loss_model: Option<String>,
+    /// Loss after the bottleneck (limit C(1-p)) or before it (limit C).
+    #[arg(long)]
+    pub loss_at: Option<String>,
+    /// Mean loss on the way back, if not the same.
+    #[arg(long)]
+    pub rev_loss: Option<String>,
+    /// What differs on the way back: rate=10mbit,delay=20ms.
+    #[arg(long, value_name = "KEY=VALUE,..")]
+    pub rev: Option<String>,
+    /// Limit of the queue: 1bdp, 1000p, 64KB, 50ms or none.
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Largest IP packet of each link.
+    #[arg(long)]
+    pub mtu: Option<String>,
+    /// IP version.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=6))]
+    pub ip: u8,
+    /// Hold back a share of packets for up to a time: 1%:20ms.
+    #[arg(long)]
+    pub reorder: Option<String>,
+    /// Share of packets that arrive twice.
+    #[arg(long)]
+    pub duplicate: Option<String>,
+    /// Share of packets that arrive with flipped bits.
+    #[arg(long)]
+    pub corrupt: Option<String>,
+    /// Mark packets that waited longer than this (ECN).
+    #[arg(long)]
+    pub ecn: Option<String>,
+    /// Token bucket that delays: 20mbit:64KB.
+    #[arg(long)]
+    pub bucket: Option<String>,
+    /// Token bucket that drops: 20mbit:64KB.
+    #[arg(long)]
+    pub policer: Option<String>,
+    /// Nothing arrives, in both directions: 10s+5s (when, how long). May be given several times.
+    #[arg(long, value_name = "AT+FOR")]
+    pub outage: Vec<String>,
+    /// What is different on one hop, in both directions: 2:rate=50mbit,loss=20%.
+    #[arg(long, value_name = "N:KEY=VALUE,..")]
+    pub hop: Vec<String>,
+    /// Change every link in mid-run, in both directions: 10s:rate=20mbit.
+    #[arg(long, value_name = "T:KEY=VALUE,..")]
+    pub at: Vec<Change>,
+    /// Transport mode: brtp or btp.
+    #[arg(long, default_value = "brtp")]
+    pub mode: ModeName,
+    /// Congestion control: model, cubic, rate:50mbit or none.
+    #[arg(long, default_value = "model")]
+    pub cc: Congestion,
+    /// Lifetime of each message (btp); late is lost.
+    #[arg(long)]
+    pub lifetime: Option<Period>,
+    /// Hand messages over as they come, not in order (btp always does).
+    #[arg(long)]
+    pub unordered: bool,
+    /// Separate pairs of nodes over the same links.
+    #[arg(long, default_value_t = 1)]
+    pub pairs: u32,
+    /// bulk | messages:100/s:1024B (echoed) | block:100KB[:INTERVAL] (answered) | transfer:10MB (to its end).
+    #[arg(long, default_value = "bulk")]
+    pub workload: Workload,
+    /// The far end sends the same at the same time.
+    #[arg(long)]
+    pub both: bool,
+    /// Length of the run in seconds, warm-up included [default: warm-up + max(25 s, 60 RTT)].
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Seconds at the start that are not counted [default: max(5 s, 12 RTT)].
+    #[arg(long)]
+    pub warmup: Option<f64>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 7)]
+    pub seed: u64,
+    /// Ceiling of the memory of a flow at each end, e.g. 16MiB [default: 128MiB].
+    #[arg(long)]
+    pub flow_memory: Option<String>,
+    /// Packets per batch: 8, 16, 32 or 64 [default: 16].
+    #[arg(long)]
+    pub batch_size: Option<u8>,
+    /// Packets per key epoch, a power of two [default: 2^20].
+    #[arg(long)]
+    pub epoch_packets: Option<u64>,
+}
+
+impl RunArgs {
+    /// The run that the flags describe.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let invalid = |text: String| ScenarioError::Invalid(text);
+        let link = |source: SpecError| ScenarioError::Invalid(source.to_string());
+        if self.hops == 0 || self.hops > 64 {
+            return Err(invalid(format!("--hops {}: between 1 and 64", self.hops)));
+        }
+        let (forward, reverse) = self.both_directions().map_err(link)?;
+        let mut hops = vec![Hop { forward, reverse }; self.hops];
+        for text in &self.hop {
+            let (n, list) = text.split_once(':').ok_or_else(|| invalid(format!("--hop {text}: write N:key=value")))?;
+            let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
+            let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
+            let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {}", self.hops)))?;
+            hop.forward.set_list(list).map_err(link)?;
+            hop.reverse.set_list(list).map_err(link)?;
+        }
+        let mut scenario = Scenario::new(hops);
+        scenario.ip = match self.ip {
+            4 => Ip::V4,
+            6 => Ip::V6,
+            other => return Err(invalid(format!("--ip {other}: 4 or 6"))),
+        };
+        scenario.mode = self.mode;
+        scenario.cc = self.cc;
+        scenario.lifetime = self.lifetime;
+        scenario.unordered = self.unordered;
+        scenario.pairs = self.pairs;
+        scenario.workload = self.workload;
+        scenario.both = self.both;
+        scenario.seed = self.seed;
+        scenario.batch_size = self.batch_size;
+        scenario.epoch_packets = self.epoch_packets;
+        if let Some(text) = &self.flow_memory {
+            let bytes = crate::link::parse_bytes(text).map_err(|e| invalid(format!("--flow-memory: {e}")))?;
+            scenario.flow_memory = Some(usize::try_from(bytes).map_err(|e| invalid(format!("--flow-memory: {e}")))?);
+        }
+        scenario.set_default_length(seconds("--seconds", self.seconds)?, seconds("--warmup", self.warmup)?);
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+        let mut spec = LinkSpec::default();
+        let given = [
+            ("rate", Some(&self.rate)),
+            ("delay", Some(&self.delay)),
+            ("jitter", self.jitter.as_ref()),
+            ("jitter-dist", self.jitter_dist.as_ref()),
+            ("loss", self.loss.as_ref()),
+            ("loss-model", self.loss_model.as_ref()),
+            ("loss-at", self.loss_at.as_ref()),
+            ("queue", self.queue.as_ref()),
+            ("mtu", self.mtu.as_ref()),
+            ("reorder", self.reorder.as_ref()),
+            ("duplicate", self.duplicate.as_ref()),
+            ("corrupt", self.corrupt.as_ref()),
+            ("ecn", self.ecn.as_ref()),
+            ("bucket", self.bucket.as_ref()),
+            ("policer", self.policer.as_ref()),
+        ];
+        for (key, text) in given {
+            if let Some(text) = text {
+                spec.set(key, text)?;
+            }
+        }
+        for text in &self.outage {
+            spec.set("outage", text)?;
+        }
+        spec.jitter_reorder = self.jitter_reorder;
+        spec.at = self.at.clone();
+        let mut reverse = spec.clone();
+        if let Some(loss) = &self.rev_loss {
+            reverse.set("loss", loss)?;
+        }
+        if let Some(list) = &self.rev {
+            reverse.set_list(list)?;
+        }
+        Ok((spec, reverse))
+    }
+}
+
+fn seconds(flag: &str, value: Option<f64>) -> Result<Option<Period>, ScenarioError> {
+    let Some(value) = value else { return Ok(None) };
+    if !(0.0..=1e6).contains(&value) {
+        return Err(ScenarioError::Invalid(format!("{flag} {value}: between 0 and a million seconds")));
+    }
+    Ok(Some(Period(std::time::Duration::from_secs_f64(value))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Scenario, String> {
+        let words = ["noctule-lab", "sim"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).map_err(|e| e.to_string())?.command {
+            Command::Sim { run, .. } => run.scenario().map_err(|e| e.to_string()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn the_line_of_the_documentation_is_understood() {
+        let s = parse(
+            "--hops 2 --rate 100mbit --delay 50ms --jitter 1ms --jitter-dist uniform --loss 6% --loss-model gilbert:10 --loss-at after \
+             --rev-loss 2% --queue 1bdp --mtu 1500 --ip 6 --reorder 1%:20ms --hop 2:rate=50mbit,loss=20% --at 10s:rate=20mbit --mode btp \
+             --cc model --lifetime 60ms --pairs 1 --workload messages:100/s:1024B --seconds 30 --warmup 5 --seed 7 --json",
+        )
+        .unwrap();
+        assert_eq!(s.hops[0].forward.loss.to_string(), "6%");
+        assert_eq!(s.hops[0].reverse.loss.to_string(), "2%");
+        assert_eq!(s.hops[1].reverse.loss.to_string(), "20%");
+        assert_eq!(s.hops[1].forward.rate.unwrap().to_string(), "50mbit");
+        assert_eq!((s.ip, s.seconds.to_string()), (Ip::V6, "30s".to_owned()));
+    }
+
+    #[test]
+    fn what_a_flag_cannot_do_is_an_error_that_names_it() {
+        for (line, names) in [
+            ("--rate 100", "100"),
+            ("--hop 3:rate=5mbit", "hops 1 to 1"),
+            ("--hop 1:speed=5mbit", "speed"),
+            ("--at 10s:foo=1", "foo=1"),
+            ("--mode brctp", "brctp"),
+            ("--cc bbr", "bbr"),
+            ("--mode btp", "lifetime"),
+            ("--lifetime 60ms", "lifetime"),
+            ("--ip 5", "4 or 6"),
+            ("--workload video", "video"),
+            ("--seconds 5 --warmup 5", "warm-up"),
+            ("--loss 5% --loss-model ber:1e-6", "loss"),
+            ("--peer tcp-cubic", "--peer"),
+            ("--pairs 0", "pairs"),
+        ] {
+            let error = parse(line).expect_err(line);
+            assert!(error.contains(names), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Scenario files: a grid of conditions with one workload, and what is expected of each cell.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::link::{LinkSpec, Period, SpecError};
+
+use super::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
+
+/// A file that cannot be read as a scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read at all.
+    #[error("{path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not the TOML that it should be.
+    #[error("{path}: {source}")]
+    Parse {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: Box<toml::de::Error>,
+    },
+    /// It describes a link that cannot be.
+    #[error("{0}")]
+    Link(#[from] SpecError),
+    /// It describes a run that cannot be.
+    #[error("{0}")]
+    Scenario(#[from] ScenarioError),
+}
+
+/// A scenario file: `[link]`, `[reverse]`, `[[hop]]`, `[run]`, `[grid]`, `[quick]`, `[expect]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ScenarioFile {
+    /// Name in tables.
+    pub name: String,
+    /// One sentence: what it is for and where its figures come from.
+    #[serde(default)]
+    pub about: String,
+    /// Every link, both directions.
+    #[serde(default)]
+    pub link: LinkSpec,
+    /// Number of hops.
+    #[serde(default = "one")]
+    pub hops: usize,
+    /// What differs on the way back, by the keys of `[link]`.
+    #[serde(default)]
+    pub reverse: BTreeMap<String, String>,
+    /// The run.
+    #[serde(default)]
+    pub run: RunTable,
+    /// Keys of `[link]` or of `[run]`, each with the values that it takes: every combination is a cell.
+    #[serde(default)]
+    pub grid: BTreeMap<String, Vec<String>>,
+    /// As `grid`, for the quick subset.
+    #[serde(default)]
+    pub quick: Option<BTreeMap<String, Vec<String>>>,
+    /// What must hold in every cell.
+    #[serde(default)]
+    pub expect: Expectations,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// The `[run]` of a scenario file; the names are those of the flags.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RunTable {
+    mode: ModeName,
+    cc: Congestion,
+    workload: Workload,
+    ip: u8,
+    lifetime: Option<Period>,
+    unordered: bool,
+    pairs: u32,
+    both: bool,
+    seconds: Option<Period>,
+    warmup: Option<Period>,
+    seeds: Vec<u64>,
+    flow_memory: Option<usize>,
+    batch_size: Option<u8>,
+    epoch_packets: Option<u64>,
+}
+
+impl Default for RunTable {
+    fn default() -> Self {
+        Self {
+            mode: ModeName(noctule_proto::options::Mode::Brtp),
+            cc: Congestion::Model,
+            workload: Workload::Bulk,
+            ip: 4,
+            lifetime: None,
+            unordered: false,
+            pairs: 1,
+            both: false,
+            seconds: None,
+            warmup: None,
+            seeds: vec![7],
+            flow_memory: None,
+            batch_size: None,
+            epoch_packets: None,
+        }
+    }
+}
+
+/// Bounds on the results of a cell; what is not named is not checked. Wrong bytes and a share above the realised limit always fail.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Expectations {
+    /// Least share of the nominal limit after warm-up.
+    pub min_share: Option<f64>,
+    /// Most bytes sent per useful byte, times (1-p).
+    pub max_wire_per_byte_times_pass: Option<f64>,
+    /// Most residual loss.
+    pub max_residual_loss: Option<f64>,
+    /// Highest 95th percentile of queueing delay, ms.
+    pub max_queue_ms_p95: Option<f64>,
+    /// Highest mean round trip of a message above the base, ms.
+    pub max_rtt_above_base_ms: Option<f64>,
+    /// Least Jain index among pairs.
+    pub min_jain: Option<f64>,
+}
+
+/// One cell of the grid with one seed.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// File and cell: `grid loss=2% delay=10ms seed=7`.
+    pub name: String,
+    /// What to run.
+    pub scenario: Scenario,
+    /// What must hold.
+    pub expect: Expectations,
+}
+
+impl ScenarioFile {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|source| FileError::Parse { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// Every cell and seed; with `full` off, the `[quick]` grid if there is one, and the first seed only.
+    pub fn cases(&self, full: bool) -> Result<Vec<Case>, FileError> {
+        let grid = if full { &self.grid } else { self.quick.as_ref().unwrap_or(&self.grid) };
+        let mut cells: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
+        for (key, values) in grid {
+            cells = cells
+                .into_iter()
+                .flat_map(|cell| {
+                    values.iter().map(move |value| {
+                        let mut cell = cell.clone();
+                        cell.push((key, value));
+                        cell
+                    })
+                })
+                .collect();
+        }
+        let seeds = if full { &self.run.seeds[..] } else { &self.run.seeds[..self.run.seeds.len().min(1)] };
+        let mut cases = Vec::with_capacity(cells.len() * seeds.len());
+        for cell in &cells {
+            for &seed in seeds {
+                cases.push(self.case(cell, seed)?);
+            }
+        }
+        Ok(cases)
+    }
+
+    fn case(&self, cell: &[(&str, &str)], seed: u64) -> Result<Case, FileError> {
+        let mut run = self.run.clone();
+        let mut forward = self.link.clone();
+        let mut name = self.name.clone();
+        let mut hops = self.hops;
+        for &(key, value) in cell {
+            name.push_str(&format!(" {key}={value}"));
+            let bad = |e: &dyn std::fmt::Display| ScenarioError::Invalid(format!("{key}: {e}"));
+            match key {
+                "hops" => hops = value.parse().map_err(|e| bad(&e))?,
+                "mode" => run.mode = value.parse().map_err(|e| bad(&e))?,
+                "cc" => run.cc = value.parse().map_err(|e| bad(&e))?,
+                "workload" => run.workload = value.parse().map_err(|e| bad(&e))?,
+                "ip" => run.ip = value.parse().map_err(|e| bad(&e))?,
+                "lifetime" => run.lifetime = Some(value.parse().map_err(|e| bad(&e))?),
+                "unordered" => run.unordered = value.parse().map_err(|e| bad(&e))?,
+                "both" => run.both = value.parse().map_err(|e| bad(&e))?,
+                "pairs" => run.pairs = value.parse().map_err(|e| bad(&e))?,
+                "batch-size" => run.batch_size = Some(value.parse().map_err(|e| bad(&e))?),
+                _ => forward.set(key, value)?,
+            }
+        }
+        let mut reverse = forward.clone();
+        for (key, value) in &self.reverse {
+            reverse.set(key, value)?;
+        }
+        let mut scenario = Scenario::new(vec![Hop { forward, reverse }; hops]);
+        scenario.ip = match run.ip {
+            4 => Ip::V4,
+            6 => Ip::V6,
+            other => return Err(ScenarioError::Invalid(format!("ip = {other}: 4 or 6")).into()),
+        };
+        scenario.mode = run.mode;
+        scenario.cc = run.cc;
+        scenario.workload = run.workload;
+        scenario.lifetime = run.lifetime;
+        scenario.unordered = run.unordered;
+        scenario.pairs = run.pairs;
+        scenario.both = run.both;
+        scenario.seed = seed;
+        scenario.flow_memory = run.flow_memory;
+        scenario.batch_size = run.batch_size;
+        scenario.epoch_packets = run.epoch_packets;
+        scenario.set_default_length(run.seconds, run.warmup);
+        scenario.check()?;
+        name.push_str(&format!(" seed={seed}"));
+        Ok(Case { name, scenario, expect: self.expect.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        name = "grid"
+        about = "The cells of a table."
+        [link]
+        rate = "100mbit"
+        [run]
+        workload = "bulk"
+        seeds = [7, 8]
+        [grid]
+        loss = ["0%", "10%"]
+        delay = ["10ms", "50ms", "110ms"]
+        [quick]
+        loss = ["10%"]
+        delay = ["10ms"]
+        [expect]
+        min-share = 0.85
+    "#;
+
+    #[test]
+    fn a_grid_has_every_combination_and_seed() {
+        let file: ScenarioFile = toml::from_str(FILE).unwrap();
+        let cases = file.cases(true).unwrap();
+        assert_eq!(cases.len(), 12);
+        assert_eq!(cases[0].name, "grid delay=10ms loss=0% seed=7");
+        assert_eq!(cases[0].expect.min_share, Some(0.85));
+        assert_eq!(file.cases(false).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn unknown_words_in_a_file_are_errors() {
+        assert!(toml::from_str::<ScenarioFile>(&FILE.replace("min-share", "min-shear")).is_err());
+        let file: ScenarioFile = toml::from_str(&FILE.replace("loss =", "los =")).unwrap();
+        assert!(file.cases(true).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! The limit of goodput that follows from the configuration: `min over hops of C(1-p) (MTU-28)/MTU` (DESIGN 5, P24).
+
+use crate::link::{LinkSpec, LossAt, Time};
+
+use super::Scenario;
+
+/// Limits of a scenario in both directions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Bits per second of application data towards the receiver, mean over the part of the run that is counted; infinite without a rate.
+    pub forward: f64,
+    /// The same back.
+    pub reverse: f64,
+    /// The same as `forward` over the whole run.
+    pub forward_whole: f64,
+}
+
+impl Limits {
+    /// The limits of `scenario`.
+    pub fn of(scenario: &Scenario) -> Self {
+        let (begin, end) = (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0);
+        let least = |from: Time, forward: bool| {
+            scenario
+                .hops
+                .iter()
+                .map(|hop| mean_limit(if forward { &hop.forward } else { &hop.reverse }, scenario.ip.overhead(), from, end))
+                .fold(f64::INFINITY, f64::min)
+        };
+        Self { forward: least(begin, true), reverse: least(begin, false), forward_whole: least(Time::ZERO, true) }
+    }
+}
+
+/// Share of an IP packet of `mtu` bytes that is UDP payload.
+pub fn payload_share(mtu: u32, overhead: u32) -> f64 {
+    f64::from(mtu - overhead) / f64::from(mtu)
+}
+
+/// C(1-p) (MTU-overhead)/MTU of one state of a link.
+fn state_limit(spec: &LinkSpec, overhead: u32) -> f64 {
+    let Some(capacity) = spec.capacity() else { return f64::INFINITY };
+    let passed = match spec.loss_at {
+        LossAt::After => 1.0 - spec.mean_loss(spec.mtu),
+        LossAt::Before => 1.0,
+    };
+    capacity.bits_per_sec() as f64 * passed * payload_share(spec.mtu, overhead)
+}
+
+/// The mean of the limit between `begin` and `end`, through changes in mid-run and outages.
+fn mean_limit(spec: &LinkSpec, overhead: u32, begin: Time, end: Time) -> f64 {
+    let mut states = vec![(Time::ZERO, spec.clone())];
+    states.extend(spec.states().unwrap_or_default());
+    let mut bits = 0.0;
+    for (i, (from, state)) in states.iter().enumerate() {
+        let until = states.get(i + 1).map_or(end, |next| next.0.min(end));
+        let (from, until) = ((*from).max(begin), until.max(begin));
+        if until <= from {
+            continue;
+        }
+        let out: f64 = state.outage.iter().map(|o| overlap(Time::ZERO + o.at.0, Time::ZERO + o.at.0 + o.lasts.0, from, until)).sum();
+        let up = (until.since(from).as_secs_f64() - out).max(0.0);
+        bits += state_limit(state, overhead) * up;
+    }
+    let seconds = end.since(begin).as_secs_f64();
+    if seconds > 0.0 { bits / seconds } else { state_limit(spec, overhead) }
+}
+
+/// Seconds that two intervals share.
+fn overlap(a: Time, b: Time, from: Time, until: Time) -> f64 {
+    b.min(until).since(a.max(from)).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Hop, Ip};
+    use super::*;
+
+    fn scenario(list: &str) -> Scenario {
+        let mut spec = LinkSpec::default();
+        spec.set_list(list).unwrap();
+        Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }])
+    }
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-6 * b, "{a} against {b}");
+    }
+
+    #[test]
+    fn the_limit_is_capacity_less_loss_less_headers() {
+        near(Limits::of(&scenario("rate=100mbit,loss=10%")).forward, 90e6 * 1472.0 / 1500.0);
+        near(Limits::of(&scenario("rate=100mbit,loss=10%,loss-at=before")).forward, 100e6 * 1472.0 / 1500.0);
+        let mut six = scenario("rate=100mbit");
+        six.ip = Ip::V6;
+        near(Limits::of(&six).forward, 100e6 * 1452.0 / 1500.0);
+    }
+
+    #[test]
+    fn the_narrowest_hop_decides() {
+        let mut s = scenario("rate=100mbit");
+        let mut narrow = s.hops[0].clone();
+        narrow.forward.set_list("rate=50mbit,loss=20%").unwrap();
+        s.hops.push(narrow);
+        near(Limits::of(&s).forward, 40e6 * 1472.0 / 1500.0);
+        near(Limits::of(&s).reverse, 100e6 * 1472.0 / 1500.0);
+    }
+
+    #[test]
+    fn changes_and_outages_count_for_the_time_they_last() {
+        // Counted: 5 s to 30 s; 100 Mbit/s until 10 s, then 20.
+        let mut s = scenario("rate=100mbit");
+        s.hops[0].forward.at.push("10s:rate=20mbit".parse().unwrap());
+        near(Limits::of(&s).forward, (5.0 * 100e6 + 20.0 * 20e6) / 25.0 * 1472.0 / 1500.0);
+        let mut s = scenario("rate=100mbit");
+        s.hops[0].forward.outage.push("3s+7s".parse().unwrap());
+        near(Limits::of(&s).forward, 100e6 * 20.0 / 25.0 * 1472.0 / 1500.0);
+        near(Limits::of(&s).forward_whole, 100e6 * 23.0 / 30.0 * 1472.0 / 1500.0);
+    }
+
+    #[test]
+    fn a_run_is_as_long_as_its_round_trip_asks() {
+        assert_eq!(scenario("delay=10ms").seconds.to_string(), "30s");
+        // 2 s RTT: 24 s + 120 s.
+        assert_eq!(scenario("delay=1s").seconds.to_string(), "144s");
+    }
+}

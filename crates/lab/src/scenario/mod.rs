@@ -1,0 +1,178 @@
+//! One run: topology, conditions, workload and how long; what limits follow from the configuration (P24, P25).
+
+mod file;
+mod limits;
+mod workload;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::link::{LinkSpec, Period, SpecError};
+
+pub use file::{Case, Expectations, FileError, ScenarioFile};
+pub use limits::{Limits, payload_share};
+pub use workload::{Congestion, ModeName, SMALLEST_MESSAGE, Workload};
+
+/// Both directions of a link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hop {
+    /// Towards the receiver.
+    pub forward: LinkSpec,
+    /// Back.
+    pub reverse: LinkSpec,
+}
+
+/// IP version: decides the overhead of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ip {
+    /// 28 bytes of IP and UDP header.
+    #[default]
+    V4,
+    /// 48 bytes.
+    V6,
+}
+
+impl Ip {
+    /// Bytes of IP and UDP header.
+    pub const fn overhead(self) -> u32 {
+        match self {
+            Self::V4 => 28,
+            Self::V6 => 48,
+        }
+    }
+}
+
+/// Everything that determines a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The links from sender to receiver.
+    pub hops: Vec<Hop>,
+    /// IP version.
+    pub ip: Ip,
+    /// Promise of the flows.
+    pub mode: ModeName,
+    /// Congestion control of every node.
+    pub cc: Congestion,
+    /// Lifetime of messages.
+    pub lifetime: Option<Period>,
+    /// Messages are handed over as they come, not in order. Always so in `btp`.
+    pub unordered: bool,
+    /// Separate pairs of nodes over the same links.
+    pub pairs: u32,
+    /// What is sent.
+    pub workload: Workload,
+    /// The far end sends the same at the same time.
+    pub both: bool,
+    /// Length of the run, warm-up included.
+    pub seconds: Period,
+    /// What is not counted at its start.
+    pub warmup: Period,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Ceiling of the memory of a flow in bytes; the protocol's default if none.
+    pub flow_memory: Option<usize>,
+    /// Packets per batch; the protocol's default if none.
+    pub batch_size: Option<u8>,
+    /// Packets per key epoch; the protocol's default if none.
+    pub epoch_packets: Option<u64>,
+}
+
+/// A scenario that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A link that cannot be.
+    #[error("hop {hop}: {source}")]
+    Link {
+        /// Counted from 1.
+        hop: usize,
+        /// What is wrong with it.
+        source: SpecError,
+    },
+    /// Everything else.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Scenario {
+    /// A run of default length over `hops` with everything else as the command line has it by default.
+    pub fn new(hops: Vec<Hop>) -> Self {
+        let mut scenario = Self {
+            hops,
+            ip: Ip::default(),
+            mode: ModeName(noctule_proto::options::Mode::Brtp),
+            cc: Congestion::Model,
+            lifetime: None,
+            unordered: false,
+            pairs: 1,
+            workload: Workload::Bulk,
+            both: false,
+            seconds: Period::ZERO,
+            warmup: Period::ZERO,
+            seed: 7,
+            flow_memory: None,
+            batch_size: None,
+            epoch_packets: None,
+        };
+        scenario.set_default_length(None, None);
+        scenario
+    }
+
+    /// Sum of the propagation delays there and back.
+    pub fn base_rtt(&self) -> Duration {
+        self.hops.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum()
+    }
+
+    /// Sum of the propagation delays towards the receiver.
+    pub fn base_delay(&self) -> Duration {
+        self.hops.iter().map(|hop| hop.forward.delay.0).sum()
+    }
+
+    /// P24: warm-up = max(5 s, 12 RTT), run = warm-up + max(25 s, 60 RTT), unless stated.
+    pub fn set_default_length(&mut self, seconds: Option<Period>, warmup: Option<Period>) {
+        let rtt = self.base_rtt();
+        self.warmup = warmup.unwrap_or(Period(Duration::from_secs(5).max(rtt * 12)));
+        self.seconds = seconds.unwrap_or(Period(self.warmup.0 + Duration::from_secs(25).max(rtt * 60)));
+    }
+
+    /// Bytes of UDP payload that fit the first link, which is what a node knows of its interface.
+    pub fn max_datagram(&self) -> u32 {
+        self.hops.first().map_or(1500, |hop| hop.forward.mtu) - self.ip.overhead()
+    }
+
+    /// Refuses what cannot be run, before anything runs.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let invalid = |text: &str| Err(ScenarioError::Invalid(text.to_owned()));
+        for (i, hop) in self.hops.iter().enumerate() {
+            for spec in [&hop.forward, &hop.reverse] {
+                spec.check().map_err(|source| ScenarioError::Link { hop: i + 1, source })?;
+            }
+        }
+        if self.hops.is_empty() {
+            return invalid("a run needs at least one hop");
+        }
+        if self.pairs == 0 || self.pairs > 100 {
+            return invalid("pairs: between 1 and 100");
+        }
+        if self.warmup.0 >= self.seconds.0 && !matches!(self.workload, Workload::Transfer { .. }) {
+            return Err(ScenarioError::Invalid(format!(
+                "a warm-up of {} leaves nothing to measure in a run of {}",
+                self.warmup, self.seconds
+            )));
+        }
+        let btp = self.mode.0 == noctule_proto::options::Mode::Btp;
+        if btp && self.lifetime.is_none() {
+            return invalid("btp needs a lifetime (--lifetime 100ms): messages are dropped when it ends");
+        }
+        if self.lifetime.is_some() && !btp {
+            return invalid("a lifetime belongs to btp; in brtp every message arrives however late");
+        }
+        if btp && matches!(self.workload, Workload::Transfer { .. }) {
+            return invalid("a transfer promises every byte, which btp does not; use brtp");
+        }
+        if self.unordered && matches!(self.workload, Workload::Transfer { .. } | Workload::Bulk) && !btp {
+            return invalid("bulk and transfer are byte streams in brtp; a stream cannot be unordered");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! What the applications of a run do, and under which promise.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use noctule_proto::congestion::CongestionControl;
+use noctule_proto::options::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::link::{Bandwidth, ParseQuantityError, Period, parse_bytes, parse_duration, text_in_serde};
+
+/// What the application sends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Workload {
+    /// As much as goes: a byte stream in `brtp`, messages of the given size in `btp`.
+    Bulk,
+    /// Messages of `size` bytes at a fixed rate; the far end echoes each.
+    Messages {
+        /// Time between two messages.
+        interval: Period,
+        /// Bytes of each.
+        size: usize,
+    },
+    /// A message of `size` bytes every `interval`; the far end answers each with 16 bytes when it has all of it.
+    Block {
+        /// Bytes of each block.
+        size: usize,
+        /// Time between the starts of two blocks.
+        interval: Period,
+    },
+    /// One stream of so many bytes, finished and closed: the run ends when it is delivered.
+    Transfer {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+/// Room for the number of the message at its start.
+pub const SMALLEST_MESSAGE: usize = 16;
+
+impl FromStr for Workload {
+    type Err = ParseQuantityError;
+
+    /// `bulk`, `messages:100/s:1024B`, `block:100KB[:INTERVAL]`, `transfer:10MB`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let err = || {
+            ParseQuantityError::new(
+                text,
+                "a workload: bulk, messages:100/s:1024B, block:100KB, block:100KB:200ms or transfer:10MB (messages of 16 bytes or more)",
+            )
+        };
+        let size = |text: &str| {
+            let size = parse_bytes(text).ok().and_then(|n| usize::try_from(n).ok());
+            size.filter(|&n| (SMALLEST_MESSAGE..=1 << 30).contains(&n)).ok_or_else(err)
+        };
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts[..] {
+            ["bulk"] => Ok(Self::Bulk),
+            ["messages", rate, bytes] => {
+                let rate: f64 = rate.strip_suffix("/s").unwrap_or(rate).parse().map_err(|_| err())?;
+                if !(0.001..=1e6).contains(&rate) {
+                    return Err(err());
+                }
+                Ok(Self::Messages { interval: Period(Duration::from_nanos((1e9 / rate) as u64)), size: size(bytes)? })
+            }
+            ["block", bytes] => Ok(Self::Block { size: size(bytes)?, interval: Period::from_millis(100) }),
+            ["block", bytes, interval] => {
+                let interval = parse_duration(interval).map_err(|_| err())?;
+                if interval < Duration::from_micros(1) {
+                    return Err(err());
+                }
+                Ok(Self::Block { size: size(bytes)?, interval: Period(interval) })
+            }
+            ["transfer", bytes] => match parse_bytes(bytes) {
+                Ok(size) if size > 0 => Ok(Self::Transfer { size }),
+                _ => Err(err()),
+            },
+            _ => Err(err()),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bulk => f.write_str("bulk"),
+            Self::Messages { interval, size } => {
+                let rate = 1e9 / interval.as_nanos() as f64;
+                write!(f, "messages:{}/s:{size}B", (rate * 1e6).round() / 1e6)
+            }
+            Self::Block { size, interval } => write!(f, "block:{size}B:{interval}"),
+            Self::Transfer { size } => write!(f, "transfer:{size}B"),
+        }
+    }
+}
+
+/// Transport mode by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ModeName(pub Mode);
+
+impl FromStr for ModeName {
+    type Err = ParseQuantityError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "brtp" => Ok(Self(Mode::Brtp)),
+            "btp" => Ok(Self(Mode::Btp)),
+            _ => Err(ParseQuantityError::new(text, "a mode that exists yet: brtp or btp")),
+        }
+    }
+}
+
+impl fmt::Display for ModeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Mode::Brtp => "brtp",
+            Mode::Btp => "btp",
+        })
+    }
+}
+
+/// Congestion control by its name; `rate` has the rate with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Congestion {
+    /// The default.
+    Model,
+    /// RFC 9438.
+    Cubic,
+    /// A fixed rate of UDP payload.
+    Rate(Bandwidth),
+    /// None at all.
+    None,
+}
+
+impl Congestion {
+    /// As the protocol wants it.
+    pub fn to_proto(self) -> CongestionControl {
+        match self {
+            Self::Model => CongestionControl::Model,
+            Self::Cubic => CongestionControl::Cubic,
+            Self::Rate(rate) => CongestionControl::Rate(noctule_proto::units::Bandwidth::from_bits_per_sec(rate.bits_per_sec() as f64)),
+            Self::None => CongestionControl::None,
+        }
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = ParseQuantityError;
+
+    /// `model`, `cubic`, `rate:50mbit`, `none`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "model" => Ok(Self::Model),
+            "cubic" => Ok(Self::Cubic),
+            "none" => Ok(Self::None),
+            _ => text
+                .strip_prefix("rate:")
+                .and_then(|rate| rate.parse().ok())
+                .map(Self::Rate)
+                .ok_or_else(|| ParseQuantityError::new(text, "a congestion control that exists yet: model, cubic, rate:50mbit or none")),
+        }
+    }
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model => f.write_str("model"),
+            Self::Cubic => f.write_str("cubic"),
+            Self::Rate(rate) => write!(f, "rate:{rate}"),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+text_in_serde!(Workload, ModeName, Congestion);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_print_as_they_are_read() {
+        for text in ["bulk", "messages:100/s:1024B", "messages:0.5/s:64B", "block:100000B:100ms", "transfer:10000000B"] {
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+        }
+        assert_eq!("block:100KB".parse::<Workload>().unwrap().to_string(), "block:100000B:100ms");
+        for text in ["", "messages", "messages:0/s:100B", "messages:1/s:8B", "block:0B", "bulk:1", "transfer:0", "block:100KB:0"] {
+            assert!(text.parse::<Workload>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_future_are_refused_and_not_ignored() {
+        assert!("brctp".parse::<ModeName>().is_err());
+        assert!("bbr".parse::<Congestion>().is_err());
+        assert!("rate".parse::<Congestion>().is_err());
+        assert_eq!("rate:50mbit".parse::<Congestion>().unwrap().to_string(), "rate:50mbit");
+    }
+}
