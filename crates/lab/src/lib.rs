@@ -5,3 +5,4 @@
 pub mod cli;
 pub mod link;
 pub mod scenario;
+pub mod net;

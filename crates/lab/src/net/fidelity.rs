@@ -1,0 +1,258 @@
+//! Is an emulated link what its description says? Measured with UDP probes between two namespaces: delay, jitter and
+//! loss at a rate well below capacity, then capacity with more traffic than the link can carry.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::chain::{Backend, BackendChoice, Chain, ChainError, IpVersion, LinkPair};
+use super::emulator::{Options, Report};
+use super::namespace::Namespace;
+use super::timestamp;
+use crate::link::LinkSpec;
+
+/// UDP payload of probes; their IP packet has 28 or 48 bytes more.
+const PROBE_BYTES: usize = 172;
+/// UDP payload of the packets that fill the link.
+const FILL_BYTES: usize = 1472;
+/// The filling traffic offers this many times the rate.
+const OVERLOAD: f64 = 1.3;
+
+/// What the probes saw in one direction, with what the description promises.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fidelity {
+    /// What emulated the link.
+    pub backend: Backend,
+    /// Probes sent.
+    pub probes: u64,
+    /// Share lost.
+    pub loss: f64,
+    /// Share that the description promises.
+    pub loss_promised: f64,
+    /// Mean one-way delay in milliseconds, serialisation included.
+    pub delay_ms: f64,
+    /// Promised mean.
+    pub delay_promised_ms: f64,
+    /// Median.
+    pub delay_p50_ms: f64,
+    /// 99th percentile.
+    pub delay_p99_ms: f64,
+    /// Standard deviation of the delay in milliseconds.
+    pub delay_sd_ms: f64,
+    /// Probes that arrived after a later one.
+    pub overtaken: u64,
+    /// IP bytes that arrived per second under overload, in Mbit/s.
+    pub rate_mbit: Option<f64>,
+    /// Promised: the rate times the share that is not lost.
+    pub rate_promised_mbit: Option<f64>,
+    /// How the emulator itself ran.
+    pub emulator: Option<Report>,
+}
+
+/// Measures one direction of a link over `probing` with `probes_per_second`, then its capacity over `filling`.
+pub fn measure(
+    spec: &LinkSpec,
+    choice: BackendChoice,
+    seed: u64,
+    probes_per_second: u32,
+    probing: Duration,
+    filling: Duration,
+) -> Result<Fidelity, ChainError> {
+    let link = LinkPair { forward: spec.clone(), backward: LinkSpec::default() };
+    let mut chain = Chain::build(&[link], IpVersion::V4, choice, seed)?;
+    let kernel = |step| move |error| ChainError::Kernel { step, error };
+    let emulator = chain.start(Options::default()).map_err(kernel("start the emulator"))?;
+    let probes = probe(&chain, probes_per_second, probing).map_err(kernel("probe the link"))?;
+    let rate = match spec.rate {
+        Some(rate) => Some(fill(&chain, rate.as_mbit(), filling, spec.delay.0).map_err(kernel("fill the link"))?),
+        None => None,
+    };
+    let report = match emulator {
+        Some(emulator) => Some(emulator.finish().map_err(kernel("stop the emulator"))?),
+        None => None,
+    };
+    let wire = |payload: usize| payload as u32 + 28;
+    let serialisation = spec.rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire(PROBE_BYTES))));
+    let delivered = 1.0 - spec.mean_loss(wire(FILL_BYTES));
+    Ok(Fidelity {
+        backend: chain.backend(),
+        probes: probes.sent,
+        loss: 1.0 - probes.delays.len() as f64 / probes.sent as f64,
+        loss_promised: spec.mean_loss(wire(PROBE_BYTES)),
+        delay_ms: mean(&probes.delays) * 1e3,
+        delay_promised_ms: (spec.delay.0.as_secs_f64() + serialisation as f64 * 1e-9) * 1e3,
+        delay_p50_ms: probes.quantile(0.5) * 1e3,
+        delay_p99_ms: probes.quantile(0.99) * 1e3,
+        delay_sd_ms: deviation(&probes.delays) * 1e3,
+        overtaken: probes.overtaken,
+        rate_mbit: rate,
+        rate_promised_mbit: spec.rate.map(|rate| rate.as_mbit() * delivered),
+        emulator: report,
+    })
+}
+
+struct Probes {
+    sent: u64,
+    /// Seconds, in order of arrival.
+    delays: Vec<f64>,
+    overtaken: u64,
+}
+
+impl Probes {
+    fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.delays.clone();
+        sorted.sort_by(f64::total_cmp);
+        let index = (share * sorted.len() as f64) as usize;
+        sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let middle = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
+    (squares / values.len().max(1) as f64).sqrt()
+}
+
+fn sockets(chain: &Chain) -> io::Result<(UdpSocket, UdpSocket)> {
+    let (from, to) = (chain.first_address(), chain.last_address());
+    let receiver = chain.last().enter(|| UdpSocket::bind((to, 0)))??;
+    socket2::SockRef::from(&receiver).set_recv_buffer_size(8 << 20)?;
+    receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
+    let target: SocketAddr = receiver.local_addr()?;
+    let sender = chain.first().enter(|| UdpSocket::bind((from, 0)))??;
+    sender.connect(target)?;
+    Ok((sender, receiver))
+}
+
+/// Sends evenly spaced probes that carry their number and time of sending.
+fn probe(chain: &Chain, per_second: u32, duration: Duration) -> io::Result<Probes> {
+    let (sender, receiver) = sockets(chain)?;
+    // The kernel stamps arrivals, so that a late wake-up of the reading thread is not taken for delay.
+    timestamp::enable(&receiver)?;
+    let over = Arc::new(AtomicBool::new(false));
+    let reader = spawn(chain.last(), "probe-reader", {
+        let over = Arc::clone(&over);
+        move || read_probes(&receiver, &over)
+    })?;
+    let writer = spawn(chain.first(), "probe-writer", move || {
+        super::realtime::request();
+        let spacing = Duration::from_secs(1) / per_second.max(1);
+        let count = (duration.as_secs_f64() * f64::from(per_second)) as u64;
+        let origin = super::realtime::monotonic_nanos();
+        let mut packet = [0u8; PROBE_BYTES];
+        for number in 0..count {
+            super::realtime::sleep_until(origin + number * spacing.as_nanos() as u64);
+            packet[..8].copy_from_slice(&number.to_be_bytes());
+            packet[8..16].copy_from_slice(&timestamp::now_nanos().to_be_bytes());
+            sender.send(&packet)?;
+        }
+        Ok(count)
+    })?;
+    let sent = join(writer)?;
+    std::thread::sleep(Duration::from_millis(500));
+    over.store(true, Ordering::Release);
+    let (delays, overtaken) = join(reader)?;
+    Ok(Probes { sent, delays, overtaken })
+}
+
+fn read_probes(receiver: &UdpSocket, over: &AtomicBool) -> io::Result<(Vec<f64>, u64)> {
+    let mut delays = Vec::new();
+    let mut latest: Option<u64> = None;
+    let mut overtaken = 0;
+    let mut buffer = [0u8; 2048];
+    while !over.load(Ordering::Acquire) {
+        let Some((length, arrived)) = timestamp::receive(receiver, &mut buffer)? else {
+            continue;
+        };
+        if length != PROBE_BYTES {
+            continue;
+        }
+        let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap_or_default());
+        let (number, sent) = (word(0), word(8));
+        overtaken += u64::from(latest.is_some_and(|latest| number < latest));
+        latest = latest.max(Some(number));
+        delays.push(arrived.saturating_sub(sent) as f64 * 1e-9);
+    }
+    Ok((delays, overtaken))
+}
+
+/// Offers more than the link can carry and measures what arrives, in IP bytes, from the time the pipe is full.
+fn fill(chain: &Chain, rate_mbit: f64, duration: Duration, delay: Duration) -> io::Result<f64> {
+    let (sender, receiver) = sockets(chain)?;
+    let wire_bits = (FILL_BYTES + 28) as f64 * 8.0;
+    let per_second = OVERLOAD * rate_mbit * 1e6 / wire_bits;
+    let over = Arc::new(AtomicBool::new(false));
+    let start = Instant::now();
+    let from = delay + Duration::from_millis(300);
+    let until = duration;
+    let reader = spawn(chain.last(), "fill-reader", {
+        let over = Arc::clone(&over);
+        move || {
+            let mut buffer = [0u8; 2048];
+            let (mut packets, mut first, mut last) = (0u64, None, None);
+            while !over.load(Ordering::Acquire) {
+                match receiver.recv(&mut buffer) {
+                    Ok(FILL_BYTES) => {}
+                    Ok(_) => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => return Err(error),
+                }
+                let now = start.elapsed();
+                if now >= from && now < until {
+                    packets += 1;
+                    first = first.or(Some(now));
+                    last = Some(now);
+                }
+            }
+            let seconds = match (first, last) {
+                (Some(first), Some(last)) if last > first => (last - first).as_secs_f64(),
+                _ => return Ok(0.0),
+            };
+            Ok((packets - 1) as f64 * wire_bits / seconds / 1e6)
+        }
+    })?;
+    let writer = spawn(chain.first(), "fill-writer", move || {
+        let packet = [0x5au8; FILL_BYTES];
+        let tick = Duration::from_micros(500);
+        let mut sent = 0u64;
+        while start.elapsed() < duration {
+            let due = (start.elapsed().as_secs_f64() * per_second) as u64;
+            // After a pause the missed packets are not sent in one burst: overload needs no exact count.
+            sent = sent.max(due.saturating_sub(200));
+            while sent < due {
+                match sender.send(&packet) {
+                    Ok(_) => sent += 1,
+                    Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            std::thread::sleep(tick);
+        }
+        Ok(())
+    })?;
+    join(writer)?;
+    over.store(true, Ordering::Release);
+    join(reader)
+}
+
+type Worker<T> = std::thread::JoinHandle<io::Result<io::Result<T>>>;
+
+fn spawn<T: Send + 'static>(
+    namespace: &Namespace,
+    name: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<Worker<T>> {
+    namespace.spawn_thread(name, work)
+}
+
+fn join<T>(worker: Worker<T>) -> io::Result<T> {
+    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
+}

@@ -1,0 +1,20 @@
+//! The laboratory on real kernels: hosts in network namespaces joined by emulated links, with real processes and real
+//! TCP. Linux only.
+//!
+//! A [`chain::Chain`] is hosts in a row; links are described by the same [`crate::link::LinkSpec`] as in the simulator
+//! and run by netem where the kernel has it ([`netem`]) or by our own emulator over TUN devices ([`emulator`]).
+
+pub mod chain;
+pub mod emulator;
+pub mod fidelity;
+mod ip;
+pub mod namespace;
+pub mod netem;
+pub mod pattern;
+pub mod privilege;
+pub mod realtime;
+pub mod rtnetlink;
+pub mod tcp;
+pub mod timeline;
+mod timestamp;
+pub mod tun;
