@@ -1,0 +1,70 @@
+//! What the owner of an endpoint may set.
+
+use noctule_proto::NodeConfig;
+use noctule_proto::crypto::{PublicKey, SecretKey};
+use std::time::Duration;
+
+/// Configuration of an [`Endpoint`](crate::Endpoint): who it is, how its node behaves, what its socket asks for.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Static identity of this node.
+    pub identity: SecretKey,
+    /// The protocol's own settings; every default is stated there with its unit.
+    pub node: NodeConfig,
+    /// Bytes to ask for as the socket's send buffer. Default 4 MiB; what was granted is in [`EndpointStats`](crate::EndpointStats).
+    pub send_buffer: usize,
+    /// Bytes to ask for as the socket's receive buffer. Default 8 MiB.
+    pub recv_buffer: usize,
+    /// How long a session may go on delivering after it is closed or its last handle is dropped. Default 10 s.
+    pub linger: Duration,
+    /// Sessions that may wait for [`Endpoint::accept`](crate::Endpoint::accept); more are closed with `TooMany`. Default 1024.
+    pub backlog: usize,
+}
+
+impl EndpointConfig {
+    /// Defaults for this identity.
+    pub fn new(identity: SecretKey) -> Self {
+        Self {
+            identity,
+            node: NodeConfig::default(),
+            send_buffer: 4 << 20,
+            recv_buffer: 8 << 20,
+            linger: Duration::from_secs(10),
+            backlog: 1024,
+        }
+    }
+    /// Defaults with a fresh identity from the operating system's secure random source, for clients that nobody needs to recognise.
+    ///
+    /// # Errors
+    /// The operating system has no randomness to give.
+    pub fn ephemeral() -> std::io::Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self::new(SecretKey::from_bytes(bytes)))
+    }
+    /// Replaces the node's settings.
+    #[must_use]
+    pub fn with_node(mut self, node: NodeConfig) -> Self {
+        self.node = node;
+        self
+    }
+    /// Lets only these keys connect.
+    #[must_use]
+    pub fn with_authorised(mut self, keys: Vec<PublicKey>) -> Self {
+        self.node.authorised = Some(keys);
+        self
+    }
+    /// Sets how long a closed session may go on delivering.
+    #[must_use]
+    pub fn with_linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+    /// Sets the buffer sizes to ask the operating system for, in bytes.
+    #[must_use]
+    pub fn with_buffers(mut self, send: usize, recv: usize) -> Self {
+        self.send_buffer = send;
+        self.recv_buffer = recv;
+        self
+    }
+}

@@ -1,0 +1,246 @@
+//! The task that owns an endpoint's socket: datagrams in, the node, datagrams out, sleep until the node's next deadline.
+//!
+//! One turn: (1) send what the socket refused before; (2) receive one batch; (3) under the lock: hand it to the node, let due deadlines
+//! pass, collect trains to send, dispatch events; (4) send them without the lock. Receiving and sending alternate in bounded portions, so
+//! that neither starves the other, and after [`TURNS`] turns the other tasks of the thread have their turn. Buffers live as long as the
+//! driver: nothing is allocated per packet.
+
+use crate::endpoint::Counters;
+use crate::shared::Shared;
+use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket};
+use crate::timer::Timer;
+use noctule_proto::error::{CloseReason, Code, Layer};
+use noctule_proto::node::Transmit;
+use noctule_proto::units::Time;
+use quinn_udp::RecvMeta;
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Turns before the task gives way to others of its thread.
+const TURNS: usize = 16;
+/// Trains collected per turn; with receive batches of the same order neither direction waits long for the other.
+const TRAINS: usize = 8;
+/// Stop collecting beyond this many bytes: what is sent next should still be in the cache.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// Datagrams that the node has produced and the socket has not taken yet.
+struct Train {
+    transmit: Option<Transmit>,
+    buf: Vec<u8>,
+}
+
+/// See the file's heading.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    socket: Socket,
+    timer: Timer,
+    /// What the timer is armed for.
+    armed: Option<Time>,
+    recv_buf: Box<[u8]>,
+    meta: [RecvMeta; RECV_BUFFERS],
+    trains: Vec<Train>,
+    /// `trains[unsent..filled]` wait for the socket.
+    filled: usize,
+    unsent: usize,
+    max_segments: usize,
+    counters: Arc<Counters>,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, max_datagram: u16, counters: Arc<Counters>) -> io::Result<Self> {
+        Ok(Self {
+            shared,
+            max_segments: socket.max_segments(max_datagram),
+            socket,
+            timer: Timer::new()?,
+            armed: None,
+            recv_buf: vec![0; RECV_BUFFERS * RECV_BUFFER_LEN].into_boxed_slice(),
+            meta: [RecvMeta::default(); RECV_BUFFERS],
+            trains: (0..TRAINS).map(|_| Train { transmit: None, buf: Vec::with_capacity(RECV_BUFFER_LEN) }).collect(),
+            filled: 0,
+            unsent: 0,
+            counters,
+        })
+    }
+
+    /// Sends what is waiting. True if all of it went.
+    fn flush(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.unsent < self.filled {
+            let train = &mut self.trains[self.unsent];
+            if let Some(transmit) = &train.transmit {
+                let contents = &train.buf[..transmit.len];
+                match self.socket.poll_send(cx, transmit, contents) {
+                    Poll::Pending => {
+                        self.counters.send_blocked.fetch_add(1, Relaxed);
+                        return false;
+                    }
+                    Poll::Ready(Ok(())) => self.counters.sent(transmit),
+                    Poll::Ready(Err(error)) => self.on_send_error(cx, self.unsent, &error),
+                }
+            }
+            self.trains[self.unsent].transmit = None;
+            self.unsent += 1;
+        }
+        (self.filled, self.unsent) = (0, 0);
+        true
+    }
+
+    /// An error of the path loses the datagrams, as a router would: the node learns of it by their missing acknowledgement. A train that the
+    /// kernel cannot segment is sent piece by piece, and none is made again (`quinn-udp` lowers its limit).
+    fn on_send_error(&mut self, cx: &mut Context<'_>, index: usize, error: &io::Error) {
+        self.counters.send_errors.fetch_add(1, Relaxed);
+        let train = &self.trains[index];
+        let Some(whole) = &train.transmit else { return };
+        let Some(size) = whole.segment_size.filter(|s| *s < whole.len) else { return };
+        if quinn_udp::is_msg_size_err(error) {
+            return;
+        }
+        self.max_segments = self.max_segments.min(self.socket.max_segments(size as u16));
+        for piece in train.buf[..whole.len].chunks(size) {
+            let one = Transmit { len: piece.len(), segment_size: None, ..whole.clone() };
+            if let Poll::Ready(Ok(())) = self.socket.poll_send(cx, &one, piece) {
+                self.counters.sent(&one);
+            }
+        }
+    }
+
+    /// Receives one batch; the number of buffers filled.
+    fn receive(&mut self, cx: &mut Context<'_>) -> usize {
+        let mut chunks = self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN);
+        let mut bufs: [IoSliceMut<'_>; RECV_BUFFERS] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("as many chunks as buffers")));
+        match self.socket.poll_recv(cx, &mut bufs, &mut self.meta) {
+            Poll::Ready(Ok(n)) => n,
+            Poll::Ready(Err(_)) => {
+                // What an ICMP message put on the socket, or memory pressure: nothing to do, and the next call goes on.
+                self.counters.recv_errors.fetch_add(1, Relaxed);
+                cx.waker().wake_by_ref();
+                0
+            }
+            Poll::Pending => 0,
+        }
+    }
+
+    /// One turn with the node. True if there is more to do at once.
+    fn turn(&mut self, cx: &mut Context<'_>, received: usize) -> Turn {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let now = state.now;
+        state.driver_looks();
+        let mut packets = 0u64;
+        for (meta, buf) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)) {
+            let from = Socket::received(meta);
+            for datagram in buf[..from.len].chunks_mut(from.stride) {
+                state.node.handle_datagram(now, from.remote, from.local, from.ecn, datagram);
+                packets += 1;
+            }
+            self.counters.received_bytes.fetch_add(from.len as u64, Relaxed);
+        }
+        self.counters.received_datagrams.fetch_add(packets, Relaxed);
+        state.close_due_links(now);
+        if state.node.poll_timeout().is_some_and(|t| t <= now) {
+            state.node.handle_timeout(now);
+        }
+        let mut bytes = 0;
+        while self.filled < self.trains.len() && bytes < TURN_BYTES {
+            let train = &mut self.trains[self.filled];
+            match state.node.poll_transmit(now, self.max_segments, &mut train.buf) {
+                None => break,
+                Some(transmit) => {
+                    bytes += transmit.len;
+                    train.transmit = Some(transmit);
+                    self.filled += 1;
+                }
+            }
+        }
+        state.dispatch(now);
+        if state.is_orphan && state.is_idle() && self.filled == 0 {
+            return Turn::Over;
+        }
+        if received > 0 || self.filled > 0 {
+            return Turn::Again;
+        }
+        let next = match (state.node.poll_timeout(), state.next_link_close()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if next.is_some_and(|t| t <= shared.now()) {
+            return Turn::Again;
+        }
+        state.driver_sleeps(cx.waker());
+        Turn::Sleep(next)
+    }
+
+    /// Arms the timer; true if it is time already.
+    fn sleep(&mut self, cx: &mut Context<'_>, until: Option<Time>) -> bool {
+        let delay = until.map(|t| t.since(self.shared.now()));
+        if self.armed != until {
+            if delay == Some(Duration::ZERO) {
+                return true;
+            }
+            if self.timer.arm(delay).is_err() {
+                return false;
+            }
+            self.armed = until;
+        }
+        match self.timer.poll_fired(cx) {
+            Poll::Ready(_) => {
+                self.armed = None;
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+}
+
+enum Turn {
+    /// There is or may be more to do at once.
+    Again,
+    /// Nothing to do until then, or until a datagram or a kick comes.
+    Sleep(Option<Time>),
+    /// Nobody needs this endpoint any more.
+    Over,
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        for _ in 0..TURNS {
+            let flushed = this.flush(cx);
+            let received = this.receive(cx);
+            if !flushed && received == 0 {
+                // Only the socket can change anything: it wakes this task when it takes or has something.
+                let mut state = this.shared.lock();
+                state.driver_sleeps(cx.waker());
+                return Poll::Pending;
+            }
+            match this.turn(cx, received) {
+                Turn::Again => {}
+                Turn::Over => return Poll::Ready(()),
+                Turn::Sleep(until) => {
+                    if !this.sleep(cx, until) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    /// The driver ends when nobody needs it, or with its runtime; in the second case those who still wait must hear of it.
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        state.shut_down(now, CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint's driver is gone"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The endpoint: a socket, an identity and a node, shared by everyone who holds a clone.
+
+use crate::config::EndpointConfig;
+use crate::connect;
+use crate::driver::Driver;
+use crate::error::{BindError, ConnectError};
+use crate::session::Session;
+use crate::shared::{Shared, Surroundings};
+use crate::socket::{BufferSizes, Socket};
+use noctule_proto::Node;
+use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::CloseReason;
+use noctule_proto::node::Transmit;
+use noctule_proto::stats::Memory;
+use std::future::poll_fn;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One node on one UDP socket. Clones are handles of the same endpoint.
+///
+/// **Dropping** the last handle does not end sessions: they live as long as their own handles, and the driver ends after the last of them.
+/// Sessions that nobody has accepted yet are closed, and no new ones are taken. [`close`](Self::close) ends everything at once.
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+}
+
+/// Counted by the driver, read by everyone.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent_datagrams: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) sent_trains: AtomicU64,
+    pub(crate) received_datagrams: AtomicU64,
+    pub(crate) received_bytes: AtomicU64,
+    pub(crate) send_blocked: AtomicU64,
+    pub(crate) send_errors: AtomicU64,
+    pub(crate) recv_errors: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn sent(&self, transmit: &Transmit) {
+        let datagrams = transmit.segment_size.map_or(1, |s| transmit.len.div_ceil(s.max(1)));
+        self.sent_datagrams.fetch_add(datagrams as u64, Relaxed);
+        self.sent_bytes.fetch_add(transmit.len as u64, Relaxed);
+        self.sent_trains.fetch_add(1, Relaxed);
+    }
+}
+
+/// What an endpoint's socket has done and what its node holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointStats {
+    /// Buffer sizes that the operating system granted.
+    pub buffers: BufferSizes,
+    /// Datagrams handed to the socket.
+    pub sent_datagrams: u64,
+    /// Bytes of UDP payload handed to the socket.
+    pub sent_bytes: u64,
+    /// System calls that they took: a GSO train is one.
+    pub sent_trains: u64,
+    /// Datagrams taken from the socket.
+    pub received_datagrams: u64,
+    /// Bytes of UDP payload taken from the socket.
+    pub received_bytes: u64,
+    /// Times that the socket's send buffer was full; the train waits and goes out later.
+    pub send_blocked: u64,
+    /// Trains that the operating system refused to send.
+    pub send_errors: u64,
+    /// Errors other than "nothing there" when receiving.
+    pub recv_errors: u64,
+    /// Memory of all sessions and flows.
+    pub memory: Memory,
+}
+
+impl Endpoint {
+    /// Opens a socket on `addr` and starts the driver on the current tokio runtime. Port 0 lets the system choose. The unspecified IPv6
+    /// address `[::]` serves IPv4 as well, where the system allows it.
+    ///
+    /// # Errors
+    /// The port is taken, not permitted, or the address is not one of this host; see [`BindError`].
+    pub fn bind(addr: SocketAddr, config: EndpointConfig) -> Result<Self, BindError> {
+        if config.node.max_datagram < 1200 {
+            return Err(BindError::Config("max_datagram must be at least 1200 bytes"));
+        }
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
+        let io_error = |e| BindError::from_io(addr, e);
+        let socket = Socket::bind(addr, config.send_buffer, config.recv_buffer).map_err(io_error)?;
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|e| io_error(e.into()))?;
+        let around = Surroundings {
+            local: socket.local_addr(),
+            reaches_v4: socket.reaches_v4(),
+            reaches_v6: socket.reaches_v6(),
+            buffers: socket.buffers(),
+            linger: config.linger,
+        };
+        let EndpointConfig { identity, node, backlog, .. } = config;
+        let max_datagram = node.max_datagram;
+        let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, around);
+        let counters = Arc::new(Counters::default());
+        let driver = Driver::new(Arc::clone(&shared), socket, max_datagram, Arc::clone(&counters)).map_err(io_error)?;
+        runtime.spawn(driver);
+        Ok(Self { inner: Arc::new(Inner { shared, counters }) })
+    }
+
+    /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn client(config: EndpointConfig) -> Result<Self, BindError> {
+        match Self::bind((Ipv6Addr::UNSPECIFIED, 0).into(), config.clone()) {
+            Err(BindError::NotAvailable(_) | BindError::Io { .. }) => Self::bind((Ipv4Addr::UNSPECIFIED, 0).into(), config),
+            result => result,
+        }
+    }
+
+    /// Opens a session with the node at `remote`. `peer` is the key that it must have; `None` takes whatever key answers, to be checked
+    /// with [`Session::peer_key`]. Resolves after one round trip, when the far end is authenticated; data sent then needs no further one.
+    ///
+    /// Without a pinned key the far end learns this node's key only with the last handshake message, so a refusal (`NotAuthorised`) can
+    /// also arrive as the end of a session that was opened. Dropping the future gives the attempt up.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; an address where nobody answers is given up after [`connect_timeout`](noctule_proto::NodeConfig::connect_timeout).
+    pub async fn connect(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+        connect::to_address(&self.inner.shared, remote, peer).await
+    }
+
+    /// Like [`connect`](Self::connect), with a host name: `"host:port"`, `"192.0.2.1:port"` or `"[2001:db8::1]:port"`. All addresses of the
+    /// name are tried in the resolver's order, IPv6 and IPv4 in turn, each 250 ms after the one before or as soon as that one fails; the
+    /// first that answers with the right key is taken (after RFC 8305).
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect) for the most telling of the attempts, and those of name resolution.
+    pub async fn connect_host(&self, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+        connect::to_host(&self.inner.shared, host, peer).await
+    }
+
+    /// The next session that another node opened; `None` once the endpoint is closed. Dropping the future loses nothing.
+    pub async fn accept(&self) -> Option<Session> {
+        let shared = &self.inner.shared;
+        let session = poll_fn(|cx| {
+            shared.poll_state(
+                cx,
+                |state, _| match state.incoming.pop_front() {
+                    Some(session) => Some(Some(session)),
+                    None if state.closed.is_some() => Some(None),
+                    None => None,
+                },
+                |state| Some(&mut state.accept_wakers),
+            )
+        })
+        .await?;
+        Some(Session::new(Arc::clone(shared), session))
+    }
+
+    /// The address that the socket is bound to, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.shared.local
+    }
+
+    /// Ends all sessions at once with this code, without waiting for what is undelivered, and takes no more. For a graceful end close the
+    /// sessions first.
+    pub fn close(&self, code: u64, reason: &str) {
+        let mut state = self.inner.shared.lock();
+        let now = state.now;
+        state.shut_down(now, CloseReason::application(code, reason));
+    }
+
+    /// Waits until no session and no link is left.
+    pub async fn wait_idle(&self) {
+        let shared = &self.inner.shared;
+        poll_fn(|cx| shared.poll_state(cx, |state, _| state.is_idle().then_some(()), |state| Some(&mut state.idle_wakers))).await;
+    }
+
+    /// What the socket has done and the node holds.
+    pub fn stats(&self) -> EndpointStats {
+        let c = &self.inner.counters;
+        EndpointStats {
+            buffers: self.inner.shared.buffers,
+            sent_datagrams: c.sent_datagrams.load(Relaxed),
+            sent_bytes: c.sent_bytes.load(Relaxed),
+            sent_trains: c.sent_trains.load(Relaxed),
+            received_datagrams: c.received_datagrams.load(Relaxed),
+            received_bytes: c.received_bytes.load(Relaxed),
+            send_blocked: c.send_blocked.load(Relaxed),
+            send_errors: c.send_errors.load(Relaxed),
+            recv_errors: c.recv_errors.load(Relaxed),
+            memory: self.inner.shared.lock().node.memory(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        state.is_orphan = true;
+        while let Some(session) = state.incoming.pop_front() {
+            state.orphan_session(now, session, std::time::Duration::ZERO);
+        }
+        state.kick();
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! A session with another node: where flows are opened and accepted.
+
+use crate::error::{OpenError, SessionClosed};
+use crate::message::{MessageReceiver, MessageSender};
+use crate::shared::Shared;
+use crate::stream::{RecvStream, SendStream};
+use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::CloseReason;
+use noctule_proto::event::SessionOutcome;
+use noctule_proto::ids::{FlowId, SessionId};
+use noctule_proto::options::{FlowKind, FlowOptions};
+use noctule_proto::stats::{FlowStats, LinkStats, PathStats};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A session with another node. Clones are handles of the same session.
+///
+/// **Dropping** the last handle (those inside senders and receivers of the session count too) closes the session gracefully in the
+/// background: what was finished is delivered, for at most the endpoint's [`linger`](crate::EndpointConfig::linger).
+#[derive(Clone)]
+pub struct Session {
+    handle: Arc<Handle>,
+}
+
+/// What keeps a session alive.
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) session: SessionId,
+}
+
+/// A flow that the far end opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IncomingFlow {
+    /// Messages, ordered or not.
+    Messages(MessageReceiver),
+    /// A byte stream; `send` is there if it is bidirectional.
+    Stream {
+        /// From the far end.
+        recv: RecvStream,
+        /// To the far end.
+        send: Option<SendStream>,
+    },
+}
+
+impl IncomingFlow {
+    /// What the far end asked for.
+    pub fn options(&self) -> &FlowOptions {
+        match self {
+            Self::Messages(recv) => recv.options(),
+            Self::Stream { recv, .. } => recv.options(),
+        }
+    }
+    /// The application's number for this flow.
+    pub fn tag(&self) -> u64 {
+        self.options().tag
+    }
+}
+
+/// Statistics of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionStats {
+    /// The link that the session runs over; the last known state of it once the session is closed.
+    pub link: LinkStats,
+}
+
+impl SessionStats {
+    /// The link's paths.
+    pub fn paths(&self) -> &[PathStats] {
+        &self.link.paths
+    }
+}
+
+/// Statistics of one flow of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowReport {
+    /// Which flow.
+    pub flow: FlowId,
+    /// This end sends.
+    pub is_sender: bool,
+    /// How it was opened.
+    pub options: FlowOptions,
+    /// Counts on this side.
+    pub stats: FlowStats,
+}
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>, session: SessionId) -> Self {
+        Self { handle: Arc::new(Handle { shared, session }) }
+    }
+
+    /// Opens a flow of messages towards the far end. Costs no round trip: the first message may be sent at once.
+    ///
+    /// # Errors
+    /// The session is closed, has too many flows, or the options are not those of a message flow.
+    pub fn open_messages(&self, options: FlowOptions) -> Result<MessageSender, OpenError> {
+        if options.kind == FlowKind::Stream {
+            return Err(OpenError::Misuse("open_messages was asked for a stream: use open_stream or open_send_stream".into()));
+        }
+        let flow = self.open(&options)?;
+        Ok(MessageSender::new(Arc::clone(&self.handle), flow, options))
+    }
+
+    /// Opens a byte stream in both directions. `kind` and `bidirectional` of the options are set here.
+    ///
+    /// # Errors
+    /// The session is closed, has too many flows, or the options do not fit a stream.
+    pub fn open_stream(&self, options: FlowOptions) -> Result<(SendStream, RecvStream), OpenError> {
+        let options = FlowOptions { kind: FlowKind::Stream, bidirectional: true, ..options };
+        let flow = self.open(&options)?;
+        let recv = RecvStream::awaited(Arc::clone(&self.handle), flow, options.clone());
+        Ok((SendStream::new(Arc::clone(&self.handle), flow, options), recv))
+    }
+
+    /// Opens a byte stream towards the far end only.
+    ///
+    /// # Errors
+    /// As [`open_stream`](Self::open_stream).
+    pub fn open_send_stream(&self, options: FlowOptions) -> Result<SendStream, OpenError> {
+        let options = FlowOptions { kind: FlowKind::Stream, bidirectional: false, ..options };
+        let flow = self.open(&options)?;
+        Ok(SendStream::new(Arc::clone(&self.handle), flow, options))
+    }
+
+    fn open(&self, options: &FlowOptions) -> Result<FlowId, OpenError> {
+        let mut state = self.handle.shared.lock();
+        let now = state.now;
+        let session = self.handle.session;
+        if let Some(closed) = state.session_closed(session) {
+            return Err(closed.into());
+        }
+        match state.node.open_flow(now, session, options.clone()) {
+            Ok(flow) => {
+                state.add_flow(session, flow, options.clone());
+                state.kick();
+                Ok(flow)
+            }
+            Err(error) => Err(state.open_error(session, error)),
+        }
+    }
+
+    /// The next flow that the far end opened. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// The session is closed and every flow that came was accepted.
+    pub async fn accept_flow(&self) -> Result<IncomingFlow, SessionClosed> {
+        let Handle { shared, session } = &*self.handle;
+        let session = *session;
+        poll_fn(|cx| {
+            shared.poll_state(
+                cx,
+                |state, now| {
+                    loop {
+                        let Some(flow) = state.sessions.get_mut(&session).and_then(|s| s.incoming.pop_front()) else {
+                            return state.session_closed(session).map(Err);
+                        };
+                        let Some(options) = state.flows.get(&flow).map(|f| f.options.clone()) else { continue };
+                        if options.kind != FlowKind::Stream {
+                            return Some(Ok(IncomingFlow::Messages(MessageReceiver::new(Arc::clone(&self.handle), flow, options))));
+                        }
+                        let mut send = None;
+                        if options.bidirectional {
+                            let back = FlowOptions { answers: Some(flow), bidirectional: false, ..options.clone() };
+                            match state.node.open_flow(now, session, back.clone()) {
+                                Ok(id) => {
+                                    state.add_flow(session, id, back.clone());
+                                    state.kick();
+                                    send = Some(SendStream::new(Arc::clone(&self.handle), id, back));
+                                }
+                                Err(_) if state.session_closed(session).is_some() => {}
+                                // No flow left for the way back: half a conversation is worse than a clear refusal.
+                                Err(_) => {
+                                    state.stop_flow(now, flow, 0);
+                                    continue;
+                                }
+                            }
+                        }
+                        let recv = RecvStream::here(Arc::clone(&self.handle), flow, options);
+                        return Some(Ok(IncomingFlow::Stream { recv, send }));
+                    }
+                },
+                |state| state.sessions.get_mut(&session).map(|s| &mut s.accept_wakers),
+            )
+        })
+        .await
+    }
+
+    /// Closes gracefully: what was written to `brtp` flows and finished is delivered first, for at most the endpoint's linger. Resolves
+    /// when the session is over and says whether everything arrived. The close goes on if the future is dropped.
+    pub async fn close(&self, code: u64, reason: &str) -> SessionOutcome {
+        self.close_within(code, reason, self.handle.shared.linger).await
+    }
+
+    /// Like [`close`](Self::close), with a linger of its own.
+    pub async fn close_within(&self, code: u64, reason: &str, linger: Duration) -> SessionOutcome {
+        {
+            let mut state = self.handle.shared.lock();
+            let now = state.now;
+            state.close_session(now, self.handle.session, code, reason, linger);
+        }
+        self.closed().await
+    }
+
+    /// Ends the session at once; what is undelivered is lost.
+    pub fn abort(&self, code: u64, reason: &str) {
+        let mut state = self.handle.shared.lock();
+        let now = state.now;
+        state.close_session(now, self.handle.session, code, reason, Duration::ZERO);
+    }
+
+    /// Waits until the session is over, whoever ended it, and says how it ended.
+    pub async fn closed(&self) -> SessionOutcome {
+        let Handle { shared, session } = &*self.handle;
+        poll_fn(|cx| {
+            shared.poll_state(
+                cx,
+                |state, _| state.session_closed(*session).map(|c| c.0),
+                |state| state.sessions.get_mut(session).map(|s| &mut s.close_wakers),
+            )
+        })
+        .await
+    }
+
+    /// How the session ended, if it did.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.handle.shared.lock().session_closed(self.handle.session).map(|c| c.0.reason)
+    }
+
+    /// The far end's static key, authenticated by the handshake.
+    pub fn peer_key(&self) -> PublicKey {
+        let state = self.handle.shared.lock();
+        state.sessions.get(&self.handle.session).map_or(PublicKey([0; 32]), |s| s.peer)
+    }
+
+    /// The far end's address on the session's first path, as long as it is known.
+    pub fn remote_address(&self) -> Option<SocketAddr> {
+        if let Some(path) = self.stats().link.paths.first() {
+            return Some(path.remote);
+        }
+        let state = self.handle.shared.lock();
+        let link = state.sessions.get(&self.handle.session)?.link;
+        state.links.get(&link)?.remote
+    }
+
+    /// Statistics of the link and its paths.
+    pub fn stats(&self) -> SessionStats {
+        let state = self.handle.shared.lock();
+        let entry = state.sessions.get(&self.handle.session);
+        let live = entry.and_then(|s| state.node.link_stats(s.link));
+        let link = live.or_else(|| entry.and_then(|s| s.last_stats.clone())).unwrap_or_else(|| LinkStats {
+            paths: Vec::new(),
+            undecryptable: 0,
+            key_generation: 0,
+            key_epoch: 0,
+            handshake_packets: 0,
+            handshake_time: Duration::ZERO,
+        });
+        SessionStats { link }
+    }
+
+    /// Statistics of every flow of the session that still has a handle, in the order of opening.
+    pub fn flow_stats(&self) -> Vec<FlowReport> {
+        let state = self.handle.shared.lock();
+        let Some(entry) = state.sessions.get(&self.handle.session) else { return Vec::new() };
+        let report = |flow: &FlowId| {
+            let entry = state.flows.get(flow)?;
+            Some(FlowReport { flow: *flow, is_sender: entry.is_sender, options: entry.options.clone(), stats: state.flow_stats(*flow) })
+        };
+        entry.flows.iter().filter_map(report).collect()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        state.orphan_session(now, self.session, self.shared.linger);
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.handle.session).field("peer", &self.peer_key()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,555 @@
+//! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
+
+use noctule_proto::Node;
+use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::{CloseReason, Code, Layer};
+use noctule_proto::event::{Event, SessionOutcome};
+use noctule_proto::ids::{FlowId, LinkId, SessionId};
+use noctule_proto::options::FlowOptions;
+use noctule_proto::stats::{FlowStats, LinkStats};
+use noctule_proto::units::Time;
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Duration;
+
+/// How long the end that did not begin a graceful close keeps the link afterwards, so that its last word can be repeated.
+const CLOSED_LINK_GRACE: Duration = Duration::from_secs(1);
+
+/// Tasks that wait for one thing. A task that waits twice is kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(SmallVec<[Waker; 1]>);
+
+impl Wakers {
+    pub(crate) fn add(&mut self, waker: &Waker) {
+        if !self.0.iter().any(|w| w.will_wake(waker)) {
+            self.0.push(waker.clone());
+        }
+    }
+}
+
+/// Tasks to be woken once the lock is free.
+pub(crate) type Woken = SmallVec<[Waker; 4]>;
+
+#[derive(Debug)]
+pub(crate) struct LinkEntry {
+    /// This end opened it, for one session, and takes it down when that session is over.
+    pub(crate) is_ours: bool,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) up: Option<PublicKey>,
+    pub(crate) down: Option<CloseReason>,
+    /// A task still wants to know how the attempt ended.
+    pub(crate) is_watched: bool,
+    pub(crate) wakers: Wakers,
+    /// Take it down at this instant.
+    pub(crate) close_at: Option<Time>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub(crate) link: LinkId,
+    pub(crate) peer: PublicKey,
+    pub(crate) outcome: Option<SessionOutcome>,
+    /// This end has begun to close it.
+    pub(crate) is_closing: bool,
+    /// Nobody holds a handle any more.
+    pub(crate) is_orphan: bool,
+    /// Flows that the far end opened and nobody has accepted yet.
+    pub(crate) incoming: VecDeque<FlowId>,
+    /// Every flow of the session that has an entry.
+    pub(crate) flows: BTreeSet<FlowId>,
+    pub(crate) accept_wakers: Wakers,
+    pub(crate) close_wakers: Wakers,
+    /// The last known state of the link, for those who ask after it is gone.
+    pub(crate) last_stats: Option<LinkStats>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FlowEntry {
+    pub(crate) session: SessionId,
+    pub(crate) options: FlowOptions,
+    pub(crate) is_sender: bool,
+    /// Receiving half: the far end finished and everything was read.
+    pub(crate) is_finished: bool,
+    /// Sending half: the far end has everything.
+    pub(crate) is_delivered: bool,
+    pub(crate) closed: Option<CloseReason>,
+    /// Sending half of a bidirectional stream: the far end's answer, once it came.
+    pub(crate) answer: Answer,
+    pub(crate) wakers: Wakers,
+    pub(crate) last_stats: FlowStats,
+}
+
+/// The way back of a stream that this end opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// None is expected.
+    None,
+    /// Has not come yet.
+    Awaited,
+    /// Not wanted any more: stop it with this code when it comes.
+    Unwanted(u64),
+    /// Came.
+    Here(FlowId),
+}
+
+/// See the file's heading.
+pub(crate) struct State {
+    pub(crate) node: Node,
+    pub(crate) links: HashMap<LinkId, LinkEntry>,
+    pub(crate) sessions: HashMap<SessionId, SessionEntry>,
+    pub(crate) flows: HashMap<FlowId, FlowEntry>,
+    pub(crate) incoming: VecDeque<SessionId>,
+    pub(crate) accept_wakers: Wakers,
+    pub(crate) idle_wakers: Wakers,
+    /// The endpoint was closed, or its driver is gone: nothing new begins.
+    pub(crate) closed: Option<CloseReason>,
+    /// No handle of the endpoint is left.
+    pub(crate) is_orphan: bool,
+    accepts: bool,
+    backlog: usize,
+    woken: Woken,
+    driver: Option<Waker>,
+    /// The driver will look at the node again without being woken.
+    is_kicked: bool,
+    /// Links with a `close_at`.
+    closing_links: usize,
+}
+
+/// The outcome of a session whose end nobody could negotiate.
+pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
+    SessionOutcome { reason, all_delivered: false, all_received: false }
+}
+
+impl State {
+    pub(crate) fn new(node: Node, accepts: bool, backlog: usize) -> Self {
+        Self {
+            node,
+            links: HashMap::new(),
+            sessions: HashMap::new(),
+            flows: HashMap::new(),
+            incoming: VecDeque::new(),
+            accept_wakers: Wakers::default(),
+            idle_wakers: Wakers::default(),
+            closed: None,
+            is_orphan: false,
+            accepts,
+            backlog,
+            woken: Woken::new(),
+            driver: None,
+            is_kicked: true,
+            closing_links: 0,
+        }
+    }
+
+    // --- tasks -----------------------------------------------------------------------------------------------------------------
+
+    pub(crate) fn take_woken(&mut self) -> Woken {
+        std::mem::take(&mut self.woken)
+    }
+
+    fn wake(woken: &mut Woken, wakers: &mut Wakers) {
+        woken.extend(wakers.0.drain(..));
+    }
+
+    /// The driver must look at the node: there may be something to send, or an earlier deadline.
+    pub(crate) fn kick(&mut self) {
+        if !self.is_kicked {
+            self.is_kicked = true;
+            self.woken.extend(self.driver.clone());
+        }
+    }
+
+    /// The driver starts to look; a kick from now on only raises the flag.
+    pub(crate) fn driver_looks(&mut self) {
+        self.is_kicked = true;
+    }
+
+    /// The driver has seen everything and will sleep until it is woken.
+    pub(crate) fn driver_sleeps(&mut self, waker: &Waker) {
+        self.is_kicked = false;
+        if !self.driver.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            self.driver = Some(waker.clone());
+        }
+    }
+
+    pub(crate) fn wait_for_flow(&mut self, flow: FlowId, waker: &Waker) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            entry.wakers.add(waker);
+        }
+    }
+
+    fn wake_flow(&mut self, flow: FlowId) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            Self::wake(&mut self.woken, &mut entry.wakers);
+        }
+    }
+
+    // --- events ----------------------------------------------------------------------------------------------------------------
+
+    /// Drains the node's events into the entries and wakes whom they concern.
+    pub(crate) fn dispatch(&mut self, now: Time) {
+        while let Some(event) = self.node.poll_event() {
+            self.on_event(now, event);
+        }
+    }
+
+    fn on_event(&mut self, now: Time, event: Event) {
+        match event {
+            Event::LinkUp { link, peer } => {
+                let entry = self.links.entry(link).or_insert_with(LinkEntry::incoming);
+                entry.up = Some(peer);
+                Self::wake(&mut self.woken, &mut entry.wakers);
+            }
+            Event::LinkDown { link, reason } => self.on_link_down(link, reason),
+            Event::SessionIncoming { session, link, peer } => self.on_session_incoming(now, session, link, peer),
+            Event::SessionOpened { .. } => {}
+            Event::SessionClosed { session, outcome } => self.on_session_closed(now, session, outcome),
+            Event::FlowIncoming { session, flow, options } => self.on_flow_incoming(now, session, flow, options),
+            Event::FlowReadable(flow) | Event::FlowWritable(flow) => self.wake_flow(flow),
+            Event::FlowFinished(flow) => {
+                if let Some(entry) = self.flows.get_mut(&flow) {
+                    entry.is_finished = true;
+                }
+                self.wake_flow(flow);
+            }
+            Event::FlowDelivered(flow) => {
+                if let Some(entry) = self.flows.get_mut(&flow) {
+                    entry.is_delivered = true;
+                }
+                self.wake_flow(flow);
+            }
+            Event::FlowClosed { flow, reason } => {
+                self.snapshot_flow(flow);
+                if let Some(entry) = self.flows.get_mut(&flow) {
+                    entry.closed.get_or_insert(reason);
+                }
+                self.wake_flow(flow);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_link_down(&mut self, link: LinkId, reason: CloseReason) {
+        let Some(entry) = self.links.get_mut(&link) else { return };
+        entry.down = Some(reason.clone());
+        Self::wake(&mut self.woken, &mut entry.wakers);
+        self.closing_links -= usize::from(entry.close_at.take().is_some());
+        if !entry.is_watched {
+            self.links.remove(&link);
+        }
+        // The node ends sessions before their link; this is for those that it never knew.
+        let left: SmallVec<[SessionId; 4]> =
+            self.sessions.iter().filter(|(_, s)| s.link == link && s.outcome.is_none()).map(|(id, _)| *id).collect();
+        for session in left {
+            self.end_session(session, lost(reason.clone()));
+        }
+        self.wake_idle();
+    }
+
+    fn on_session_incoming(&mut self, now: Time, session: SessionId, link: LinkId, peer: PublicKey) {
+        let refused = match &self.closed {
+            Some(_) => Some((Code::Shutdown, "the endpoint is closing")),
+            None if self.is_orphan || !self.accepts => Some((Code::Shutdown, "the endpoint does not accept sessions")),
+            None if self.incoming.len() >= self.backlog => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
+            None => None,
+        };
+        self.sessions.insert(session, SessionEntry::new(link, peer));
+        if let Some((code, text)) = refused {
+            self.abandon_session(now, session, code as u64, text);
+            return;
+        }
+        self.incoming.push_back(session);
+        Self::wake(&mut self.woken, &mut self.accept_wakers);
+    }
+
+    fn on_session_closed(&mut self, now: Time, session: SessionId, outcome: SessionOutcome) {
+        let Some(entry) = self.sessions.get(&session) else { return };
+        let (link, is_closing) = (entry.link, entry.is_closing);
+        self.end_session(session, outcome);
+        if self.links.get(&link).is_some_and(|l| l.is_ours) {
+            self.close_link_at(link, if is_closing { now } else { now + CLOSED_LINK_GRACE });
+        }
+        self.wake_idle();
+    }
+
+    fn end_session(&mut self, session: SessionId, outcome: SessionOutcome) {
+        let flows: SmallVec<[FlowId; 8]> = match self.sessions.get(&session) {
+            Some(entry) => entry.flows.iter().copied().collect(),
+            None => return,
+        };
+        for flow in flows {
+            self.snapshot_flow(flow);
+            self.wake_flow(flow);
+        }
+        let Some(entry) = self.sessions.get_mut(&session) else { return };
+        if let Some(stats) = self.node.link_stats(entry.link) {
+            entry.last_stats = Some(stats);
+        }
+        entry.outcome.get_or_insert(outcome);
+        Self::wake(&mut self.woken, &mut entry.accept_wakers);
+        Self::wake(&mut self.woken, &mut entry.close_wakers);
+        if entry.is_orphan {
+            self.forget_session(session);
+        }
+    }
+
+    fn on_flow_incoming(&mut self, now: Time, session: SessionId, flow: FlowId, options: FlowOptions) {
+        let Some(entry) = self.sessions.get_mut(&session) else { return };
+        let unwanted = entry.is_orphan;
+        entry.flows.insert(flow);
+        let answers = options.answers;
+        self.flows.insert(flow, FlowEntry::new(session, options, false));
+        let waiting = answers.and_then(|ours| self.flows.get_mut(&ours));
+        match waiting {
+            Some(ours) => match ours.answer {
+                Answer::Awaited => {
+                    ours.answer = Answer::Here(flow);
+                    Self::wake(&mut self.woken, &mut ours.wakers);
+                }
+                Answer::Unwanted(code) => self.stop_flow(now, flow, code),
+                // A second answer, or one to a flow that asked for none.
+                Answer::None | Answer::Here(_) => self.stop_flow(now, flow, 0),
+            },
+            // The question was dropped in the meantime.
+            None if answers.is_some() || unwanted => self.stop_flow(now, flow, 0),
+            None => {
+                if let Some(entry) = self.sessions.get_mut(&session) {
+                    entry.incoming.push_back(flow);
+                    Self::wake(&mut self.woken, &mut entry.accept_wakers);
+                }
+            }
+        }
+    }
+
+    fn wake_idle(&mut self) {
+        if self.is_idle() {
+            Self::wake(&mut self.woken, &mut self.idle_wakers);
+        }
+        if self.is_orphan || self.closed.is_some() {
+            self.kick();
+        }
+    }
+
+    // --- commands of the handles -----------------------------------------------------------------------------------------------
+
+    /// Nothing is alive: no link, so no session either.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.links.values().all(|l| l.down.is_some())
+    }
+
+    /// Enters a flow that this end opened.
+    pub(crate) fn add_flow(&mut self, session: SessionId, flow: FlowId, options: FlowOptions) {
+        let mut entry = FlowEntry::new(session, options, true);
+        if entry.options.bidirectional {
+            entry.answer = Answer::Awaited;
+        }
+        self.flows.insert(flow, entry);
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.flows.insert(flow);
+        }
+    }
+
+    /// The handle of a sending half is gone: without `finish` that is a reset.
+    pub(crate) fn drop_sender(&mut self, now: Time, flow: FlowId, is_finished: bool) {
+        if !is_finished && self.flows.get(&flow).is_some_and(|f| f.closed.is_none()) {
+            // Refused only if the flow is gone already.
+            let _ = self.node.reset(now, flow, 0);
+        }
+        // A stream's way back is looked up through its way there, so that entry stays as long as an answer may come.
+        match self.flows.get(&flow).map(|f| f.answer) {
+            Some(Answer::Awaited) => {}
+            _ => self.forget_flow(flow),
+        }
+        self.kick();
+    }
+
+    /// The handle of a receiving half is gone: no more is wanted.
+    pub(crate) fn stop_flow(&mut self, now: Time, flow: FlowId, code: u64) {
+        if self.flows.get(&flow).is_some_and(|f| f.closed.is_none() && !f.is_finished) {
+            // Refused only if the flow is gone already.
+            let _ = self.node.stop(now, flow, code);
+        }
+        self.forget_flow(flow);
+        self.kick();
+    }
+
+    /// The way back of `ours` is not wanted any more.
+    pub(crate) fn stop_answer(&mut self, now: Time, ours: FlowId, code: u64) {
+        let Some(entry) = self.flows.get_mut(&ours) else { return };
+        match entry.answer {
+            Answer::Here(flow) => self.stop_flow(now, flow, code),
+            Answer::Awaited => entry.answer = Answer::Unwanted(code),
+            Answer::None | Answer::Unwanted(_) => {}
+        }
+    }
+
+    pub(crate) fn forget_flow(&mut self, flow: FlowId) {
+        if let Some(entry) = self.flows.remove(&flow)
+            && let Some(session) = self.sessions.get_mut(&entry.session)
+        {
+            session.flows.remove(&flow);
+            session.incoming.retain(|f| *f != flow);
+        }
+    }
+
+    /// Begins a graceful close; nothing happens if one is under way.
+    pub(crate) fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) {
+        let Some(entry) = self.sessions.get_mut(&session) else { return };
+        if entry.outcome.is_some() {
+            return;
+        }
+        entry.is_closing = true;
+        if let Err(error) = self.node.close_session(now, session, code, reason, linger) {
+            // The node does not know it any more, so no event will tell.
+            self.dispatch(now);
+            self.end_session(session, lost(CloseReason::local(Code::UnknownSession, Layer::Session, error.to_string())));
+        }
+        self.kick();
+    }
+
+    /// The last handle of a session is gone.
+    pub(crate) fn orphan_session(&mut self, now: Time, session: SessionId, linger: Duration) {
+        let Some(entry) = self.sessions.get_mut(&session) else { return };
+        entry.is_orphan = true;
+        for flow in std::mem::take(&mut entry.incoming) {
+            self.stop_flow(now, flow, 0);
+        }
+        match self.sessions.get(&session) {
+            Some(entry) if entry.outcome.is_some() => self.forget_session(session),
+            Some(entry) if !entry.is_closing => self.close_session(now, session, 0, "", linger),
+            _ => {}
+        }
+    }
+
+    fn abandon_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str) {
+        if let Some(entry) = self.sessions.get_mut(&session) {
+            entry.is_orphan = true;
+        }
+        self.close_session(now, session, code, reason, Duration::ZERO);
+    }
+
+    fn forget_session(&mut self, session: SessionId) {
+        if let Some(entry) = self.sessions.remove(&session) {
+            for flow in entry.flows {
+                self.flows.remove(&flow);
+            }
+        }
+        self.incoming.retain(|s| *s != session);
+    }
+
+    // --- links -----------------------------------------------------------------------------------------------------------------
+
+    pub(crate) fn close_link_at(&mut self, link: LinkId, at: Time) {
+        if let Some(entry) = self.links.get_mut(&link)
+            && entry.down.is_none()
+        {
+            self.closing_links += usize::from(entry.close_at.is_none());
+            entry.close_at = Some(entry.close_at.map_or(at, |t| t.min(at)));
+            self.kick();
+        }
+    }
+
+    /// The earliest instant at which a link is to be taken down.
+    pub(crate) fn next_link_close(&self) -> Option<Time> {
+        if self.closing_links == 0 {
+            return None;
+        }
+        self.links.values().filter_map(|l| l.close_at).min()
+    }
+
+    /// Takes down the links whose time has come.
+    pub(crate) fn close_due_links(&mut self, now: Time) {
+        if self.closing_links == 0 {
+            return;
+        }
+        let due: SmallVec<[LinkId; 4]> =
+            self.links.iter().filter(|(_, l)| l.close_at.is_some_and(|t| t <= now)).map(|(id, _)| *id).collect();
+        for link in due {
+            self.close_link(now, link, 0, "");
+        }
+    }
+
+    /// Ends a link at once.
+    pub(crate) fn close_link(&mut self, now: Time, link: LinkId, code: u64, reason: &str) {
+        let result = self.node.close_link(now, link, code, reason);
+        self.dispatch(now);
+        if self.links.get(&link).is_some_and(|l| l.down.is_none()) {
+            // Either the node does not know it, or it tells later; nobody needs to wait for that.
+            let mut why = CloseReason::application(code, reason);
+            if result.is_err() {
+                why = CloseReason::local(Code::Internal, Layer::Link, "the link is gone");
+            }
+            self.on_link_down(link, why);
+        }
+        self.kick();
+    }
+
+    /// Ends everything: no handle will get anything more from this endpoint.
+    pub(crate) fn shut_down(&mut self, now: Time, why: CloseReason) {
+        self.closed.get_or_insert(why.clone());
+        let links: SmallVec<[LinkId; 4]> = self.links.iter().filter(|(_, l)| l.down.is_none()).map(|(id, _)| *id).collect();
+        for link in links {
+            self.close_link(now, link, why.application, &why.reason);
+        }
+        self.incoming.clear();
+        Self::wake(&mut self.woken, &mut self.accept_wakers);
+        self.wake_idle();
+        self.kick();
+    }
+
+    // --- statistics ------------------------------------------------------------------------------------------------------------
+
+    fn snapshot_flow(&mut self, flow: FlowId) {
+        if let (Some(stats), Some(entry)) = (self.node.flow_stats(flow), self.flows.get_mut(&flow)) {
+            entry.last_stats = stats;
+        }
+    }
+
+    pub(crate) fn flow_stats(&self, flow: FlowId) -> FlowStats {
+        self.node.flow_stats(flow).or_else(|| self.flows.get(&flow).map(|f| f.last_stats.clone())).unwrap_or_default()
+    }
+}
+
+impl LinkEntry {
+    pub(crate) fn outgoing(remote: SocketAddr) -> Self {
+        Self { is_ours: true, remote: Some(remote), is_watched: true, ..Self::incoming() }
+    }
+    fn incoming() -> Self {
+        Self { is_ours: false, remote: None, up: None, down: None, is_watched: false, wakers: Wakers::default(), close_at: None }
+    }
+}
+
+impl SessionEntry {
+    pub(crate) fn new(link: LinkId, peer: PublicKey) -> Self {
+        Self {
+            link,
+            peer,
+            outcome: None,
+            is_closing: false,
+            is_orphan: false,
+            incoming: VecDeque::new(),
+            flows: BTreeSet::new(),
+            accept_wakers: Wakers::default(),
+            close_wakers: Wakers::default(),
+            last_stats: None,
+        }
+    }
+}
+
+impl FlowEntry {
+    fn new(session: SessionId, options: FlowOptions, is_sender: bool) -> Self {
+        Self {
+            session,
+            options,
+            is_sender,
+            is_finished: false,
+            is_delivered: false,
+            closed: None,
+            answer: Answer::None,
+            wakers: Wakers::default(),
+            last_stats: FlowStats::default(),
+        }
+    }
+}

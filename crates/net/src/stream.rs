@@ -1,0 +1,282 @@
+//! The two halves of a byte stream.
+
+use crate::error::FlowError;
+use crate::session::Handle;
+use crate::state::Answer;
+use bytes::Bytes;
+use noctule_proto::ids::FlowId;
+use noctule_proto::options::FlowOptions;
+use noctule_proto::stats::FlowStats;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Writes bytes towards the far end.
+///
+/// As [`AsyncWrite`]: `flush` returns at once, since nothing is held back; `shutdown` marks the end without waiting. Use
+/// [`finish`](Self::finish) to learn that everything arrived.
+///
+/// **Dropping** it without `finish` or `shutdown` resets the stream: what is not delivered yet is given up. After one of them delivery goes
+/// on without the handle.
+pub struct SendStream {
+    handle: Arc<Handle>,
+    flow: FlowId,
+    options: FlowOptions,
+    is_finished: bool,
+}
+
+impl SendStream {
+    pub(crate) fn new(handle: Arc<Handle>, flow: FlowId, options: FlowOptions) -> Self {
+        Self { handle, flow, options, is_finished: false }
+    }
+
+    /// Writes as much as there is room for, at least one byte, waiting if there is none; returns how much. Dropping the future before it
+    /// resolves writes nothing. The bytes are copied once, into the packets that carry them.
+    ///
+    /// # Errors
+    /// The far end stopped the stream, or the session is over.
+    pub async fn write(&mut self, data: &[u8]) -> Result<usize, FlowError> {
+        poll_fn(|cx| self.poll_write_bytes(cx, data)).await
+    }
+
+    /// Writes all of `data`. If the future is dropped, some of it may have been written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), FlowError> {
+        while !data.is_empty() {
+            let n = self.write(data).await?;
+            data = &data[n..];
+        }
+        Ok(())
+    }
+
+    fn poll_write_bytes(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, FlowError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.handle.shared.poll_flow(cx, self.flow, |state, now| state.node.write(now, self.flow, data).map(Some))
+    }
+
+    /// Nothing more follows; resolves when the far end has everything. May be called again if its future was dropped.
+    ///
+    /// # Errors
+    /// The stream or session ended before that was known.
+    pub async fn finish(&mut self) -> Result<(), FlowError> {
+        finish(&self.handle, self.flow, &mut self.is_finished)?;
+        poll_fn(|cx| poll_delivered(&self.handle, self.flow, cx)).await
+    }
+
+    /// Gives the stream up at once with a code for the far end's application.
+    pub fn reset(mut self, code: u64) {
+        reset(&self.handle, self.flow, code);
+        self.is_finished = true;
+    }
+
+    /// How the flow was opened.
+    pub fn options(&self) -> &FlowOptions {
+        &self.options
+    }
+    /// The flow's name at this node.
+    pub fn id(&self) -> FlowId {
+        self.flow
+    }
+    /// Counts of the sending side.
+    pub fn stats(&self) -> FlowStats {
+        self.handle.shared.lock().flow_stats(self.flow)
+    }
+}
+
+/// Marks the end of a sending half, once.
+pub(crate) fn finish(handle: &Handle, flow: FlowId, is_finished: &mut bool) -> Result<(), FlowError> {
+    if *is_finished {
+        return Ok(());
+    }
+    let mut state = handle.shared.lock();
+    let now = state.now;
+    match state.node.finish(now, flow) {
+        Ok(()) => {
+            *is_finished = true;
+            state.kick();
+            Ok(())
+        }
+        Err(error) => {
+            state.dispatch(now);
+            Err(state.flow_error(flow, error))
+        }
+    }
+}
+
+/// Waits until the far end has everything of a finished half.
+pub(crate) fn poll_delivered(handle: &Handle, flow: FlowId, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+    handle.shared.poll_flow(cx, flow, |state, now| {
+        state.dispatch(now);
+        Ok(state.flows.get(&flow).is_some_and(|f| f.is_delivered).then_some(()))
+    })
+}
+
+/// Gives a sending half up.
+pub(crate) fn reset(handle: &Handle, flow: FlowId, code: u64) {
+    let mut state = handle.shared.lock();
+    let now = state.now;
+    // Refused only if the flow is gone already.
+    let _ = state.node.reset(now, flow, code);
+    state.kick();
+}
+
+impl AsyncWrite for SendStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_bytes(cx, data).map_err(io::Error::from)
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { handle, flow, is_finished, .. } = &mut *self;
+        Poll::Ready(finish(handle, *flow, is_finished).map_err(io::Error::from))
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        let mut state = self.handle.shared.lock();
+        let now = state.now;
+        state.drop_sender(now, self.flow, self.is_finished);
+    }
+}
+
+impl std::fmt::Debug for SendStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendStream").field("flow", &self.flow).finish_non_exhaustive()
+    }
+}
+
+/// Reads bytes from the far end.
+///
+/// **Dropping** it before the end tells the far end to stop sending.
+pub struct RecvStream {
+    handle: Arc<Handle>,
+    source: Source,
+    options: FlowOptions,
+}
+
+/// Where a receiving half's bytes come from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// This flow.
+    Flow(FlowId),
+    /// The flow with which the far end answers this one, when it comes.
+    AnswerTo(FlowId),
+    /// Nowhere any more.
+    Stopped,
+}
+
+impl RecvStream {
+    pub(crate) fn here(handle: Arc<Handle>, flow: FlowId, options: FlowOptions) -> Self {
+        Self { handle, source: Source::Flow(flow), options }
+    }
+    pub(crate) fn awaited(handle: Arc<Handle>, question: FlowId, options: FlowOptions) -> Self {
+        Self { handle, source: Source::AnswerTo(question), options }
+    }
+
+    /// The next bytes, at most `max` of them, without copying; `None` at the end of the stream. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// The far end gave the stream up, or the session is over.
+    pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, FlowError> {
+        poll_fn(|cx| self.poll_chunk(cx, max)).await
+    }
+
+    /// Reads to the end, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`read_chunk`](Self::read_chunk), and [`FlowError::MessageTooLarge`] beyond `limit`.
+    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, FlowError> {
+        let mut all = Vec::new();
+        while let Some(chunk) = self.read_chunk(usize::MAX).await? {
+            if all.len() + chunk.len() > limit {
+                return Err(FlowError::MessageTooLarge { size: all.len() + chunk.len(), limit });
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Result<Option<Bytes>, FlowError>> {
+        if let Source::AnswerTo(question) = self.source {
+            let answer = ready!(self.handle.shared.poll_flow(cx, question, |state, _| {
+                Ok(match state.flows.get(&question).map(|f| f.answer) {
+                    Some(Answer::Here(flow)) => Some(flow),
+                    _ => None,
+                })
+            }))?;
+            self.source = Source::Flow(answer);
+        }
+        let Source::Flow(flow) = self.source else { return Poll::Ready(Ok(None)) };
+        let chunk = ready!(self.handle.shared.poll_flow(cx, flow, |state, now| {
+            if state.flows.get(&flow).is_some_and(|f| f.is_finished) {
+                return Ok(Some(Bytes::new()));
+            }
+            state.node.read(now, flow, max)
+        }))?;
+        Poll::Ready(Ok((!chunk.is_empty() || max == 0).then_some(chunk)))
+    }
+
+    /// Tells the far end that no more is wanted, with a code for its application.
+    pub fn stop(mut self, code: u64) {
+        self.stop_with(code);
+    }
+
+    fn stop_with(&mut self, code: u64) {
+        let mut state = self.handle.shared.lock();
+        let now = state.now;
+        match std::mem::replace(&mut self.source, Source::Stopped) {
+            Source::Flow(flow) => state.stop_flow(now, flow, code),
+            Source::AnswerTo(question) => state.stop_answer(now, question, code),
+            Source::Stopped => {}
+        }
+    }
+
+    /// How the flow was opened.
+    pub fn options(&self) -> &FlowOptions {
+        &self.options
+    }
+    /// The flow's name at this node; `None` as long as the far end has not answered.
+    pub fn id(&self) -> Option<FlowId> {
+        match self.source {
+            Source::Flow(flow) => Some(flow),
+            Source::AnswerTo(_) | Source::Stopped => None,
+        }
+    }
+    /// Counts of the receiving side.
+    pub fn stats(&self) -> FlowStats {
+        self.id().map_or_else(FlowStats::default, |flow| self.handle.shared.lock().flow_stats(flow))
+    }
+}
+
+impl AsyncRead for RecvStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(chunk) = ready!(self.poll_chunk(cx, buf.remaining()))? {
+            buf.put_slice(&chunk);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        self.stop_with(0);
+    }
+}
+
+impl std::fmt::Debug for RecvStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvStream").field("source", &self.source).finish_non_exhaustive()
+    }
+}
