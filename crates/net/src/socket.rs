@@ -66,6 +66,7 @@ impl Socket {
         let buffers = BufferSizes { send: raw.send_buffer_size()?, recv: raw.recv_buffer_size()? };
         let io = UdpSocket::from_std(raw.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        without_timestamps(&io);
         let local = io.local_addr()?;
         Ok(Self { io, state, local, is_v6, has_v4, buffers })
     }
@@ -141,6 +142,26 @@ impl Socket {
     }
 }
 
+/// `quinn-udp` 0.6 asks for receive timestamps, which nothing here uses, and then its control buffer of 96 bytes has no room left for the
+/// ECN field of an IPv4 train: the kernel drops what does not fit (`MSG_CTRUNC`), and the mark is lost whenever GRO is at work.
+#[cfg(target_os = "linux")]
+fn without_timestamps(io: &UdpSocket) {
+    use std::os::fd::AsRawFd;
+    let off: libc::c_int = 0;
+    // SAFETY: a live integer and its size, on a descriptor that `io` keeps open. A failure leaves timestamps on, which costs ECN only.
+    unsafe {
+        libc::setsockopt(
+            io.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+#[cfg(not(target_os = "linux"))]
+fn without_timestamps(_: &UdpSocket) {}
+
 fn unmap(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -166,5 +187,99 @@ fn to_codepoint(ecn: Ecn) -> Option<EcnCodepoint> {
         Ecn::Ect0 => Some(EcnCodepoint::Ect0),
         Ecn::Ect1 => Some(EcnCodepoint::Ect1),
         Ecn::Ce => Some(EcnCodepoint::Ce),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    async fn send(socket: &Socket, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| socket.poll_send(cx, transmit, contents)).await
+    }
+
+    /// Receives until `bytes` have come; each datagram with where it came from.
+    async fn receive(socket: &Socket, bytes: usize) -> Vec<(Received, Vec<u8>)> {
+        let mut storage = vec![0; RECV_BUFFERS * RECV_BUFFER_LEN];
+        let (mut seen, mut total) = (Vec::new(), 0);
+        while total < bytes {
+            let mut meta = [RecvMeta::default(); RECV_BUFFERS];
+            let n = {
+                let mut chunks = storage.chunks_exact_mut(RECV_BUFFER_LEN);
+                let mut bufs: [IoSliceMut<'_>; RECV_BUFFERS] = std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap()));
+                let filled = poll_fn(|cx| socket.poll_recv(cx, &mut bufs, &mut meta));
+                tokio::time::timeout(std::time::Duration::from_secs(5), filled).await.expect("the datagrams arrive").unwrap()
+            };
+            for (meta, buf) in meta[..n].iter().zip(storage.chunks_exact(RECV_BUFFER_LEN)) {
+                let from = Socket::received(meta);
+                total += from.len;
+                seen.extend(buf[..from.len].chunks(from.stride).map(|d| (from, d.to_vec())));
+            }
+        }
+        seen
+    }
+
+    fn bind(addr: &str) -> io::Result<Socket> {
+        Socket::bind(addr.parse().unwrap(), 1 << 20, 1 << 20)
+    }
+
+    #[tokio::test]
+    async fn a_train_arrives_as_its_datagrams_with_their_ecn_mark() {
+        let (from, to) = (bind("127.0.0.1:0").unwrap(), bind("127.0.0.1:0").unwrap());
+        let pieces = from.max_segments(1200).min(10);
+        let contents: Vec<u8> = (0..pieces).flat_map(|i| vec![i as u8; if i + 1 == pieces { 77 } else { 1200 }]).collect();
+        let transmit = Transmit {
+            remote: to.local_addr(),
+            local: Some("127.0.0.1".parse().unwrap()),
+            ecn: Ecn::Ect0,
+            len: contents.len(),
+            segment_size: (pieces > 1).then_some(1200),
+        };
+        send(&from, &transmit, &contents).await.unwrap();
+        let seen = receive(&to, contents.len()).await;
+        assert_eq!(seen.len(), pieces);
+        for (i, (origin, datagram)) in seen.iter().enumerate() {
+            assert_eq!((origin.remote, origin.local), (from.local_addr(), Some("127.0.0.1".parse().unwrap())));
+            assert_eq!(origin.ecn, Ecn::Ect0);
+            assert_eq!(datagram, &contents[i * 1200..(i * 1200 + 1200).min(contents.len())]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dual_stack_socket_speaks_ipv4_and_shows_plain_ipv4_addresses() {
+        let Ok(both) = bind("[::]:0") else {
+            eprintln!("skipped: no IPv6 on this host");
+            return;
+        };
+        if !both.reaches_v4() {
+            eprintln!("skipped: no dual-stack sockets on this host");
+            return;
+        }
+        let four = bind("127.0.0.1:0").unwrap();
+        let to_both = SocketAddr::from(([127, 0, 0, 1], both.local_addr().port()));
+        let hello = Transmit { remote: to_both, local: None, ecn: Ecn::Ect1, len: 5, segment_size: None };
+        send(&four, &hello, b"hello").await.unwrap();
+        let (origin, datagram) = receive(&both, 5).await.remove(0);
+        assert_eq!((origin.remote, origin.local, origin.ecn), (four.local_addr(), Some("127.0.0.1".parse().unwrap()), Ecn::Ect1));
+        assert_eq!(datagram, b"hello");
+        // And back, from the address that the question was sent to.
+        let answer = Transmit { remote: origin.remote, local: origin.local, ecn: Ecn::Ce, len: 2, segment_size: None };
+        send(&both, &answer, b"yo").await.unwrap();
+        let (origin, datagram) = receive(&four, 2).await.remove(0);
+        assert_eq!((origin.remote, origin.ecn, &datagram[..]), (to_both, Ecn::Ce, &b"yo"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_an_address_of_another_host_and_a_free_port_are_told_apart() {
+        use crate::error::BindError;
+        let first = bind("127.0.0.1:0").unwrap();
+        let taken = first.local_addr();
+        let error = |addr: SocketAddr| BindError::from_io(addr, Socket::bind(addr, 0, 0).map(|_| ()).unwrap_err());
+        assert!(matches!(error(taken), BindError::InUse(a) if a == taken));
+        let elsewhere = "192.0.2.1:0".parse().unwrap();
+        assert!(matches!(error(elsewhere), BindError::NotAvailable(a) if a == elsewhere));
+        let granted = first.buffers();
+        assert!(granted.send > 0 && granted.recv > 0);
     }
 }
