@@ -23,7 +23,7 @@ pub enum Command {
     Sim {
         /// The run.
         #[command(flatten)]
-        run: RunArgs,
+        run: Box<RunArgs>,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,

@@ -4,5 +4,7 @@
 
 pub mod cli;
 pub mod link;
-pub mod scenario;
 pub mod net;
+pub mod report;
+pub mod scenario;
+pub mod sim;

@@ -1,2 +1,65 @@
-//! The noctule laboratory.
-fn main() {}
+//! The noctule laboratory: the command line. What it does is in the library.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use noctule_lab::cli::{Cli, Command, RunArgs};
+use noctule_lab::report::{grid_table, run_table};
+use noctule_lab::scenario::{Case, ScenarioFile};
+use noctule_lab::sim;
+
+/// The run was made and failed: wrong bytes, an impossible share, an expectation that was not met.
+const FAILED: u8 = 1;
+/// The run could not be made.
+const IMPOSSIBLE: u8 = 2;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Sim { run, json } => simulate(&run, json),
+        Command::Run { files, full, json } => run_files(&files, full, json),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("noctule-lab: {error}");
+        ExitCode::from(IMPOSSIBLE)
+    })
+}
+
+type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+fn simulate(args: &RunArgs, json: bool) -> Outcome {
+    let report = sim::run(&args.scenario()?)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", run_table(&report));
+    }
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+fn run_files(files: &[PathBuf], full: bool, json: bool) -> Outcome {
+    let mut cases: Vec<Case> = Vec::new();
+    for path in files {
+        let file = ScenarioFile::read(path)?;
+        cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let results = sim::run_cases(&cases, threads, |case, _| eprintln!("done: {}", case.name));
+    let mut rows = Vec::new();
+    for (case, result) in cases.iter().zip(&results) {
+        let report = result.as_ref().map_err(|e| format!("{}: {e}", case.name))?;
+        rows.push((case.name.clone(), report, sim::violations(case, report)));
+    }
+    if json {
+        let objects: Vec<_> = rows
+            .iter()
+            .map(|(name, report, violations)| serde_json::json!({ "case": name, "violations": violations, "report": report }))
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&objects)?);
+    } else {
+        print!("{}", grid_table(&rows));
+    }
+    let failed = rows.iter().filter(|(_, _, violations)| !violations.is_empty()).count();
+    eprintln!("{} cases, {failed} failed", rows.len());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}

@@ -1,0 +1,36 @@
+//! Many runs side by side: each is single-threaded and deterministic, so their order and number of threads do not matter.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::run::{SimError, run};
+use crate::report::Report;
+use crate::scenario::Case;
+
+/// Runs every case, on `threads` threads; results in the order of the cases. `each` hears of every result as it comes.
+pub fn run_cases(cases: &[Case], threads: usize, each: impl Fn(&Case, &Result<Report, SimError>) + Sync) -> Vec<Result<Report, SimError>> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<Report, SimError>>>> = Mutex::new(cases.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, cases.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((i, case)) = cases.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = run(&case.scenario);
+                    each(case, &result);
+                    // A poisoned lock means that another run panicked; the scope reports that.
+                    if let Ok(mut results) = results.lock() {
+                        results[i] = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// What a case's result violates: its own failures, the file's expectations, or that it could not be run.
+pub fn violations(case: &Case, report: &Report) -> Vec<String> {
+    // The loss of the narrowest hop is what decides how many bytes a useful byte costs at least.
+    let pass = case.scenario.hops.first().map_or(1.0, |hop| 1.0 - hop.forward.mean_loss(hop.forward.mtu));
+    report.violations(&case.expect, pass, report.scenario.base_rtt_ms)
+}

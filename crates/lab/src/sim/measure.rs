@@ -1,0 +1,208 @@
+//! From counters to the report: goodput, limits and what makes a run fail (P24).
+
+use noctule_proto::units::Time;
+
+use super::app::App;
+use super::node_host::NodeHost;
+use super::world::{HostId, PipeId, World};
+use crate::link::{Histogram, LinkStats};
+use crate::report::{Configured, Direction, LinkCounts, REPORT_VERSION, Report, SenderView, Times, jain, round};
+use crate::scenario::{Limits, Scenario, Workload, payload_share};
+
+/// Counters of every link at one moment, direction of the data and back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sides(Vec<(LinkStats, LinkStats)>);
+
+impl Sides {
+    pub(super) fn of(world: &World<NodeHost>, pipes: &[(PipeId, PipeId)]) -> Self {
+        Self(pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect())
+    }
+
+    fn useful(&self) -> u64 {
+        self.0.last().map_or(0, |(forward, _)| forward.useful_bytes)
+    }
+}
+
+/// The report of a run: `warm` are the counters of the warm-up, `done` those after it.
+pub(super) fn measure(
+    scenario: &Scenario,
+    world: &World<NodeHost>,
+    pairs: &[(HostId, HostId)],
+    warm: &Sides,
+    done: &Sides,
+    mut failures: Vec<String>,
+) -> Report {
+    let is_transfer = matches!(scenario.workload, Workload::Transfer { .. });
+    let apps: Vec<(&App, &App)> = pairs.iter().map(|&(c, s)| (&world.host(c).app, &world.host(s).app)).collect();
+    let transfer_s = transfer_seconds(is_transfer, &apps);
+    let counted = match (is_transfer, transfer_s) {
+        (true, Some(s)) => s,
+        (true, None) => scenario.seconds.0.as_secs_f64(),
+        (false, _) => scenario.seconds.0.as_secs_f64() - scenario.warmup.0.as_secs_f64(),
+    };
+    let mbit = |bytes: u64| bytes as f64 * 8e-6 / counted;
+    let limits = Limits::of(scenario);
+    let nominal = |bits: f64| bits.is_finite().then_some(round(bits / 1e6, 4));
+    let pairs_mbit: Vec<f64> = apps.iter().map(|(_, server)| mbit(server.meter.bytes_in_window)).collect();
+    let goodput: f64 = pairs_mbit.iter().sum();
+    let window_bytes: u64 = apps.iter().map(|(_, server)| server.meter.bytes_in_window).sum();
+    let whole_bytes: u64 = apps.iter().map(|(_, server)| server.meter.bytes).sum();
+    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
+    let efficiency = payload_share(mtu, scenario.ip.overhead());
+    let realised = mbit(done.useful()) * efficiency;
+    let bytes_wrong: u64 = apps.iter().map(|(_, server)| server.meter.bytes_wrong).sum();
+    let whole_seconds = if is_transfer { counted } else { scenario.seconds.0.as_secs_f64() };
+
+    for (client, server) in &apps {
+        failures.extend(client.failures.iter().map(|f| format!("connecting end, {f}")));
+        failures.extend(server.failures.iter().map(|f| format!("waiting end, {f}")));
+    }
+    let wrong_back: u64 = apps.iter().map(|(client, _)| client.meter.bytes_wrong).sum();
+    if bytes_wrong + wrong_back > 0 {
+        failures.push(format!("{} bytes wrong", bytes_wrong + wrong_back));
+    }
+    if whole_bytes == 0 {
+        failures.push("not one byte arrived".to_owned());
+    }
+    // More bytes read than the link delivered cannot be: the lab itself would be wrong (P24).
+    let carried = (warm.useful() + done.useful()) as f64 * efficiency;
+    if whole_bytes as f64 > carried {
+        failures.push(format!("{whole_bytes} bytes were read, and the link delivered room for {carried:.0}"));
+    }
+    let out_of_order: u64 = apps.iter().map(|(client, server)| client.meter.out_of_order + server.meter.out_of_order).sum();
+    let ordered = !scenario.unordered && scenario.mode.0 == noctule_proto::options::Mode::Brtp;
+    if ordered && out_of_order > 0 {
+        failures.push(format!("{out_of_order} messages out of order on an ordered flow"));
+    }
+    let memory = world.hosts().map(|host| host.node.memory()).max_by_key(|m| m.peak).unwrap_or_default();
+    if memory.peak > memory.limit {
+        failures.push(format!("memory reached {} bytes, its bound is {}", memory.peak, memory.limit));
+    }
+
+    let is_messages = matches!(scenario.workload, Workload::Messages { .. } | Workload::Block { .. });
+    let mut rtt = Histogram::default();
+    let mut one_way = Histogram::default();
+    for (client, server) in &apps {
+        rtt.merge(&client.rtt);
+        one_way.merge(&server.meter.one_way);
+    }
+    let (due, on_time) = residual(&apps, true);
+    let per_byte = |bytes: u64| (window_bytes > 0).then(|| round(bytes as f64 / window_bytes as f64, 5));
+
+    Report {
+        report_version: REPORT_VERSION,
+        backend: "sim",
+        scenario: configured(scenario),
+        goodput_mbit: round(goodput, 4),
+        nominal_limit_mbit: nominal(limits.forward),
+        realised_limit_mbit: round(realised, 4),
+        share: limits.forward.is_finite().then(|| round(goodput * 1e6 / limits.forward, 5)),
+        share_whole: limits.forward_whole.is_finite().then(|| round(whole_bytes as f64 * 8.0 / whole_seconds / limits.forward_whole, 5)),
+        share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
+        bytes_delivered: whole_bytes,
+        bytes_wrong,
+        wire_per_byte: done.0.iter().map(|(f, _)| per_byte(f.offered_bytes)).collect(),
+        reverse_wire_per_byte: done.0.iter().map(|(_, r)| per_byte(r.offered_bytes)).collect(),
+        queue_ms_p95: done.0.iter().map(|(f, _)| LinkCounts::from(f).queue_ms_p95).fold(0.0, f64::max),
+        message_rtt_ms: is_messages.then(|| Times::of(&rtt)).flatten(),
+        message_one_way_ms: is_messages.then(|| Times::of(&one_way)).flatten(),
+        first_message_rtt_ms: apps.first().and_then(|(client, _)| client.first_rtt).map(|d| round(d.as_secs_f64() * 1e3, 3)),
+        residual_loss: (is_messages && due > 0).then(|| round(1.0 - on_time as f64 / due as f64, 7)),
+        messages_due: due,
+        messages_out_of_order: out_of_order,
+        memory_peak_bytes: memory.peak,
+        memory_limit_bytes: memory.limit,
+        handshake_ms: apps.first().and_then(|(client, _)| client.link_up).map(|t| round(t.as_secs_f64() * 1e3, 3)),
+        transfer_s: transfer_s.map(|s| round(s, 6)),
+        goodput_mbit_by_second: by_second(&apps),
+        jain: jain(&pairs_mbit).map(|j| round(j, 5)),
+        pairs_mbit: pairs_mbit.iter().map(|&m| round(m, 4)).collect(),
+        reverse: scenario.both.then(|| reverse_direction(&apps, counted, limits.reverse)),
+        links: done.0.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
+        sender: pairs.first().and_then(|&(client, server)| sender_view(world, client, server)),
+        datagrams: world.packets(),
+        failures,
+    }
+}
+
+/// From the start to the moment at which the sender knows that all arrived, of the slowest pair.
+fn transfer_seconds(is_transfer: bool, apps: &[(&App, &App)]) -> Option<f64> {
+    if !is_transfer {
+        return None;
+    }
+    let ends: Option<Vec<Time>> = apps.iter().map(|(client, _)| client.delivered).collect();
+    ends?.into_iter().max().map(Time::as_secs_f64)
+}
+
+/// Messages due in the window and those that arrived in time, towards the waiting end or back.
+fn residual(apps: &[(&App, &App)], forward: bool) -> (u64, u64) {
+    apps.iter().fold((0, 0), |(due, on_time), (client, server)| {
+        let (from, to) = if forward { (client, server) } else { (server, client) };
+        (due + from.due_in_window(), on_time + to.meter.on_time)
+    })
+}
+
+fn by_second(apps: &[(&App, &App)]) -> Vec<f64> {
+    let seconds = apps.iter().map(|(_, server)| server.meter.by_second.len()).max().unwrap_or(0);
+    (0..seconds)
+        .map(|i| {
+            let bytes: u64 = apps.iter().filter_map(|(_, server)| server.meter.by_second.get(i)).sum();
+            round(bytes as f64 * 8e-6, 3)
+        })
+        .collect()
+}
+
+fn reverse_direction(apps: &[(&App, &App)], counted: f64, limit: f64) -> Direction {
+    let goodput = apps.iter().map(|(client, _)| client.meter.bytes_in_window).sum::<u64>() as f64 * 8.0 / counted;
+    let (due, on_time) = residual(apps, false);
+    Direction {
+        goodput_mbit: round(goodput / 1e6, 4),
+        nominal_limit_mbit: limit.is_finite().then_some(round(limit / 1e6, 4)),
+        share: limit.is_finite().then(|| round(goodput / limit, 5)),
+        bytes_delivered: apps.iter().map(|(client, _)| client.meter.bytes).sum(),
+        bytes_wrong: apps.iter().map(|(client, _)| client.meter.bytes_wrong).sum(),
+        residual_loss: (due > 0).then(|| round(1.0 - on_time as f64 / due as f64, 7)),
+    }
+}
+
+fn configured(scenario: &Scenario) -> Configured {
+    Configured {
+        hops: scenario.hops.clone(),
+        mode: scenario.mode.to_string(),
+        cc: scenario.cc.to_string(),
+        workload: scenario.workload.to_string(),
+        seconds: scenario.seconds.0.as_secs_f64(),
+        warmup: scenario.warmup.0.as_secs_f64(),
+        seed: scenario.seed,
+        pairs: scenario.pairs,
+        base_rtt_ms: round(scenario.base_rtt().as_secs_f64() * 1e3, 6),
+    }
+}
+
+fn sender_view(world: &World<NodeHost>, client: HostId, server: HostId) -> Option<SenderView> {
+    let (client, server) = (world.host(client), world.host(server));
+    let link = client.node.link_stats(client.app.link()?)?;
+    let path = link.paths.first()?;
+    let flow = client.app.outgoing_flow().and_then(|flow| client.node.flow_stats(flow)).unwrap_or_default();
+    let received = server.app.incoming_flow().and_then(|flow| server.node.flow_stats(flow)).unwrap_or_default();
+    let ms = |d: std::time::Duration| round(d.as_secs_f64() * 1e3, 3);
+    Some(SenderView {
+        rtt_ms: ms(path.smoothed_rtt),
+        min_rtt_ms: ms(path.min_rtt),
+        loss: round(path.loss.get(), 5),
+        delivery_rate_mbit: round(path.delivery_rate.mbit(), 3),
+        cwnd: path.control.cwnd,
+        pacing_mbit: round(path.control.pacing_rate.mbit(), 3),
+        capacity_mbit: round(path.control.capacity.mbit(), 3),
+        control: path.control.state.to_owned(),
+        sent_packets: path.sent_packets,
+        lost_packets: path.lost_packets,
+        spurious_losses: path.spurious_losses,
+        ptos: path.ptos,
+        source_packets: flow.source_packets,
+        repair_packets: flow.repair_packets,
+        proactive_packets: flow.proactive_packets,
+        redundant_at_receiver: received.redundant_packets,
+        decoded_at_receiver: received.decoded_packets,
+    })
+}

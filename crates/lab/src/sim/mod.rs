@@ -1,0 +1,21 @@
+//! The deterministic simulator: noctule nodes and their applications, joined by links in virtual time.
+//!
+//! CPU time is not modelled: a host computes in no time. What a run shows is what the protocol does, not how fast a machine is.
+
+mod app;
+mod content;
+mod grid;
+mod measure;
+mod meter;
+mod node_host;
+mod outgoing;
+mod run;
+mod world;
+
+pub use app::{App, AppPlan};
+pub use content::Content;
+pub use grid::{run_cases, violations};
+pub use meter::{Meter, Window};
+pub use node_host::NodeHost;
+pub use run::{SimError, Simulation, run};
+pub use world::{Host, HostId, PipeId, WireOverhead, World, WorldError};
