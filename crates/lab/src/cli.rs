@@ -28,6 +28,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Run noctule or kernel TCP between network namespaces joined by emulated links.
+    Net(crate::net::command::NetArgs),
+    /// Measure an emulated link against its description.
+    Fidelity(crate::net::command::FidelityArgs),
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).

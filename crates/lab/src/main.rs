@@ -18,6 +18,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json } => simulate(&run, json),
         Command::Run { files, full, json } => run_files(&files, full, json),
+        Command::Net(net) => Ok(net.execute()),
+        Command::Fidelity(fidelity) => Ok(fidelity.execute()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("noctule-lab: {error}");

@@ -12,21 +12,13 @@ use super::netem::{self, DirectionCommands, NotExpressible};
 use super::privilege::{self, Privilege, PrivilegeError};
 use super::rtnetlink::{LinkChange, Rtnetlink};
 use super::tun::Tun;
-use crate::link::{LinkModel, LinkSpec, SpecError};
+use crate::link::{LinkModel, SpecError};
+use crate::scenario::{Hop, Ip};
 
 /// The device of a host towards the next one.
 pub const RIGHT: &str = "right";
 /// The device of a host towards the one before.
 pub const LEFT: &str = "left";
-
-/// IP version of every address in a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IpVersion {
-    /// 28 bytes of IP and UDP header.
-    V4,
-    /// 48 bytes of IP and UDP header.
-    V6,
-}
 
 /// What emulates the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,13 +70,18 @@ pub enum ChainError {
     Length,
 }
 
-/// The two directions of one link.
-#[derive(Debug, Clone)]
-pub struct LinkPair {
-    /// From left to right.
-    pub forward: LinkSpec,
-    /// From right to left.
-    pub backward: LinkSpec,
+impl ChainError {
+    /// Whether this machine does not let this user do it, as opposed to something that went wrong.
+    pub fn is_not_permitted(&self) -> bool {
+        match self {
+            Self::Privilege(_) => true,
+            Self::Kernel { error, .. } => {
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+                    || error.to_string().starts_with("/dev/net/tun")
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Hosts in a row with configured addresses and routes; the links carry nothing before [`Chain::start`].
@@ -92,7 +89,7 @@ pub struct LinkPair {
 pub struct Chain {
     privilege: Privilege,
     backend: Backend,
-    version: IpVersion,
+    version: Ip,
     hosts: Vec<Namespace>,
     /// Kept alive for the netem back end: two routers per link.
     routers: Vec<Namespace>,
@@ -101,13 +98,13 @@ pub struct Chain {
 
 impl Chain {
     /// Makes `links.len() + 1` hosts. Random processes of the links come from `seed`.
-    pub fn build(links: &[LinkPair], version: IpVersion, choice: BackendChoice, seed: u64) -> Result<Self, ChainError> {
+    pub fn build(links: &[Hop], version: Ip, choice: BackendChoice, seed: u64) -> Result<Self, ChainError> {
         if links.is_empty() || links.len() > 200 {
             return Err(ChainError::Length);
         }
         for link in links {
             link.forward.check()?;
-            link.backward.check()?;
+            link.reverse.check()?;
         }
         let privilege = privilege::acquire()?;
         let commands = choose_backend(links, choice, seed)?;
@@ -183,21 +180,21 @@ impl Chain {
 
     fn address(&self, link: usize, side: Side) -> IpAddr {
         match self.version {
-            IpVersion::V4 => Ipv4Addr::new(10, 77, link as u8, side as u8).into(),
-            IpVersion::V6 => Ipv6Addr::new(0xfd77, 0, 0, link as u16, 0, 0, 0, side as u16).into(),
+            Ip::V4 => Ipv4Addr::new(10, 77, link as u8, side as u8).into(),
+            Ip::V6 => Ipv6Addr::new(0xfd77, 0, 0, link as u16, 0, 0, 0, side as u16).into(),
         }
     }
 
     fn prefix(&self) -> u8 {
         match self.version {
-            IpVersion::V4 => 32,
-            IpVersion::V6 => 128,
+            Ip::V4 => 32,
+            Ip::V6 => 128,
         }
     }
 
     /// A TUN device at both ends.
-    fn join_by_tun(&mut self, index: usize, link: &LinkPair, seed: u64) -> Result<(), ChainError> {
-        let mtu = link.forward.mtu.max(link.backward.mtu);
+    fn join_by_tun(&mut self, index: usize, link: &Hop, seed: u64) -> Result<(), ChainError> {
+        let mtu = link.forward.mtu.max(link.reverse.mtu);
         let end = |host: &Namespace, device: &'static str, address, prefix| -> io::Result<Tun> {
             host.enter(|| {
                 let tun = Tun::create(device, mtu)?;
@@ -215,15 +212,15 @@ impl Chain {
             left,
             right,
             forward: LinkModel::new(&link.forward, seed.wrapping_add(seeds))?,
-            backward: LinkModel::new(&link.backward, seed.wrapping_add(seeds + 1))?,
+            backward: LinkModel::new(&link.reverse, seed.wrapping_add(seeds + 1))?,
             mtu,
         });
         Ok(())
     }
 
     /// Three veth pairs over two routers, with permanent neighbours, so that only data crosses the lossy link.
-    fn join_by_veth(&mut self, index: usize, link: &LinkPair, commands: &(DirectionCommands, DirectionCommands)) -> Result<(), ChainError> {
-        let mtu = link.forward.mtu.max(link.backward.mtu);
+    fn join_by_veth(&mut self, index: usize, link: &Hop, commands: &(DirectionCommands, DirectionCommands)) -> Result<(), ChainError> {
+        let mtu = link.forward.mtu.max(link.reverse.mtu);
         let near = Namespace::new("router-near").map_err(at("make a router"))?;
         let far = Namespace::new("router-far").map_err(at("make a router"))?;
         for router in [&near, &far] {
@@ -316,7 +313,7 @@ fn is_neighbour(host: usize, link: usize, side: Side) -> bool {
 
 /// netem's commands for every link, or none if the emulator is to run.
 fn choose_backend(
-    links: &[LinkPair],
+    links: &[Hop],
     choice: BackendChoice,
     seed: u64,
 ) -> Result<Option<Vec<(DirectionCommands, DirectionCommands)>>, ChainError> {
@@ -328,7 +325,7 @@ fn choose_backend(
         .zip(0u64..)
         .map(|(link, index)| {
             let seed = seed.wrapping_add(4 * index);
-            Ok((DirectionCommands::new(&link.forward, RIGHT, seed)?, DirectionCommands::new(&link.backward, LEFT, seed.wrapping_add(2))?))
+            Ok((DirectionCommands::new(&link.forward, RIGHT, seed)?, DirectionCommands::new(&link.reverse, LEFT, seed.wrapping_add(2))?))
         })
         .collect();
     match (choice, commands) {
@@ -346,10 +343,10 @@ fn choose_backend(
 }
 
 /// Loopback up, forwarding on, and nothing of the kernel's own on the links.
-fn prepare_host(host: &Namespace, version: IpVersion) -> io::Result<()> {
+fn prepare_host(host: &Namespace, version: Ip) -> io::Result<()> {
     let settings: &[(&str, &str)] = match version {
-        IpVersion::V4 => &[("net.ipv4.ip_forward", "1"), ("net.ipv4.conf.all.rp_filter", "0"), ("net.ipv4.conf.default.rp_filter", "0")],
-        IpVersion::V6 => &[
+        Ip::V4 => &[("net.ipv4.ip_forward", "1"), ("net.ipv4.conf.all.rp_filter", "0"), ("net.ipv4.conf.default.rp_filter", "0")],
+        Ip::V6 => &[
             ("net.ipv6.conf.all.forwarding", "1"),
             ("net.ipv6.conf.default.accept_ra", "0"),
             ("net.ipv6.conf.default.accept_dad", "0"),
@@ -360,7 +357,7 @@ fn prepare_host(host: &Namespace, version: IpVersion) -> io::Result<()> {
     for (key, value) in settings {
         host.sysctl(key, value)?;
     }
-    if version == IpVersion::V4 {
+    if version == Ip::V4 {
         // Router solicitations and multicast reports would cross the link. A kernel without IPv6 sends none.
         match host.sysctl("net.ipv6.conf.all.disable_ipv6", "1") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

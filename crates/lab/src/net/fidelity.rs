@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::chain::{Backend, BackendChoice, Chain, ChainError, IpVersion, LinkPair};
-use super::emulator::{Options, Report};
+use super::chain::{Backend, BackendChoice, Chain, ChainError, LEFT};
+use super::contest::ContestError;
+use super::counters::DeviceCounters;
+use super::emulator::{Options, Report, Tolerance};
 use super::namespace::Namespace;
 use super::timestamp;
 use crate::link::LinkSpec;
+use crate::scenario::{Hop, Ip};
 
 /// UDP payload of probes; their IP packet has 28 or 48 bytes more.
 const PROBE_BYTES: usize = 172;
@@ -33,6 +36,8 @@ pub struct Fidelity {
     pub loss: f64,
     /// Share that the description promises.
     pub loss_promised: f64,
+    /// Mean number of probes lost in a row.
+    pub mean_burst: f64,
     /// Mean one-way delay in milliseconds, serialisation included.
     pub delay_ms: f64,
     /// Promised mean.
@@ -57,13 +62,14 @@ pub struct Fidelity {
 pub fn measure(
     spec: &LinkSpec,
     choice: BackendChoice,
+    tolerance: &Tolerance,
     seed: u64,
     probes_per_second: u32,
     probing: Duration,
     filling: Duration,
-) -> Result<Fidelity, ChainError> {
-    let link = LinkPair { forward: spec.clone(), backward: LinkSpec::default() };
-    let mut chain = Chain::build(&[link], IpVersion::V4, choice, seed)?;
+) -> Result<Fidelity, ContestError> {
+    let link = Hop { forward: spec.clone(), reverse: LinkSpec::default() };
+    let mut chain = Chain::build(&[link], Ip::V4, choice, seed)?;
     let kernel = |step| move |error| ChainError::Kernel { step, error };
     let emulator = chain.start(Options::default()).map_err(kernel("start the emulator"))?;
     let probes = probe(&chain, probes_per_second, probing).map_err(kernel("probe the link"))?;
@@ -75,6 +81,9 @@ pub fn measure(
         Some(emulator) => Some(emulator.finish().map_err(kernel("stop the emulator"))?),
         None => None,
     };
+    if let Some(report) = &report {
+        report.check(tolerance)?;
+    }
     let wire = |payload: usize| payload as u32 + 28;
     let serialisation = spec.rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire(PROBE_BYTES))));
     let delivered = 1.0 - spec.mean_loss(wire(FILL_BYTES));
@@ -83,6 +92,7 @@ pub fn measure(
         probes: probes.sent,
         loss: 1.0 - probes.delays.len() as f64 / probes.sent as f64,
         loss_promised: spec.mean_loss(wire(PROBE_BYTES)),
+        mean_burst: probes.mean_burst,
         delay_ms: mean(&probes.delays) * 1e3,
         delay_promised_ms: (spec.delay.0.as_secs_f64() + serialisation as f64 * 1e-9) * 1e3,
         delay_p50_ms: probes.quantile(0.5) * 1e3,
@@ -100,6 +110,7 @@ struct Probes {
     /// Seconds, in order of arrival.
     delays: Vec<f64>,
     overtaken: u64,
+    mean_burst: f64,
 }
 
 impl Probes {
@@ -159,69 +170,57 @@ fn probe(chain: &Chain, per_second: u32, duration: Duration) -> io::Result<Probe
     let sent = join(writer)?;
     std::thread::sleep(Duration::from_millis(500));
     over.store(true, Ordering::Release);
-    let (delays, overtaken) = join(reader)?;
-    Ok(Probes { sent, delays, overtaken })
+    let arrived = join(reader)?;
+    let mut seen = vec![false; sent as usize];
+    for (number, _) in &arrived {
+        if let Some(slot) = seen.get_mut(*number as usize) {
+            *slot = true;
+        }
+    }
+    let lost = seen.iter().filter(|seen| !**seen).count();
+    let bursts = seen.split(|seen| *seen).filter(|gap| !gap.is_empty()).count();
+    let overtaken = arrived
+        .iter()
+        .scan(0, |latest, (number, _)| {
+            let late = *number < *latest;
+            *latest = (*latest).max(*number);
+            Some(u64::from(late))
+        })
+        .sum();
+    Ok(Probes {
+        sent,
+        delays: arrived.into_iter().map(|(_, delay)| delay).collect(),
+        overtaken,
+        mean_burst: lost as f64 / bursts.max(1) as f64,
+    })
 }
 
-fn read_probes(receiver: &UdpSocket, over: &AtomicBool) -> io::Result<(Vec<f64>, u64)> {
-    let mut delays = Vec::new();
-    let mut latest: Option<u64> = None;
-    let mut overtaken = 0;
+/// Number and one-way delay in seconds of every probe, in order of arrival.
+fn read_probes(receiver: &UdpSocket, over: &AtomicBool) -> io::Result<Vec<(u64, f64)>> {
+    let mut arrived = Vec::new();
     let mut buffer = [0u8; 2048];
     while !over.load(Ordering::Acquire) {
-        let Some((length, arrived)) = timestamp::receive(receiver, &mut buffer)? else {
+        let Some((length, at)) = timestamp::receive(receiver, &mut buffer)? else {
             continue;
         };
-        if length != PROBE_BYTES {
-            continue;
+        if length == PROBE_BYTES {
+            let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap_or_default());
+            arrived.push((word(0), at.saturating_sub(word(8)) as f64 * 1e-9));
         }
-        let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap_or_default());
-        let (number, sent) = (word(0), word(8));
-        overtaken += u64::from(latest.is_some_and(|latest| number < latest));
-        latest = latest.max(Some(number));
-        delays.push(arrived.saturating_sub(sent) as f64 * 1e-9);
     }
-    Ok((delays, overtaken))
+    Ok(arrived)
 }
 
-/// Offers more than the link can carry and measures what arrives, in IP bytes, from the time the pipe is full.
+/// Offers more than the link can carry and measures what leaves its far end, in IP bytes, once the pipe is full.
 fn fill(chain: &Chain, rate_mbit: f64, duration: Duration, delay: Duration) -> io::Result<f64> {
-    let (sender, receiver) = sockets(chain)?;
+    // The receiving socket is kept so that nobody answers that the port is closed; what it drops has been counted.
+    let (sender, _receiver) = sockets(chain)?;
     let wire_bits = (FILL_BYTES + 28) as f64 * 8.0;
     let per_second = OVERLOAD * rate_mbit * 1e6 / wire_bits;
-    let over = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
-    let from = delay + Duration::from_millis(300);
-    let until = duration;
-    let reader = spawn(chain.last(), "fill-reader", {
-        let over = Arc::clone(&over);
-        move || {
-            let mut buffer = [0u8; 2048];
-            let (mut packets, mut first, mut last) = (0u64, None, None);
-            while !over.load(Ordering::Acquire) {
-                match receiver.recv(&mut buffer) {
-                    Ok(FILL_BYTES) => {}
-                    Ok(_) => continue,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => return Err(error),
-                }
-                let now = start.elapsed();
-                if now >= from && now < until {
-                    packets += 1;
-                    first = first.or(Some(now));
-                    last = Some(now);
-                }
-            }
-            let seconds = match (first, last) {
-                (Some(first), Some(last)) if last > first => (last - first).as_secs_f64(),
-                _ => return Ok(0.0),
-            };
-            Ok((packets - 1) as f64 * wire_bits / seconds / 1e6)
-        }
-    })?;
     let writer = spawn(chain.first(), "fill-writer", move || {
+        super::realtime::request();
         let packet = [0x5au8; FILL_BYTES];
-        let tick = Duration::from_micros(500);
         let mut sent = 0u64;
         while start.elapsed() < duration {
             let due = (start.elapsed().as_secs_f64() * per_second) as u64;
@@ -234,13 +233,20 @@ fn fill(chain: &Chain, rate_mbit: f64, duration: Duration, delay: Duration) -> i
                     Err(error) => return Err(error),
                 }
             }
-            std::thread::sleep(tick);
+            std::thread::sleep(Duration::from_micros(500));
         }
         Ok(())
     })?;
+    let count = || -> io::Result<(Instant, u64)> {
+        let header = if chain.backend() == Backend::Netem { 14 } else { 0 };
+        Ok((Instant::now(), DeviceCounters::read(chain.last(), LEFT, header)?.received))
+    };
+    std::thread::sleep(delay + Duration::from_millis(300));
+    let (from, before) = count()?;
+    std::thread::sleep(duration.saturating_sub(start.elapsed() + Duration::from_millis(50)));
+    let (to, after) = count()?;
     join(writer)?;
-    over.store(true, Ordering::Release);
-    join(reader)
+    Ok((after - before) as f64 * 8e-6 / (to - from).as_secs_f64())
 }
 
 type Worker<T> = std::thread::JoinHandle<io::Result<io::Result<T>>>;

@@ -5,15 +5,20 @@
 //! and run by netem where the kernel has it ([`netem`]) or by our own emulator over TUN devices ([`emulator`]).
 
 pub mod chain;
+pub mod command;
+pub mod contest;
+pub mod counters;
 pub mod emulator;
 pub mod fidelity;
 mod ip;
 pub mod namespace;
 pub mod netem;
+pub mod noctule;
 pub mod pattern;
 pub mod privilege;
 pub mod realtime;
 pub mod rtnetlink;
+pub mod run;
 pub mod tcp;
 pub mod timeline;
 mod timestamp;

@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::realtime::prefer_contender;
+
 /// A network namespace of our own.
 #[derive(Debug, Clone)]
 pub struct Namespace {
@@ -80,10 +82,11 @@ impl Namespace {
         let mut command = Command::new(program);
         let descriptor = Arc::clone(&self.descriptor);
         let parent = std::process::id();
-        // SAFETY: between fork and exec only async-signal-safe calls are made: setns, prctl, getppid.
+        // SAFETY: between fork and exec only system calls are made: setns, setpriority, prctl, getppid.
         unsafe {
             command.pre_exec(move || {
                 join_namespace(&descriptor)?;
+                prefer_contender();
                 die_with_parent(parent)
             });
         }

@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::namespace::Namespace;
 use super::pattern::Pattern;
+use super::realtime::prefer_contender;
 use super::timeline::Timeline;
 
 /// How long a connection may take to open: SYNs are lost too, and the kernel's timer doubles from one second.
@@ -122,11 +123,15 @@ pub fn run(sender: &Namespace, receiver: &Namespace, transfer: &Transfer) -> io:
     let start = Instant::now();
     let reading = receiver.spawn_thread("tcp-receiver", {
         let (transfer, over) = (transfer.clone(), Arc::clone(&over));
-        move || receive(listener, &transfer, start, &over)
+        move || {
+            prefer_contender();
+            receive(listener, &transfer, start, &over)
+        }
     })?;
     let sending = sender.spawn_thread("tcp-sender", {
         let (transfer, over) = (transfer.clone(), Arc::clone(&over));
         move || {
+            prefer_contender();
             let result = send(address, &transfer, start, &over);
             if result.is_err() {
                 over.store(true, Ordering::Release);

@@ -20,12 +20,14 @@ pub struct Tun {
 impl Tun {
     /// Makes the device `name` in the calling thread's namespace, with the MTU in bytes, and brings it up.
     pub fn create(name: &str, mtu: u32) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open("/dev/net/tun")
-            .map_err(|error| io::Error::new(error.kind(), format!("/dev/net/tun: {error}")))?;
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open("/dev/net/tun").map_err(
+                |error| {
+                    let hint = "needed for emulated links: run as root, or let users open it (chmod 0666, as most distributions have it; \
+                            in a container: --device /dev/net/tun)";
+                    io::Error::new(error.kind(), format!("/dev/net/tun: {error}; {hint}"))
+                },
+            )?;
         // SAFETY: an all-zero ifreq is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         if name.len() >= request.ifr_name.len() {

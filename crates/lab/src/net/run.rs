@@ -1,0 +1,230 @@
+//! `noctule-lab net`: the run that the flags of `noctule-lab sim` describe, on real kernels.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::chain::{BackendChoice, Chain};
+use super::contest::{Account, Conditions, ContestError, Course};
+use super::emulator::{Options, Tolerance};
+use super::noctule;
+use super::tcp::{self, Payload, Transfer};
+use super::timeline::Timeline;
+use crate::scenario::{Congestion, Limits, ModeName, Scenario, Workload};
+use noctule_proto::options::Mode;
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// `noctule perf`.
+    #[default]
+    Noctule,
+    /// The kernel's TCP with CUBIC.
+    TcpCubic,
+    /// The kernel's TCP with its version of BBR.
+    TcpBbr,
+    /// The kernel's TCP with NewReno.
+    TcpReno,
+}
+
+impl Peer {
+    /// The congestion control of kernel TCP, if that is what sends.
+    pub fn tcp(self) -> Option<tcp::Congestion> {
+        match self {
+            Self::Noctule => None,
+            Self::TcpCubic => Some(tcp::Congestion::Cubic),
+            Self::TcpBbr => Some(tcp::Congestion::Bbr),
+            Self::TcpReno => Some(tcp::Congestion::Reno),
+        }
+    }
+}
+
+/// How to run it here.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Who sends.
+    pub peer: Peer,
+    /// What emulates the links.
+    pub backend: BackendChoice,
+    /// How late the emulator may be.
+    pub tolerance: Tolerance,
+}
+
+/// One run in the fields that `noctule-lab sim` prints; what this back end cannot see is null.
+#[derive(Debug, Clone, Serialize)]
+pub struct NetReport {
+    /// Who sent.
+    pub peer: Peer,
+    /// Bytes read by the receiving application per second after the warm-up.
+    pub goodput_mbit: f64,
+    /// From the configuration (P24).
+    pub nominal_limit_mbit: Option<f64>,
+    /// From the bytes that the link delivered (P24).
+    pub realised_limit_mbit: f64,
+    /// Goodput over nominal limit after the warm-up.
+    pub share: Option<f64>,
+    /// The same, the start included.
+    pub share_whole: Option<f64>,
+    /// Bytes read by the receiving application, the warm-up included.
+    pub bytes_delivered: u64,
+    /// Bytes that differ from what was sent.
+    pub bytes_wrong: u64,
+    /// Per link: IP bytes sent per byte of goodput.
+    pub wire_per_byte: Vec<f64>,
+    /// IP bytes that came back over the first link per byte of goodput.
+    pub returned_per_byte: f64,
+    /// 95th percentile of the queueing delay at the slowest bottleneck; null with netem.
+    pub queue_ms_p95: Option<f64>,
+    /// Round trips of messages; null unless the workload has messages.
+    pub message_rtt_ms: Option<serde_json::Value>,
+    /// Messages that did not arrive in time; null in brtp.
+    pub residual_loss: Option<f64>,
+    /// Peak of the node's own accounting; null where no node runs or it does not say.
+    pub memory_peak_bytes: Option<u64>,
+    /// Loss that the emulator applied towards the receiver on the first link; null with netem.
+    pub loss_applied: Option<f64>,
+    /// Mbit/s in intervals of one second, the warm-up included.
+    pub intervals_mbit: Vec<f64>,
+    /// Length of the run in seconds.
+    pub seconds: f64,
+    /// Warm-up in seconds.
+    pub warmup: f64,
+    /// Seed of the links.
+    pub seed: u64,
+    /// Where it ran and how well.
+    pub conditions: Conditions,
+}
+
+/// Arrivals at the receiving application.
+pub(super) struct Arrivals {
+    pub(super) timeline: Timeline,
+    pub(super) bytes_wrong: u64,
+    pub(super) memory_peak_bytes: Option<u64>,
+}
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, ContestError> {
+    refuse_unsupported(scenario, settings.peer)?;
+    let chain = Chain::build(&scenario.hops, scenario.ip, settings.backend, scenario.seed)?;
+    let mut conditions = Conditions::of(chain.backend(), chain.privilege());
+    if settings.peer.tcp().is_some() {
+        conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
+    }
+    let course = Course::start(chain, Options::default())?;
+    let (arrivals, account) = with_warmup(&course, scenario, |course| match settings.peer.tcp() {
+        Some(congestion) => bulk_tcp(course.chain(), scenario, congestion),
+        None => noctule::perf(course.chain(), scenario),
+    })?;
+    conditions.emulator = course.finish(&settings.tolerance)?;
+    report(scenario, settings.peer, &arrivals, &account, conditions)
+}
+
+/// What a flag cannot do here is an error, never ignored.
+fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestError> {
+    let tcp = peer.tcp().is_some();
+    let refusals = [
+        (!matches!(scenario.workload, Workload::Bulk), "namespaces: workloads other than bulk run in the simulator only"),
+        (scenario.both, "namespaces: --both runs in the simulator only"),
+        (scenario.pairs > 1, "namespaces: --pairs runs in the simulator only"),
+        (tcp && scenario.mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
+        (tcp && scenario.cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
+        (tcp && scenario.batch_size.is_some(), "--batch-size is noctule's"),
+        (scenario.flow_memory.is_some(), "namespaces: --flow-memory runs in the simulator only"),
+        (scenario.epoch_packets.is_some(), "namespaces: --epoch-packets runs in the simulator only"),
+        (!tcp && scenario.batch_size.is_some(), "namespaces: --batch-size runs in the simulator only"),
+        (!tcp && scenario.unordered, "namespaces: --unordered runs in the simulator only"),
+        (
+            !tcp && scenario.hops.len() > 1,
+            "--hops above 1 needs relays, which noctule does not have yet; kernel TCP (--peer tcp-bbr) runs over any number of hops",
+        ),
+    ];
+    match refusals.into_iter().find(|(refused, _)| *refused) {
+        Some((_, text)) => Err(ContestError::Unsupported(text.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Buffers by the bandwidth-delay product of the path, queue included.
+fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
+    let bdp = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min().map_or(64 << 20, |rate| {
+        let round_trip = scenario.base_rtt() + Duration::from_millis(10);
+        rate.bytes_in(round_trip)
+    });
+    let bytes = tcp::buffer_bytes(bdp);
+    for host in chain.hosts() {
+        tcp::tune(host, bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Runs `work` and begins the links' account when the warm-up ends.
+fn with_warmup(
+    course: &Course,
+    scenario: &Scenario,
+    work: impl FnOnce(&Course) -> Result<Arrivals, ContestError> + Send,
+) -> Result<(Arrivals, Account), ContestError> {
+    let (done, over) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let marking = scope.spawn(move || match over.recv_timeout(scenario.warmup.0) {
+            // The work ended, or failed, before the warm-up did.
+            Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Ok(()),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => course.mark(),
+        });
+        let arrivals = work(course);
+        drop(done);
+        marking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((arrivals?, course.account(scenario)?))
+    })
+}
+
+fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion) -> Result<Arrivals, ContestError> {
+    let transfer = Transfer { congestion, to: chain.last_address(), payload: Payload::Pattern(scenario.seed), limit: scenario.seconds.0 };
+    let received = tcp::run(chain.first(), chain.last(), &transfer)?;
+    Ok(Arrivals { timeline: received.timeline, bytes_wrong: received.bytes_wrong, memory_peak_bytes: None })
+}
+
+fn report(
+    scenario: &Scenario,
+    peer: Peer,
+    arrivals: &Arrivals,
+    account: &Account,
+    conditions: Conditions,
+) -> Result<NetReport, ContestError> {
+    let (warmup, seconds) = (scenario.warmup.0, scenario.seconds.0);
+    let timeline = &arrivals.timeline;
+    let counted = timeline.between(warmup, seconds);
+    let goodput_mbit = counted as f64 * 8e-6 / (seconds - warmup).as_secs_f64();
+    let whole_mbit = timeline.total() as f64 * 8e-6 / seconds.as_secs_f64();
+    let limits = Limits::of(scenario);
+    let finite = |bits: f64| bits.is_finite().then_some(bits * 1e-6);
+    let realised_limit_mbit = account.realised_limit_mbit;
+    // Over the whole run, because bytes of the warm-up may be handed over after it.
+    if timeline.total() > account.delivered_payload {
+        return Err(ContestError::Impossible { received: timeline.total(), delivered: account.delivered_payload });
+    }
+    let per_byte = |bytes: u64| if counted > 0 { bytes as f64 / counted as f64 } else { 0.0 };
+    Ok(NetReport {
+        peer,
+        goodput_mbit,
+        nominal_limit_mbit: finite(limits.forward),
+        realised_limit_mbit,
+        share: finite(limits.forward).map(|limit| goodput_mbit / limit),
+        share_whole: finite(limits.forward_whole).map(|limit| whole_mbit / limit),
+        bytes_delivered: timeline.total(),
+        bytes_wrong: arrivals.bytes_wrong,
+        wire_per_byte: account.sent.iter().map(|&bytes| per_byte(bytes)).collect(),
+        returned_per_byte: per_byte(account.returned),
+        queue_ms_p95: account.queue_p95.map(|delay| delay.as_secs_f64() * 1e3),
+        message_rtt_ms: None,
+        residual_loss: None,
+        memory_peak_bytes: arrivals.memory_peak_bytes,
+        loss_applied: account.links.first().map(|link| link.forward.loss_share()),
+        intervals_mbit: timeline.rates(10, seconds).into_iter().map(|(_, rate)| rate).collect(),
+        seconds: seconds.as_secs_f64(),
+        warmup: warmup.as_secs_f64(),
+        seed: scenario.seed,
+        conditions,
+    })
+}
