@@ -1,0 +1,260 @@
+//! What a sender knows of one batch: which packets had their turn, which are there, what is on its way.
+//!
+//! Rank is counted, not computed: sources by index, combinations by the part `from..n` of the span that they cover. Combinations with
+//! fresh seeds are in general position, so that a set of them together with sources has the rank that counting gives; where this fails
+//! (mixed prefixes, one case in some 256), the receiver's RANK corrects it (P9).
+
+use super::mask;
+use crate::units::Time;
+use bytes::Bytes;
+use noctule_codes::span::CAUCHY_SEEDS;
+use smallvec::SmallVec;
+
+/// Combinations over the same part of the span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    from: u8,
+    n: u8,
+    acked: u8,
+    flying: u8,
+}
+
+/// Sender's state of one batch.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Symbols pushed so far.
+    pub symbols: Vec<Bytes>,
+    /// Packets of the front that had their turn: sent uncoded, or passed over because they were given up before.
+    sent: u8,
+    /// Source packets known to be there.
+    acked: u64,
+    /// Source packets on their way, uncoded.
+    flying: u64,
+    /// Source packets that nobody waits for any more.
+    abandoned: u64,
+    classes: SmallVec<[Class; 3]>,
+    next_seed: u16,
+    /// Transmissions of the present deficit: 2 after a source packet was lost, 3 after a combination was.
+    pub transmission: u8,
+    /// Combinations to send beyond the deficit (P13).
+    pub extra: u8,
+    /// When `extra` was last granted.
+    pub extra_at: Time,
+    /// Proactive packets still to send, once planned.
+    pub planned: Option<u8>,
+    /// In the queue of batches with a deficit.
+    pub in_repair: bool,
+    /// In the queue of batches to protect.
+    pub in_proactive: bool,
+    /// The receiver refused packets of this batch: its acknowledgements may not stand for rank.
+    pub is_doubtful: bool,
+}
+
+impl Batch {
+    pub fn new(symbols: Vec<Bytes>) -> Self {
+        Self {
+            symbols,
+            sent: 0,
+            acked: 0,
+            flying: 0,
+            abandoned: 0,
+            classes: SmallVec::new(),
+            next_seed: 0,
+            transmission: 1,
+            extra: 0,
+            extra_at: Time::ZERO,
+            planned: None,
+            in_repair: false,
+            in_proactive: false,
+            is_doubtful: false,
+        }
+    }
+
+    /// Packets of the span that a combination may cover now.
+    pub fn sent(&self) -> u8 {
+        self.sent
+    }
+
+    pub fn is_abandoned(&self, index: u8) -> bool {
+        self.abandoned >> index & 1 == 1
+    }
+
+    pub fn is_acked(&self, index: u8) -> bool {
+        self.acked >> index & 1 == 1
+    }
+
+    /// Source packet `index` goes out uncoded, or is passed over.
+    pub fn take_turn(&mut self, index: u8, flies: bool) {
+        self.sent = index + 1;
+        self.flying |= u64::from(flies) << index;
+    }
+
+    /// Given-up packets at the front: combinations need not cover them.
+    fn given_up(&self) -> u8 {
+        (self.abandoned.trailing_ones() as u8).min(self.sent)
+    }
+
+    /// First packet that a combination has to cover. With `tight`, packets known to be there are left out at the front as well:
+    /// shorter symbols and less to compute, for a longer header.
+    pub fn from(&self, tight: bool) -> u8 {
+        if !tight {
+            return self.given_up();
+        }
+        ((self.abandoned | self.acked).trailing_ones() as u8).min(self.sent)
+    }
+
+    /// Rank of what is known to be there, with what is on its way if `with_flying`, within the part from `given_up` on.
+    fn rank(&self, with_flying: bool) -> u8 {
+        let start = self.given_up();
+        let sources = if with_flying { self.acked | self.flying } else { self.acked };
+        let inside = mask(self.sent) & !mask(start);
+        let mut rank = (sources & inside).count_ones() as u8;
+        if self.classes.is_empty() {
+            return rank;
+        }
+        let count = |c: &Class| {
+            // A combination that covers given-up packets which never arrived says nothing about the others.
+            let spoiled = c.from < start && (mask(start) & !mask(c.from) & !sources) != 0;
+            if spoiled { 0 } else { u32::from(c.acked) + if with_flying { u32::from(c.flying) } else { 0 } }
+        };
+        let length = self.sent - start;
+        if self.classes.iter().all(|c| c.n >= self.sent) {
+            let combinations: u32 = self.classes.iter().map(count).sum();
+            return (u32::from(rank) + combinations).min(length.into()) as u8;
+        }
+        // Prefixes of different length: no prefix can hold more rank than packets.
+        rank = 0;
+        for end in start + 1..=self.sent {
+            let combinations: u32 = self.classes.iter().filter(|c| c.n == end).map(count).sum();
+            let total = u32::from(rank) + (sources >> (end - 1) & 1) as u32 + combinations;
+            rank = total.min(u32::from(end - start)) as u8;
+        }
+        rank
+    }
+
+    fn is_satisfied(&self) -> bool {
+        mask(self.sent) & !self.abandoned & !self.acked == 0
+    }
+
+    /// Rank that the receiver is not yet known to have.
+    pub fn missing(&self) -> u8 {
+        if self.is_satisfied() { 0 } else { self.sent - self.given_up() - self.rank(false) }
+    }
+
+    /// Rank that will be missing even if everything on its way arrives.
+    pub fn deficit(&self) -> u8 {
+        if self.is_satisfied() { 0 } else { self.sent - self.given_up() - self.rank(true) }
+    }
+
+    /// Packets on their way that can still add rank.
+    pub fn in_flight(&self) -> u8 {
+        let start = self.given_up();
+        let sources = (self.flying & !self.acked & !mask(start)).count_ones();
+        let combinations: u32 = self.classes.iter().map(|c| u32::from(c.flying)).sum();
+        (sources + combinations).min(255) as u8
+    }
+
+    fn class(&mut self, from: u8, n: u8) -> Option<&mut Class> {
+        self.classes.iter_mut().find(|c| c.from == from && c.n == n)
+    }
+
+    /// A combination over `from..sent` goes out: its seed, fresh in this span.
+    pub fn combine(&mut self, from: u8) -> u16 {
+        let n = self.sent;
+        if self.class(from, n).is_none() {
+            if self.classes.len() >= MOST_CLASSES {
+                self.classes.retain(|c| c.acked + c.flying > 0);
+            }
+            self.classes.push(Class { from, n, acked: 0, flying: 0 });
+        }
+        if let Some(class) = self.class(from, n) {
+            class.flying = class.flying.saturating_add(1);
+        }
+        let seed = self.next_seed;
+        self.next_seed = seed.checked_add(1).unwrap_or(CAUCHY_SEEDS);
+        seed
+    }
+
+    /// A packet arrived; `was_lost`: it had been declared lost before.
+    pub fn on_acked(&mut self, index: Option<u8>, from: u8, n: u8, was_lost: bool) {
+        match index {
+            Some(index) => {
+                self.acked |= 1 << index;
+                self.flying &= !(1 << index);
+            }
+            None => {
+                if let Some(class) = self.class(from, n) {
+                    class.acked = class.acked.saturating_add(1).min(64);
+                    class.flying = class.flying.saturating_sub(u8::from(!was_lost));
+                }
+            }
+        }
+    }
+
+    /// A packet was lost.
+    pub fn on_lost(&mut self, index: Option<u8>, from: u8, n: u8) {
+        match index {
+            Some(index) => {
+                self.flying &= !(1 << index);
+                self.transmission = self.transmission.max(2);
+            }
+            None => {
+                if let Some(class) = self.class(from, n) {
+                    class.flying = class.flying.saturating_sub(1);
+                }
+                self.transmission = 3;
+            }
+        }
+    }
+
+    /// The receiver's own word (P9): of the first `n` packets it has rank `rank` and lacks those in `missing`.
+    pub fn on_rank(&mut self, n: u8, rank: u8, missing: u64) {
+        let n = n.min(self.sent);
+        let inside = mask(n);
+        let determined = inside & !missing;
+        // An uncoded packet acknowledged meanwhile is there, unless the receiver said that it refuses packets.
+        if self.is_doubtful {
+            self.acked &= !inside;
+            self.is_doubtful = false;
+        }
+        self.acked |= determined;
+        let mut combinations = rank.min(n).saturating_sub(determined.count_ones() as u8);
+        for class in self.classes.iter_mut().filter(|c| c.n <= n) {
+            class.acked = 0;
+        }
+        if combinations > 0 {
+            let from = self.given_up().min(n.saturating_sub(1));
+            if self.class(from, n).is_none() {
+                self.classes.push(Class { from, n, acked: 0, flying: 0 });
+            }
+            if let Some(class) = self.class(from, n) {
+                class.acked = core::mem::take(&mut combinations);
+            }
+        }
+    }
+
+    /// Everything below `index` is there or not needed.
+    pub fn on_done(&mut self, index: u8) {
+        self.acked |= mask(index.min(self.sent));
+    }
+
+    /// Nobody waits for packet `index` any more.
+    pub fn abandon(&mut self, index: u8) {
+        self.abandoned |= 1 << index;
+    }
+
+    /// The receiver has nothing of this batch: it restarted, or did not know the flow.
+    pub fn forget(&mut self) {
+        self.acked = 0;
+        self.flying = 0;
+        self.classes.clear();
+    }
+
+    /// Length of the longest symbol in `from..sent`: the length of a combination over it (P5).
+    pub fn longest(&self, from: u8) -> usize {
+        self.symbols[usize::from(from)..usize::from(self.sent)].iter().map(Bytes::len).max().unwrap_or(0)
+    }
+}
+
+/// Kinds of combinations that a batch keeps count of before it drops those that no longer matter.
+const MOST_CLASSES: usize = 16;

@@ -1,0 +1,166 @@
+//! Credit that a receiver grants (P15): an absolute limit that follows what the application takes, with a window that grows with the path.
+
+use crate::units::{Duration, Time};
+
+/// Credit window and the state of its reports.
+#[derive(Debug)]
+pub(super) struct Credit {
+    /// Packets that may be sent beyond what was consumed.
+    window: u64,
+    /// The window grows up to this.
+    ceiling: u64,
+    consumed: u64,
+    limit: u64,
+    /// Limit and done as last reported, and when.
+    reported: (u64, u64),
+    reported_at: Time,
+    /// The last report was lost.
+    is_lost: bool,
+    /// Arrivals of this round trip.
+    arrivals: u64,
+    /// Arrivals of the last full one.
+    per_rtt: u64,
+    since: Time,
+    rtt: Duration,
+}
+
+/// The window is so many times what arrives in a round trip: 4 BDP (P13), though the rate may double before a report is heard (P11).
+const WINDOW_RTTS: u64 = 8;
+/// Reports per round trip when packets keep coming.
+const REPORTS_PER_RTT: u64 = 8;
+
+impl Credit {
+    pub fn new(initial: u64, ceiling: u64) -> Self {
+        Self {
+            window: initial,
+            ceiling: ceiling.max(initial),
+            consumed: 0,
+            limit: initial,
+            reported: (initial, 0),
+            reported_at: Time::ZERO,
+            is_lost: false,
+            arrivals: 0,
+            per_rtt: 0,
+            since: Time::ZERO,
+            rtt: Duration::from_millis(100),
+        }
+    }
+
+    /// One past the last sequence number granted.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The smoothed RTT as last told.
+    pub fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    pub fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = rtt.max(Duration::from_millis(1));
+    }
+
+    /// An innovative packet arrived.
+    pub fn on_arrival(&mut self, now: Time) {
+        if now.since(self.since) >= self.rtt {
+            self.per_rtt = self.arrivals;
+            (self.since, self.arrivals) = (now, 0);
+        }
+        self.arrivals += 1;
+        let wanted = self.per_rtt.max(self.arrivals) * WINDOW_RTTS;
+        if wanted > self.window {
+            self.window = wanted.min(self.ceiling);
+            self.limit = self.limit.max(self.consumed + self.window);
+        }
+    }
+
+    /// The application has taken all packets below `total`.
+    pub fn consume(&mut self, total: u64) {
+        self.consumed = self.consumed.max(total);
+        self.limit = self.limit.max(self.consumed + self.window);
+    }
+
+    /// When the next report is due, given that the flow is done up to `done`.
+    pub fn due(&self, done: u64, is_end: bool) -> Option<Time> {
+        let (limit, reported_done) = self.reported;
+        if self.is_lost || (is_end && done > reported_done) {
+            return Some(Time::ZERO);
+        }
+        if (self.limit, done) == self.reported {
+            return None;
+        }
+        let moved = (self.limit - limit).max(done - reported_done);
+        // Some eight times per round trip while packets keep coming, and not more often than once per millisecond.
+        let step = (self.per_rtt.max(self.arrivals) / REPORTS_PER_RTT).clamp(1, (self.window / 8).max(1));
+        let wait = if moved >= step.max(8) { Duration::from_millis(1) } else { (self.rtt * 2).max(Duration::from_millis(50)) };
+        Some(self.reported_at + wait)
+    }
+
+    /// A report goes out: the limit to state.
+    pub fn report(&mut self, now: Time, done: u64) -> u64 {
+        self.reported = (self.limit, done);
+        self.reported_at = now;
+        self.is_lost = false;
+        self.limit
+    }
+
+    /// The report of this limit was lost: repeat it if nothing newer was sent.
+    pub fn on_lost(&mut self, limit: u64) {
+        self.is_lost |= limit == self.reported.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Time = Time::from_millis;
+
+    #[test]
+    fn window_grows_to_eight_times_what_arrives_in_a_round_trip_and_stops_at_the_ceiling() {
+        let mut credit = Credit::new(64, 1000);
+        credit.set_rtt(Duration::from_millis(100));
+        for i in 0..50 {
+            credit.on_arrival(MS(i));
+        }
+        assert_eq!((credit.window, credit.limit()), (400, 400));
+        for i in 50..1000 {
+            credit.on_arrival(MS(i / 2));
+        }
+        assert_eq!(credit.window, 1000);
+    }
+
+    #[test]
+    fn limit_never_falls() {
+        let mut credit = Credit::new(64, 1000);
+        credit.consume(100);
+        assert_eq!(credit.limit(), 164);
+        credit.consume(50);
+        assert_eq!(credit.limit(), 164);
+    }
+
+    #[test]
+    fn report_is_due_when_the_limit_moved_and_again_when_the_report_was_lost() {
+        let mut credit = Credit::new(64, 1000);
+        assert_eq!(credit.due(0, false), None);
+        credit.consume(16);
+        let due = credit.due(16, false).unwrap();
+        assert_eq!(credit.report(due, 16), 80);
+        assert_eq!(credit.due(16, false), None);
+        credit.on_lost(80);
+        assert_eq!(credit.due(16, false), Some(Time::ZERO));
+        credit.report(due, 16);
+        credit.on_lost(64);
+        assert_eq!(credit.due(16, false), None, "an older report does not matter");
+    }
+
+    #[test]
+    fn reports_are_sparse_while_little_moves() {
+        let mut credit = Credit::new(1024, 100_000);
+        credit.report(MS(1000), 0);
+        credit.consume(1);
+        assert!(credit.due(1, false).unwrap() >= MS(1050));
+        credit.consume(200);
+        assert_eq!(credit.due(200, false), Some(MS(1001)));
+    }
+}

@@ -1,0 +1,8 @@
+//! Sender and receiver joined by a scripted virtual link: no packets, no paths, only coded packets, their fates and control frames.
+
+mod bulk;
+mod hostile;
+mod latency;
+mod lifetime;
+mod switch_off;
+mod world;

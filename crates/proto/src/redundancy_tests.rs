@@ -1,0 +1,103 @@
+use super::*;
+
+fn input(needed: u8, p: f64, target: f64) -> RedundancyInput {
+    RedundancyInput {
+        loss: LossEstimate { mean: Probability::new(p), deviation: Probability::ZERO, burst_packets: 1.0 },
+        needed,
+        in_flight: needed,
+        target: Probability::new(target),
+        spare: u8::MAX,
+        lifetime: None,
+        rtt: Duration::from_millis(50),
+        is_bulk: false,
+    }
+}
+
+/// P(at least `k` of `n` arrive) with independent losses, computed the other way round: from the binomial coefficients.
+fn binomial_at_least(n: u32, k: u32, p: f64) -> f64 {
+    let choose = |n: u32, k: u32| (0..k).fold(1.0, |c, i| c * f64::from(n - i) / f64::from(i + 1));
+    (k..=n).map(|i| choose(n, i) * (1.0 - p).powi(i as i32) * p.powi((n - i) as i32)).sum()
+}
+
+#[test]
+fn plan_is_the_fewest_packets_that_exact_binomials_ask_for() {
+    for p in [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5] {
+        for needed in [1u8, 2, 3, 5, 8, 16, 32, 64] {
+            for target in [0.9, 0.99, 0.999, 0.9999] {
+                let planned = plan(&input(needed, p, target));
+                let most = u32::from(needed) + 8;
+                let exact = (0..=most).find(|r| binomial_at_least(u32::from(needed) + r, needed.into(), p) >= target).unwrap_or(most);
+                assert_eq!(u32::from(planned), exact.min(most), "p {p}, needed {needed}, target {target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chain_with_long_bursts_asks_for_more_than_the_binomial() {
+    let independent = plan(&input(16, 0.05, 0.99));
+    let mut bursty = input(16, 0.05, 0.99);
+    bursty.loss.burst_packets = 5.0;
+    assert!(plan(&bursty) > independent + 2, "{} against {independent}", plan(&bursty));
+}
+
+#[test]
+fn chain_is_a_distribution_with_the_given_mean() {
+    for burst in [1.0, 3.0, 10.0] {
+        let mut chain = LossChain::new(0.1, burst, 40);
+        (0..40).for_each(|_| chain.send());
+        let total: f64 = (0..=40).map(|k| chain.arrived[k] + chain.lost[k]).sum();
+        let mean: f64 = (0..=40).map(|k| k as f64 * (chain.arrived[k] + chain.lost[k])).sum();
+        assert!((total - 1.0).abs() < 1e-9 && (mean - 4.0).abs() < 1e-9, "burst {burst}: total {total}, mean {mean}");
+    }
+}
+
+#[test]
+fn bulk_gets_no_blind_redundancy_while_feedback_is_in_time() {
+    let bulk = RedundancyInput { is_bulk: true, ..input(16, 0.1, 0.999) };
+    assert_eq!(plan(&bulk), 0);
+    let late = RedundancyInput { lifetime: Some(Duration::from_millis(60)), ..bulk };
+    assert!(plan(&late) > 0, "no time for feedback: proactive");
+    let in_time = RedundancyInput { lifetime: Some(Duration::from_millis(200)), ..bulk };
+    assert_eq!(plan(&in_time), 0);
+}
+
+#[test]
+fn plan_respects_spare_capacity_and_counts_what_is_on_its_way() {
+    assert_eq!(plan(&RedundancyInput { spare: 2, ..input(16, 0.2, 0.999) }), 2);
+    let all = plan(&input(16, 0.2, 0.999));
+    assert_eq!(plan(&RedundancyInput { in_flight: 16 + all, ..input(16, 0.2, 0.999) }), 0);
+    assert_eq!(plan(&RedundancyInput { in_flight: 17, ..input(16, 0.2, 0.999) }), all - 1);
+    assert_eq!(plan(&input(0, 0.2, 0.999)), 0);
+    assert_eq!(plan(&input(16, 0.0, 0.999)), 0, "a lossless path needs none");
+}
+
+#[test]
+fn residual_loss_stays_below_a_thousandth_up_to_30_percent() {
+    for p in [0.01, 0.1, 0.2, 0.3] {
+        for needed in 1..=16u8 {
+            let planned = plan(&input(needed, p, 0.999));
+            let fails = 1.0 - binomial_at_least(u32::from(needed + planned), needed.into(), p);
+            assert!(fails <= 0.001, "p {p}, needed {needed}: {planned} packets leave {fails}");
+        }
+    }
+}
+
+#[test]
+fn first_repair_is_exact_and_the_third_transmission_adds_two_when_the_window_is_short() {
+    let rtt = Duration::from_millis(100);
+    assert_eq!(repair_extra(2, Duration::ZERO, rtt), 0);
+    assert_eq!(repair_extra(3, rtt * 2, rtt), 2);
+    assert_eq!(repair_extra(3, rtt * 4, rtt), 0);
+}
+
+#[test]
+fn odd_estimates_are_survived() {
+    for mean in [f64::NAN, -1.0, 0.0, 1.0, 2.0] {
+        for burst in [f64::NAN, f64::INFINITY, -5.0, 0.0, 1e9] {
+            let mut odd = input(64, mean, 1.0);
+            odd.loss.burst_packets = burst;
+            assert!(plan(&odd) <= 72);
+        }
+    }
+}
