@@ -128,4 +128,31 @@ mod tests {
         assert!(fired.is_err());
         assert!(matches!(poll_fn(|cx| Poll::Ready(timer.poll_fired(cx))).await, Poll::Pending));
     }
+
+    /// Not a check but a measurement, for docs/decisions.
+    #[tokio::test]
+    #[ignore = "prints how late timers fire; run with --release -- --ignored --nocapture"]
+    async fn lateness() {
+        let mut timer = Timer::new().unwrap();
+        for micros in [50u64, 100, 500, 1000] {
+            let asked = Duration::from_micros(micros);
+            let mut rows = Vec::new();
+            for is_fd in [true, false] {
+                let mut late = Vec::new();
+                for _ in 0..500 {
+                    let start = Instant::now();
+                    if is_fd {
+                        timer.arm(Some(asked)).unwrap();
+                        poll_fn(|cx| timer.poll_fired(cx)).await.unwrap();
+                    } else {
+                        tokio::time::sleep(asked).await;
+                    }
+                    late.push(start.elapsed().saturating_sub(asked).as_micros());
+                }
+                late.sort_unstable();
+                rows.push(format!("p50 {} us, p99 {} us", late[250], late[495]));
+            }
+            println!("asked for {micros} us: timerfd late by {}; tokio late by {}", rows[0], rows[1]);
+        }
+    }
 }
