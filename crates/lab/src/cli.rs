@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::link::{Change, LinkSpec, Period, SpecError};
+use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
 use crate::scenario::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
@@ -157,6 +157,9 @@ pub struct RunArgs {
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
+    /// The receiving application reads nothing for a time: 10s+3s (when, how long).
+    #[arg(long, value_name = "AT+FOR")]
+    pub stall: Option<Outage>,
 }
 
 impl RunArgs {
@@ -193,6 +196,7 @@ impl RunArgs {
         scenario.seed = self.seed;
         scenario.batch_size = self.batch_size;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.stall = self.stall;
         if let Some(text) = &self.flow_memory {
             let bytes = crate::link::parse_bytes(text).map_err(|e| invalid(format!("--flow-memory: {e}")))?;
             scenario.flow_memory = Some(usize::try_from(bytes).map_err(|e| invalid(format!("--flow-memory: {e}")))?);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::{LinkSpec, Period, SpecError};
+use crate::link::{LinkSpec, Outage, Period, SpecError};
 
 use super::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
 
@@ -36,7 +36,7 @@ pub enum FileError {
     Scenario(#[from] ScenarioError),
 }
 
-/// A scenario file: `[link]`, `[reverse]`, `[[hop]]`, `[run]`, `[grid]`, `[quick]`, `[expect]`.
+/// A scenario file: `[link]`, `[reverse]`, `[run]`, `[[case]]`, `[grid]`, `[quick]`, `[expect]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ScenarioFile {
@@ -60,6 +60,9 @@ pub struct ScenarioFile {
     /// Keys of `[link]` or of `[run]`, each with the values that it takes: every combination is a cell.
     #[serde(default)]
     pub grid: BTreeMap<String, Vec<String>>,
+    /// Named cells, each with values for keys of `[link]` or of `[run]`; every one of them is run in every cell of the grid.
+    #[serde(default, rename = "case")]
+    pub named: Vec<BTreeMap<String, String>>,
     /// As `grid`, for the quick subset.
     #[serde(default)]
     pub quick: Option<BTreeMap<String, Vec<String>>>,
@@ -90,6 +93,7 @@ pub struct RunTable {
     flow_memory: Option<usize>,
     batch_size: Option<u8>,
     epoch_packets: Option<u64>,
+    stall: Option<Outage>,
 }
 
 impl Default for RunTable {
@@ -109,6 +113,7 @@ impl Default for RunTable {
             flow_memory: None,
             batch_size: None,
             epoch_packets: None,
+            stall: None,
         }
     }
 }
@@ -152,7 +157,11 @@ impl ScenarioFile {
     /// Every cell and seed; with `full` off, the `[quick]` grid if there is one, and the first seed only.
     pub fn cases(&self, full: bool) -> Result<Vec<Case>, FileError> {
         let grid = if full { &self.grid } else { self.quick.as_ref().unwrap_or(&self.grid) };
-        let mut cells: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
+        let mut cells: Vec<Vec<(&str, &str)>> =
+            self.named.iter().map(|case| case.iter().map(|(key, value)| (&**key, &**value)).collect()).collect();
+        if cells.is_empty() {
+            cells.push(Vec::new());
+        }
         for (key, values) in grid {
             cells = cells
                 .into_iter()
@@ -180,8 +189,21 @@ impl ScenarioFile {
         let mut forward = self.link.clone();
         let mut name = self.name.clone();
         let mut hops = self.hops;
+        let mut reverse_settings = self.reverse.clone();
+        if let Some((_, case)) = cell.iter().find(|(key, _)| *key == "name") {
+            name.push_str(&format!(" {case}"));
+        }
         for &(key, value) in cell {
-            name.push_str(&format!(" {key}={value}"));
+            if key == "name" {
+                continue;
+            }
+            if let Some(key) = key.strip_prefix("rev-") {
+                reverse_settings.insert(key.to_owned(), value.to_owned());
+                continue;
+            }
+            if !cell.iter().any(|(key, _)| *key == "name") || self.grid.contains_key(key) {
+                name.push_str(&format!(" {key}={value}"));
+            }
             let bad = |e: &dyn std::fmt::Display| ScenarioError::Invalid(format!("{key}: {e}"));
             match key {
                 "hops" => hops = value.parse().map_err(|e| bad(&e))?,
@@ -193,12 +215,16 @@ impl ScenarioFile {
                 "unordered" => run.unordered = value.parse().map_err(|e| bad(&e))?,
                 "both" => run.both = value.parse().map_err(|e| bad(&e))?,
                 "pairs" => run.pairs = value.parse().map_err(|e| bad(&e))?,
+                "stall" => run.stall = Some(value.parse().map_err(|e| bad(&e))?),
+                "epoch-packets" => run.epoch_packets = Some(value.parse().map_err(|e| bad(&e))?),
+                "flow-memory" => run.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| bad(&e))? as usize),
+                "at" => forward.at.push(value.parse().map_err(|e| bad(&e))?),
                 "batch-size" => run.batch_size = Some(value.parse().map_err(|e| bad(&e))?),
                 _ => forward.set(key, value)?,
             }
         }
         let mut reverse = forward.clone();
-        for (key, value) in &self.reverse {
+        for (key, value) in &reverse_settings {
             reverse.set(key, value)?;
         }
         let mut scenario = Scenario::new(vec![Hop { forward, reverse }; hops]);
@@ -218,6 +244,7 @@ impl ScenarioFile {
         scenario.flow_memory = run.flow_memory;
         scenario.batch_size = run.batch_size;
         scenario.epoch_packets = run.epoch_packets;
+        scenario.stall = run.stall;
         scenario.set_default_length(run.seconds, run.warmup);
         scenario.check()?;
         name.push_str(&format!(" seed={seed}"));
@@ -258,9 +285,40 @@ mod tests {
     }
 
     #[test]
+    fn named_cases_are_run_in_every_cell() {
+        let file = FILE.replace(
+            "[quick]",
+            "[[case]]\nname = \"bursts\"\nloss-model = \"gilbert:10\"\n[[case]]\nname = \"lost acks\"\nrev-loss = \"30%\"\n[quick]",
+        );
+        let file: ScenarioFile = toml::from_str(&file).unwrap();
+        let cases = file.cases(false).unwrap();
+        let names: Vec<&str> = cases.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["grid bursts delay=10ms loss=10% seed=7", "grid lost acks delay=10ms loss=10% seed=7"]);
+        let hop = &cases[1].scenario.hops[0];
+        assert_eq!((hop.forward.loss.to_string(), hop.reverse.loss.to_string()), ("10%".to_owned(), "30%".to_owned()));
+    }
+
+    #[test]
     fn unknown_words_in_a_file_are_errors() {
         assert!(toml::from_str::<ScenarioFile>(&FILE.replace("min-share", "min-shear")).is_err());
         let file: ScenarioFile = toml::from_str(&FILE.replace("loss =", "los =")).unwrap();
         assert!(file.cases(true).is_err());
+    }
+
+    #[test]
+    fn every_scenario_file_of_the_project_can_be_run() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let mut files = 0;
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "toml") {
+                let file = ScenarioFile::read(&path).unwrap();
+                assert!(!file.about.is_empty(), "{}", path.display());
+                assert!(!file.cases(true).unwrap_or_else(|e| panic!("{}: {e}", path.display())).is_empty());
+                assert!(!file.cases(false).unwrap().is_empty());
+                files += 1;
+            }
+        }
+        assert!(files > 3);
     }
 }

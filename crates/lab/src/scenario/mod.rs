@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::link::{LinkSpec, Period, SpecError};
+use crate::link::{LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, payload_share};
@@ -76,6 +76,8 @@ pub struct Scenario {
     pub batch_size: Option<u8>,
     /// Packets per key epoch; the protocol's default if none.
     pub epoch_packets: Option<u64>,
+    /// A time in which the receiving applications read nothing.
+    pub stall: Option<Outage>,
 }
 
 /// A scenario that cannot be run.
@@ -113,6 +115,7 @@ impl Scenario {
             flow_memory: None,
             batch_size: None,
             epoch_packets: None,
+            stall: None,
         };
         scenario.set_default_length(None, None);
         scenario

@@ -44,6 +44,8 @@ pub struct AppPlan {
     pub flood_size: usize,
     /// What is counted.
     pub window: Window,
+    /// Reads nothing from the first moment to the second.
+    pub stall: Option<(Time, Time)>,
     /// Seed of the content, the same at both ends.
     pub seed: u64,
     /// Distinguishes the two directions.
@@ -61,6 +63,7 @@ pub struct App {
     sending: bool,
     incoming: BTreeMap<FlowId, Incoming>,
     answers: Option<Answers>,
+    stall_ends: Option<Time>,
     /// What was received.
     pub meter: Meter,
     /// Round trips of messages whose time of sending lies in the window.
@@ -108,6 +111,7 @@ impl App {
             blocked: false,
             incoming: BTreeMap::new(),
             answers: None,
+            stall_ends: None,
             rtt: Histogram::default(),
             first_rtt: None,
             link_up: None,
@@ -176,14 +180,22 @@ impl App {
 
     /// When the application wants to act.
     pub fn next_time(&self) -> Option<Time> {
+        let wakes = self.stall_ends;
         if !self.sending || self.blocked {
-            return None;
+            return wakes;
         }
-        self.outgoing.as_ref().and_then(Outgoing::next_time)
+        let sends = self.outgoing.as_ref().and_then(Outgoing::next_time);
+        [wakes, sends].into_iter().flatten().min()
     }
 
     /// `next_time` is due.
     pub fn on_time(&mut self, now: Time, node: &mut Node) {
+        if self.stall_ends.is_some_and(|end| end <= now) {
+            self.stall_ends = None;
+            for flow in self.incoming.keys().copied().collect::<Vec<_>>() {
+                self.read_all(now, node, flow);
+            }
+        }
         self.feed(now, node);
     }
 
@@ -299,6 +311,13 @@ impl App {
     }
 
     fn read_all(&mut self, now: Time, node: &mut Node, flow: FlowId) {
+        if let Some((from, until)) = self.plan.stall
+            && now >= from
+            && now < until
+        {
+            self.stall_ends = Some(until);
+            return;
+        }
         let Some(incoming) = self.incoming.get(&flow) else {
             return self.fail(now, format!("flow {flow} is readable and was never announced"));
         };

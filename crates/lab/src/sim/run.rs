@@ -254,6 +254,7 @@ fn host(scenario: &Scenario, pair: u32, connect: Option<SocketAddr>) -> NodeHost
             Workload::Transfer { .. } => Window { from: Time::ZERO, until: Time::MAX },
             _ => Window { from: Time::ZERO + scenario.warmup.0, until: Time::ZERO + scenario.seconds.0 },
         },
+        stall: scenario.stall.map(|s| (Time::ZERO + s.at.0, Time::ZERO + s.at.0 + s.lasts.0)),
         seed: scenario.seed.wrapping_add(u64::from(pair) << 32),
         stream: u64::from(!is_client),
     };
