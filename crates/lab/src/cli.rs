@@ -17,6 +17,7 @@ pub struct Cli {
 }
 
 /// What the laboratory can do.
+#[allow(clippy::large_enum_variant, reason = "made once per process")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run noctule nodes in the deterministic simulator, in virtual time.

@@ -16,7 +16,7 @@ fn tcp_delivers_every_byte_over_a_lossy_link() {
     assert!(number(&seen, "/bytes_delivered") > 100_000.0, "{seen}");
     assert!(number(&seen, "/share") <= 1.0, "{seen}");
     assert!(number(&seen, "/goodput_mbit") <= number(&seen, "/realised_limit_mbit"), "{seen}");
-    let applied = number(&seen, "/loss_applied");
+    let applied = number(&seen, "/links/0/0/loss_share");
     assert!((0.005..0.05).contains(&applied), "{seen}");
 }
 
@@ -26,7 +26,7 @@ fn clean_link_is_filled_to_its_rate_over_ipv6() {
     // 1428 of 1500 bytes are data with timestamps; the limit counts 1452.
     let share = number(&seen, "/share");
     assert!((0.9..=1.0).contains(&share), "{seen}");
-    assert_eq!(number(&seen, "/loss_applied"), 0.0);
+    assert_eq!(number(&seen, "/links/0/0/loss_share"), 0.0);
 }
 
 #[test]

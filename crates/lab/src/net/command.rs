@@ -130,9 +130,16 @@ fn print_table(report: &NetReport) {
     println!("goodput          {:.2} Mbit/s, {} of the limit ({limit})", report.goodput_mbit, percent(report.share));
     println!("with the start   {} of the limit", percent(report.share_whole));
     println!("link delivered   {:.2} Mbit/s of payload", report.realised_limit_mbit);
-    println!("bytes            {} received, {} wrong", report.bytes_delivered, report.bytes_wrong);
-    let wire: Vec<String> = report.wire_per_byte.iter().map(|bytes| format!("{bytes:.3}")).collect();
-    println!("sent per byte    {} (back: {:.3})", wire.join(", "), report.returned_per_byte);
+    println!(
+        "bytes            {} received, {} wrong",
+        report.bytes_delivered,
+        report.bytes_wrong.map_or("not counted".to_owned(), |n| n.to_string())
+    );
+    let list = |values: &[Option<f64>]| -> String {
+        let words: Vec<String> = values.iter().map(|value| value.map_or("-".to_owned(), |value| format!("{value:.3}"))).collect();
+        words.join(", ")
+    };
+    println!("sent per byte    {} (back: {})", list(&report.wire_per_byte), list(&report.reverse_wire_per_byte));
     if let Some(delay) = report.queue_ms_p95 {
         println!("queue            {delay:.1} ms at p95");
     }

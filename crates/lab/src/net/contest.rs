@@ -69,8 +69,8 @@ struct LinkCounters {
 pub struct Account {
     /// IP bytes that the left host of each link put on it.
     pub sent: Vec<u64>,
-    /// IP bytes that came back over the first link.
-    pub returned: u64,
+    /// IP bytes that came back over each link.
+    pub returned: Vec<u64>,
     /// UDP payload that the narrowest link delivered, if every packet were as large as the MTU (P24).
     pub realised_limit_mbit: f64,
     /// The same in bytes, from the start of the run on.
@@ -126,7 +126,7 @@ impl Course {
         let counted = since(&marked);
         Ok(Account {
             sent: counted.iter().map(|link| link.left.sent).collect(),
-            returned: counted[0].left.received,
+            returned: counted.iter().map(|link| link.right.sent).collect(),
             realised_limit_mbit: payload(&counted) * 8e-6 / seconds,
             delivered_payload: payload(&since(&self.began)) as u64,
             queue_p95: links.iter().map(|link| link.forward.queue_delay.quantile(0.95)).max(),

@@ -11,6 +11,7 @@ use super::emulator::{Options, Tolerance};
 use super::noctule;
 use super::tcp::{self, Payload, Transfer};
 use super::timeline::Timeline;
+use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Scenario, Workload};
 use noctule_proto::options::Mode;
 
@@ -52,11 +53,17 @@ pub struct Settings {
     pub tolerance: Tolerance,
 }
 
-/// One run in the fields that `noctule-lab sim` prints; what this back end cannot see is null.
+/// One run, in the fields of [`crate::report::Report`] as far as this back end can see them; null otherwise.
 #[derive(Debug, Clone, Serialize)]
 pub struct NetReport {
+    /// [`REPORT_VERSION`].
+    pub report_version: u32,
+    /// Back end: `net`.
+    pub backend: &'static str,
     /// Who sent.
     pub peer: Peer,
+    /// The run as configured.
+    pub scenario: Configured,
     /// Bytes read by the receiving application per second after the warm-up.
     pub goodput_mbit: f64,
     /// From the configuration (P24).
@@ -67,32 +74,30 @@ pub struct NetReport {
     pub share: Option<f64>,
     /// The same, the start included.
     pub share_whole: Option<f64>,
+    /// Goodput over realised limit.
+    pub share_realised: Option<f64>,
     /// Bytes read by the receiving application, the warm-up included.
     pub bytes_delivered: u64,
-    /// Bytes that differ from what was sent.
-    pub bytes_wrong: u64,
-    /// Per link: IP bytes sent per byte of goodput.
-    pub wire_per_byte: Vec<f64>,
-    /// IP bytes that came back over the first link per byte of goodput.
-    pub returned_per_byte: f64,
+    /// Bytes that differ from what was sent; null where the contender itself checks and says nothing.
+    pub bytes_wrong: Option<u64>,
+    /// IP bytes put on each link, in the direction of the data, per application byte read.
+    pub wire_per_byte: Vec<Option<f64>>,
+    /// IP bytes that came back over each link per application byte read.
+    pub reverse_wire_per_byte: Vec<Option<f64>>,
     /// 95th percentile of the queueing delay at the slowest bottleneck; null with netem.
     pub queue_ms_p95: Option<f64>,
-    /// Round trips of messages; null unless the workload has messages.
-    pub message_rtt_ms: Option<serde_json::Value>,
-    /// Messages that did not arrive in time; null in brtp.
+    /// Round trips of messages; null because the workload has none here.
+    pub message_rtt_ms: Option<Times>,
+    /// Messages that did not arrive in time; null because the workload has none here.
     pub residual_loss: Option<f64>,
     /// Peak of the node's own accounting; null where no node runs or it does not say.
     pub memory_peak_bytes: Option<u64>,
-    /// Loss that the emulator applied towards the receiver on the first link; null with netem.
-    pub loss_applied: Option<f64>,
-    /// Mbit/s in intervals of one second, the warm-up included.
-    pub intervals_mbit: Vec<f64>,
-    /// Length of the run in seconds.
-    pub seconds: f64,
-    /// Warm-up in seconds.
-    pub warmup: f64,
-    /// Seed of the links.
-    pub seed: u64,
+    /// Goodput in each second of the run.
+    pub goodput_mbit_by_second: Vec<f64>,
+    /// Each emulated link, direction of the data and back; empty with netem.
+    pub links: Vec<[LinkCounts; 2]>,
+    /// What the contender itself reported.
+    pub contender: Option<serde_json::Value>,
     /// Where it ran and how well.
     pub conditions: Conditions,
 }
@@ -100,8 +105,9 @@ pub struct NetReport {
 /// Arrivals at the receiving application.
 pub(super) struct Arrivals {
     pub(super) timeline: Timeline,
-    pub(super) bytes_wrong: u64,
+    pub(super) bytes_wrong: Option<u64>,
     pub(super) memory_peak_bytes: Option<u64>,
+    pub(super) contender: Option<serde_json::Value>,
 }
 
 /// Runs a scenario.
@@ -182,7 +188,7 @@ fn with_warmup(
 fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion) -> Result<Arrivals, ContestError> {
     let transfer = Transfer { congestion, to: chain.last_address(), payload: Payload::Pattern(scenario.seed), limit: scenario.seconds.0 };
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
-    Ok(Arrivals { timeline: received.timeline, bytes_wrong: received.bytes_wrong, memory_peak_bytes: None })
+    Ok(Arrivals { timeline: received.timeline, bytes_wrong: Some(received.bytes_wrong), memory_peak_bytes: None, contender: None })
 }
 
 fn report(
@@ -204,27 +210,29 @@ fn report(
     if timeline.total() > account.delivered_payload {
         return Err(ContestError::Impossible { received: timeline.total(), delivered: account.delivered_payload });
     }
-    let per_byte = |bytes: u64| if counted > 0 { bytes as f64 / counted as f64 } else { 0.0 };
+    let per_byte = |bytes: &u64| (counted > 0).then(|| round(*bytes as f64 / counted as f64, 5));
     Ok(NetReport {
+        report_version: REPORT_VERSION,
+        backend: "net",
         peer,
-        goodput_mbit,
-        nominal_limit_mbit: finite(limits.forward),
-        realised_limit_mbit,
-        share: finite(limits.forward).map(|limit| goodput_mbit / limit),
-        share_whole: finite(limits.forward_whole).map(|limit| whole_mbit / limit),
+        scenario: Configured::of(scenario),
+        goodput_mbit: round(goodput_mbit, 4),
+        nominal_limit_mbit: finite(limits.forward).map(|limit| round(limit, 4)),
+        realised_limit_mbit: round(realised_limit_mbit, 4),
+        share: finite(limits.forward).map(|limit| round(goodput_mbit / limit, 5)),
+        share_whole: finite(limits.forward_whole).map(|limit| round(whole_mbit / limit, 5)),
+        share_realised: (realised_limit_mbit > 0.0).then(|| round(goodput_mbit / realised_limit_mbit, 5)),
         bytes_delivered: timeline.total(),
         bytes_wrong: arrivals.bytes_wrong,
-        wire_per_byte: account.sent.iter().map(|&bytes| per_byte(bytes)).collect(),
-        returned_per_byte: per_byte(account.returned),
-        queue_ms_p95: account.queue_p95.map(|delay| delay.as_secs_f64() * 1e3),
+        wire_per_byte: account.sent.iter().map(per_byte).collect(),
+        reverse_wire_per_byte: account.returned.iter().map(per_byte).collect(),
+        queue_ms_p95: account.queue_p95.map(|delay| round(delay.as_secs_f64() * 1e3, 3)),
         message_rtt_ms: None,
         residual_loss: None,
         memory_peak_bytes: arrivals.memory_peak_bytes,
-        loss_applied: account.links.first().map(|link| link.forward.loss_share()),
-        intervals_mbit: timeline.rates(10, seconds).into_iter().map(|(_, rate)| rate).collect(),
-        seconds: seconds.as_secs_f64(),
-        warmup: warmup.as_secs_f64(),
-        seed: scenario.seed,
+        goodput_mbit_by_second: timeline.rates(10, seconds).into_iter().map(|(_, rate)| round(rate, 4)).collect(),
+        links: account.links.iter().map(|link| [(&link.forward).into(), (&link.backward).into()]).collect(),
+        contender: arrivals.contender.clone(),
         conditions,
     })
 }

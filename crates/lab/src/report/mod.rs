@@ -5,7 +5,7 @@ mod table;
 use serde::Serialize;
 
 use crate::link::{Histogram, LinkStats};
-use crate::scenario::Expectations;
+use crate::scenario::{Expectations, Scenario};
 
 pub use table::{grid_table, run_table};
 
@@ -102,6 +102,23 @@ pub struct Configured {
     pub pairs: u32,
     /// Sum of delays there and back, ms.
     pub base_rtt_ms: f64,
+}
+
+impl Configured {
+    /// The text of `scenario`.
+    pub fn of(scenario: &Scenario) -> Self {
+        Self {
+            hops: scenario.hops.clone(),
+            mode: scenario.mode.to_string(),
+            cc: scenario.cc.to_string(),
+            workload: scenario.workload.to_string(),
+            seconds: scenario.seconds.0.as_secs_f64(),
+            warmup: scenario.warmup.0.as_secs_f64(),
+            seed: scenario.seed,
+            pairs: scenario.pairs,
+            base_rtt_ms: round(scenario.base_rtt().as_secs_f64() * 1e3, 6),
+        }
+    }
 }
 
 /// Quantiles of a time in ms.

@@ -92,7 +92,7 @@ pub(super) fn measure(
     Report {
         report_version: REPORT_VERSION,
         backend: "sim",
-        scenario: configured(scenario),
+        scenario: Configured::of(scenario),
         goodput_mbit: round(goodput, 4),
         nominal_limit_mbit: nominal(limits.forward),
         realised_limit_mbit: round(realised, 4),
@@ -162,20 +162,6 @@ fn reverse_direction(apps: &[(&App, &App)], counted: f64, limit: f64) -> Directi
         bytes_delivered: apps.iter().map(|(client, _)| client.meter.bytes).sum(),
         bytes_wrong: apps.iter().map(|(client, _)| client.meter.bytes_wrong).sum(),
         residual_loss: (due > 0).then(|| round(1.0 - on_time as f64 / due as f64, 7)),
-    }
-}
-
-fn configured(scenario: &Scenario) -> Configured {
-    Configured {
-        hops: scenario.hops.clone(),
-        mode: scenario.mode.to_string(),
-        cc: scenario.cc.to_string(),
-        workload: scenario.workload.to_string(),
-        seconds: scenario.seconds.0.as_secs_f64(),
-        warmup: scenario.warmup.0.as_secs_f64(),
-        seed: scenario.seed,
-        pairs: scenario.pairs,
-        base_rtt_ms: round(scenario.base_rtt().as_secs_f64() * 1e3, 6),
     }
 }
 
