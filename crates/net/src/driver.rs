@@ -27,6 +27,10 @@ const TURNS: usize = 16;
 const TRAINS: usize = 8;
 /// Stop collecting beyond this many bytes: what is sent next should still be in the cache.
 const TURN_BYTES: usize = 256 * 1024;
+/// Datagrams sent at most when the driver ends with its runtime.
+const FAREWELLS: usize = 1024;
+/// A deadline that `handle_timeout` did not move would keep a core busy; look again after this long.
+const STUCK_DEADLINE: Duration = Duration::from_millis(1);
 
 /// Datagrams that the node has produced and the socket has not taken yet.
 struct Train {
@@ -169,6 +173,7 @@ impl Driver {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        let next = next.map(|t| if t <= now { now + STUCK_DEADLINE } else { t });
         if next.is_some_and(|t| t <= shared.now()) {
             return Turn::Again;
         }
@@ -242,5 +247,14 @@ impl Drop for Driver {
         let mut state = self.shared.lock();
         let now = state.now;
         state.shut_down(now, CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint's driver is gone"));
+        // The far ends should not have to find out by a time-out; what the socket does not take at once is not worth waiting for.
+        let buf = &mut self.trains[0].buf;
+        for _ in 0..FAREWELLS {
+            let Some(transmit) = state.node.poll_transmit(now, 1, buf) else { break };
+            if self.socket.send_now(&transmit, &buf[..transmit.len]).is_err() {
+                break;
+            }
+        }
+        state.driver_ends();
     }
 }

@@ -173,10 +173,10 @@ impl Endpoint {
         state.shut_down(now, CloseReason::application(code, reason));
     }
 
-    /// Waits until no session and no link is left.
+    /// Waits until no session and no link is left and the farewells are sent. A program that ends right after closing should wait for it.
     pub async fn wait_idle(&self) {
         let shared = &self.inner.shared;
-        poll_fn(|cx| shared.poll_state(cx, |state, _| state.is_idle().then_some(()), |state| Some(&mut state.idle_wakers))).await;
+        poll_fn(|cx| shared.poll_state(cx, |state, _| state.is_settled().then_some(()), |state| Some(&mut state.idle_wakers))).await;
     }
 
     /// What the socket has done and the node holds.

@@ -112,19 +112,28 @@ impl Socket {
 
     /// Sends one train; pending when the socket's buffer is full.
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>, transmit: &Transmit, contents: &[u8]) -> Poll<io::Result<()>> {
-        let out = quinn_udp::Transmit {
-            destination: self.map(transmit.remote),
-            ecn: to_codepoint(transmit.ecn),
-            contents,
-            segment_size: transmit.segment_size,
-            src_ip: transmit.local.filter(|ip| !ip.is_unspecified()).map(|ip| self.map_ip(ip)),
-        };
+        let out = self.outgoing(transmit, contents);
         loop {
             // Trying first saves the reactor's bookkeeping in the usual case; readiness is asked for only when the kernel said no.
             match self.io.try_io(Interest::WRITABLE, || self.state.try_send(UdpSockRef::from(&self.io), &out)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.io.poll_send_ready(cx))?,
                 result => return Poll::Ready(result),
             }
+        }
+    }
+
+    /// Sends one train if the socket takes it at once, without tokio: for the moment when there is no runtime any more.
+    pub(crate) fn send_now(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        self.state.try_send(UdpSockRef::from(&self.io), &self.outgoing(transmit, contents))
+    }
+
+    fn outgoing<'a>(&self, transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
+        quinn_udp::Transmit {
+            destination: self.map(transmit.remote),
+            ecn: to_codepoint(transmit.ecn),
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.local.filter(|ip| !ip.is_unspecified()).map(|ip| self.map_ip(ip)),
         }
     }
 

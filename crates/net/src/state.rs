@@ -113,6 +113,8 @@ pub(crate) struct State {
     driver: Option<Waker>,
     /// The driver will look at the node again without being woken.
     is_kicked: bool,
+    /// There is no driver any more.
+    is_driverless: bool,
     /// Links with a `close_at`.
     closing_links: usize,
 }
@@ -139,6 +141,7 @@ impl State {
             woken: Woken::new(),
             driver: None,
             is_kicked: true,
+            is_driverless: false,
             closing_links: 0,
         }
     }
@@ -169,6 +172,9 @@ impl State {
     /// The driver has seen everything and will sleep until it is woken.
     pub(crate) fn driver_sleeps(&mut self, waker: &Waker) {
         self.is_kicked = false;
+        if self.is_idle() {
+            Self::wake(&mut self.woken, &mut self.idle_wakers);
+        }
         if !self.driver.as_ref().is_some_and(|w| w.will_wake(waker)) {
             self.driver = Some(waker.clone());
         }
@@ -323,11 +329,9 @@ impl State {
         }
     }
 
+    /// Whoever waits for idleness is told when the driver goes to sleep: then the last words are on their way.
     fn wake_idle(&mut self) {
         if self.is_idle() {
-            Self::wake(&mut self.woken, &mut self.idle_wakers);
-        }
-        if self.is_orphan || self.closed.is_some() {
             self.kick();
         }
     }
@@ -337,6 +341,11 @@ impl State {
     /// Nothing is alive: no link, so no session either.
     pub(crate) fn is_idle(&self) -> bool {
         self.links.values().all(|l| l.down.is_some())
+    }
+
+    /// Nothing is alive, and what there was to say about it has been sent.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_idle() && (!self.is_kicked || self.is_driverless)
     }
 
     /// Enters a flow that this end opened.
@@ -484,6 +493,13 @@ impl State {
             self.on_link_down(link, why);
         }
         self.kick();
+    }
+
+    /// The driver is gone; nothing will be sent any more.
+    pub(crate) fn driver_ends(&mut self) {
+        self.is_driverless = true;
+        self.driver = None;
+        Self::wake(&mut self.woken, &mut self.idle_wakers);
     }
 
     /// Ends everything: no handle will get anything more from this endpoint.
