@@ -1,34 +1,72 @@
-//! Identity, handshake, keys and sealing.
+//! Identity, handshake, keys and sealing (P3, P19, P20).
+//!
+//! Nothing here reads a clock or a random source of its own: time and generators come from outside. The formats are described in `docs/spec/wire.md`.
 
-use core::fmt;
+mod aead;
+pub mod cookie;
+mod handshake;
+#[cfg(test)]
+mod handshake_tests;
+mod identity;
+#[cfg(test)]
+mod key_tests;
+mod keys;
+mod link_keys;
+mod noise;
+mod rekey;
 
-/// A node's static X25519 public key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublicKey(pub [u8; 32]);
+pub use aead::{OpenJob, SealJob, choose_cipher, preferred_ciphers};
+pub use handshake::{Established, Initiator, Responder, ResponderStep};
+pub use identity::{KeyTextError, PublicKey, SecretKey};
+pub use keys::{RawKey, ReceiveKeys, SendKeys};
+pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
 
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PublicKey({:02x}{:02x}{:02x}{:02x}..)", self.0[0], self.0[1], self.0[2], self.0[3])
-    }
+use crate::error::{CloseReason, Code};
+
+/// Why something secret could not be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CryptoError {
+    /// A handshake message was not made by someone who holds the right keys: a wrong static key, a wrong pre-shared key, or a change on the way.
+    #[error("a handshake message failed authentication")]
+    Authentication,
+    /// The peer proved to own another key than the expected one.
+    #[error("the peer's key is {actual}, not {expected}")]
+    WrongKey {
+        /// The key asked for.
+        expected: PublicKey,
+        /// The key that the peer owns.
+        actual: PublicKey,
+    },
+    /// A handshake message is too short, too long or out of turn.
+    #[error("a handshake message is malformed")]
+    Malformed,
+    /// This side's owner refused the peer or its parameters.
+    #[error("refused: {0}")]
+    Refused(CloseReason),
+    /// A packet failed authentication.
+    #[error("a packet failed authentication")]
+    Packet,
+    /// The keys for this packet are gone, not there yet, or may not be used any more (P3).
+    #[error("no key for this packet")]
+    NoKey,
+    /// A key reached its limit of use (P3).
+    #[error("a key reached its limit of use")]
+    Exhausted,
+    /// Use that does not fit the state, a defect of the caller.
+    #[error("{0}")]
+    Misuse(&'static str),
 }
 
-/// A node's static X25519 secret key.
-#[derive(Clone)]
-pub struct SecretKey([u8; 32]);
-
-impl SecretKey {
-    /// From 32 bytes of a secure random source (clamped when used).
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-    /// The secret bytes, for storing in a key file.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretKey(..)")
+impl CryptoError {
+    /// Close code that a link ends with because of this.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::WrongKey { .. } => Code::WrongKey,
+            Self::Refused(reason) => reason.code,
+            Self::Exhausted => Code::KeyExhausted,
+            Self::Misuse(_) => Code::Internal,
+            Self::Authentication | Self::Malformed | Self::Packet | Self::NoKey => Code::Handshake,
+        }
     }
 }

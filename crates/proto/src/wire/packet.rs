@@ -169,7 +169,7 @@ impl<'a> HandshakePacket<'a> {
         let len = datagram.len() - r.rest().len();
         if version == VERSION_LIST {
             let list = rest.take_rest();
-            if list.is_empty() || list.len() % 4 != 0 {
+            if list.is_empty() || !list.len().is_multiple_of(4) {
                 return Err(WireError::Invalid("version list"));
             }
             return Ok((Self { version, destination, source, body: HandshakeBody::VersionList(list) }, len));

@@ -50,7 +50,8 @@ pub struct Params {
     pub max_message: u64,
     /// Flows per session and direction that the sender takes. Default 256.
     pub max_flows: u64,
-    /// Base-2 logarithm of the packets per key epoch in what the sender sends (P3), 10..=32. Default 20.
+    /// Base-2 logarithm of the packets per key epoch in what the sender sends (P3), 10..=22
+    /// (RFC 9001 §6.6: AES-GCM seals at most 2^23 packets under one key). Default 20.
     pub epoch_log2: u8,
     /// The sender wants no encryption; takes effect only if both say so (P20). Default false.
     pub plaintext: bool,
@@ -179,7 +180,7 @@ impl Params {
                 self.connection_ids.push(connection_id);
             }
             id::VERSIONS => {
-                if value.is_empty() || value.len() % 4 != 0 || value.len() > 4 * MAX_VERSIONS {
+                if value.is_empty() || !value.len().is_multiple_of(4) || value.len() > 4 * MAX_VERSIONS {
                     return Err(WireError::Invalid("version list"));
                 }
                 self.versions = value.chunks_exact(4).map(|v| u32::from_be_bytes([v[0], v[1], v[2], v[3]])).collect();
@@ -199,7 +200,7 @@ impl Params {
             id::INITIAL_CREDIT => self.initial_credit = number()?,
             id::MAX_MESSAGE => self.max_message = number()?,
             id::MAX_FLOWS => self.max_flows = number()?,
-            id::EPOCH_LOG2 => self.epoch_log2 = in_range(number()?, 10, 32)? as u8,
+            id::EPOCH_LOG2 => self.epoch_log2 = in_range(number()?, 10, 22)? as u8,
             id::PLAINTEXT => self.plaintext = true,
             _ => self.answered_size = Some(in_range(number()?, 0, u64::from(u16::MAX))? as u16),
         }

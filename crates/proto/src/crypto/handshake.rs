@@ -1,0 +1,236 @@
+//! The handshake between two neighbours (P19): Noise IK when the far key is known, XX on first contact, each with an optional pre-shared key.
+//!
+//! These are pure steps from message to message; retransmission, retry by cookie and limits on half-open handshakes belong to the link.
+//!
+//! A responder cannot read an IK message that was made for another key and stays silent. An initiator with a pinned key that hears nothing can find
+//! out who is there with [`Initiator::start_with`] and [`Pattern::Xx`]: [`CryptoError::WrongKey`] then names the key, and nothing was revealed.
+
+use super::keys::RawKey;
+use super::noise::{self, Setup};
+use super::{CryptoError, PublicKey, SecretKey};
+use crate::error::CloseReason;
+use crate::wire::packet::Pattern;
+use core::fmt;
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use snow::HandshakeState;
+
+/// The result of a handshake.
+#[derive(Debug)]
+pub struct Established {
+    /// The neighbour's static key, proven.
+    pub peer: PublicKey,
+    /// What the neighbour said in its last message (transport parameters).
+    pub payload: Vec<u8>,
+    /// Secret of the first key generation for what this side sends.
+    pub send: RawKey,
+    /// Secret of the first key generation for what this side receives.
+    pub receive: RawKey,
+    /// XX, initiator: the message for FINISH, which the responder needs before anything else.
+    pub third_message: Option<Vec<u8>>,
+    /// Hash over the whole handshake, equal on both sides and unique to this one.
+    pub hash: [u8; 32],
+}
+
+fn established(mut state: HandshakeState, payload: Vec<u8>, third_message: Option<Vec<u8>>) -> Result<Established, CryptoError> {
+    let peer = remote_static(&state)?.ok_or(CryptoError::Malformed)?;
+    let mut hash = [0; 32];
+    hash.copy_from_slice(state.get_handshake_hash().get(..32).ok_or(CryptoError::Malformed)?);
+    let (initiator, responder) = state.dangerously_get_raw_split();
+    let (send, receive) = if state.is_initiator() { (initiator, responder) } else { (responder, initiator) };
+    Ok(Established { peer, payload, send: RawKey::new(send), receive: RawKey::new(receive), third_message, hash })
+}
+
+fn remote_static(state: &HandshakeState) -> Result<Option<PublicKey>, CryptoError> {
+    let key = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).map(PublicKey).map_err(|_| CryptoError::Malformed);
+    state.get_remote_static().map(key).transpose()
+}
+
+fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8; 32])>, CryptoError> {
+    match (noise::psk_position(pattern), psk) {
+        (None, _) => Ok(None),
+        (Some(position), Some(psk)) => Ok(Some((position, psk))),
+        (Some(_), None) => Err(CryptoError::Misuse("the pattern needs a pre-shared key")),
+    }
+}
+
+/// The side that begins, after its first message.
+pub struct Initiator {
+    state: Option<HandshakeState>,
+    peer: Option<PublicKey>,
+}
+
+impl fmt::Debug for Initiator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Initiator").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Initiator {
+    /// Pattern that fits what is known about the peer.
+    pub fn pattern_for(peer: Option<PublicKey>, psk: Option<[u8; 32]>) -> Pattern {
+        match (peer.is_some(), psk.is_some()) {
+            (true, false) => Pattern::Ik,
+            (false, false) => Pattern::Xx,
+            (true, true) => Pattern::IkPsk2,
+            (false, true) => Pattern::XxPsk3,
+        }
+    }
+
+    /// Begins with [`Initiator::pattern_for`] `peer` and `psk`. `prologue` is that of the INITIATE packet
+    /// ([`HandshakePacket::prologue`](crate::wire::packet::HandshakePacket::prologue)); `payload`, the parameters, can be read by anyone in XX. Returns the first message.
+    pub fn start(
+        secret: &SecretKey,
+        peer: Option<PublicKey>,
+        psk: Option<[u8; 32]>,
+        prologue: &[u8],
+        payload: &[u8],
+        rng: &mut ChaCha12Rng,
+    ) -> Result<(Self, Vec<u8>), CryptoError> {
+        Self::start_with(Self::pattern_for(peer, psk), secret, peer, psk, prologue, payload, rng)
+    }
+
+    /// Begins with a pattern of choice. With XX and a `peer`, [`Initiator::finish`] fails if someone else answers.
+    pub fn start_with(
+        pattern: Pattern,
+        secret: &SecretKey,
+        peer: Option<PublicKey>,
+        psk: Option<[u8; 32]>,
+        prologue: &[u8],
+        payload: &[u8],
+        rng: &mut ChaCha12Rng,
+    ) -> Result<(Self, Vec<u8>), CryptoError> {
+        let is_known = matches!(pattern, Pattern::Ik | Pattern::IkPsk2);
+        let setup = Setup {
+            name: noise::name(pattern),
+            prologue,
+            secret: Some(secret.as_bytes()),
+            peer: peer.as_ref().map(|p| &p.0).filter(|_| is_known),
+            psk: psk_for(pattern, psk.as_ref())?,
+        };
+        let mut state = setup.build(true, rng)?;
+        let message = noise::write(&mut state, payload)?;
+        Ok((Self { state: Some(state), peer }, message))
+    }
+
+    /// Reads the responder's message. `final_payload` goes into the third message of XX and is not sent in IK.
+    ///
+    /// After [`CryptoError::Authentication`] or [`CryptoError::Malformed`] the handshake stands as before, and the true answer is still accepted: a
+    /// forged one cannot end it.
+    pub fn finish(&mut self, message: &[u8], final_payload: &[u8]) -> Result<Established, CryptoError> {
+        let state = self.state.as_mut().ok_or(CryptoError::Misuse("the handshake is finished"))?;
+        let payload = noise::read(state, message)?;
+        if let (Some(expected), Some(actual)) = (self.peer, remote_static(state)?)
+            && expected != actual
+        {
+            self.state = None;
+            return Err(CryptoError::WrongKey { expected, actual });
+        }
+        let third_message = if state.is_handshake_finished() { None } else { Some(noise::write(state, final_payload)?) };
+        let state = self.state.take().ok_or(CryptoError::Misuse("the handshake is finished"))?;
+        established(state, payload, third_message)
+    }
+}
+
+/// The answering side of XX, waiting for the third message.
+///
+/// It keeps what it began with, some 500 bytes, and computes the state again when the message comes: `snow` cannot return to the state before a forged
+/// third message, and a half-open handshake stays small (P19).
+pub struct Responder {
+    secret: SecretKey,
+    psk: Option<RawKey>,
+    pattern: Pattern,
+    prologue: Vec<u8>,
+    message: Vec<u8>,
+    answer: Vec<u8>,
+    seed: RawKey,
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").field("pattern", &self.pattern).finish_non_exhaustive()
+    }
+}
+
+/// What answering a first message leads to.
+#[derive(Debug)]
+pub enum ResponderStep {
+    /// IK: keys are agreed. The peer has proven its key only once a packet under these keys has been opened: the message may be a replay.
+    Established {
+        /// Message for RESPOND.
+        reply: Vec<u8>,
+        /// The result.
+        established: Established,
+    },
+    /// XX: the peer is known after the third message.
+    Waiting {
+        /// Message for RESPOND.
+        reply: Vec<u8>,
+        /// What completes the handshake.
+        responder: Responder,
+    },
+}
+
+impl Responder {
+    /// Answers a first message. `reply` sees the peer's key (IK only) and the payload, and gives the payload of the answer or refuses.
+    pub fn respond(
+        secret: &SecretKey,
+        psk: Option<[u8; 32]>,
+        pattern: Pattern,
+        prologue: &[u8],
+        message: &[u8],
+        reply: impl FnOnce(Option<PublicKey>, &[u8]) -> Result<Vec<u8>, CloseReason>,
+        rng: &mut ChaCha12Rng,
+    ) -> Result<ResponderStep, CryptoError> {
+        // A node with a pre-shared key serves only those who have it.
+        if psk.is_some() != noise::psk_position(pattern).is_some() {
+            return Err(CryptoError::Authentication);
+        }
+        let mut seed = [0; 32];
+        rng.fill_bytes(&mut seed);
+        let mut this = Self {
+            secret: secret.clone(),
+            psk: psk.map(RawKey::new),
+            pattern,
+            prologue: prologue.to_vec(),
+            message: message.to_vec(),
+            answer: Vec::new(),
+            seed: RawKey::new(seed),
+        };
+        let (mut state, payload) = this.read_first()?;
+        this.answer = reply(remote_static(&state)?, &payload).map_err(CryptoError::Refused)?;
+        let reply = noise::write(&mut state, &this.answer)?;
+        if state.is_handshake_finished() {
+            Ok(ResponderStep::Established { reply, established: established(state, payload, None)? })
+        } else {
+            Ok(ResponderStep::Waiting { reply, responder: this })
+        }
+    }
+
+    /// The state after the first message, and its payload; the same each time.
+    fn read_first(&self) -> Result<(HandshakeState, Vec<u8>), CryptoError> {
+        let setup = Setup {
+            name: noise::name(self.pattern),
+            prologue: &self.prologue,
+            secret: Some(self.secret.as_bytes()),
+            peer: None,
+            psk: psk_for(self.pattern, self.psk.as_ref().map(RawKey::as_bytes))?,
+        };
+        let mut state = setup.build(false, &mut ChaCha12Rng::from_seed(*self.seed.as_bytes()))?;
+        let payload = noise::read(&mut state, &self.message)?;
+        Ok((state, payload))
+    }
+
+    /// Reads the third message of XX. Forged ones change nothing.
+    pub fn complete(&self, message: &[u8]) -> Result<Established, CryptoError> {
+        let (mut state, _) = self.read_first()?;
+        noise::write(&mut state, &self.answer)?;
+        let payload = noise::read(&mut state, message)?;
+        established(state, payload, None)
+    }
+
+    /// Bytes that this takes on the heap.
+    pub fn memory(&self) -> usize {
+        self.prologue.capacity() + self.message.capacity() + self.answer.capacity()
+    }
+}
