@@ -83,8 +83,13 @@ async fn receive(server: &Endpoint) -> u64 {
     let mut bytes = 0;
     match session.accept_flow().await.expect("the session is open") {
         IncomingFlow::Stream { mut recv, .. } => {
-            while let Some(chunk) = recv.read_chunk(1 << 20).await.expect("the stream goes on") {
-                bytes += chunk.len() as u64;
+            let mut chunks = Vec::new();
+            loop {
+                match recv.read_chunks(&mut chunks, 1 << 20).await.expect("the stream goes on") {
+                    0 => break,
+                    n => bytes += n as u64,
+                }
+                chunks.clear();
             }
         }
         IncomingFlow::Messages(mut recv) => {

@@ -2,6 +2,7 @@
 
 use crate::error::FlowError;
 use crate::session::Handle;
+use crate::state::State;
 use bytes::Bytes;
 use noctule_proto::ids::FlowId;
 use noctule_proto::node::Message;
@@ -136,12 +137,16 @@ impl MessageReceiver {
         let flow = self.flow;
         poll_fn(|cx| {
             self.handle.shared.poll_flow(cx, flow, |state, now| {
+                let is_finished = |state: &State| state.flows.get(&flow).is_some_and(|f| f.is_finished);
+                if is_finished(state) {
+                    return Ok(Some(None));
+                }
                 if let Some(message) = state.node.recv_message(now, flow)? {
                     return Ok(Some(Some(message)));
                 }
                 // Reading to the end is what makes the node say that it is the end.
                 state.dispatch(now);
-                Ok(state.flows.get(&flow).is_some_and(|f| f.is_finished).then_some(None))
+                Ok(is_finished(state).then_some(None))
             })
         })
         .await

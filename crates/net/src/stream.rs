@@ -187,7 +187,33 @@ impl RecvStream {
     /// # Errors
     /// The far end gave the stream up, or the session is over.
     pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, FlowError> {
-        poll_fn(|cx| self.poll_chunk(cx, max)).await
+        let mut chunk = None;
+        poll_fn(|cx| {
+            self.poll_chunks(cx, max, |c| {
+                chunk = Some(c);
+                0
+            })
+        })
+        .await?;
+        Ok(chunk)
+    }
+
+    /// Appends what is there to `chunks`, at most `max` bytes in all, without copying, waiting only if nothing is; returns the number of
+    /// bytes, 0 at the end of the stream. Cheaper than [`read_chunk`](Self::read_chunk) at high rates, since a chunk is at most a packet.
+    /// Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// As [`read_chunk`](Self::read_chunk).
+    pub async fn read_chunks(&mut self, chunks: &mut Vec<Bytes>, max: usize) -> Result<usize, FlowError> {
+        poll_fn(|cx| {
+            let mut left = max;
+            self.poll_chunks(cx, max, |chunk| {
+                left -= chunk.len();
+                chunks.push(chunk);
+                left
+            })
+        })
+        .await
     }
 
     /// Reads to the end, at most `limit` bytes.
@@ -195,17 +221,24 @@ impl RecvStream {
     /// # Errors
     /// As [`read_chunk`](Self::read_chunk), and [`FlowError::MessageTooLarge`] beyond `limit`.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, FlowError> {
-        let mut all = Vec::new();
-        while let Some(chunk) = self.read_chunk(usize::MAX).await? {
-            if all.len() + chunk.len() > limit {
-                return Err(FlowError::MessageTooLarge { size: all.len() + chunk.len(), limit });
+        let (mut all, mut chunks) = (Vec::new(), Vec::new());
+        while self.read_chunks(&mut chunks, 1 << 20).await? > 0 {
+            for chunk in chunks.drain(..) {
+                if all.len() + chunk.len() > limit {
+                    return Err(FlowError::MessageTooLarge { size: all.len() + chunk.len(), limit });
+                }
+                all.extend_from_slice(&chunk);
             }
-            all.extend_from_slice(&chunk);
         }
         Ok(all)
     }
 
-    fn poll_chunk(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Result<Option<Bytes>, FlowError>> {
+    /// Hands the chunks that are there to `take`, which says how many further bytes it has room for (`max` to begin with). Ready with the
+    /// number of bytes, 0 at the end of the stream.
+    fn poll_chunks(&mut self, cx: &mut Context<'_>, max: usize, mut take: impl FnMut(Bytes) -> usize) -> Poll<Result<usize, FlowError>> {
+        if max == 0 {
+            return Poll::Ready(Ok(0));
+        }
         if let Source::AnswerTo(question) = self.source {
             let answer = ready!(self.handle.shared.poll_flow(cx, question, |state, _| {
                 Ok(match state.flows.get(&question).map(|f| f.answer) {
@@ -215,14 +248,32 @@ impl RecvStream {
             }))?;
             self.source = Source::Flow(answer);
         }
-        let Source::Flow(flow) = self.source else { return Poll::Ready(Ok(None)) };
-        let chunk = ready!(self.handle.shared.poll_flow(cx, flow, |state, now| {
+        let Source::Flow(flow) = self.source else { return Poll::Ready(Ok(0)) };
+        self.handle.shared.poll_flow(cx, flow, |state, now| {
             if state.flows.get(&flow).is_some_and(|f| f.is_finished) {
-                return Ok(Some(Bytes::new()));
+                return Ok(Some(0));
             }
-            state.node.read(now, flow, max)
-        }))?;
-        Poll::Ready(Ok((!chunk.is_empty() || max == 0).then_some(chunk)))
+            let (mut room, mut taken) = (max, 0);
+            while room > 0 {
+                match state.node.read(now, flow, room) {
+                    Ok(Some(chunk)) if chunk.is_empty() => {
+                        if let Some(entry) = state.flows.get_mut(&flow) {
+                            entry.is_finished = true;
+                        }
+                        return Ok(Some(taken));
+                    }
+                    Ok(Some(chunk)) => {
+                        taken += chunk.len();
+                        room = take(chunk);
+                    }
+                    Ok(None) => break,
+                    // What was taken before counts first; the error comes again with the next call.
+                    Err(error) if taken == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok((taken > 0).then_some(taken))
+        })
     }
 
     /// Tells the far end that no more is wanted, with a code for its application.
@@ -262,9 +313,11 @@ impl AsyncRead for RecvStream {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if let Some(chunk) = ready!(self.poll_chunk(cx, buf.remaining()))? {
+        let room = buf.remaining();
+        ready!(self.poll_chunks(cx, room, |chunk| {
             buf.put_slice(&chunk);
-        }
+            buf.remaining()
+        }))?;
         Poll::Ready(Ok(()))
     }
 }
