@@ -14,6 +14,8 @@ mod keys;
 mod link_keys;
 mod noise;
 mod rekey;
+#[cfg(test)]
+mod vector_tests;
 
 pub use aead::{OpenJob, SealJob, choose_cipher, preferred_ciphers};
 pub use handshake::{Established, Initiator, Responder, ResponderStep};

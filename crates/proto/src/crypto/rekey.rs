@@ -33,6 +33,12 @@ impl Root {
         Ok(root)
     }
 
+    /// The pre-shared key of the exchange.
+    #[cfg(test)]
+    pub(super) fn psk(&self) -> &[u8; 32] {
+        self.psk.as_bytes()
+    }
+
     fn state(&self, generation: u64, is_initiator: bool, rng: &mut ChaCha12Rng) -> Result<HandshakeState, CryptoError> {
         let mut prologue = b"noctule rekey".to_vec();
         prologue.extend_from_slice(&generation.to_be_bytes());

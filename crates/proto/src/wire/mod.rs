@@ -10,6 +10,8 @@ mod frame_codec;
 #[cfg(test)]
 mod frame_tests;
 pub mod packet;
+#[cfg(test)]
+mod packet_tests;
 pub mod params;
 pub mod varint;
 
