@@ -2,6 +2,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`bats`] | batched sparse codes: the noctule profile and RFC 9426 |
 //! | [`gf256`] | the field GF(256) with polynomial 0x11d and its vector kernels |
 //! | [`prng`] | the deterministic generators that the specification names |
 //! | [`span`] | inner code over a span of at most 64 packets: repair, recoding, on-the-fly decoding |
@@ -13,7 +14,9 @@
 
 extern crate alloc;
 
+pub mod bats;
 pub mod gf256;
+mod inactivation;
 pub mod prng;
 pub mod span;
 pub mod window;

@@ -33,10 +33,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            window: 256,
-            pending: 64,
-        }
+        Self { window: 256, pending: 64 }
     }
 }
 
@@ -84,10 +81,7 @@ pub struct WindowDecoder {
 impl WindowDecoder {
     /// An empty decoder. Limits outside their ranges are clamped.
     pub fn new(limits: Limits) -> Self {
-        let limits = Limits {
-            window: limits.window.clamp(MAX_SPAN, 4096),
-            pending: limits.pending.clamp(1, 256),
-        };
+        let limits = Limits { window: limits.window.clamp(MAX_SPAN, 4096), pending: limits.pending.clamp(1, 256) };
         Self {
             limits,
             floor: 0,
@@ -141,10 +135,7 @@ impl WindowDecoder {
     /// Offers a repair: `data = sum of coefficients[j] · packet[base + j]`.
     pub fn repair(&mut self, base: u64, coefficients: &[u8], data: &[u8]) -> Offered {
         let n = coefficients.len();
-        let Some(end) = base
-            .checked_add(n as u64)
-            .filter(|_| n > 0 && n <= MAX_SPAN)
-        else {
+        let Some(end) = base.checked_add(n as u64).filter(|_| n > 0 && n <= MAX_SPAN) else {
             return Offered::Malformed;
         };
         self.reach(end);
@@ -156,11 +147,7 @@ impl WindowDecoder {
         payload.extend_from_slice(data);
         for (seq, &c) in (base..).zip(coefficients).filter(|(_, c)| **c != 0) {
             let slot = self.slot(seq);
-            let known = if seq >= self.start() {
-                self.known[slot].as_deref()
-            } else {
-                None
-            };
+            let known = if seq >= self.start() { self.known[slot].as_deref() } else { None };
             match known {
                 Some(packet) => add_scaled(&mut payload, packet, c),
                 None if seq < self.start() || seq < self.floor => {
@@ -206,11 +193,7 @@ impl WindowDecoder {
             let equation = self.equations.swap_remove(oldest);
             self.spare.extend([equation.coefficients, equation.data]);
         }
-        self.equations.push(Equation {
-            lead,
-            coefficients: row,
-            data,
-        });
+        self.equations.push(Equation { lead, coefficients: row, data });
         Offered::Innovative
     }
 
@@ -244,15 +227,10 @@ impl WindowDecoder {
 
     /// Turns equations with a single unknown into packets until none is left.
     fn settle(&mut self) {
-        while let Some(i) = self
-            .equations
-            .iter()
-            .position(|e| e.coefficients.iter().filter(|c| **c != 0).count() == 1)
-        {
+        while let Some(i) = self.equations.iter().position(|e| e.coefficients.iter().filter(|c| **c != 0).count() == 1) {
             let equation = self.equations.swap_remove(i);
             self.spare.push(equation.coefficients);
-            self.recovered
-                .push_back((equation.lead, equation.data.clone()));
+            self.recovered.push_back((equation.lead, equation.data.clone()));
             self.learn(equation.lead, equation.data);
         }
         self.spare.truncate(2 * self.limits.pending);

@@ -1,6 +1,6 @@
 //! Laws of the field, and every kernel equal to the scalar one.
 
-use noctule_codes::gf256::{Kernels, div, inv, kernels, mul};
+use noctule_codes::gf256::{Arena, Kernels, RowTerm, div, inv, kernels, mul};
 use noctule_codes::prng::SplitMix64;
 use proptest::prelude::*;
 
@@ -39,11 +39,7 @@ fn field_axioms_hold() {
         }
         for b in 0..=255u8 {
             assert_eq!(mul(a, b), mul(b, a));
-            assert_eq!(
-                a == 0 || b == 0,
-                mul(a, b) == 0,
-                "no zero divisors: {a}·{b}"
-            );
+            assert_eq!(a == 0 || b == 0, mul(a, b) == 0, "no zero divisors: {a}·{b}");
             if b != 0 {
                 assert_eq!(mul(div(a, b), b), a);
             }
@@ -53,11 +49,7 @@ fn field_axioms_hold() {
             }
         }
     }
-    assert_eq!(
-        (inv(0), div(5, 0)),
-        (0, 0),
-        "zero has no inverse, and asking does not panic"
-    );
+    assert_eq!((inv(0), div(5, 0)), (0, 0), "zero has no inverse, and asking does not panic");
 }
 
 fn bytes(seed: u64, n: usize) -> Vec<u8> {
@@ -73,12 +65,7 @@ fn scalar_kernel_is_the_definition() {
     for c in 0..=255 {
         let mut out = dst.clone();
         scalar.mul_add(&mut out, &src, c);
-        assert!(
-            out.iter()
-                .zip(&src)
-                .zip(&dst)
-                .all(|((o, s), d)| *o == d ^ mul_by_definition(*s, c))
-        );
+        assert!(out.iter().zip(&src).zip(&dst).all(|((o, s), d)| *o == d ^ mul_by_definition(*s, c)));
     }
 }
 
@@ -164,8 +151,29 @@ fn kernels_are_chosen_once_and_can_be_forced_by_name() {
     assert_eq!(kernels().name(), kernels().name());
     assert!(Kernels::by_name("scalar").is_some());
     assert!(Kernels::by_name("abacus").is_none());
-    assert_eq!(
-        Kernels::supported().last().unwrap().name(),
-        kernels().name()
-    );
+    assert_eq!(Kernels::supported().last().unwrap().name(), kernels().name());
+}
+
+proptest! {
+    #[test]
+    fn gathering_rows_equals_scalar(seed: u64, rows in 1u32..40, stride in 1usize..600, count in 0usize..150) {
+        let mut random = SplitMix64::new(seed);
+        let arena = bytes(random.next_u64(), rows as usize * stride);
+        let column = random.below(stride as u32) as usize;
+        let n = random.below((stride - column) as u32 + 1) as usize;
+        // Some rows lie outside and must be ignored.
+        let terms: Vec<RowTerm> =
+            (0..count).map(|_| RowTerm { row: random.below(rows + rows / 8), factor: random.next_u64() as u8 }).collect();
+        let start = bytes(random.next_u64(), n);
+        let mut want = start.clone();
+        for term in terms.iter().filter(|t| t.row < rows) {
+            let src = &arena[term.row as usize * stride + column..][..n];
+            Kernels::by_name("scalar").unwrap().mul_add(&mut want, src, term.factor);
+        }
+        for kernel in Kernels::supported() {
+            let mut got = start.clone();
+            kernel.gather(&mut got, Arena { bytes: &arena, stride, column }, &terms);
+            prop_assert_eq!(&got, &want, "{}", kernel.name());
+        }
+    }
 }

@@ -40,14 +40,9 @@ fn a_burst_comes_back_as_soon_as_enough_repairs_have_arrived() {
     for (i, base) in [4, 6, 8].into_iter().enumerate() {
         assert_eq!(decoder.take_recovered(), None);
         let (coefficients, data) = repair(base, 12, 10 * i as u16);
-        assert_eq!(
-            decoder.repair(base, &coefficients, &data),
-            Offered::Innovative
-        );
+        assert_eq!(decoder.repair(base, &coefficients, &data), Offered::Innovative);
     }
-    let got: BTreeMap<u64, Vec<u8>> = std::iter::from_fn(|| decoder.take_recovered())
-        .map(|(seq, d)| (seq, unpad(d)))
-        .collect();
+    let got: BTreeMap<u64, Vec<u8>> = std::iter::from_fn(|| decoder.take_recovered()).map(|(seq, d)| (seq, unpad(d))).collect();
     assert_eq!(got, (10..13).map(|seq| (seq, packet(seq))).collect());
     assert_eq!(decoder.pending(), 0);
 }
@@ -64,10 +59,7 @@ fn giving_up_on_a_packet_keeps_the_equations_that_do_not_need_it() {
     assert_eq!(decoder.pending(), 1);
     assert_eq!(decoder.source(1, &packet(1)), Offered::TooOld);
     decoder.source(5, &packet(5));
-    assert_eq!(
-        decoder.take_recovered().map(|(seq, d)| (seq, unpad(d))),
-        Some((6, packet(6)))
-    );
+    assert_eq!(decoder.take_recovered().map(|(seq, d)| (seq, unpad(d))), Some((6, packet(6))));
     let (late, late_data) = repair(0, 4, 3);
     assert_eq!(decoder.repair(0, &late, &late_data), Offered::TooOld);
 }
@@ -79,18 +71,12 @@ fn known_packets_below_the_floor_still_serve_repairs() {
     decoder.advance(1);
     let (coefficients, data) = repair(0, 2, 9);
     assert_eq!(decoder.repair(0, &coefficients, &data), Offered::Innovative);
-    assert_eq!(
-        decoder.take_recovered().map(|(seq, d)| (seq, unpad(d))),
-        Some((1, packet(1)))
-    );
+    assert_eq!(decoder.take_recovered().map(|(seq, d)| (seq, unpad(d))), Some((1, packet(1))));
 }
 
 #[test]
 fn repairs_and_jumps_at_the_end_of_the_number_space_are_refused_or_survive() {
-    let mut decoder = WindowDecoder::new(Limits {
-        window: 64,
-        pending: 2,
-    });
+    let mut decoder = WindowDecoder::new(Limits { window: 64, pending: 2 });
     assert_eq!(decoder.repair(u64::MAX, &[1, 1], b"x"), Offered::Malformed);
     assert_eq!(decoder.repair(3, &[], b"x"), Offered::Malformed);
     assert_eq!(decoder.repair(3, &[1; 65], b"x"), Offered::Malformed);

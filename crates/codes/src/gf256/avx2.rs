@@ -39,10 +39,7 @@ fn factor(c: u8) -> (V, V) {
     // SAFETY: the table holds two vectors of 16 bytes.
     unsafe {
         let (lo, hi) = (table.as_ptr().cast(), table.as_ptr().add(16).cast());
-        (
-            _mm256_broadcastsi128_si256(_mm_load_si128(lo)),
-            _mm256_broadcastsi128_si256(_mm_load_si128(hi)),
-        )
+        (_mm256_broadcastsi128_si256(_mm_load_si128(lo)), _mm256_broadcastsi128_si256(_mm_load_si128(hi)))
     }
 }
 
@@ -50,10 +47,7 @@ fn factor(c: u8) -> (V, V) {
 #[target_feature(enable = "avx2")]
 fn split(v: V) -> (V, V) {
     let mask = _mm256_set1_epi8(0x0f);
-    (
-        _mm256_and_si256(v, mask),
-        _mm256_and_si256(_mm256_srli_epi64::<4>(v), mask),
-    )
+    (_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi64::<4>(v), mask))
 }
 
 #[inline]

@@ -2,6 +2,26 @@
 
 use core::fmt;
 
+/// One summand of [`Kernels::gather`]: `factor · row`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowTerm {
+    /// Number of the row in the arena.
+    pub row: u32,
+    /// Its coefficient.
+    pub factor: u8,
+}
+
+/// Rows of equal length in one piece of memory, of which columns from `column` on are meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Arena<'a> {
+    /// The rows, one after the other.
+    pub bytes: &'a [u8],
+    /// Distance between the starts of two rows, in bytes.
+    pub stride: usize,
+    /// First byte of each row that takes part.
+    pub column: usize,
+}
+
 /// One summand: coefficient and source.
 type Term<'a> = (u8, &'a [u8]);
 /// Destinations, one row of coefficients for each, sources.
@@ -16,6 +36,7 @@ pub(super) struct Table {
     pub(super) dot: fn(&mut [u8], &[Term<'_>]),
     pub(super) dot4: Dot4,
     pub(super) sum: fn(&mut [u8], &[&[u8]]),
+    pub(super) gather: fn(&mut [u8], Arena<'_>, &[RowTerm]),
 }
 
 /// Vector operations over GF(256) of one instruction set.
@@ -33,25 +54,15 @@ impl fmt::Debug for Kernels {
     }
 }
 
-static SCALAR: Kernels = Kernels {
-    table: &super::scalar::TABLE,
-};
+static SCALAR: Kernels = Kernels { table: &super::scalar::TABLE };
 #[cfg(target_arch = "x86_64")]
-static SSSE3: Kernels = Kernels {
-    table: &super::ssse3::TABLE,
-};
+static SSSE3: Kernels = Kernels { table: &super::ssse3::TABLE };
 #[cfg(target_arch = "x86_64")]
-static AVX2: Kernels = Kernels {
-    table: &super::avx2::TABLE,
-};
+static AVX2: Kernels = Kernels { table: &super::avx2::TABLE };
 #[cfg(target_arch = "x86_64")]
-static GFNI: Kernels = Kernels {
-    table: &super::gfni::TABLE,
-};
+static GFNI: Kernels = Kernels { table: &super::gfni::TABLE };
 #[cfg(target_arch = "x86_64")]
-static GFNI512: Kernels = Kernels {
-    table: &super::gfni512::TABLE,
-};
+static GFNI512: Kernels = Kernels { table: &super::gfni512::TABLE };
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 macro_rules! has {
@@ -148,12 +159,7 @@ impl Kernels {
     /// `dst ^= sum of c · src` over all terms, in one pass over `dst`.
     pub fn dot_add(&self, dst: &mut [u8], terms: &[(u8, &[u8])]) {
         for terms in terms.chunks(CHUNK) {
-            let common = terms
-                .iter()
-                .map(|(_, src)| src.len())
-                .min()
-                .unwrap_or(0)
-                .min(dst.len());
+            let common = terms.iter().map(|(_, src)| src.len()).min().unwrap_or(0).min(dst.len());
             let (head, tail) = dst.split_at_mut(common);
             if terms.iter().all(|(_, src)| src.len() == common) {
                 (self.table.dot)(head, terms);
@@ -184,17 +190,11 @@ impl Kernels {
     /// As [`Kernels::dot_multi`], added to what the destinations hold.
     pub fn dot_multi_add(&self, dsts: &mut [&mut [u8]], coefficients: &[u8], sources: &[&[u8]]) {
         let k = sources.len();
-        let row = |i: usize| {
-            coefficients
-                .get(i * k..(i + 1) * k)
-                .unwrap_or(coefficients.get(i * k..).unwrap_or(&[]))
-        };
+        let row = |i: usize| coefficients.get(i * k..(i + 1) * k).unwrap_or(coefficients.get(i * k..).unwrap_or(&[]));
         let mut i = 0;
         while i < dsts.len() {
             if dsts.len() - i >= 4 && row(i + 3).len() == k {
-                let [a, b, c, d] = &mut dsts[i..i + 4] else {
-                    unreachable!("a slice of four")
-                };
+                let [a, b, c, d] = &mut dsts[i..i + 4] else { unreachable!("a slice of four") };
                 let rows = [row(i), row(i + 1), row(i + 2), row(i + 3)];
                 self.four([&mut **a, &mut **b, &mut **c, &mut **d], rows, sources);
                 i += 4;
@@ -215,12 +215,7 @@ impl Kernels {
         for (at, sources) in sources.chunks(CHUNK).enumerate() {
             let rows = rows.map(|row| &row[at * CHUNK..at * CHUNK + sources.len()]);
             let shortest = sources.iter().map(|src| src.len()).min().unwrap_or(0);
-            let common = dsts
-                .iter()
-                .map(|dst| dst.len())
-                .min()
-                .unwrap_or(0)
-                .min(shortest);
+            let common = dsts.iter().map(|dst| dst.len()).min().unwrap_or(0).min(shortest);
             let mut cut: [&[u8]; CHUNK] = [&[]; CHUNK];
             for (cut, src) in cut.iter_mut().zip(sources) {
                 *cut = &src[..common];
@@ -235,15 +230,30 @@ impl Kernels {
         }
     }
 
+    /// `dst ^= sum of factor · row` over rows of an arena, from column `arena.column` on for `dst.len()` bytes.
+    ///
+    /// The kernel of block codes, whose terms number in the hundreds. Terms whose row does not lie wholly in the arena are left out.
+    pub fn gather(&self, dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
+        let n = dst.len();
+        let fits = |highest: u32| {
+            let end = (highest as usize).checked_mul(arena.stride).and_then(|at| at.checked_add(arena.column + n));
+            end.is_some_and(|end| end <= arena.bytes.len())
+        };
+        for terms in terms.chunks(GATHER) {
+            if fits(terms.iter().fold(0, |highest, term| highest.max(term.row))) {
+                (self.table.gather)(dst, arena, terms);
+            } else {
+                for term in terms.iter().filter(|term| fits(term.row)) {
+                    (self.table.gather)(dst, arena, core::slice::from_ref(term));
+                }
+            }
+        }
+    }
+
     /// `dst ^= sum of sources`, in one pass over `dst`: the binary case of [`Kernels::dot_add`].
     pub fn sum(&self, dst: &mut [u8], sources: &[&[u8]]) {
         for sources in sources.chunks(CHUNK) {
-            let common = sources
-                .iter()
-                .map(|src| src.len())
-                .min()
-                .unwrap_or(0)
-                .min(dst.len());
+            let common = sources.iter().map(|src| src.len()).min().unwrap_or(0).min(dst.len());
             let (head, tail) = dst.split_at_mut(common);
             let mut cut: [&[u8]; CHUNK] = [&[]; CHUNK];
             for (cut, src) in cut.iter_mut().zip(sources) {
@@ -259,3 +269,5 @@ impl Kernels {
 
 /// Terms that go through one pass: enough to amortise the pass, few enough for the stack.
 const CHUNK: usize = 32;
+/// Terms of a gather that go through one pass: their blocks stay in L1 between two visits.
+const GATHER: usize = 64;

@@ -8,19 +8,20 @@
 
 macro_rules! lane_kernels {
     ($name:literal, $feature:literal, dot_block = $dot:literal, dot4_block = $dot4:literal) => {
-        use super::kernels::Table;
+        use super::kernels::{Arena, RowTerm, Table};
 
         /// # Safety of the entries
         /// `Kernels` hands this table out only after it has seen the CPU features named below.
         pub(super) static TABLE: Table = Table {
             name: $name,
-            // SAFETY (all six): the table is reachable only through `Kernels::supported`, which checks the CPU.
+            // SAFETY (all): the table is reachable only through `Kernels::supported`, which checks the CPU.
             mul_add: |dst, src, c| unsafe { mul_add(dst, src, c) },
             scale: |dst, c| unsafe { scale(dst, c) },
             add: |dst, src| unsafe { add(dst, src) },
             dot: |dst, terms| unsafe { dot(dst, terms) },
             dot4: |dsts, coefficients, sources| unsafe { dot4(dsts, coefficients, sources) },
             sum: |dst, sources| unsafe { sum(dst, sources) },
+            gather: |dst, arena, terms| unsafe { gather(dst, arena, terms) },
         };
 
         #[target_feature(enable = $feature)]
@@ -34,10 +35,7 @@ macro_rules! lane_kernels {
                     let (mut d, mut s) = ([0u8; W], [0u8; W]);
                     d[..n].copy_from_slice(dst);
                     s[..n].copy_from_slice(src);
-                    store(
-                        d.as_mut_ptr(),
-                        xor(load(d.as_ptr()), mul(f, split(load(s.as_ptr())))),
-                    );
+                    store(d.as_mut_ptr(), xor(load(d.as_ptr()), mul(f, split(load(s.as_ptr())))));
                     dst.copy_from_slice(&d[..n]);
                     return;
                 }
@@ -242,6 +240,59 @@ macro_rules! lane_kernels {
                     for (acc, d) in last.into_iter().zip(d) {
                         store(d.add(n - W), acc);
                     }
+                }
+            }
+        }
+
+        /// As `dot`, over rows of an arena.
+        #[target_feature(enable = $feature)]
+        unsafe fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
+            const B: usize = $dot;
+            let n = dst.len();
+            let highest = terms.iter().fold(0, |highest, term| highest.max(term.row)) as usize;
+            assert!(highest * arena.stride + arena.column + n <= arena.bytes.len());
+            // SAFETY: every access lies in 0..n of `dst` and of the rows, whose last end was just checked.
+            unsafe {
+                let base = arena.bytes.as_ptr().add(arena.column);
+                let row = |term: &RowTerm| base.add(term.row as usize * arena.stride);
+                if n < W {
+                    for term in terms {
+                        mul_add(dst, core::slice::from_raw_parts(row(term), n), term.factor);
+                    }
+                    return;
+                }
+                let d = dst.as_mut_ptr();
+                let one = |at: usize| {
+                    let mut acc = load(d.add(at));
+                    for term in terms {
+                        acc = xor(acc, mul(factor(term.factor), split(load(row(term).add(at)))));
+                    }
+                    acc
+                };
+                let last = if n % W != 0 { one(n - W) } else { zero() };
+                let mut i = 0;
+                while i + B * W <= n {
+                    let mut acc = [zero(); B];
+                    for (b, acc) in acc.iter_mut().enumerate() {
+                        *acc = load(d.add(i + b * W));
+                    }
+                    for term in terms {
+                        let (f, s) = (factor(term.factor), row(term).add(i));
+                        for (b, acc) in acc.iter_mut().enumerate() {
+                            *acc = xor(*acc, mul(f, split(load(s.add(b * W)))));
+                        }
+                    }
+                    for (b, acc) in acc.iter().enumerate() {
+                        store(d.add(i + b * W), *acc);
+                    }
+                    i += B * W;
+                }
+                while i + W <= n {
+                    store(d.add(i), one(i));
+                    i += W;
+                }
+                if i < n {
+                    store(d.add(n - W), last);
                 }
             }
         }

@@ -26,7 +26,7 @@ mod scalar;
 mod ssse3;
 pub(crate) mod tables;
 
-pub use kernels::{Kernels, kernels};
+pub use kernels::{Arena, Kernels, RowTerm, kernels};
 
 use tables::{EXP, LOG};
 

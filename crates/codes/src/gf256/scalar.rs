@@ -1,17 +1,9 @@
 //! The portable kernels, written to be read: what the vector kernels must equal.
 
-use super::kernels::Table;
+use super::kernels::{Arena, RowTerm, Table};
 use super::tables::PRODUCTS;
 
-pub(super) static TABLE: Table = Table {
-    name: "scalar",
-    mul_add,
-    scale,
-    add,
-    dot,
-    dot4,
-    sum,
-};
+pub(super) static TABLE: Table = Table { name: "scalar", mul_add, scale, add, dot, dot4, sum, gather };
 
 fn mul_add(dst: &mut [u8], src: &[u8], c: u8) {
     let row = &PRODUCTS[c as usize];
@@ -50,5 +42,12 @@ fn dot4(dsts: [&mut [u8]; 4], coefficients: [&[u8]; 4], sources: &[&[u8]]) {
 fn sum(dst: &mut [u8], sources: &[&[u8]]) {
     for src in sources {
         add(dst, src);
+    }
+}
+
+fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
+    for term in terms {
+        let at = term.row as usize * arena.stride + arena.column;
+        mul_add(dst, &arena.bytes[at..at + dst.len()], term.factor);
     }
 }

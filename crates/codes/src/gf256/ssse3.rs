@@ -44,10 +44,7 @@ fn factor(c: u8) -> (V, V) {
 #[target_feature(enable = "ssse3")]
 fn split(v: V) -> (V, V) {
     let mask = _mm_set1_epi8(0x0f);
-    (
-        _mm_and_si128(v, mask),
-        _mm_and_si128(_mm_srli_epi64::<4>(v), mask),
-    )
+    (_mm_and_si128(v, mask), _mm_and_si128(_mm_srli_epi64::<4>(v), mask))
 }
 
 #[inline]

@@ -98,17 +98,12 @@ impl Basis {
             let mut grown = Self::with_capacity(n, n);
             let (old, new) = (self.capacity, grown.capacity);
             for r in 0..self.rank {
-                let (from, to) = (
-                    &self.reduced[r * 2 * old..],
-                    &mut grown.reduced[r * 2 * new..],
-                );
+                let (from, to) = (&self.reduced[r * 2 * old..], &mut grown.reduced[r * 2 * new..]);
                 to[..self.n].copy_from_slice(&from[..self.n]);
                 to[new..new + self.rank].copy_from_slice(&from[old..old + self.rank]);
-                grown.inserted[r * new..r * new + self.n]
-                    .copy_from_slice(&self.inserted[r * old..r * old + self.n]);
+                grown.inserted[r * new..r * new + self.n].copy_from_slice(&self.inserted[r * old..r * old + self.n]);
             }
-            (grown.rank, grown.pivot_row, grown.solved, grown.fresh) =
-                (self.rank, self.pivot_row, self.solved, self.fresh);
+            (grown.rank, grown.pivot_row, grown.solved, grown.fresh) = (self.rank, self.pivot_row, self.solved, self.fresh);
             *self = grown;
             return;
         }
@@ -146,11 +141,7 @@ impl Basis {
 
     /// Coefficients of inserted row `row`, as they were inserted; empty if there is no such row.
     pub fn row(&self, row: usize) -> &[u8] {
-        if row < self.rank {
-            &self.inserted[row * self.capacity..][..self.n]
-        } else {
-            &[]
-        }
+        if row < self.rank { &self.inserted[row * self.capacity..][..self.n] } else { &[] }
     }
 
     /// Whether inserting this vector would raise the rank.
@@ -171,10 +162,7 @@ impl Basis {
         let mut count = 0;
         for (&c, &row) in coefficients.iter().zip(&self.pivot_row) {
             if c != 0 && row != NO_ROW {
-                terms[count] = (
-                    c,
-                    &self.reduced[usize::from(row) * 2 * self.capacity..][part.clone()],
-                );
+                terms[count] = (c, &self.reduced[usize::from(row) * 2 * self.capacity..][part.clone()]);
                 count += 1;
             }
         }
@@ -240,10 +228,7 @@ impl Basis {
         }
         let index = self.fresh.trailing_zeros() as usize;
         self.fresh &= self.fresh - 1;
-        Some(Solved {
-            index,
-            weights: self.weights(index),
-        })
+        Some(Solved { index, weights: self.weights(index) })
     }
 
     /// Weights over the inserted rows that give source packet `j`; empty while it is not determined.
@@ -253,6 +238,16 @@ impl Basis {
         }
         let start = usize::from(self.pivot_row[j]) * 2 * self.capacity + self.capacity;
         &self.reduced[start..start + self.rank]
+    }
+
+    /// Row `row` in reduced form: its coefficients, and its weights over the inserted rows. Together the reduced rows span what is held, and
+    /// no row touches another one's pivot. Empty if there is no such row.
+    pub fn reduced(&self, row: usize) -> (&[u8], &[u8]) {
+        if row >= self.rank {
+            return (&[], &[]);
+        }
+        let start = row * 2 * self.capacity;
+        (&self.reduced[start..start + self.n], &self.reduced[start + self.capacity..][..self.rank])
     }
 
     /// Coefficients of the recoded packet `sum of row_weights[r] · inserted row r`; the same weights applied to the rows' data give its data.

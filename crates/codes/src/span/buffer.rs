@@ -38,11 +38,7 @@ impl SpanBuffer {
 
     /// An empty buffer over `n` packets that may grow to `capacity`, using `rows` from the caller's pool before allocating.
     pub fn with_rows(n: usize, capacity: usize, rows: Vec<Vec<u8>>) -> Self {
-        Self {
-            basis: Basis::with_capacity(n, capacity),
-            rows,
-            recovered: Vec::new(),
-        }
+        Self { basis: Basis::with_capacity(n, capacity), rows, recovered: Vec::new() }
     }
 
     /// Forgets everything and starts over with `n` packets, keeping the memory of the rows.
@@ -72,11 +68,7 @@ impl SpanBuffer {
 
     /// Data of row `row` as received; empty if there is no such row.
     pub fn row(&self, row: usize) -> &[u8] {
-        if row < self.basis.rank() {
-            &self.rows[row]
-        } else {
-            &[]
-        }
+        if row < self.basis.rank() { &self.rows[row] } else { &[] }
     }
 
     /// Offers a packet: `n` coefficients and the combination of the packets' data. The data are copied only if they are innovative.
@@ -125,11 +117,7 @@ impl SpanBuffer {
 
     /// Length of the longest row held: the length that a recoded packet needs at most.
     pub fn longest(&self) -> usize {
-        self.rows[..self.basis.rank()]
-            .iter()
-            .map(Vec::len)
-            .max()
-            .unwrap_or(0)
+        self.rows[..self.basis.rank()].iter().map(Vec::len).max().unwrap_or(0)
     }
 
     /// Makes the recoded packet `sum of weights[r] · row r`: `n` coefficients into `out_coefficients`, data into `out_data` (resized to the
@@ -142,15 +130,9 @@ impl SpanBuffer {
     /// Makes several recoded packets in one pass over the rows (fastest in fours): packet i uses `weights[i·rank..][..rank]`.
     ///
     /// Each `out_data[i]` should hold [`SpanBuffer::longest`] bytes and each `out_coefficients[i]` `n`; shorter ones are filled as far as they go.
-    pub fn recode_many(
-        &self,
-        weights: &[u8],
-        out_coefficients: &mut [&mut [u8]],
-        out_data: &mut [&mut [u8]],
-    ) {
+    pub fn recode_many(&self, weights: &[u8], out_coefficients: &mut [&mut [u8]], out_data: &mut [&mut [u8]]) {
         let rank = self.basis.rank();
-        let (mut vectors, mut data): ([&[u8]; MAX_SPAN], [&[u8]; MAX_SPAN]) =
-            ([&[]; MAX_SPAN], [&[]; MAX_SPAN]);
+        let (mut vectors, mut data): ([&[u8]; MAX_SPAN], [&[u8]; MAX_SPAN]) = ([&[]; MAX_SPAN], [&[]; MAX_SPAN]);
         for r in 0..rank {
             (vectors[r], data[r]) = (self.basis.row(r), &self.rows[r]);
         }
