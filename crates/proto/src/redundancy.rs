@@ -4,6 +4,7 @@
 //! coded packets to add to what is on its way, and [`repair_extra`] how many to add to the repair of a deficit (P13). Neither sends anything.
 
 use crate::units::{Duration, Probability};
+use smallvec::SmallVec;
 
 /// Loss of a path as it is measured: what the policy is fed with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,16 +23,29 @@ impl Default for LossEstimate {
     }
 }
 
+/// Packets of a span up to some prefix of it, and what was sent to protect that prefix.
+///
+/// A combination over a prefix helps nobody behind it, which is why a span in use is a sequence of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Source packets of the run that are on their way.
+    pub flying: u8,
+    /// Source packets of the run that are known to be lost.
+    pub lost: u8,
+    /// Combinations over the span up to the end of the run that are known to have arrived.
+    pub repairs_there: u8,
+    /// Such combinations that are on their way.
+    pub repairs_flying: u8,
+}
+
 /// What [`plan`] decides from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RedundancyInput {
     /// Loss of the path.
     pub loss: LossEstimate,
-    /// Packets that the receiver still lacks of the span, as far as known: its rank deficit if nothing on its way counted.
-    pub needed: u8,
-    /// Innovative packets of the span that are on their way.
-    pub in_flight: u8,
-    /// Wanted probability that these and the planned ones suffice without another round trip.
+    /// The span as far as it was sent, from its front; packets known to be there are left out.
+    pub runs: SmallVec<[Run; 4]>,
+    /// Wanted probability that what is on its way and what is planned suffice without another round trip.
     pub target: Probability,
     /// Coded packets that may be spent at most.
     pub spare: u8,
@@ -46,31 +60,34 @@ pub struct RedundancyInput {
 /// Most coded packets that are planned for one span beyond its own size: with long bursts more of them help little, time helps.
 const MOST_EXTRA: u8 = 8;
 
-/// Coded packets to send now beyond what is on its way.
+/// Coded packets over the whole span to send now, beyond what is on its way.
 ///
-/// The fewest that make P(at least `needed` of all packets on their way arrive) reach the target, with losses from a two-state Markov
-/// chain of the measured mean and burst length (binomial when the bursts are those of independent losses). The mean is taken one
-/// deviation up. Cost: O((needed + result)²) multiplications, some 0.3 us for a few packets, 10 us for a full span of 64.
+/// The fewest with which P(the receiver can decode the span) reaches the target, with losses from a two-state Markov chain of the measured
+/// mean and burst length (binomial when the bursts are those of independent losses). The mean is taken one deviation up.
+/// Cost: O(packets on their way x losses among them), some 0.2 us for a few packets, 10 us for a full span of 64.
 pub fn plan(input: &RedundancyInput) -> u8 {
     let p = (input.loss.mean.get() + input.loss.deviation.get()).min(MOST_LOSS);
-    if input.needed == 0 || p <= 0.0 {
+    let needed: u32 = input.runs.iter().map(|r| u32::from(r.flying) + u32::from(r.lost)).sum();
+    if needed == 0 || p <= 0.0 {
         return 0;
     }
-    // A repair on feedback arrives two round trips after the source packet was sent, less the half that its lifetime has from there.
+    // A repair on feedback arrives one and a half round trips after its packet was sent, and a little later than that.
     let feedback_in_time = input.lifetime.is_none_or(|l| l >= input.rtt * 2);
     if input.is_bulk && feedback_in_time {
         return 0;
     }
-    let most = input.spare.min(input.needed.saturating_add(MOST_EXTRA));
+    let most = input.spare.min(needed.min(128) as u8 + MOST_EXTRA);
     let target = input.target.get().min(BEST_TARGET);
-    let mut chain =
-        LossChain::new(p, input.loss.burst_packets, usize::from(input.needed) + usize::from(input.in_flight) + usize::from(most));
-    for _ in 0..input.in_flight {
-        chain.send();
+    let mut chain = DeficitChain::new(p, input.loss.burst_packets, needed as usize);
+    for run in &input.runs {
+        (0..run.lost).for_each(|_| chain.lack());
+        (0..run.flying).for_each(|_| chain.send_source());
+        (0..run.repairs_there).for_each(|_| chain.gain());
+        (0..run.repairs_flying).for_each(|_| chain.send_repair());
     }
     let mut planned = 0;
-    while planned < most && chain.at_least(input.needed) < target {
-        chain.send();
+    while planned < most && chain.nothing_lacks() < target {
+        chain.send_repair();
         planned += 1;
     }
     planned
@@ -90,47 +107,79 @@ pub fn repair_extra(transmission: u8, slack: Duration, rtt: Duration) -> u8 {
     if transmission >= 3 && slack < rtt * 3 { 2 } else { 0 }
 }
 
-/// Number of losses among packets sent one after the other, as a distribution: a two-state chain (Gilbert) in its steady state.
+/// Rank that the receiver lacks, as a distribution, while packets are sent one after the other over a lossy path: a two-state chain
+/// (Gilbert) in its steady state. Combinations are innovative as long as anything lacks.
 #[derive(Debug)]
-struct LossChain {
+struct DeficitChain {
     /// P(lost | the one before arrived), P(lost | the one before was lost).
     enter: f64,
     stay: f64,
-    /// P(k losses so far and the last packet arrived / was lost), by k.
+    /// P(k lacking and the last packet arrived / was lost), by k.
     arrived: Vec<f64>,
     lost: Vec<f64>,
-    sent: usize,
 }
 
-impl LossChain {
+impl DeficitChain {
     fn new(p: f64, burst: f64, capacity: usize) -> Self {
         // Bursts shorter than those of independent losses are taken as independent: the estimate of a short history.
-        let burst = if burst.is_finite() { burst.clamp(1.0 / (1.0 - p), 64.0) } else { 1.0 / (1.0 - p) };
-        let leave = 1.0 / burst;
+        let shortest = 1.0 / (1.0 - p);
+        let leave = 1.0 / if burst.is_finite() { burst.clamp(shortest, 64.0) } else { shortest };
         let (mut arrived, mut lost) = (Vec::with_capacity(capacity + 1), Vec::with_capacity(capacity + 1));
         arrived.push(1.0 - p);
         lost.push(p);
-        Self { enter: (p * leave / (1.0 - p)).min(1.0), stay: 1.0 - leave, arrived, lost, sent: 0 }
+        Self { enter: (p * leave / (1.0 - p)).min(1.0), stay: 1.0 - leave, arrived, lost }
     }
 
-    /// One more packet.
-    fn send(&mut self) {
-        self.sent += 1;
-        self.arrived.push(0.0);
-        self.lost.push(0.0);
-        let (mut from_arrived, mut from_lost) = (0.0, 0.0); // chances with one loss fewer
-        for k in 0..=self.sent {
-            let (a, l) = (self.arrived[k], self.lost[k]);
-            self.arrived[k] = a * (1.0 - self.enter) + l * (1.0 - self.stay);
-            self.lost[k] = from_arrived * self.enter + from_lost * self.stay;
-            (from_arrived, from_lost) = (a, l);
+    /// One packet more lacks, for certain.
+    fn lack(&mut self) {
+        self.arrived.insert(0, 0.0);
+        self.lost.insert(0, 0.0);
+    }
+
+    /// One combination is there, for certain.
+    fn gain(&mut self) {
+        for by_k in [&mut self.arrived, &mut self.lost] {
+            if by_k.len() > 1 {
+                let none = by_k.remove(0);
+                by_k[0] += none;
+            }
         }
     }
 
-    /// P(at least `needed` packets arrived).
-    fn at_least(&self, needed: u8) -> f64 {
-        let Some(losses) = self.sent.checked_sub(usize::from(needed)) else { return 0.0 };
-        (0..=losses).map(|k| self.arrived[k] + self.lost[k]).sum()
+    /// One uncoded packet is sent: if it is lost, it lacks.
+    fn send_source(&mut self) {
+        self.arrived.push(0.0);
+        self.lost.push(0.0);
+        let mut fewer = 0.0; // chance to be lost now, with one lacking fewer before
+        for k in 0..self.arrived.len() {
+            let (arrives, fails) = self.split(self.arrived[k], self.lost[k]);
+            (self.arrived[k], self.lost[k]) = (arrives, fewer);
+            fewer = fails;
+        }
+    }
+
+    /// One combination is sent: if it arrives, one fewer lacks.
+    fn send_repair(&mut self) {
+        let mut surplus = 0.0;
+        for k in 0..self.arrived.len() {
+            let (arrives, fails) = self.split(self.arrived[k], self.lost[k]);
+            (self.arrived[k], self.lost[k]) = (0.0, fails);
+            match k.checked_sub(1) {
+                Some(fewer) => self.arrived[fewer] += arrives,
+                None => surplus = arrives,
+            }
+        }
+        self.arrived[0] += surplus;
+    }
+
+    /// Chances that the next packet arrives and that it is lost, given those of the one before.
+    fn split(&self, arrived: f64, lost: f64) -> (f64, f64) {
+        let fails = arrived * self.enter + lost * self.stay;
+        (arrived + lost - fails, fails)
+    }
+
+    fn nothing_lacks(&self) -> f64 {
+        self.arrived[0] + self.lost[0]
     }
 }
 

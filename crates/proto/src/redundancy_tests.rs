@@ -1,10 +1,10 @@
 use super::*;
+use smallvec::smallvec;
 
 fn input(needed: u8, p: f64, target: f64) -> RedundancyInput {
     RedundancyInput {
         loss: LossEstimate { mean: Probability::new(p), deviation: Probability::ZERO, burst_packets: 1.0 },
-        needed,
-        in_flight: needed,
+        runs: smallvec![Run { flying: needed, ..Run::default() }],
         target: Probability::new(target),
         spare: u8::MAX,
         lifetime: None,
@@ -44,8 +44,8 @@ fn chain_with_long_bursts_asks_for_more_than_the_binomial() {
 #[test]
 fn chain_is_a_distribution_with_the_given_mean() {
     for burst in [1.0, 3.0, 10.0] {
-        let mut chain = LossChain::new(0.1, burst, 40);
-        (0..40).for_each(|_| chain.send());
+        let mut chain = DeficitChain::new(0.1, burst, 40);
+        (0..40).for_each(|_| chain.send_source());
         let total: f64 = (0..=40).map(|k| chain.arrived[k] + chain.lost[k]).sum();
         let mean: f64 = (0..=40).map(|k| k as f64 * (chain.arrived[k] + chain.lost[k])).sum();
         assert!((total - 1.0).abs() < 1e-9 && (mean - 4.0).abs() < 1e-9, "burst {burst}: total {total}, mean {mean}");
@@ -56,7 +56,7 @@ fn chain_is_a_distribution_with_the_given_mean() {
 fn bulk_gets_no_blind_redundancy_while_feedback_is_in_time() {
     let bulk = RedundancyInput { is_bulk: true, ..input(16, 0.1, 0.999) };
     assert_eq!(plan(&bulk), 0);
-    let late = RedundancyInput { lifetime: Some(Duration::from_millis(60)), ..bulk };
+    let late = RedundancyInput { lifetime: Some(Duration::from_millis(60)), ..bulk.clone() };
     assert!(plan(&late) > 0, "no time for feedback: proactive");
     let in_time = RedundancyInput { lifetime: Some(Duration::from_millis(200)), ..bulk };
     assert_eq!(plan(&in_time), 0);
@@ -66,8 +66,11 @@ fn bulk_gets_no_blind_redundancy_while_feedback_is_in_time() {
 fn plan_respects_spare_capacity_and_counts_what_is_on_its_way() {
     assert_eq!(plan(&RedundancyInput { spare: 2, ..input(16, 0.2, 0.999) }), 2);
     let all = plan(&input(16, 0.2, 0.999));
-    assert_eq!(plan(&RedundancyInput { in_flight: 16 + all, ..input(16, 0.2, 0.999) }), 0);
-    assert_eq!(plan(&RedundancyInput { in_flight: 17, ..input(16, 0.2, 0.999) }), all - 1);
+    let with = |repairs_flying| {
+        let run = Run { flying: 16, repairs_flying, ..Run::default() };
+        plan(&RedundancyInput { runs: smallvec![run], ..input(16, 0.2, 0.999) })
+    };
+    assert_eq!((with(all), with(1)), (0, all - 1));
     assert_eq!(plan(&input(0, 0.2, 0.999)), 0);
     assert_eq!(plan(&input(16, 0.0, 0.999)), 0, "a lossless path needs none");
 }
@@ -100,4 +103,20 @@ fn odd_estimates_are_survived() {
             assert!(plan(&odd) <= 72);
         }
     }
+}
+
+#[test]
+fn repairs_of_a_shorter_prefix_do_not_count_for_the_packets_behind_it() {
+    let old = Run { flying: 1, repairs_flying: 5, ..Run::default() };
+    let new = Run { flying: 1, ..Run::default() };
+    let both = RedundancyInput { runs: smallvec![old, new], ..input(0, 0.1, 0.98) };
+    assert_eq!((plan(&both), plan(&input(1, 0.1, 0.98))), (1, 1));
+}
+
+#[test]
+fn known_losses_and_known_repairs_are_certain() {
+    let lost = Run { lost: 2, ..Run::default() };
+    let two = |repairs_there| RedundancyInput { runs: smallvec![Run { repairs_there, ..lost }], ..input(0, 0.1, 0.95) };
+    // Two lacking, none on its way: P(at least 2 of 3) = 0.972.
+    assert_eq!((plan(&two(0)), plan(&two(1)), plan(&two(2))), (3, 2, 0));
 }

@@ -5,7 +5,8 @@
 //! (mixed prefixes, one case in some 256), the receiver's RANK corrects it (P9).
 
 use super::mask;
-use crate::units::Time;
+use crate::redundancy::Run;
+use crate::units::{Duration, Time};
 use bytes::Bytes;
 use noctule_codes::span::CAUCHY_SEEDS;
 use smallvec::SmallVec;
@@ -24,6 +25,8 @@ struct Class {
 pub(super) struct Batch {
     /// Symbols pushed so far.
     pub symbols: Vec<Bytes>,
+    /// Deadlines of the packets that have one, by index (`Time::MAX`: none); empty if no packet has.
+    pub deadlines: Vec<Time>,
     /// Packets of the front that had their turn: sent uncoded, or passed over because they were given up before.
     sent: u8,
     /// Source packets known to be there.
@@ -48,12 +51,15 @@ pub(super) struct Batch {
     pub in_proactive: bool,
     /// The receiver refused packets of this batch: its acknowledgements may not stand for rank.
     pub is_doubtful: bool,
+    /// When an acknowledgement of this batch was last heard.
+    acked_at: Time,
 }
 
 impl Batch {
     pub fn new(symbols: Vec<Bytes>) -> Self {
         Self {
             symbols,
+            deadlines: Vec::new(),
             sent: 0,
             acked: 0,
             flying: 0,
@@ -67,12 +73,8 @@ impl Batch {
             in_repair: false,
             in_proactive: false,
             is_doubtful: false,
+            acked_at: Time::ZERO,
         }
-    }
-
-    /// Packets of the span that a combination may cover now.
-    pub fn sent(&self) -> u8 {
-        self.sent
     }
 
     pub fn is_abandoned(&self, index: u8) -> bool {
@@ -103,11 +105,17 @@ impl Batch {
         ((self.abandoned | self.acked).trailing_ones() as u8).min(self.sent)
     }
 
+    /// One past the last packet that somebody waits for: combinations need not go beyond it.
+    pub fn end(&self) -> u8 {
+        64 - (mask(self.sent) & !self.abandoned).leading_zeros() as u8
+    }
+
     /// Rank of what is known to be there, with what is on its way if `with_flying`, within the part from `given_up` on.
     fn rank(&self, with_flying: bool) -> u8 {
         let start = self.given_up();
         let sources = if with_flying { self.acked | self.flying } else { self.acked };
-        let inside = mask(self.sent) & !mask(start);
+        let end = self.end().max(start);
+        let inside = mask(end) & !mask(start);
         let mut rank = (sources & inside).count_ones() as u8;
         if self.classes.is_empty() {
             return rank;
@@ -117,17 +125,18 @@ impl Batch {
             let spoiled = c.from < start && (mask(start) & !mask(c.from) & !sources) != 0;
             if spoiled { 0 } else { u32::from(c.acked) + if with_flying { u32::from(c.flying) } else { 0 } }
         };
-        let length = self.sent - start;
-        if self.classes.iter().all(|c| c.n >= self.sent) {
+        let length = end - start;
+        if self.classes.iter().all(|c| c.n >= end) {
             let combinations: u32 = self.classes.iter().map(count).sum();
             return (u32::from(rank) + combinations).min(length.into()) as u8;
         }
         // Prefixes of different length: no prefix can hold more rank than packets.
         rank = 0;
-        for end in start + 1..=self.sent {
-            let combinations: u32 = self.classes.iter().filter(|c| c.n == end).map(count).sum();
-            let total = u32::from(rank) + (sources >> (end - 1) & 1) as u32 + combinations;
-            rank = total.min(u32::from(end - start)) as u8;
+        for part in start + 1..=end {
+            let at_part = |c: &&Class| c.n == part || (part == end && c.n > end);
+            let combinations: u32 = self.classes.iter().filter(at_part).map(count).sum();
+            let total = u32::from(rank) + (sources >> (part - 1) & 1) as u32 + combinations;
+            rank = total.min(u32::from(part - start)) as u8;
         }
         rank
     }
@@ -138,29 +147,45 @@ impl Batch {
 
     /// Rank that the receiver is not yet known to have.
     pub fn missing(&self) -> u8 {
-        if self.is_satisfied() { 0 } else { self.sent - self.given_up() - self.rank(false) }
+        if self.is_satisfied() { 0 } else { self.end() - self.given_up() - self.rank(false) }
     }
 
     /// Rank that will be missing even if everything on its way arrives.
     pub fn deficit(&self) -> u8 {
-        if self.is_satisfied() { 0 } else { self.sent - self.given_up() - self.rank(true) }
+        if self.is_satisfied() { 0 } else { self.end() - self.given_up() - self.rank(true) }
     }
 
-    /// Packets on their way that can still add rank.
-    pub fn in_flight(&self) -> u8 {
+    /// The batch as the redundancy policy sees it: what lacks or is on its way, prefix by prefix.
+    pub fn runs(&self) -> SmallVec<[Run; 4]> {
         let start = self.given_up();
-        let sources = (self.flying & !self.acked & !mask(start)).count_ones();
-        let combinations: u32 = self.classes.iter().map(|c| u32::from(c.flying)).sum();
-        (sources + combinations).min(255) as u8
+        let last = self.end().max(start);
+        let mut ends: SmallVec<[u8; 4]> = self.classes.iter().map(|c| c.n).filter(|n| *n > start && *n < last).collect();
+        ends.push(last);
+        ends.sort_unstable();
+        ends.dedup();
+        let mut from = start;
+        let mut runs = SmallVec::new();
+        for end in ends {
+            let inside = mask(end) & !mask(from) & !self.acked;
+            let mut run = Run { flying: (inside & self.flying).count_ones() as u8, ..Run::default() };
+            run.lost = inside.count_ones() as u8 - run.flying;
+            for class in self.classes.iter().filter(|c| c.n == end || (end == last && c.n > last)) {
+                run.repairs_there = run.repairs_there.saturating_add(class.acked);
+                run.repairs_flying = run.repairs_flying.saturating_add(class.flying);
+            }
+            runs.push(run);
+            from = end;
+        }
+        runs
     }
 
     fn class(&mut self, from: u8, n: u8) -> Option<&mut Class> {
         self.classes.iter_mut().find(|c| c.from == from && c.n == n)
     }
 
-    /// A combination over `from..sent` goes out: its seed, fresh in this span.
+    /// A combination over `from..end` goes out: its seed, fresh in this span.
     pub fn combine(&mut self, from: u8) -> u16 {
-        let n = self.sent;
+        let n = self.end();
         if self.class(from, n).is_none() {
             if self.classes.len() >= MOST_CLASSES {
                 self.classes.retain(|c| c.acked + c.flying > 0);
@@ -176,7 +201,8 @@ impl Batch {
     }
 
     /// A packet arrived; `was_lost`: it had been declared lost before.
-    pub fn on_acked(&mut self, index: Option<u8>, from: u8, n: u8, was_lost: bool) {
+    pub fn on_acked(&mut self, now: Time, index: Option<u8>, from: u8, n: u8, was_lost: bool) {
+        self.acked_at = now;
         match index {
             Some(index) => {
                 self.acked |= 1 << index;
@@ -208,12 +234,14 @@ impl Batch {
     }
 
     /// The receiver's own word (P9): of the first `n` packets it has rank `rank` and lacks those in `missing`.
-    pub fn on_rank(&mut self, n: u8, rank: u8, missing: u64) {
+    ///
+    /// Its word may be older than acknowledgements of uncoded packets that were heard since; these stand, unless the receiver said that
+    /// it refuses packets, or the last of them is older than `staleness`, the time that a report can have been under way.
+    pub fn on_rank(&mut self, now: Time, staleness: Duration, n: u8, rank: u8, missing: u64) {
         let n = n.min(self.sent);
         let inside = mask(n);
         let determined = inside & !missing;
-        // An uncoded packet acknowledged meanwhile is there, unless the receiver said that it refuses packets.
-        if self.is_doubtful {
+        if self.is_doubtful || now.since(self.acked_at) > staleness {
             self.acked &= !inside;
             self.is_doubtful = false;
         }
@@ -222,6 +250,8 @@ impl Batch {
         for class in self.classes.iter_mut().filter(|c| c.n <= n) {
             class.acked = 0;
         }
+        // A span whose end was given up counts combinations up to its present end.
+        let n = n.min(self.end().max(1));
         if combinations > 0 {
             let from = self.given_up().min(n.saturating_sub(1));
             if self.class(from, n).is_none() {
@@ -238,6 +268,12 @@ impl Batch {
         self.acked |= mask(index.min(self.sent));
     }
 
+    /// Earliest deadline of a packet that is wanted and not known to be there.
+    pub fn deadline(&self) -> Option<Time> {
+        let wanted = |index: usize| !(self.abandoned | self.acked) >> index & 1 == 1;
+        self.deadlines.iter().enumerate().filter(|(i, at)| wanted(*i) && **at < Time::MAX).map(|(_, at)| *at).min()
+    }
+
     /// Nobody waits for packet `index` any more.
     pub fn abandon(&mut self, index: u8) {
         self.abandoned |= 1 << index;
@@ -250,9 +286,9 @@ impl Batch {
         self.classes.clear();
     }
 
-    /// Length of the longest symbol in `from..sent`: the length of a combination over it (P5).
+    /// Length of the longest symbol in `from..end`: the length of a combination over it (P5).
     pub fn longest(&self, from: u8) -> usize {
-        self.symbols[usize::from(from)..usize::from(self.sent)].iter().map(Bytes::len).max().unwrap_or(0)
+        self.symbols[usize::from(from.min(self.end()))..usize::from(self.end())].iter().map(Bytes::len).max().unwrap_or(0)
     }
 }
 

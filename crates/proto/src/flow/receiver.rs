@@ -5,7 +5,7 @@
 
 use super::credit::Credit;
 use super::rank::{MOST_REPORTS, RankReports};
-use super::span::{Pool, Received, Solved, Span, trim};
+use super::span::{self, Pool, Received, Solved, Span, trim};
 use super::{FlowControlFrame, Offer, mask};
 use crate::error::Code;
 use crate::ids::{FlowLabel, Seq};
@@ -124,7 +124,12 @@ impl Receiver {
         }
         let number = coded.base.0 / self.batch_size();
         let needed = usize::try_from(number + 1 - self.first.min(number + 1)).unwrap_or(usize::MAX);
-        let growth = needed.saturating_sub(self.spans.len()) * SPAN_BYTES + coded.symbol.len();
+        let held = number.checked_sub(self.first).and_then(|at| self.spans.get(at as usize));
+        let decodes = held.map_or(0, |span| span.combinations()) * usize::from(self.config.symbol);
+        let growth = needed.saturating_sub(self.spans.len()) * SPAN_BYTES
+            + 2 * coded.symbol.len()
+            + decodes
+            + span::row_bytes(self.config.batch_size);
         if self.memory() + growth > self.config.memory.max(self.reserve()) {
             self.ranks.want(number);
             return Offer::Refused(Code::NoMemory);

@@ -86,11 +86,16 @@ pub struct Sender {
     bytes: usize,
     outstanding: u64,
     pace: Pace,
+    /// Smoothed RTT of the path that was last sent on.
+    rtt: Duration,
     /// Vectors of freed batches waiting for reuse.
     spare: Vec<Vec<Bytes>>,
     /// Last question to the redundancy policy and its answer: most are repeated.
     last_plan: Option<(RedundancyInput, u8)>,
     stats: FlowStats,
+    /// Switches the rule of the third transmission off, to show what it is worth (P26).
+    #[cfg(test)]
+    pub(super) is_exact_only: bool,
 }
 
 impl Sender {
@@ -117,9 +122,12 @@ impl Sender {
             bytes: 0,
             outstanding: 0,
             pace: Pace::default(),
+            rtt: Duration::from_millis(100),
             spare: Vec::new(),
             last_plan: None,
             stats: FlowStats::default(),
+            #[cfg(test)]
+            is_exact_only: false,
         }
     }
 
@@ -166,6 +174,10 @@ impl Sender {
         self.bytes += symbol.len() + SYMBOL_OVERHEAD;
         self.stats.app_bytes += symbol.len().saturating_sub(2) as u64;
         if let Some(batch) = self.batches.back_mut() {
+            if let Some(deadline) = deadline {
+                batch.deadlines.resize(batch.symbols.len(), Time::MAX);
+                batch.deadlines.push(deadline);
+            }
             batch.symbols.push(symbol);
         }
         if let Some(deadline) = deadline {
@@ -264,6 +276,7 @@ impl Sender {
     ///
     /// A packet handed out counts as on its way until its fate is told. O(1) amortised.
     pub fn poll(&mut self, now: Time, stage: Stage, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
+        self.rtt = context.rtt;
         self.pace.sample(now, context.rtt, self.cursor);
         match stage {
             Stage::Repair => self
@@ -368,30 +381,23 @@ impl Sender {
             _ => self.config.no_retransmit,
         };
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
-        let lifetime = self.deadlines.next().map(|at| at.since(now)).filter(|_| self.config.mode == Mode::Btp);
-        let memo = self.last_plan;
-        let Some(batch) = self.batch_mut(number) else { return 0 };
+        let Some(batch) = self.batch(number) else { return 0 };
         if let Some(planned) = batch.planned {
-            return planned.min(batch.missing());
+            return if batch.missing() > 0 { planned } else { 0 };
         }
+        let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
         // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
         let lifetime = lifetime.map(|l| if l >= context.rtt * 2 { context.rtt * 2 } else { Duration::ZERO });
-        let input = RedundancyInput {
-            loss: context.loss,
-            needed: batch.missing(),
-            in_flight: batch.in_flight(),
-            target,
-            spare: u8::MAX,
-            lifetime,
-            rtt: context.rtt,
-            is_bulk,
-        };
-        let answer = match memo {
-            Some((asked, answer)) if asked == input => answer,
+        let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };
+        let answer = match &self.last_plan {
+            Some((asked, answer)) if *asked == input => *answer,
+            _ if batch.missing() == 0 => 0,
             _ => plan(&input),
         };
-        batch.planned = Some(answer);
         self.last_plan = Some((input, answer));
+        if let Some(batch) = self.batch_mut(number) {
+            batch.planned = Some(answer);
+        }
         answer
     }
 
@@ -407,7 +413,7 @@ impl Sender {
 
     /// A fresh combination over what was sent of a batch, from packet `from` on.
     fn combination(&mut self, number: u64, from: u8) -> Option<Outgoing> {
-        let (seed, n, len) = self.touch(number, |batch| (batch.combine(from), batch.sent(), batch.longest(from)))?;
+        let (seed, n, len) = self.touch(number, |batch| (batch.combine(from), batch.end(), batch.longest(from)))?;
         let coefficients = match n - from {
             1 => Coefficients::Index(from), // a multiple of one packet is that packet
             _ if from == 0 => Coefficients::Seed(seed),
@@ -446,25 +452,25 @@ impl Sender {
     }
 
     /// A packet arrived.
-    pub fn on_acked(&mut self, _now: Time, item: &SentItem) {
-        self.on_fate(item, true, false);
+    pub fn on_acked(&mut self, now: Time, item: &SentItem) {
+        self.on_fate(now, item, true, false);
     }
 
     /// A packet was lost.
-    pub fn on_lost(&mut self, _now: Time, item: &SentItem) {
-        self.on_fate(item, false, false);
+    pub fn on_lost(&mut self, now: Time, item: &SentItem) {
+        self.on_fate(now, item, false, false);
     }
 
     /// A packet that had been declared lost arrived after all.
-    pub fn on_spurious(&mut self, _now: Time, item: &SentItem) {
-        self.on_fate(item, true, true);
+    pub fn on_spurious(&mut self, now: Time, item: &SentItem) {
+        self.on_fate(now, item, true, true);
     }
 
-    fn on_fate(&mut self, item: &SentItem, arrived: bool, was_lost: bool) {
+    fn on_fate(&mut self, now: Time, item: &SentItem, arrived: bool, was_lost: bool) {
         match *item {
             SentItem::Coded { base, n, from, index, .. } => {
                 self.touch(base.0 / self.batch_size(), |batch| {
-                    if arrived { batch.on_acked(index, from, n, was_lost) } else { batch.on_lost(index, from, n) }
+                    if arrived { batch.on_acked(now, index, from, n, was_lost) } else { batch.on_lost(index, from, n) }
                 });
             }
             SentItem::FlowEnd(_) => self.end_state = after(self.end_state, arrived),
@@ -474,9 +480,10 @@ impl Sender {
     }
 
     /// RANK: the receiver's own word about a span (P9).
-    pub fn on_rank(&mut self, _now: Time, base: Seq, n: u8, rank: u8, missing: u64) {
+    pub fn on_rank(&mut self, now: Time, base: Seq, n: u8, rank: u8, missing: u64) {
+        let rtt = self.rtt;
         if base.0.is_multiple_of(self.batch_size()) {
-            self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(n, rank, missing));
+            self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
         }
     }
 
@@ -530,9 +537,10 @@ impl Sender {
         self.end_state == Repeated::Due || self.skip_state == Repeated::Due
     }
 
-    /// Finished, the receiver knows where the end is, and it needs nothing more: it has everything that was not given up.
+    /// Finished, the receiver knows where the end is and what was given up, and it needs nothing more.
     pub fn is_delivered(&self) -> bool {
-        self.finished && self.floor >= self.pushed && self.end_state == Repeated::Acked
+        let is_skip_known = matches!(self.skip_state, Repeated::Idle | Repeated::Acked);
+        self.finished && self.floor >= self.pushed && self.end_state == Repeated::Acked && is_skip_known
     }
 
     /// Source packets sent and not yet known to be there.
@@ -562,6 +570,10 @@ impl Sender {
 
     /// How long the flow can go on sending new packets at its present rate.
     fn slack(&self) -> Duration {
+        #[cfg(test)]
+        if self.is_exact_only {
+            return Duration::MAX;
+        }
         if self.finished && self.cursor == self.pushed {
             return Duration::ZERO; // the end: nothing but repairs is left to do
         }

@@ -79,6 +79,11 @@ impl Span {
         self.given_up |= packets & !self.solved;
     }
 
+    /// Combinations held that have not given packets yet: so many may be decoded at once.
+    pub fn combinations(&self) -> usize {
+        self.rows.len().saturating_sub(self.solved.count_ones() as usize)
+    }
+
     /// A source packet came uncoded.
     pub fn on_source(&mut self, index: u8, symbol: &[u8], pool: &mut Pool, ready: &mut Vec<Solved>) -> Received {
         if self.solved >> index & 1 == 1 {
@@ -203,6 +208,11 @@ impl Span {
             pool.vectors.push((rows, kinds));
         }
     }
+}
+
+/// Most that one row adds beyond its bytes: its place, and the basis if it is the first combination.
+pub(super) fn row_bytes(batch_size: u8) -> usize {
+    ROW_OVERHEAD + basis_bytes(batch_size.into())
 }
 
 /// Memory of a basis over `n` packets, as `noctule_codes` states it.

@@ -1,1 +1,102 @@
+//! P26: each mechanism is forced in, and the same story fails or suffers without it.
 
+use super::world::*;
+use crate::units::Duration;
+
+const LONG: Duration = Duration::from_secs(120);
+
+fn lossy() -> Story {
+    Story { loss: 0.1, report_loss: 0.1, ..Story::default() }
+}
+
+/// Share of (1-p) that an ordered bulk flow reaches with a window of so many BDP, after start-up.
+fn share_with_window(bdp: f64, third: bool, loss: f64, seed: u64) -> (f64, f64) {
+    let rate = 10_000.0;
+    let rtt_packets = rate * 0.1;
+    let symbol = 36;
+    let window = (rtt_packets * bdp) as usize;
+    let story = Story {
+        seed,
+        loss,
+        rate,
+        symbol,
+        receiver_memory: window * (usize::from(symbol) + 64),
+        initial_credit: window as u64,
+        off: Off { third: !third, ..Off::default() },
+        ..Story::default()
+    };
+    let mut world = World::new(story);
+    world.backlog = u64::MAX;
+    world.run_for(Duration::from_secs(2));
+    let (done, sent) = (world.delivered.len(), world.packets_sent);
+    world.run_for(Duration::from_secs(8));
+    let delivered = (world.delivered.len() - done) as f64;
+    (delivered / (8.0 * rate * (1.0 - loss)), (world.packets_sent - sent) as f64 / delivered * (1.0 - loss))
+}
+
+#[test]
+#[ignore = "a table to read, not a check"]
+fn table_of_share_by_window() {
+    for loss in [0.02, 0.1, 0.2] {
+        for bdp in [2.0, 3.0, 4.0, 5.0, 6.0, 8.0] {
+            let (with, without) = (share_with_window(bdp, true, loss, 3), share_with_window(bdp, false, loss, 3));
+            println!(
+                "loss {loss} window {bdp} BDP: with {:.3} ({:.3} sent)  without {:.3} ({:.3} sent)",
+                with.0, with.1, without.0, without.1
+            );
+        }
+    }
+}
+
+#[test]
+fn without_repair_lost_packets_never_arrive() {
+    World::transfer(lossy(), 1000, LONG).assert_all_there();
+    let world = World::transfer(Story { off: Off { repair: true, proactive: true, ..Off::default() }, ..lossy() }, 1000, LONG);
+    assert!(!world.receiver.is_complete() && world.delivered.len() < 950);
+}
+
+#[test]
+fn without_the_third_transmissions_rule_a_short_window_stalls() {
+    let (with, sent) = share_with_window(4.0, true, 0.2, 3);
+    let (without, _) = share_with_window(4.0, false, 0.2, 3);
+    println!("4 BDP, 20 %: {with:.3} of 1-p with the rule ({sent:.3} sent), {without:.3} without");
+    assert!(with >= 0.94 && without <= 0.85, "{with} {without}");
+    let (with, _) = share_with_window(4.0, true, 0.1, 3);
+    assert!(with >= 0.98, "P13: 4 BDP reach 99 % of 1-p at 10 % loss, here {with}");
+}
+
+#[test]
+fn a_window_of_eight_bdp_needs_no_more_than_exact_repair() {
+    let (share, sent) = share_with_window(8.0, true, 0.1, 3);
+    assert!(share >= 0.995 && sent <= 1.01, "{share} {sent}");
+}
+
+#[test]
+fn without_rank_a_sender_that_was_told_too_much_never_learns() {
+    // The path acknowledges packets that the receiver then had no memory for: only RANK tells (P9).
+    let story = Story { loss: 0.1, ..Story::default() };
+    let refuse = |off| {
+        let mut world = World::new(Story { off, ..story.clone() });
+        world.backlog = 400;
+        world.finish_when_empty();
+        world.swallow = 20..60;
+        let until = world.now + LONG;
+        world.run(until);
+        world
+    };
+    refuse(Off::default()).assert_all_there();
+    assert!(!refuse(Off { rank: true, ..Off::default() }).receiver.is_complete());
+}
+
+#[test]
+fn without_credit_the_sender_stops_at_the_initial_window() {
+    let world = World::transfer(Story { initial_credit: 256, off: Off { credit: true, ..Off::default() }, ..lossy() }, 1000, LONG);
+    assert_eq!(world.given.len(), 256);
+    World::transfer(Story { initial_credit: 256, ..lossy() }, 1000, LONG).assert_all_there();
+}
+
+#[test]
+fn without_the_end_a_receiver_cannot_be_complete() {
+    let world = World::transfer(Story { off: Off { end: true, ..Off::default() }, ..lossy() }, 100, LONG);
+    assert!(!world.receiver.is_complete());
+}

@@ -181,9 +181,15 @@ pub struct World {
     pub peak_receiver: usize,
     pub peak_sender: usize,
     want_finish: bool,
+    /// Arrivals (by number) that reach the node and are acknowledged, but not the flow.
+    pub swallow: core::ops::Range<u64>,
+    arrived: u64,
     /// Losses of coded packets from a script instead of dice: n-th packet sent.
-    pub scripted: Option<Box<dyn FnMut(u64, &SentItem) -> bool>>,
+    pub scripted: Option<Script>,
 }
+
+/// Says of the n-th packet whether it is lost.
+pub type Script = Box<dyn FnMut(u64, &SentItem) -> bool>;
 
 pub const LABEL: FlowLabel = FlowLabel(7);
 
@@ -212,6 +218,8 @@ impl World {
             memory: story.sender_memory,
             initial_credit: story.initial_credit,
         });
+        let mut sender = sender;
+        sender.is_exact_only = story.off.third;
         let receiver = Receiver::new(ReceiverConfig {
             label: LABEL,
             batch_size: story.batch_size,
@@ -243,6 +251,8 @@ impl World {
             peak_receiver: 0,
             peak_sender: 0,
             want_finish: false,
+            swallow: 0..0,
+            arrived: 0,
             scripted: None,
             story,
         }
@@ -372,6 +382,10 @@ impl World {
     fn happen(&mut self, what: Happening) {
         match what {
             Happening::Arrive(p) => {
+                self.arrived += 1;
+                if self.swallow.contains(&self.arrived) {
+                    return;
+                }
                 let coded = Coded { flow: LABEL, base: p.base, n: p.n, coefficients: p.coefficients, symbol: &p.symbol };
                 if let Offer::Refused(code) = self.receiver.on_coded(self.now, &coded) {
                     self.refused += 1;
