@@ -19,7 +19,7 @@ struct Idle {
 impl Host for Idle {
     fn handle_datagram(&mut self, _: Time, _: SocketAddr, _: IpAddr, _: Ecn, _: &mut [u8]) {
         self.heard += 1;
-        if self.gap.is_none() && self.heard % 2 == 0 {
+        if self.gap.is_none() && self.heard.is_multiple_of(2) {
             self.due += 1;
         }
     }

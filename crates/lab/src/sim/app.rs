@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
 use noctule_proto::event::{Event, SessionOutcome};
@@ -14,6 +13,7 @@ use noctule_proto::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode}
 use noctule_proto::units::Time;
 
 use super::content::Content;
+use super::machine::Machine;
 use super::meter::{Meter, Window};
 use super::outgoing::{Outgoing, decode_message, encode_message};
 use crate::link::Histogram;
@@ -148,7 +148,7 @@ impl App {
     }
 
     /// Begins: the connecting end opens link, session and flow at once and writes without waiting.
-    pub fn start(&mut self, now: Time, node: &mut Node) {
+    pub fn start(&mut self, now: Time, node: &mut dyn Machine) {
         let Some((remote, peer)) = self.plan.connect else { return };
         let opened = node.connect(now, remote, peer).and_then(|link| {
             self.link = Some(link);
@@ -169,7 +169,7 @@ impl App {
     }
 
     /// Closes the session gracefully.
-    pub fn close(&mut self, now: Time, node: &mut Node, linger: Duration) {
+    pub fn close(&mut self, now: Time, node: &mut dyn Machine, linger: Duration) {
         if let Some(session) = self.session
             && self.outcome.is_none()
             && let Err(error) = node.close_session(now, session, 0, "run is over", linger)
@@ -189,7 +189,7 @@ impl App {
     }
 
     /// `next_time` is due.
-    pub fn on_time(&mut self, now: Time, node: &mut Node) {
+    pub fn on_time(&mut self, now: Time, node: &mut dyn Machine) {
         if self.stall_ends.is_some_and(|end| end <= now) {
             self.stall_ends = None;
             for flow in self.incoming.keys().copied().collect::<Vec<_>>() {
@@ -200,7 +200,7 @@ impl App {
     }
 
     /// Something happened at the node.
-    pub fn on_event(&mut self, now: Time, node: &mut Node, event: Event) {
+    pub fn on_event(&mut self, now: Time, node: &mut dyn Machine, event: Event) {
         match event {
             Event::LinkUp { link, .. } => {
                 self.link.get_or_insert(link);
@@ -254,7 +254,7 @@ impl App {
         }
     }
 
-    fn open_outgoing(&mut self, now: Time, node: &mut Node) {
+    fn open_outgoing(&mut self, now: Time, node: &mut dyn Machine) {
         if !self.plan.sends || self.outgoing.is_some() {
             return;
         }
@@ -296,7 +296,7 @@ impl App {
         options
     }
 
-    fn feed(&mut self, now: Time, node: &mut Node) {
+    fn feed(&mut self, now: Time, node: &mut dyn Machine) {
         if !self.sending || self.blocked {
             return;
         }
@@ -310,7 +310,7 @@ impl App {
         }
     }
 
-    fn read_all(&mut self, now: Time, node: &mut Node, flow: FlowId) {
+    fn read_all(&mut self, now: Time, node: &mut dyn Machine, flow: FlowId) {
         if let Some((from, until)) = self.plan.stall
             && now >= from
             && now < until
@@ -328,7 +328,7 @@ impl App {
         }
     }
 
-    fn read_stream(&mut self, now: Time, node: &mut Node, flow: FlowId) {
+    fn read_stream(&mut self, now: Time, node: &mut dyn Machine, flow: FlowId) {
         let content = self.far_content();
         loop {
             match node.read(now, flow, 64 * 1024) {
@@ -345,7 +345,7 @@ impl App {
         }
     }
 
-    fn read_messages(&mut self, now: Time, node: &mut Node, flow: FlowId, is_answer: bool) {
+    fn read_messages(&mut self, now: Time, node: &mut dyn Machine, flow: FlowId, is_answer: bool) {
         loop {
             match node.recv_message(now, flow) {
                 Ok(Some(message)) if is_answer => self.on_answer(now, &message.data),
@@ -356,7 +356,7 @@ impl App {
         }
     }
 
-    fn on_message(&mut self, now: Time, node: &mut Node, data: &Bytes) {
+    fn on_message(&mut self, now: Time, node: &mut dyn Machine, data: &Bytes) {
         let len = data.len();
         let Some((index, sent, mut wrong)) = decode_message(self.far_content(), data) else {
             return self.meter.read(now, len, len as u64);
@@ -377,7 +377,7 @@ impl App {
         }
     }
 
-    fn answer(&mut self, now: Time, node: &mut Node, data: Bytes, _sent: Time) {
+    fn answer(&mut self, now: Time, node: &mut dyn Machine, data: Bytes, _sent: Time) {
         if self.answers.is_none() {
             let Some(session) = self.session else { return };
             let options = FlowOptions { class: Class::Latency, tag: TAG_ANSWER, ..self.flow_options(false) };
@@ -394,7 +394,7 @@ impl App {
         self.feed_answers(now, node);
     }
 
-    fn feed_answers(&mut self, now: Time, node: &mut Node) {
+    fn feed_answers(&mut self, now: Time, node: &mut dyn Machine) {
         let Some(answers) = &mut self.answers else { return };
         while let Some((data, options)) = answers.waiting.front() {
             match node.send_message(now, answers.flow, data.clone(), *options) {

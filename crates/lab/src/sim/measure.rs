@@ -3,6 +3,7 @@
 use noctule_proto::units::Time;
 
 use super::app::App;
+use super::machine::Machine;
 use super::node_host::NodeHost;
 use super::world::{HostId, PipeId, World};
 use crate::link::{Histogram, LinkStats};
@@ -14,7 +15,7 @@ use crate::scenario::{Limits, Scenario, Workload, payload_share};
 pub(super) struct Sides(Vec<(LinkStats, LinkStats)>);
 
 impl Sides {
-    pub(super) fn of(world: &World<NodeHost>, pipes: &[(PipeId, PipeId)]) -> Self {
+    pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)]) -> Self {
         Self(pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect())
     }
 
@@ -24,9 +25,9 @@ impl Sides {
 }
 
 /// The report of a run: `warm` are the counters of the warm-up, `done` those after it.
-pub(super) fn measure(
+pub(super) fn measure<N: Machine>(
     scenario: &Scenario,
-    world: &World<NodeHost>,
+    world: &World<NodeHost<N>>,
     pairs: &[(HostId, HostId)],
     warm: &Sides,
     done: &Sides,
@@ -165,7 +166,7 @@ fn reverse_direction(apps: &[(&App, &App)], counted: f64, limit: f64) -> Directi
     }
 }
 
-fn sender_view(world: &World<NodeHost>, client: HostId, server: HostId) -> Option<SenderView> {
+fn sender_view<N: Machine>(world: &World<NodeHost<N>>, client: HostId, server: HostId) -> Option<SenderView> {
     let (client, server) = (world.host(client), world.host(server));
     let link = client.node.link_stats(client.app.link()?)?;
     let path = link.paths.first()?;

@@ -5,6 +5,7 @@
 mod app;
 mod content;
 mod grid;
+mod machine;
 mod measure;
 mod meter;
 mod node_host;
@@ -15,6 +16,7 @@ mod world;
 pub use app::{App, AppPlan};
 pub use content::Content;
 pub use grid::{run_cases, violations};
+pub use machine::Machine;
 pub use meter::{Meter, Window};
 pub use node_host::NodeHost;
 pub use run::{SimError, Simulation, run};

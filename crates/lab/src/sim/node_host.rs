@@ -7,6 +7,7 @@ use noctule_proto::node::Transmit;
 use noctule_proto::units::{Ecn, Time};
 
 use super::app::App;
+use super::machine::Machine;
 use super::world::Host;
 
 /// Segments of one train, at most (P11: bursts of at most 8 packets).
@@ -14,21 +15,21 @@ const MAX_SEGMENTS: usize = 8;
 
 /// A node and its application.
 #[derive(Debug)]
-pub struct NodeHost {
+pub struct NodeHost<N = Node> {
     /// The node.
-    pub node: Node,
+    pub node: N,
     /// Its application.
     pub app: App,
 }
 
-impl NodeHost {
+impl<N: Machine> NodeHost<N> {
     /// Begins to connect, if that is this end's part.
     pub fn start(&mut self, now: Time) {
         self.app.start(now, &mut self.node);
     }
 }
 
-impl Host for NodeHost {
+impl<N: Machine> Host for NodeHost<N> {
     fn handle_datagram(&mut self, now: Time, remote: SocketAddr, local: IpAddr, ecn: Ecn, data: &mut [u8]) {
         self.node.handle_datagram(now, remote, Some(local), ecn, data);
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use noctule_proto::Node;
 use noctule_proto::error::CommandError;
 use noctule_proto::ids::FlowId;
 use noctule_proto::options::MessageOptions;
 use noctule_proto::units::Time;
 
 use super::content::Content;
+use super::machine::Machine;
 use crate::scenario::SMALLEST_MESSAGE;
 
 /// A message begins with its number and the moment at which it was to be sent, in nanoseconds; the rest is content.
@@ -76,7 +76,7 @@ impl Outgoing {
     }
 
     /// Hands over what is due, as far as the node takes it. True if the node said `Blocked`.
-    pub(super) fn feed(&mut self, now: Time, node: &mut Node) -> Result<bool, CommandError> {
+    pub(super) fn feed(&mut self, now: Time, node: &mut dyn Machine) -> Result<bool, CommandError> {
         match self {
             Self::Stream { flow, content, offset, limit, chunk, at, finished } => loop {
                 if *at == chunk.len() {

@@ -9,6 +9,7 @@ use noctule_proto::units::Time;
 use noctule_proto::{Node, NodeConfig};
 
 use super::app::{App, AppPlan};
+use super::machine::Machine;
 use super::measure::{Sides, measure};
 use super::meter::Window;
 use super::node_host::NodeHost;
@@ -48,10 +49,10 @@ pub fn run(scenario: &Scenario) -> Result<Report, SimError> {
 }
 
 /// A scenario with its world; [`run`] does all its steps, tests may do them one by one.
-pub struct Simulation {
+pub struct Simulation<N = Node> {
     scenario: Scenario,
     /// Hosts and links.
-    pub world: World<NodeHost>,
+    pub world: World<NodeHost<N>>,
     /// The connecting and the waiting end of each pair.
     pub pairs: Vec<(HostId, HostId)>,
     /// Links, direction of the data and back.
@@ -74,9 +75,16 @@ fn seed_bytes(seed: u64, purpose: u64) -> [u8; 32] {
     bytes
 }
 
-impl Simulation {
+impl Simulation<Node> {
     /// Builds the world of a scenario; nothing has happened in it yet.
     pub fn new(scenario: &Scenario) -> Result<Self, SimError> {
+        Self::with_machines(scenario, |config, key, seed| Node::new(config, key, seed, Time::ZERO))
+    }
+}
+
+impl<N: Machine> Simulation<N> {
+    /// As [`Simulation::new`], with machines of another kind.
+    pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
         if scenario.hops.len() > 1 {
             return Err(SimError::Unsupported(format!(
@@ -98,8 +106,8 @@ impl Simulation {
         let mut pairs = Vec::new();
         for pair in 0..scenario.pairs {
             let (here, there) = addresses(scenario.ip, pair);
-            let client = world.add_host(here, host(scenario, pair, Some(there)));
-            let server = world.add_host(there, host(scenario, pair, None));
+            let client = world.add_host(here, host(scenario, pair, Some(there), &make));
+            let server = world.add_host(there, host(scenario, pair, None, &make));
             let (forward, reverse) = pipes[0];
             world.add_route(client, server, forward);
             world.add_route(server, client, reverse);
@@ -227,7 +235,12 @@ fn addresses(ip: Ip, pair: u32) -> (SocketAddr, SocketAddr) {
     }
 }
 
-fn host(scenario: &Scenario, pair: u32, connect: Option<SocketAddr>) -> NodeHost {
+fn host<N>(
+    scenario: &Scenario,
+    pair: u32,
+    connect: Option<SocketAddr>,
+    make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N,
+) -> NodeHost<N> {
     let is_client = connect.is_some();
     let number = 1_000 + 2 * u64::from(pair) + u64::from(!is_client);
     let mut config =
@@ -239,9 +252,10 @@ fn host(scenario: &Scenario, pair: u32, connect: Option<SocketAddr>) -> NodeHost
         config.epoch_packets = packets;
     }
     let seed = seed_bytes(scenario.seed, number);
-    let node = Node::new(config, SecretKey::from_bytes(seed_bytes(scenario.seed, 10_000 + number)), seed, Time::ZERO);
+    let server_key = SecretKey::from_bytes(seed_bytes(scenario.seed, 10_000 + 1_001 + 2 * u64::from(pair)));
+    let node = make(config, SecretKey::from_bytes(seed_bytes(scenario.seed, 10_000 + number)), seed);
     let plan = AppPlan {
-        connect: connect.map(|remote| (remote, None)),
+        connect: connect.map(|remote| (remote, Some(server_key.public()))),
         sends: is_client || scenario.both,
         workload: scenario.workload,
         mode: scenario.mode.0,
@@ -260,3 +274,7 @@ fn host(scenario: &Scenario, pair: u32, connect: Option<SocketAddr>) -> NodeHost
     };
     NodeHost { node, app: App::new(plan) }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
