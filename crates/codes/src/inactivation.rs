@@ -287,7 +287,8 @@ impl<'a> Peeling<'a> {
 }
 
 /// Gauss-Jordan elimination with the inverse carried along.
-struct Elimination {
+#[derive(Clone, Debug)]
+pub(crate) struct Elimination {
     width: usize,
     /// Row: `width` coefficients, then `width` weights over the inserted rows.
     rows: Vec<u8>,
@@ -298,12 +299,12 @@ struct Elimination {
 }
 
 impl Elimination {
-    fn new(width: usize) -> Self {
+    pub(crate) fn new(width: usize) -> Self {
         Self { width, rows: vec![0; width * 2 * width], pivot_row: vec![None; width], rank: 0, terms: Vec::new() }
     }
 
     /// Adds a row; false if it depends on those held.
-    fn insert(&mut self, row: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, row: &[u8]) -> bool {
         let (w, r) = (self.width, self.rank);
         if r == w {
             return false;
@@ -335,7 +336,7 @@ impl Elimination {
     }
 
     /// The inverse matrix, once the rank is full: row i gives unknown i from the inserted right-hand sides.
-    fn into_inverse(self) -> Vec<u8> {
+    pub(crate) fn into_inverse(self) -> Vec<u8> {
         let mut inverse = Vec::with_capacity(self.width * self.width);
         for row in self.pivot_row.iter().flatten() {
             inverse.extend_from_slice(&self.rows[*row as usize * 2 * self.width + self.width..][..self.width]);

@@ -5,7 +5,9 @@
 //! | [`bats`] | batched sparse codes: the noctule profile and RFC 9426 |
 //! | [`gf256`] | the field GF(256) with polynomial 0x11d and its vector kernels |
 //! | [`prng`] | the deterministic generators that the specification names |
+//! | [`rfc9426`] | the BATS coding scheme of RFC 9426 as it is written |
 //! | [`span`] | inner code over a span of at most 64 packets: repair, recoding, on-the-fly decoding |
+//! | [`tinymt32`] | the generator of RFC 8682 |
 //! | [`window`] | on-the-fly decoding of repairs over unaligned spans of the last packets |
 //!
 //! The crate is `no_std` + `alloc` when its `std` feature is off.
@@ -18,5 +20,7 @@ pub mod bats;
 pub mod gf256;
 mod inactivation;
 pub mod prng;
+pub mod rfc9426;
 pub mod span;
+pub mod tinymt32;
 pub mod window;

@@ -1,4 +1,4 @@
-//! BATS codes: the noctule profile (this module).
+//! BATS codes, the noctule profile. The baseline of RFC 9426 is in [`crate::rfc9426`].
 //!
 //! The noctule profile keeps the two-level idea of BATS codes, batches of M packets that relays recode, and changes the outer code:
 //!
