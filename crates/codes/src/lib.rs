@@ -4,7 +4,10 @@
 //! |---|---|
 //! | [`bats`] | batched sparse codes: the noctule profile and RFC 9426 |
 //! | [`gf256`] | the field GF(256) with polynomial 0x11d and its vector kernels |
+//! | [`interleave`] | the order of packets of several batches |
+//! | [`mac`] | homomorphic MAC against pollution |
 //! | [`prng`] | the deterministic generators that the specification names |
+//! | [`recoding`] | rank statistics along the hops, adaptive recoding |
 //! | [`rfc9426`] | the BATS coding scheme of RFC 9426 as it is written |
 //! | [`span`] | inner code over a span of at most 64 packets: repair, recoding, on-the-fly decoding |
 //! | [`tinymt32`] | the generator of RFC 8682 |
@@ -19,7 +22,10 @@ extern crate alloc;
 pub mod bats;
 pub mod gf256;
 mod inactivation;
+pub mod interleave;
+pub mod mac;
 pub mod prng;
+pub mod recoding;
 pub mod rfc9426;
 pub mod span;
 pub mod tinymt32;

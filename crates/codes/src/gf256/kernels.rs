@@ -37,6 +37,10 @@ pub(super) struct Table {
     pub(super) dot4: Dot4,
     pub(super) sum: fn(&mut [u8], &[&[u8]]),
     pub(super) gather: fn(&mut [u8], Arena<'_>, &[RowTerm]),
+    /// Brings the rows of `inner8` into the form that it wants.
+    pub(super) prepare_inner: fn(&mut [u8]),
+    /// Inner products of the data with eight prepared rows; row length is the stride, a multiple of 64 and at least the data's length.
+    pub(super) inner8: fn(&[u8], usize, &[u8]) -> [u8; 8],
 }
 
 /// Vector operations over GF(256) of one instruction set.
@@ -248,6 +252,17 @@ impl Kernels {
                 }
             }
         }
+    }
+
+    /// Brings eight rows for [`Kernels::inner8`] into the representation of these kernels.
+    pub(crate) fn prepare_inner(&self, rows: &mut [u8]) {
+        (self.table.prepare_inner)(rows);
+    }
+
+    /// The inner products of `data` with eight prepared rows of `stride` bytes.
+    pub(crate) fn inner8(&self, rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
+        assert!(rows.len() == 8 * stride && stride.is_multiple_of(64) && data.len() <= stride);
+        (self.table.inner8)(rows, stride, data)
     }
 
     /// `dst ^= sum of sources`, in one pass over `dst`: the binary case of [`Kernels::dot_add`].

@@ -1,7 +1,8 @@
 //! The loops of all vector kernels, instantiated once per instruction set.
 //!
 //! An instruction set's file brings the vector type `V` of `W` bytes and these operations: `load`, `store`, `zero`, `xor`,
-//! `factor(c)` (a coefficient prepared for multiplication), `split(v)` (a vector prepared for it) and `mul(factor, split)`.
+//! `factor(c)` (a coefficient prepared for multiplication), `split(v)` (a vector prepared for it) `mul(factor, split)`, and the inner
+//! products of the MAC, `prepare_inner` and `inner8`.
 //! All loops work on equal lengths, which the caller in `kernels.rs` has cut. A length that is no multiple of `W` is finished by one
 //! vector that overlaps the one before: it is computed from the destination *before* the loop changes it and stored last, so the
 //! overlapped bytes are written twice with the same value. Lengths below `W` go through a copy on the stack.
@@ -22,6 +23,8 @@ macro_rules! lane_kernels {
             dot4: |dsts, coefficients, sources| unsafe { dot4(dsts, coefficients, sources) },
             sum: |dst, sources| unsafe { sum(dst, sources) },
             gather: |dst, arena, terms| unsafe { gather(dst, arena, terms) },
+            prepare_inner: |rows| unsafe { prepare_inner(rows) },
+            inner8: |rows, stride, data| unsafe { inner8(rows, stride, data) },
         };
 
         #[target_feature(enable = $feature)]

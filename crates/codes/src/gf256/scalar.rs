@@ -3,7 +3,7 @@
 use super::kernels::{Arena, RowTerm, Table};
 use super::tables::PRODUCTS;
 
-pub(super) static TABLE: Table = Table { name: "scalar", mul_add, scale, add, dot, dot4, sum, gather };
+pub(super) static TABLE: Table = Table { name: "scalar", mul_add, scale, add, dot, dot4, sum, gather, prepare_inner: |_| {}, inner8 };
 
 fn mul_add(dst: &mut [u8], src: &[u8], c: u8) {
     let row = &PRODUCTS[c as usize];
@@ -50,4 +50,12 @@ fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
         let at = term.row as usize * arena.stride + arena.column;
         mul_add(dst, &arena.bytes[at..at + dst.len()], term.factor);
     }
+}
+
+pub(super) fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
+    let mut out = [0; 8];
+    for (out, row) in out.iter_mut().zip(rows.chunks_exact(stride)) {
+        *out = row.iter().zip(data).fold(0, |sum, (k, x)| sum ^ PRODUCTS[*k as usize][*x as usize]);
+    }
+    out
 }

@@ -88,3 +88,73 @@ pub(super) static MATRICES: [u64; 256] = {
     }
     table
 };
+
+/// Product in the field of AES, modulo 0x11b: the one that GF2P8MULB knows.
+#[cfg(target_arch = "x86_64")]
+const fn aes_mul(a: u8, b: u8) -> u8 {
+    let (mut a, mut sum, mut bit) = (a as u16, 0u16, 0);
+    while bit < 8 {
+        if b >> bit & 1 == 1 {
+            sum ^= a;
+        }
+        a <<= 1;
+        if a & 0x100 != 0 {
+            a ^= 0x11b;
+        }
+        bit += 1;
+    }
+    sum as u8
+}
+
+/// Powers 1, beta, …, beta^7 of a root of our polynomial in the field of AES: x -> sum of x_i · beta^i is an isomorphism of the fields.
+#[cfg(target_arch = "x86_64")]
+const BETA: [u8; 8] = {
+    let mut beta = 2u8;
+    loop {
+        let mut powers = [1u8; 9];
+        let mut i = 1;
+        while i < 9 {
+            powers[i] = aes_mul(powers[i - 1], beta);
+            i += 1;
+        }
+        if powers[8] ^ powers[4] ^ powers[3] ^ powers[2] ^ 1 == 0 {
+            break [powers[0], powers[1], powers[2], powers[3], powers[4], powers[5], powers[6], powers[7]];
+        }
+        beta += 1;
+    }
+};
+
+/// The isomorphism to the field of AES as a bit matrix (layout of `MATRICES`).
+#[cfg(target_arch = "x86_64")]
+pub(super) static TO_AES: u64 = {
+    let mut matrix = 0u64;
+    let mut j = 0;
+    while j < 8 {
+        let mut i = 0;
+        while i < 8 {
+            matrix |= ((BETA[j] as u64 >> i) & 1) << ((7 - i) * 8 + j);
+            i += 1;
+        }
+        j += 1;
+    }
+    matrix
+};
+
+/// Its inverse as a table.
+#[cfg(target_arch = "x86_64")]
+pub(super) static FROM_AES: [u8; 256] = {
+    let mut table = [0u8; 256];
+    let mut x = 0usize;
+    while x < 256 {
+        let (mut image, mut i) = (0u8, 0);
+        while i < 8 {
+            if x >> i & 1 == 1 {
+                image ^= BETA[i];
+            }
+            i += 1;
+        }
+        table[image as usize] = x as u8;
+        x += 1;
+    }
+    table
+};
