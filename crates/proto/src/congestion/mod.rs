@@ -1,5 +1,10 @@
 //! Congestion control behind a small trait: few methods taking event structs, so that fields grow and methods don't.
 
+mod cubic;
+mod model;
+mod none;
+mod rate;
+
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Packets of one path were acknowledged.
@@ -37,6 +42,10 @@ pub struct AckEvent {
     pub total_acked: u64,
     /// Total bytes declared lost on the path so far (spurious ones taken back).
     pub total_lost: u64,
+    /// Bytes sent on the path up to and including the most recently sent of the newly acknowledged packets.
+    pub newest_offset: u64,
+    /// When that packet reached the peer, plus the way back: `now` without the peer's acknowledgement delay.
+    pub arrived: Time,
 }
 
 /// Packets of one path were declared lost.
@@ -67,6 +76,8 @@ pub struct SentEvent {
     pub in_flight: u64,
     /// The sender has nothing more to send now.
     pub is_app_limited: bool,
+    /// Bytes sent on the path so far, including it.
+    pub sent_offset: u64,
 }
 
 /// What a controller is asked for, and what a statistics snapshot shows of it.
@@ -118,4 +129,17 @@ pub enum CongestionControl {
     Rate(Bandwidth),
     /// Offered load as it is, for method tests.
     None,
+}
+
+/// Packets in the initial window (P11).
+pub(crate) const INITIAL_PACKETS: u64 = 32;
+
+/// The controller for a path with datagrams of `datagram` bytes; `rtt` was measured by the handshake or is assumed.
+pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time) -> Box<dyn Controller> {
+    match control {
+        CongestionControl::Model => Box::new(model::Model::new(datagram, rtt, now)),
+        CongestionControl::Cubic => Box::new(cubic::Cubic::new(datagram, rtt)),
+        CongestionControl::Rate(rate) => Box::new(rate::FixedRate::new(rate)),
+        CongestionControl::None => Box::new(none::Unlimited),
+    }
 }

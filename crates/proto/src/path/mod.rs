@@ -1,1 +1,687 @@
-//! Path (in work).
+//! A path: one UDP address pair of a link (P7). It owns congestion control, pacing, RTT, loss detection, ECN, path MTU, packet numbers and the
+//! replay window; this file composes them, each lives in a file of its own.
+
+pub mod ack_tracker;
+mod bitmap;
+pub mod delivery;
+pub mod ecn;
+mod loss;
+pub mod loss_stats;
+mod pacer;
+mod pmtu;
+pub mod rtt;
+mod sent;
+
+pub use ack_tracker::AckConfig;
+pub use loss_stats::LossStats;
+pub use pmtu::BASE as BASE_DATAGRAM;
+
+use crate::congestion::{self, AckEvent, CongestionControl, Controller, LossEvent, SentEvent};
+use crate::error::Code;
+use crate::ids::{PacketNumber, PathId};
+use crate::sent::{SentItem, SentItems};
+use crate::stats::PathStats;
+use crate::units::{Bandwidth, Duration, Ecn, Time};
+use crate::wire::ack::AckView;
+use ack_tracker::AckTracker;
+use delivery::{Delivery, Snapshot};
+use ecn::EcnValidator;
+use loss::LossDetector;
+use loss_stats::LossEstimator;
+use pacer::Pacer;
+use pmtu::PathMtu;
+use rand_chacha::ChaCha12Rng;
+use rand_core::Rng;
+use rtt::RttEstimator;
+use sent::{Fate, SentPacket, SentPackets};
+use std::net::{IpAddr, SocketAddr};
+
+/// After this many PTOs without any answer nothing but probes is sent, whatever the congestion controller says (RFC 8084).
+const STALLED_PTOS: u32 = 3;
+/// Data was sent for this long and nothing of it was acknowledged: the circuit breaker opens (RFC 8084).
+pub const CIRCUIT_BREAKER: Duration = Duration::from_secs(30);
+/// On average one packet number in so many is skipped (P3).
+const SKIP_EVERY: u32 = 512;
+/// Highest packet number that fits the wire's varints.
+const LAST_PACKET: u64 = (1 << 62) - 1;
+
+/// How a path is set up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathConfig {
+    /// Congestion control.
+    pub congestion: CongestionControl,
+    /// Largest UDP payload to try, bytes.
+    pub max_datagram: u16,
+    /// UDP payload that the handshake has shown to pass, bytes; at least 1200 is assumed.
+    pub initial_datagram: u16,
+    /// Round trip of the handshake, if measured.
+    pub initial_rtt: Option<Duration>,
+    /// Mark packets as ECN-capable.
+    pub ecn: bool,
+    /// Acknowledgement scheduling.
+    pub ack: AckConfig,
+    /// Longest burst in time. Default 100 us (P11); a driver with coarser timers may ask for more.
+    pub pacing_quantum: Duration,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self {
+            congestion: CongestionControl::Model,
+            max_datagram: 1472,
+            initial_datagram: BASE_DATAGRAM,
+            initial_rtt: None,
+            ecn: true,
+            ack: AckConfig::default(),
+            pacing_quantum: pacer::BURST_TIME,
+        }
+    }
+}
+
+/// What became of packets; cleared and reused by the caller.
+#[derive(Debug, Default)]
+pub struct Fates {
+    /// Carried by packets that arrived.
+    pub acked: Vec<SentItem>,
+    /// Carried by packets that were lost.
+    pub lost: Vec<SentItem>,
+    /// Carried by packets that had been reported as lost and arrived after all.
+    pub spurious: Vec<SentItem>,
+}
+
+impl Fates {
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.acked.clear();
+        self.lost.clear();
+        self.spurious.clear();
+    }
+}
+
+/// Counters for statistics.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    sent_packets: u64,
+    sent_bytes: u64,
+    received_packets: u64,
+    received_bytes: u64,
+    lost_packets: u64,
+    spurious_losses: u64,
+    ce_packets: u64,
+    ptos: u64,
+}
+
+/// One path of a link.
+#[derive(Debug)]
+pub struct Path {
+    id: PathId,
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    rng: ChaCha12Rng,
+    sent: SentPackets,
+    rtt: RttEstimator,
+    loss: LossDetector,
+    loss_stats: LossEstimator,
+    delivery: Delivery,
+    pacer: Pacer,
+    mtu: PathMtu,
+    ecn: EcnValidator,
+    acks: AckTracker,
+    control: Box<dyn Controller>,
+    counters: Counters,
+    in_flight: u64,
+    next_skip: u64,
+    /// Start of the running PTO period: the last ack-eliciting packet, or the last PTO.
+    pto_base: Time,
+    pto_count: u32,
+    probe_wanted: bool,
+    pacer_wake: Option<Time>,
+    /// First ack-eliciting packet since something was last acknowledged.
+    unanswered_since: Option<Time>,
+    /// The last time something was received or an ack-eliciting packet was sent.
+    active_at: Time,
+    /// The window or the pacer held data back in this or the last flight.
+    full_at: Option<Time>,
+    newly_lost: Vec<u64>,
+}
+
+impl Path {
+    /// A path to `remote`. The random numbers choose which packet numbers are skipped (P3).
+    pub fn new(id: PathId, remote: SocketAddr, local: Option<IpAddr>, config: PathConfig, rng: ChaCha12Rng, now: Time) -> Self {
+        let mtu = PathMtu::new(config.initial_datagram, config.max_datagram, now);
+        let rtt = RttEstimator::new(config.initial_rtt, now);
+        let control = congestion::build(config.congestion, u64::from(mtu.current()), rtt.smoothed(), now);
+        let mut pacer = Pacer::new(config.pacing_quantum, mtu.current(), now);
+        pacer.set(now, control.pacing_rate(), mtu.current());
+        let mut path = Self {
+            id,
+            remote,
+            local,
+            rng,
+            sent: SentPackets::default(),
+            rtt,
+            loss: LossDetector::new(now),
+            loss_stats: LossEstimator::default(),
+            delivery: Delivery::new(now),
+            pacer,
+            mtu,
+            ecn: EcnValidator::new(config.ecn),
+            acks: AckTracker::new(config.ack),
+            control,
+            counters: Counters::default(),
+            in_flight: 0,
+            next_skip: 0,
+            pto_base: now,
+            pto_count: 0,
+            probe_wanted: false,
+            pacer_wake: None,
+            unanswered_since: None,
+            active_at: now,
+            full_at: None,
+            newly_lost: Vec::new(),
+        };
+        path.plan_skip();
+        path
+    }
+
+    fn plan_skip(&mut self) {
+        self.next_skip = self.sent.next() + 16 + u64::from(self.rng.next_u32() % (2 * SKIP_EVERY));
+    }
+
+    // ---- identity
+
+    /// Which path this is.
+    pub fn id(&self) -> PathId {
+        self.id
+    }
+    /// Far address.
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+    /// Local address, where it matters.
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+    /// The far end's port changed at the same address (a rebinding): everything learnt stays (P7).
+    pub fn rebind(&mut self, remote: SocketAddr, local: Option<IpAddr>) {
+        self.remote = remote;
+        self.local = local;
+    }
+
+    // ---- sending
+
+    /// The number of the next packet; some are skipped (P3). Must be followed by [`on_sent`](Self::on_sent) with it.
+    pub fn next_packet_number(&mut self) -> PacketNumber {
+        if self.sent.next() >= self.next_skip {
+            let packet = SentPacket {
+                sent_at: self.pto_base,
+                bytes: 0,
+                fate: Fate::Skipped,
+                is_ect: false,
+                is_mtu_probe: false,
+                snapshot: Snapshot::default(),
+                items: SentItems::new(),
+            };
+            self.sent.push(packet);
+            self.plan_skip();
+        }
+        PacketNumber(self.sent.next())
+    }
+
+    /// Largest packet number so far plus one: an acknowledgement of it or above is a lie.
+    pub fn next_number(&self) -> PacketNumber {
+        PacketNumber(self.sent.next())
+    }
+
+    fn window_room(&self) -> u64 {
+        if self.pto_count >= STALLED_PTOS { 0 } else { self.control.window().saturating_sub(self.in_flight) }
+    }
+
+    /// Bytes that window and pacer allow now: at least one datagram, or 0.
+    pub fn send_allowance(&self, now: Time) -> u64 {
+        let room = self.window_room();
+        if room < u64::from(self.mtu.current()) { 0 } else { room.min(self.pacer.allowance(now)) }
+    }
+
+    /// The same where capacity is spare: 0 while the path is full, so that proactive repair never displaces data (DESIGN 3.3).
+    pub fn spare_allowance(&self, now: Time) -> u64 {
+        let recently_full = self.full_at.is_some_and(|t| now.since(t) < self.rtt.smoothed());
+        if recently_full {
+            return 0;
+        }
+        let room = (self.control.window() / 2).saturating_sub(self.in_flight);
+        self.send_allowance(now).min(room)
+    }
+
+    /// Tells that data waits which window or pacer hold back: the path is full, capacity is not spare.
+    pub fn on_blocked(&mut self, now: Time) {
+        self.full_at = Some(now);
+    }
+
+    /// The codepoint for the next packet.
+    pub fn ecn_codepoint(&self) -> Ecn {
+        self.ecn.codepoint()
+    }
+
+    /// A packet left. `is_app_limited`: there was nothing more to send after it.
+    #[allow(clippy::too_many_arguments)]
+    pub fn on_sent(&mut self, now: Time, pn: PacketNumber, bytes: u16, is_ack_eliciting: bool, is_app_limited: bool, items: SentItems) {
+        debug_assert_eq!(pn.0, self.sent.next(), "numbers are used in order");
+        let size = u64::from(bytes);
+        self.counters.sent_packets += 1;
+        self.counters.sent_bytes += size;
+        let is_ect = self.ecn.on_sent();
+        let is_mtu_probe = items.iter().any(|i| matches!(i, SentItem::MtuProbe(_)));
+        self.pacer.on_sent(now, size);
+        let snapshot = if is_ack_eliciting {
+            if self.in_flight == 0 {
+                // A new flight: the PTO counts from here, and losses of the one before are history.
+                self.pto_base = now;
+            }
+            let snapshot = self.delivery.on_sent(now, size, self.in_flight, is_app_limited);
+            self.in_flight += size;
+            self.pto_base = self.pto_base.max(now);
+            self.active_at = now;
+            self.probe_wanted = false;
+            self.unanswered_since.get_or_insert(now);
+            let event = SentEvent { now, bytes: size, in_flight: self.in_flight, is_app_limited, sent_offset: self.delivery.offset() };
+            self.control.on_sent(&event);
+            snapshot
+        } else {
+            Snapshot::default()
+        };
+        if !is_app_limited && is_ack_eliciting {
+            self.full_at = Some(now);
+        }
+        let fate = if is_ack_eliciting { Fate::InFlight } else { Fate::Uncounted };
+        self.sent.push(SentPacket { sent_at: now, bytes, fate, is_ect, is_mtu_probe, snapshot, items });
+        self.plan_wake(now);
+    }
+
+    fn plan_wake(&mut self, now: Time) {
+        self.pacer_wake = if self.window_room() < u64::from(self.mtu.current()) { None } else { self.pacer.next_send(now) };
+    }
+
+    /// Path MTU: bytes of UDP payload of a full datagram.
+    pub fn datagram_size(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// Size of a path MTU probe to send now: a packet padded to it that carries [`SentItem::MtuProbe`].
+    pub fn poll_mtu_probe(&mut self, now: Time) -> Option<u16> {
+        if self.pto_count > 0 {
+            return None;
+        }
+        self.mtu.poll_probe(now, self.rtt.smoothed())
+    }
+
+    /// The PTO fired: an ack-eliciting packet must go now, coded if any flow has something (P4), beyond window and pacer. Cleared by sending one.
+    pub fn probe_wanted(&self) -> bool {
+        self.probe_wanted
+    }
+
+    // ---- fates
+
+    /// An ACK of this path arrived.
+    pub fn on_ack(&mut self, now: Time, ack: &AckView<'_>, fates: &mut Fates) -> Result<(), Code> {
+        let largest = ack.largest().0;
+        if largest >= self.sent.next() || largest > LAST_PACKET {
+            return Err(Code::AckOfSkipped);
+        }
+        let (prior_largest, prior_newest) = self.loss.newest();
+        self.loss.on_coverage(now, ack.lowest().0, largest, &self.rtt);
+        let mut tally = Tally::default();
+        let base = self.sent.base();
+        for range in ack.ranges() {
+            if range.largest.0 < base {
+                break;
+            }
+            let mut from = range.smallest.0.max(base);
+            while let Some(pn) = self.sent.next_pending(from).filter(|&pn| pn <= range.largest.0) {
+                from = pn + 1;
+                self.acknowledge(now, pn, (prior_largest, prior_newest), &mut tally, fates)?;
+            }
+        }
+        let is_newest = prior_largest.is_none_or(|p| largest >= p);
+        let ce = self.ecn.on_ack(tally.marked, tally.packets, is_newest, ack.ecn());
+        self.counters.ce_packets += ce;
+        if tally.packets == 0 {
+            return Ok(());
+        }
+        if tally.eliciting > 0 {
+            self.pto_count = 0;
+            self.pto_base = if self.in_flight > 0 { self.pto_base.max(now) } else { self.pto_base };
+            self.unanswered_since = (self.in_flight > 0).then_some(now);
+            self.probe_wanted = false;
+        }
+        self.loss_stats.on_acked(tally.eliciting);
+        let sample = self.sample(now, largest, ack.delay(), &tally);
+        // Losses first, so that the controller judges the acknowledgement with the flight as it is.
+        self.detect_losses(now, fates);
+        if tally.bytes > 0 {
+            let (sample, rtt, arrived) = sample;
+            let event = AckEvent {
+                now,
+                acked_bytes: tally.bytes,
+                acked_packets: u64::from(tally.eliciting),
+                ce_packets: ce,
+                rtt,
+                largest_sent_at: tally.newest.map_or(now, |n| n.1),
+                smoothed_rtt: self.rtt.smoothed(),
+                min_rtt: self.rtt.min(),
+                delivery_rate: sample.map_or(Bandwidth::ZERO, |s| s.delivery_rate),
+                sent_rate: sample.map_or(Bandwidth::ZERO, |s| s.sent_rate),
+                flight_loss: sample.map_or(0.0, |s| s.loss),
+                sample_interval: sample.map_or(Duration::ZERO, |s| s.interval),
+                is_app_limited: tally.newest.is_some_and(|n| n.2.is_app_limited),
+                in_flight: self.in_flight,
+                total_acked: self.delivery.acked(),
+                total_lost: self.delivery.lost(),
+                newest_offset: tally.newest.map_or(0, |n| n.2.offset),
+                arrived,
+            };
+            self.control.on_ack(&event);
+        }
+        self.after_fates(now);
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, now: Time, pn: u64, prior: (Option<u64>, Time), tally: &mut Tally, fates: &mut Fates) -> Result<(), Code> {
+        let Some((before, packet)) = self.sent.acknowledge(pn) else { return Ok(()) };
+        let (sent_at, bytes, is_probe) = (packet.sent_at, u64::from(packet.bytes), packet.is_mtu_probe);
+        let snapshot = packet.snapshot;
+        tally.packets += 1;
+        tally.marked += u64::from(packet.is_ect);
+        let items = match before {
+            Fate::Skipped => return Err(Code::AckOfSkipped), // P3
+            Fate::Lost => &mut fates.spurious,
+            _ => &mut fates.acked,
+        };
+        for item in packet.items.drain(..) {
+            match item {
+                SentItem::MtuProbe(size) => tally.mtu_changed |= self.mtu.on_probe_acked(size),
+                item => items.push(item),
+            }
+        }
+        tally.mtu_changed |= self.mtu.on_acked(bytes as u16);
+        if tally.mtu_changed {
+            self.control.on_mtu(u64::from(self.mtu.current()));
+        }
+        self.loss.on_acked(now, pn, sent_at, prior.0, prior.1);
+        match before {
+            Fate::InFlight => self.in_flight -= bytes,
+            Fate::Lost => {
+                self.counters.spurious_losses += 1;
+                self.loss_stats.on_spurious();
+                if !is_probe {
+                    self.control.on_spurious_loss(now, bytes);
+                }
+            }
+            _ => return Ok(()),
+        }
+        tally.eliciting += 1;
+        tally.bytes += bytes;
+        self.delivery.on_acked(bytes, before == Fate::Lost);
+        if tally.newest.is_none_or(|n| n.0 < pn) {
+            tally.newest = Some((pn, sent_at, snapshot));
+        }
+        Ok(())
+    }
+
+    /// RTT and rate samples of an acknowledgement.
+    fn sample(&mut self, now: Time, largest: u64, delay: Duration, tally: &Tally) -> (Option<delivery::Sample>, Option<Duration>, Time) {
+        let Some((pn, sent_at, snapshot)) = tally.newest else { return (None, None, now) };
+        let mut rtt = None;
+        if pn == largest {
+            self.rtt.on_sample(now, now.since(sent_at), delay);
+            rtt = Some(self.rtt.latest());
+        }
+        // The peer's delay is not the path's: rates are taken between arrivals at the peer.
+        let arrived = if pn == largest { (sent_at + self.rtt.latest()).min(now) } else { now };
+        (self.delivery.sample(sent_at, &snapshot, arrived), rtt, arrived)
+    }
+
+    fn detect_losses(&mut self, now: Time, fates: &mut Fates) {
+        let mut lost = core::mem::take(&mut self.newly_lost);
+        self.loss.detect(now, &self.rtt, &self.sent, &mut lost);
+        let (mut lost_bytes, mut lost_packets) = (0, 0);
+        let (mut first, mut last) = (Time::MAX, Time::ZERO);
+        let mut mtu_fell = false;
+        for pn in lost.drain(..) {
+            let previous = (1..=2).filter_map(|d| pn.checked_sub(d)).find(|&p| self.sent.get(p).is_none_or(|s| s.fate != Fate::Skipped));
+            let Some(packet) = self.sent.lose(pn) else { continue };
+            let bytes = u64::from(packet.bytes);
+            self.in_flight -= bytes;
+            self.counters.lost_packets += 1;
+            if packet.is_ect {
+                self.ecn.on_lost();
+            }
+            let sent_at = packet.sent_at;
+            let mut is_probe = false;
+            for item in &packet.items {
+                if let SentItem::MtuProbe(size) = *item {
+                    is_probe = true;
+                    self.mtu.on_probe_lost(now, size);
+                } else {
+                    fates.lost.push(item.clone());
+                }
+            }
+            self.delivery.on_lost(bytes);
+            if is_probe {
+                continue; // RFC 8899 §3: no sign of congestion.
+            }
+            mtu_fell |= self.mtu.on_lost(now, packet.bytes);
+            self.loss_stats.on_lost(pn, previous, sent_at);
+            lost_bytes += bytes;
+            lost_packets += 1;
+            first = first.min(sent_at);
+            last = last.max(sent_at);
+        }
+        self.newly_lost = lost;
+        if mtu_fell {
+            self.control.on_mtu(u64::from(self.mtu.current()));
+        }
+        if lost_packets > 0 {
+            let event = LossEvent {
+                now,
+                lost_bytes,
+                lost_packets,
+                largest_sent_at: last,
+                in_flight: self.in_flight,
+                // RFC 9002 §7.6: everything over three PTOs was lost.
+                is_persistent: last.since(first) > self.rtt.pto() * 3 && self.loss.newest().1 >= last,
+            };
+            self.control.on_loss(&event);
+        }
+    }
+
+    fn after_fates(&mut self, now: Time) {
+        let keep = self.rtt.smoothed() * 2 + self.loss.window(&self.rtt) * 2;
+        self.sent.forget(now.saturating_sub(keep));
+        self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
+        self.plan_wake(now);
+    }
+
+    // ---- time
+
+    fn pto_deadline(&self) -> Option<Time> {
+        (self.in_flight > 0 && !self.probe_wanted && self.loss.deadline().is_none())
+            .then(|| self.pto_base + self.rtt.pto_backed_off(self.pto_count))
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let ack = self.acks.due(self.rtt.smoothed());
+        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake].into_iter().flatten().min()
+    }
+
+    /// `poll_timeout` passed.
+    pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
+        if self.pacer_wake.is_some_and(|t| t <= now) {
+            self.pacer_wake = None;
+        }
+        if self.loss.deadline().is_some_and(|t| t <= now) {
+            self.detect_losses(now, fates);
+            self.after_fates(now);
+        }
+        if self.pto_deadline().is_some_and(|t| t <= now) {
+            self.counters.ptos += 1;
+            self.pto_count += 1;
+            self.pto_base = now;
+            self.probe_wanted = true;
+            if self.mtu.on_pto(now, self.pto_count) {
+                self.control.on_mtu(u64::from(self.mtu.current()));
+            }
+            self.after_fates(now);
+        }
+    }
+
+    // ---- receiving
+
+    /// The full packet number for the 32 bits on the wire.
+    pub fn expand(&self, low: u32) -> PacketNumber {
+        self.acks.expand(low)
+    }
+    /// Received before, or beyond the replay window (P3).
+    pub fn is_duplicate(&self, pn: PacketNumber) -> bool {
+        self.acks.is_duplicate(pn)
+    }
+    /// A duplicate was dropped; counted.
+    pub fn on_duplicate(&mut self) {
+        self.acks.on_duplicate();
+    }
+    /// An authentic packet arrived and was offered to its flow (P9). `bytes` of UDP payload.
+    pub fn on_received(&mut self, now: Time, pn: PacketNumber, ecn: Ecn, bytes: u16, is_ack_eliciting: bool) {
+        self.counters.received_packets += 1;
+        self.counters.received_bytes += u64::from(bytes);
+        self.active_at = now;
+        self.acks.on_received(now, pn, ecn, u64::from(bytes), is_ack_eliciting);
+    }
+    /// Latency flows use this path: gaps are reported at once.
+    pub fn set_immediate_acks(&mut self, on: bool) {
+        self.acks.set_immediate(on);
+    }
+    /// The next ACK must not wait (the end of a flow, a probe).
+    pub fn demand_ack(&mut self) {
+        self.acks.demand();
+    }
+    /// An ACK should be sent now.
+    pub fn ack_due(&self, now: Time) -> bool {
+        self.acks.due(self.rtt.smoothed()).is_some_and(|t| t <= now)
+    }
+    /// Something ack-eliciting waits to be acknowledged: an ACK may ride along with data.
+    pub fn ack_pending(&self) -> bool {
+        self.acks.due(self.rtt.smoothed()).is_some()
+    }
+    /// The packet with this ACK should be ack-eliciting (add a PING): about once per RTT, so that old numbers can be forgotten (P8).
+    pub fn ack_wants_ping(&self, now: Time) -> bool {
+        self.acks.wants_acknowledgement(now, self.rtt.smoothed())
+    }
+    /// Appends an ACK frame of at most `max_len` bytes (64 always suffice). The item goes into the packet's `items`.
+    pub fn write_ack(&mut self, now: Time, max_len: usize, out: &mut Vec<u8>) -> Option<SentItem> {
+        let reported = self.acks.write(now, self.id, self.rtt.smoothed(), max_len, out)?;
+        Some(SentItem::Ack { path: self.id, reported_below: reported.below })
+    }
+    /// The packet that carried the ACK is ack-eliciting.
+    pub fn on_eliciting_ack(&mut self, now: Time) {
+        self.acks.on_eliciting_ack(now);
+    }
+    /// ACK of ACK: the peer has the report up to `reported_below`.
+    pub fn on_ack_of_ack(&mut self, reported_below: PacketNumber) {
+        self.acks.on_ack_of_ack(reported_below);
+    }
+
+    // ---- what is known
+
+    /// Smoothed RTT.
+    pub fn rtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+    /// All RTT estimates.
+    pub fn rtt_estimator(&self) -> &RttEstimator {
+        &self.rtt
+    }
+    /// Loss of what this side sends, for the redundancy policy.
+    pub fn loss_stats(&self) -> LossStats {
+        self.loss_stats.stats()
+    }
+    /// Latest delivery rate.
+    pub fn delivery_rate(&self) -> Bandwidth {
+        self.delivery.latest().map_or(Bandwidth::ZERO, |s| s.delivery_rate)
+    }
+    /// Rate at which packets may leave.
+    pub fn pacing_rate(&self) -> Option<Bandwidth> {
+        self.control.pacing_rate()
+    }
+    /// The congestion controller's state.
+    pub fn control(&self) -> congestion::ControlState {
+        self.control.state()
+    }
+    /// Bytes in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+    /// Probe time-out without backoff.
+    pub fn pto(&self) -> Duration {
+        self.rtt.pto()
+    }
+    /// PTOs in a row without an answer.
+    pub fn pto_count(&self) -> u32 {
+        self.pto_count
+    }
+    /// The present reordering window (P10).
+    pub fn reordering_window(&self) -> Duration {
+        self.loss.window(&self.rtt)
+    }
+    /// Since when nothing was received and nothing ack-eliciting sent.
+    pub fn is_idle_since(&self) -> Time {
+        self.active_at
+    }
+    /// Data was sent and nothing of it acknowledged for [`CIRCUIT_BREAKER`]: the peer hears nothing, the link should close (RFC 8084).
+    pub fn is_circuit_open(&self, now: Time) -> bool {
+        self.unanswered_since.is_some_and(|t| now.since(t) >= CIRCUIT_BREAKER) && self.pto_count >= STALLED_PTOS
+    }
+    /// A snapshot.
+    pub fn stats(&self) -> PathStats {
+        let c = &self.counters;
+        let loss = self.loss_stats.stats();
+        PathStats {
+            path: self.id,
+            remote: self.remote,
+            mtu: self.mtu.current(),
+            smoothed_rtt: self.rtt.smoothed(),
+            min_rtt: self.rtt.min(),
+            latest_rtt: self.rtt.latest(),
+            rtt_var: self.rtt.var(),
+            loss: loss.mean,
+            loss_burst: loss.burst_packets,
+            delivery_rate: self.delivery_rate(),
+            in_flight: self.in_flight,
+            control: self.control.state(),
+            sent_packets: c.sent_packets,
+            sent_bytes: c.sent_bytes,
+            received_packets: c.received_packets,
+            received_bytes: c.received_bytes,
+            lost_packets: c.lost_packets,
+            spurious_losses: c.spurious_losses,
+            ce_packets: c.ce_packets,
+            ptos: c.ptos,
+            replayed: self.acks.replayed(),
+        }
+    }
+    /// Bytes held.
+    pub fn memory(&self) -> usize {
+        self.sent.memory() + self.acks.memory()
+    }
+}
+
+/// What one acknowledgement brought.
+#[derive(Default)]
+struct Tally {
+    packets: u64,
+    eliciting: u32,
+    bytes: u64,
+    marked: u64,
+    mtu_changed: bool,
+    newest: Option<(u64, Time, Snapshot)>,
+}

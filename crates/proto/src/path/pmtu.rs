@@ -1,0 +1,211 @@
+//! Path MTU discovery with probes of our own (DPLPMTUD, RFC 8899). All sizes are bytes of UDP payload.
+
+use crate::units::{Duration, Time};
+
+/// Size that every path must carry (`BASE_PLPMTU`).
+pub const BASE: u16 = 1200;
+/// Probes of one size before it counts as too large (`MAX_PROBES`; more than the RFC's 3, for lossy paths: at 20 % loss both ways 6 fail by chance once in 470 times).
+const MAX_PROBES: u8 = 6;
+/// Sizes closer than this are the same for us.
+const RESOLUTION: u16 = 16;
+/// A larger size is tried again after this (`PMTU_RAISE_TIMER`).
+const RAISE: Duration = Duration::from_secs(600);
+/// The same after a fall, which may have been an outage.
+const RAISE_AFTER_FALL: Duration = Duration::from_secs(5);
+/// Losses of packets above the base in a row, no such packet arriving between them, that betray a black hole.
+const BLACK_HOLE_LOSSES: u32 = 32;
+/// PTOs in a row after which only small packets are worth trying.
+const BLACK_HOLE_PTOS: u32 = 3;
+
+/// The search.
+#[derive(Clone, Debug)]
+pub struct PathMtu {
+    current: u16,
+    max: u16,
+    /// Smallest size that is known not to pass.
+    too_large: u16,
+    /// Size that worked before a fall: the first to be tried again.
+    restore: Option<u16>,
+    in_flight: Option<u16>,
+    tries: u8,
+    next_probe: Time,
+    lost_run: u32,
+}
+
+impl PathMtu {
+    /// `confirmed`: what the handshake has shown to pass; `max`: configured maximum.
+    pub fn new(confirmed: u16, max: u16, now: Time) -> Self {
+        let max = max.max(BASE);
+        Self {
+            current: confirmed.clamp(BASE, max),
+            max,
+            too_large: max.saturating_add(1),
+            restore: None,
+            in_flight: None,
+            tries: 0,
+            next_probe: now,
+            lost_run: 0,
+        }
+    }
+
+    /// Largest size known to pass.
+    pub fn current(&self) -> u16 {
+        self.current
+    }
+
+    fn candidate(&self) -> Option<u16> {
+        if let Some(size) = self.restore {
+            return Some(size);
+        }
+        let top = self.too_large - 1;
+        if top < self.current + RESOLUTION && top != self.max || top <= self.current {
+            return None;
+        }
+        // The maximum first: on most paths it passes. Then halve.
+        Some(if top == self.max { top } else { self.current + (top - self.current).div_ceil(2) })
+    }
+
+    /// Size of a probe to send now; the caller sends it. `rtt` spaces probes of one size.
+    pub fn poll_probe(&mut self, now: Time, rtt: Duration) -> Option<u16> {
+        if self.in_flight.is_some() || now < self.next_probe {
+            return None;
+        }
+        let Some(size) = self.candidate() else {
+            // Done: look again for something larger later.
+            self.too_large = self.max.saturating_add(1);
+            self.next_probe = now + RAISE;
+            return None;
+        };
+        self.in_flight = Some(size);
+        self.next_probe = now + rtt;
+        Some(size)
+    }
+
+    /// A probe arrived; true if the size grew.
+    pub fn on_probe_acked(&mut self, size: u16) -> bool {
+        if self.in_flight == Some(size) {
+            self.in_flight = None;
+        }
+        self.tries = 0;
+        if self.restore.is_some_and(|r| r <= size) {
+            self.restore = None;
+        }
+        if size <= self.current {
+            return false;
+        }
+        self.current = size.min(self.max);
+        self.too_large = self.too_large.max(self.current + 1);
+        true
+    }
+
+    /// A probe was lost.
+    pub fn on_probe_lost(&mut self, now: Time, size: u16) {
+        if self.in_flight != Some(size) {
+            return;
+        }
+        self.in_flight = None;
+        self.tries += 1;
+        if self.tries >= MAX_PROBES {
+            self.tries = 0;
+            if self.restore.take().is_some() {
+                self.next_probe = now + RAISE_AFTER_FALL;
+            }
+            self.too_large = size;
+        }
+    }
+
+    /// Any packet of this size arrived; true if the size was restored by it.
+    pub fn on_acked(&mut self, size: u16) -> bool {
+        if size > BASE {
+            self.lost_run = 0;
+        }
+        if self.restore.is_some() && size > self.current {
+            return self.on_probe_acked(size);
+        }
+        false
+    }
+
+    /// A packet of this size was lost while others arrive; true if the size fell.
+    pub fn on_lost(&mut self, now: Time, size: u16) -> bool {
+        if size <= BASE {
+            return false;
+        }
+        self.lost_run += 1;
+        self.lost_run >= BLACK_HOLE_LOSSES && self.fall(now)
+    }
+
+    /// The `count`-th PTO in a row; true if the size fell.
+    pub fn on_pto(&mut self, now: Time, count: u32) -> bool {
+        count >= BLACK_HOLE_PTOS && self.fall(now)
+    }
+
+    fn fall(&mut self, now: Time) -> bool {
+        self.lost_run = 0;
+        if self.current == BASE {
+            return false;
+        }
+        self.restore = Some(self.current);
+        self.current = BASE;
+        self.in_flight = None;
+        self.tries = 0;
+        self.next_probe = now;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const RTT: Duration = Duration::from_millis(20);
+
+    fn search(real: u16, confirmed: u16, max: u16) -> (u16, u32) {
+        let mut m = PathMtu::new(confirmed, max, Time::ZERO);
+        let mut probes = 0;
+        for i in 0..400 {
+            let now = Time::from_millis(i * 20);
+            if let Some(size) = m.poll_probe(now, RTT) {
+                probes += 1;
+                if size <= real { drop(m.on_probe_acked(size)) } else { m.on_probe_lost(now, size) }
+            }
+        }
+        (m.current(), probes)
+    }
+
+    #[test]
+    fn finds_what_passes() {
+        assert_eq!(search(1472, 1200, 1472), (1472, 1));
+        assert_eq!(search(1472, 1472, 1472), (1472, 0));
+        for real in [1200, 1252, 1333, 1400, 8972] {
+            let (found, probes) = search(real, 1200, 8972);
+            assert!(found <= real && real - found <= RESOLUTION, "{real}: {found}");
+            assert!(probes <= 80, "{real}: {probes} probes");
+        }
+    }
+
+    #[test]
+    fn a_black_hole_is_left_and_the_old_size_comes_back() {
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        for i in 0..BLACK_HOLE_LOSSES {
+            assert_eq!(m.on_lost(Time::ZERO, 1472), i + 1 == BLACK_HOLE_LOSSES);
+        }
+        assert_eq!(m.current(), BASE);
+        assert_eq!(m.poll_probe(Time::ZERO, RTT), Some(1472));
+        m.on_probe_lost(Time::ZERO, 1472);
+        assert_eq!(m.poll_probe(Time::from_millis(20), RTT), Some(1472));
+        assert!(m.on_probe_acked(1472));
+        assert_eq!(m.current(), 1472);
+    }
+
+    #[test]
+    fn random_loss_is_no_black_hole() {
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        for i in 0..10_000u64 {
+            if i % 10 < 8 {
+                m.on_lost(Time::ZERO, 1472)
+            } else {
+                m.on_acked(1472)
+            };
+        }
+        assert_eq!(m.current(), 1472);
+    }
+}
