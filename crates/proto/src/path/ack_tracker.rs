@@ -14,6 +14,8 @@ const REPORTS: usize = 16;
 const ACK_OVERHEAD: u64 = 28 + 9 + 16;
 /// Bytes of a small ACK frame with its overhead, for scheduling.
 const ACK_COST: u64 = ACK_OVERHEAD + 32;
+/// Unspent bytes of acknowledgement kept for a long report.
+const MAX_SAVED: u64 = 4096;
 /// Smallest budget of an ACK frame (`ack::emit` always finds room in 64 bytes).
 const MIN_BUDGET: usize = 64;
 
@@ -63,6 +65,8 @@ pub struct AckTracker {
     pending: u32,
     first_pending: Time,
     bytes_since: u64,
+    /// Bytes of acknowledgements that the forward bytes so far allow.
+    paid: u64,
     last_ack: Option<Time>,
     last_full: Option<Time>,
     last_eliciting: Option<Time>,
@@ -89,6 +93,7 @@ impl AckTracker {
             pending: 0,
             first_pending: Time::ZERO,
             bytes_since: 0,
+            paid: 0,
             last_ack: None,
             last_full: None,
             last_eliciting: None,
@@ -200,14 +205,19 @@ impl AckTracker {
         let is_full = self.last_full.is_none_or(|t| now.since(t) >= rtt / 4);
         let recent = self.history.iter().fold(self.lowest_new, |a, &b| a.min(b)).min(largest);
         let from = if is_full { self.floor.min(recent) } else { recent.max(self.floor) };
-        let paid = (self.bytes_since / self.config.forward_per_reverse).saturating_sub(ACK_OVERHEAD) as usize;
-        let budget = if is_full { max_len } else { paid.max(MIN_BUDGET * 2).min(max_len) };
+        // What the forward bytes have paid for, saved up for the long reports.
+        self.paid = (self.paid + self.bytes_since / self.config.forward_per_reverse).min(MAX_SAVED);
+        let paid = self.paid.saturating_sub(ACK_OVERHEAD) as usize;
+        let share = if is_full { paid } else { paid / 2 };
+        let budget = share.max(MIN_BUDGET * 2).min(max_len);
+        let start = out.len();
         let head =
             AckHead { path, largest: PacketNumber(largest), delay: now.since(self.largest_at), ecn: self.sees_ecn.then_some(self.ecn) };
         let lowest = ack::emit(out, &head, |i| self.received.word(i), PacketNumber(from), budget)?;
         if is_full {
             self.last_full = Some(now);
         }
+        self.paid = self.paid.saturating_sub((out.len() - start) as u64 + ACK_OVERHEAD);
         self.history[self.history_at] = self.lowest_new;
         self.history_at = (self.history_at + 1) % REPORTS;
         self.lowest_new = u64::MAX;
@@ -319,7 +329,7 @@ mod tests {
                         out.clear();
                         let r = t.write(now, PathId(0), RTT, 1200, &mut out).expect("written");
                         reverse += out.len() as u64 + ACK_OVERHEAD;
-                        if i % 512 == 0 {
+                        if i % (100_000 / gap_us).max(1) < 32 {
                             t.on_ack_of_ack(r.below);
                         }
                     }

@@ -120,6 +120,8 @@ enum Event {
     Change(usize),
 }
 
+type Change = Box<dyn FnMut(&mut Link)>;
+
 /// One line of the record.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -147,7 +149,7 @@ pub struct Bottleneck {
     pub records: Vec<Record>,
     pub record_every: Duration,
     next_record: Time,
-    changes: Vec<(Time, Box<dyn FnMut(&mut Link)>)>,
+    changes: Vec<(Time, Change)>,
     pub dropped: u64,
     fates: Fates,
     pub ack_bytes: u64,
@@ -194,7 +196,7 @@ impl Bottleneck {
                 initial_rtt: Some(rtt),
                 ..base.clone()
             };
-            let mut end = |k: u64| {
+            let end = |k: u64| {
                 let rng = ChaCha12Rng::seed_from_u64(seed * 1000 + i as u64 * 2 + k);
                 End { path: Path::new(PathId(k as u32), addr, None, config.clone(), rng, spec.start), wake: Time::MAX }
             };
