@@ -518,7 +518,7 @@ impl Path {
     /// `poll_timeout` passed.
     pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
         if self.pacer_wake.is_some_and(|t| t <= now) {
-            self.pacer_wake = None;
+            self.plan_wake(now);
         }
         if self.loss.deadline().is_some_and(|t| t <= now) {
             self.detect_losses(now, fates);
