@@ -1,6 +1,7 @@
 //! Variable-length integers (RFC 9000 §16) and a bounded reader of network bytes.
 
 use super::WireError;
+use bytes::BufMut;
 
 /// Largest number that a varint carries.
 pub const MAX: u64 = (1 << 62) - 1;
@@ -16,12 +17,12 @@ pub const fn size(value: u64) -> usize {
 }
 
 /// Appends `value` in the shortest form. A value above [`MAX`] is written as [`MAX`]: numbers that large do not occur, and a cut one must not be misread.
-pub fn emit(out: &mut Vec<u8>, value: u64) {
+pub fn emit<B: BufMut>(out: &mut B, value: u64) {
     match size(value) {
-        1 => out.push(value as u8),
-        2 => out.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
-        4 => out.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes()),
-        _ => out.extend_from_slice(&(value.min(MAX) | 0xc000_0000_0000_0000).to_be_bytes()),
+        1 => out.put_u8(value as u8),
+        2 => out.put_u16(value as u16 | 0x4000),
+        4 => out.put_u32(value as u32 | 0x8000_0000),
+        _ => out.put_u64(value.min(MAX) | 0xc000_0000_0000_0000),
     }
 }
 

@@ -1,0 +1,431 @@
+//! The sending half of a flow: turns messages or bytes into source packets, pulled by the link when the flow has room.
+//!
+//! Packets are numbered in the order in which they are polled, exactly as [`flow::Sender::push`](crate::flow) numbers them.
+
+use super::items;
+use super::queue::{Queue, Queued};
+use super::seal::Cipher;
+use crate::error::{CloseReason, Code, CommandError, Layer};
+use crate::ids::Seq;
+use crate::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
+use crate::stats::FlowStats;
+use crate::units::{Duration, Time};
+use bytes::{BufMut, Bytes, BytesMut};
+use core::ops::Range;
+use std::collections::VecDeque;
+
+/// Bytes of the slabs that symbols are cut from.
+const SLAB: usize = 64 * 1024;
+/// Symbols smaller than this are not made: there would be hardly room for framing.
+pub const MIN_SYMBOL: usize = 64;
+/// With less room than this behind a message no further message is begun in its packet.
+const MIN_FOLLOW: usize = 16;
+/// A message is not cut for fewer bytes than this.
+const MIN_PIECE: usize = 64;
+
+/// Bounds of a sending half, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendLimits {
+    /// Queued and not yet packetised, at most; one message is taken in any case when the queue is empty (P18).
+    pub buffer: usize,
+    /// Largest message that the far end takes, as far as is known (P18).
+    pub max_message: usize,
+}
+
+/// One source packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutSymbol {
+    /// Its number: the one that the flow gives it when symbols are pushed in the order in which they were polled.
+    pub seq: Seq,
+    /// Two length bytes (P5) and the payload.
+    pub symbol: Bytes,
+    /// When nothing in it matters any more.
+    pub deadline: Option<Time>,
+    /// A message ends in it, or the stream has no more bytes now.
+    pub last_of_message: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Finished,
+    Reset(u64),
+}
+
+/// A message of which a part has been packetised.
+#[derive(Debug)]
+struct Begun {
+    id: u64,
+    rest: Bytes,
+    /// Packet with its head.
+    head: u64,
+    /// Other messages share the packet with the head.
+    head_is_shared: bool,
+    deadline: Option<Time>,
+}
+
+/// The sending half. See the module's documentation.
+#[derive(Debug)]
+pub struct SendHalf {
+    kind: FlowKind,
+    mode: Mode,
+    /// Messages that would fit into a packet of their own may be cut to fill packets.
+    fills_packets: bool,
+    lifetime: Option<Duration>,
+    limits: SendLimits,
+    cipher: Cipher,
+    state: State,
+    stream: VecDeque<u8>,
+    queue: Queue,
+    begun: Option<Begun>,
+    /// Head of a begun message that was given up and that the receiver must hear of.
+    abort: Option<u64>,
+    abandoned: VecDeque<Range<Seq>>,
+    next_seq: u64,
+    next_id: u64,
+    slab: BytesMut,
+    /// Room that the last refused command wanted.
+    blocked: Option<usize>,
+    app_bytes: u64,
+    messages: u64,
+    dropped: u64,
+}
+
+impl SendHalf {
+    /// A half for a flow with these options, which must have passed [`check_options`](super::check_options).
+    pub fn new(options: &FlowOptions, limits: SendLimits) -> Self {
+        Self {
+            kind: options.kind,
+            mode: options.mode,
+            // A message in one packet needs one packet to arrive; a full packet saves headers. Each where it counts.
+            fills_packets: options.class == Class::Bulk && options.mode == Mode::Brtp,
+            lifetime: options.lifetime,
+            limits,
+            cipher: Cipher::None,
+            state: State::Open,
+            stream: VecDeque::new(),
+            queue: Queue::default(),
+            begun: None,
+            abort: None,
+            abandoned: VecDeque::new(),
+            next_seq: 0,
+            next_id: 0,
+            slab: BytesMut::new(),
+            blocked: None,
+            app_bytes: 0,
+            messages: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Queues bytes of a stream and says how many were taken.
+    ///
+    /// # Errors
+    /// `Blocked` if there is no room for a single byte, `Closed` after [`finish`](Self::finish) or [`reset`](Self::reset), `Misuse` on a message flow.
+    pub fn write(&mut self, data: &[u8]) -> Result<usize, CommandError> {
+        if self.kind != FlowKind::Stream {
+            return Err(CommandError::Misuse("bytes can be written to a stream only; this flow carries messages"));
+        }
+        self.check_open()?;
+        let taken = data.len().min(self.limits.buffer.max(1).saturating_sub(self.stream.len()));
+        if taken == 0 && !data.is_empty() {
+            self.blocked = Some(1);
+            return Err(CommandError::Blocked);
+        }
+        self.stream.extend(&data[..taken]);
+        self.app_bytes += taken as u64;
+        Ok(taken)
+    }
+
+    /// Queues a message and returns its number, counted from 0.
+    ///
+    /// # Errors
+    /// `MessageTooLarge` with both numbers, `Blocked` when the buffer is full (never when it is empty), `Closed`, `Misuse` on a stream or for a `btp` message without lifetime.
+    pub fn send_message(&mut self, now: Time, data: Bytes, options: MessageOptions) -> Result<u64, CommandError> {
+        if self.kind == FlowKind::Stream {
+            return Err(CommandError::Misuse("messages can be sent on a message flow only; this flow is a stream"));
+        }
+        self.check_open()?;
+        let lifetime = options.lifetime.or(self.lifetime);
+        if self.mode == Mode::Btp && lifetime.is_none() {
+            return Err(CommandError::Misuse("a btp message needs a lifetime, its own or the flow's"));
+        }
+        if data.len() > self.limits.max_message {
+            return Err(CommandError::MessageTooLarge { size: data.len(), limit: self.limits.max_message });
+        }
+        self.expire(now);
+        let need = data.len() + super::queue::MESSAGE_COST;
+        if self.buffered() > 0 && self.buffered() + need > self.limits.buffer {
+            self.blocked = Some(need);
+            return Err(CommandError::Blocked);
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.messages += 1;
+        self.app_bytes += data.len() as u64;
+        self.queue.push(options.priority, Queued { id, data, deadline: lifetime.map(|d| now + d) });
+        Ok(id)
+    }
+
+    /// Withdraws a message that has not been packetised completely; true if it will not be delivered.
+    /// What was already sent of it appears in [`poll_abandoned`](Self::poll_abandoned).
+    pub fn cancel(&mut self, message: u64) -> bool {
+        if self.begun.as_ref().is_some_and(|b| b.id == message) {
+            self.give_up_begun();
+        } else if self.queue.remove(message).is_none() {
+            return false;
+        }
+        self.dropped += 1;
+        true
+    }
+
+    /// Nothing more follows. What is queued is still packetised.
+    pub fn finish(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Finished;
+        }
+    }
+
+    /// Gives the flow up at once, with the application's code; what is queued is dropped.
+    pub fn reset(&mut self, code: u64) {
+        if matches!(self.state, State::Reset(_)) {
+            return;
+        }
+        self.state = State::Reset(code);
+        self.dropped += self.queue.len() as u64 + u64::from(self.begun.is_some());
+        self.queue.clear();
+        self.stream = VecDeque::new();
+        self.begun = None;
+        self.abort = None;
+        self.abandoned.clear();
+        self.blocked = None;
+        self.slab = BytesMut::new();
+    }
+
+    /// The code of [`reset`](Self::reset), if it was called.
+    pub fn reset_code(&self) -> Option<u64> {
+        if let State::Reset(code) = self.state { Some(code) } else { None }
+    }
+
+    /// The far end's largest message became known (P18). Applies to messages sent from now on.
+    pub fn set_max_message(&mut self, bytes: usize) {
+        self.limits.max_message = bytes;
+    }
+
+    /// Something waits to be packetised. O(1). May be true for messages whose lifetime has just ended; polling then yields nothing and settles it.
+    pub fn has_data(&self, _now: Time) -> bool {
+        !self.stream.is_empty() || !self.queue.is_empty() || self.begun.is_some() || self.abort.is_some()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called: the first lifetime that ends. O(1).
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let begun = self.begun.as_ref().and_then(|b| b.deadline);
+        match (begun, self.queue.next_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Drops messages whose lifetime has ended.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.expire(now);
+    }
+
+    /// True once after a `Blocked`, when there is room for what was refused and for at least a quarter of the buffer.
+    pub fn take_writable(&mut self) -> bool {
+        let Some(need) = self.blocked else { return false };
+        let used = self.buffered();
+        let free = self.limits.buffer.saturating_sub(used);
+        let is_writable = self.state == State::Open && (used == 0 || free >= need.max(self.limits.buffer / 4));
+        if is_writable {
+            self.blocked = None;
+        }
+        is_writable
+    }
+
+    /// Finished (or reset), and everything has been packetised.
+    pub fn is_drained(&self) -> bool {
+        match self.state {
+            State::Open => false,
+            State::Finished => !self.has_data(Time::ZERO),
+            State::Reset(_) => true,
+        }
+    }
+
+    /// [`finish`](Self::finish) or [`reset`](Self::reset) was called.
+    pub fn is_finished(&self) -> bool {
+        self.state != State::Open
+    }
+
+    /// Source packets made so far: one past the last sequence number.
+    pub fn packets(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// What it carries.
+    pub fn kind(&self) -> FlowKind {
+        self.kind
+    }
+
+    /// Bytes queued and not yet packetised; each queued message counts 64 bytes more than its content.
+    pub fn buffered(&self) -> usize {
+        self.stream.len() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len())
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.stream.capacity() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len()) + self.slab.capacity()
+    }
+
+    /// Adds what this half counts: application bytes, messages, dropped messages, memory.
+    pub fn add_stats(&self, stats: &mut FlowStats) {
+        stats.app_bytes += self.app_bytes;
+        stats.messages += self.messages;
+        stats.expired_messages += self.dropped;
+        stats.memory += self.memory();
+    }
+
+    /// Source packets whose content was given up after they had been handed out: the flow need not repair them any more.
+    pub fn poll_abandoned(&mut self) -> Option<Range<Seq>> {
+        self.abandoned.pop_front()
+    }
+
+    /// The next source packet of at most `max_symbol` bytes, the two length bytes included. `None` if nothing waits, or if `max_symbol` is below [`MIN_SYMBOL`].
+    pub fn poll_symbol(&mut self, now: Time, max_symbol: usize) -> Option<OutSymbol> {
+        let max_symbol = max_symbol.min(2 + usize::from(u16::MAX));
+        if max_symbol < MIN_SYMBOL {
+            return None;
+        }
+        self.expire(now);
+        if !self.has_data(now) {
+            return None;
+        }
+        // A slab that everyone has let go of is used again.
+        self.slab.reserve(if self.slab.capacity() < max_symbol { SLAB.max(max_symbol) } else { 0 });
+        let room = max_symbol - 2 - self.cipher.overhead();
+        self.slab.put_u16(0);
+        let (deadline, last_of_message) = match self.kind {
+            FlowKind::Stream => self.fill_from_stream(room),
+            FlowKind::OrderedMessages | FlowKind::UnorderedMessages => self.fill_with_messages(room),
+        };
+        let seq = Seq(self.next_seq);
+        self.next_seq += 1;
+        self.cipher.seal(seq, &mut self.slab, 2);
+        let length = self.slab.len() - 2;
+        self.slab[..2].copy_from_slice(&(length as u16).to_be_bytes()); // P5
+        Some(OutSymbol { seq, symbol: self.slab.split().freeze(), deadline, last_of_message })
+    }
+
+    fn fill_from_stream(&mut self, room: usize) -> (Option<Time>, bool) {
+        let n = room.min(self.stream.len());
+        let (a, b) = self.stream.as_slices();
+        let from_a = n.min(a.len());
+        self.slab.extend_from_slice(&a[..from_a]);
+        self.slab.extend_from_slice(&b[..n - from_a]);
+        self.stream.drain(..n);
+        (None, self.stream.is_empty())
+    }
+
+    fn fill_with_messages(&mut self, room: usize) -> (Option<Time>, bool) {
+        let seq = self.next_seq;
+        let end = self.slab.len() + room;
+        let mut life = Life::default();
+        let mut ends_message = false;
+        if let Some(head) = self.abort.take() {
+            items::put_abort(&mut self.slab, seq - head);
+        } else if let Some(begun) = &mut self.begun {
+            life.covers(begun.deadline);
+            let distance = seq - begun.head;
+            let open = items::continuation_overhead(distance, None);
+            let with_length = items::continuation_overhead(distance, Some(begun.rest.len()));
+            if begun.rest.len() + open > room {
+                items::put_middle(&mut self.slab, distance, &begun.rest.split_to(room - open));
+                return (life.end(), false);
+            }
+            let goes_on = !self.queue.is_empty() && begun.rest.len() + with_length + MIN_FOLLOW <= room;
+            items::put_tail(&mut self.slab, distance, &begun.rest, goes_on);
+            self.begun = None;
+            ends_message = true;
+            if !goes_on {
+                return (life.end(), true);
+            }
+        }
+        let mut previous = None;
+        while let Some(next) = self.queue.peek() {
+            let left = end - self.slab.len();
+            let size = next.data.len();
+            let id = (previous != next.id.checked_sub(1) || previous.is_none()).then_some(next.id);
+            let is_first = left == room;
+            if size + items::whole_overhead(id, None) <= left {
+                let goes_on = self.queue.len() > 1 && size + items::whole_overhead(id, Some(size)) + MIN_FOLLOW <= left;
+                let Some(message) = self.queue.pop() else { break };
+                life.covers(message.deadline);
+                previous = Some(message.id);
+                items::put_whole(&mut self.slab, id, &message.data, goes_on);
+                ends_message = true;
+                if goes_on {
+                    continue;
+                }
+                break;
+            }
+            let overhead = items::head_overhead(id, size);
+            let must_be_cut = size + items::whole_overhead(Some(next.id), None) > room;
+            if is_first || ((must_be_cut || self.fills_packets) && left >= overhead + MIN_PIECE) {
+                let Some(mut message) = self.queue.pop() else { break };
+                life.covers(message.deadline);
+                let piece = message.data.split_to(left - overhead);
+                items::put_head(&mut self.slab, id, size, &piece);
+                let Queued { id, data: rest, deadline } = message;
+                self.begun = Some(Begun { id, rest, head: seq, head_is_shared: !is_first, deadline });
+            }
+            break;
+        }
+        (life.end(), ends_message)
+    }
+
+    fn check_open(&self) -> Result<(), CommandError> {
+        match self.state {
+            State::Open => Ok(()),
+            State::Finished => Err(CommandError::Closed(CloseReason::local(Code::NoError, Layer::Session, "this side finished the flow"))),
+            State::Reset(code) => Err(CommandError::Closed(CloseReason::application(code, "this side reset the flow"))),
+        }
+    }
+
+    fn expire(&mut self, now: Time) {
+        self.dropped += self.queue.expire(now);
+        if self.begun.as_ref().is_some_and(|b| b.deadline.is_some_and(|d| d <= now)) {
+            self.give_up_begun();
+            self.dropped += 1;
+        }
+    }
+
+    fn give_up_begun(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            self.abort = Some(begun.head);
+            let first = begun.head + u64::from(begun.head_is_shared);
+            if first < self.next_seq {
+                self.abandoned.push_back(Seq(first)..Seq(self.next_seq));
+            }
+        }
+    }
+}
+
+/// Until when a packet matters: as long as the longest-lived message in it.
+#[derive(Default)]
+struct Life {
+    latest: Option<Time>,
+    is_unlimited: bool,
+}
+
+impl Life {
+    fn covers(&mut self, deadline: Option<Time>) {
+        match deadline {
+            Some(t) => self.latest = self.latest.max(Some(t)),
+            None => self.is_unlimited = true,
+        }
+    }
+    /// A packet with no message at all (an abort alone) matters without limit.
+    fn end(&self) -> Option<Time> {
+        if self.is_unlimited { None } else { self.latest }
+    }
+}

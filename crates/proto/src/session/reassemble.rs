@@ -1,0 +1,349 @@
+//! The receiving half of a flow: takes source packets in any order and gives messages or bytes to the application.
+
+use super::budget::MessageBudget;
+use super::ordered::Ordered;
+use super::seal::Cipher;
+use super::stream::Stream;
+use super::unordered::Unordered;
+use super::violation;
+use crate::error::{CloseReason, Code, Layer};
+use crate::ids::Seq;
+use crate::node::Message;
+use crate::options::{FlowKind, FlowOptions};
+use crate::stats::FlowStats;
+use crate::units::Time;
+use bytes::Bytes;
+
+/// Bytes of memory per packet of the largest window: below the smallest symbol that a path carries (P5: 1200 bytes of UDP payload).
+const WINDOW_SYMBOL: usize = 512;
+/// A window of this many packets is always permitted.
+const MIN_WINDOW: usize = 4096;
+
+/// Bounds of a receiving half, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvLimits {
+    /// Payload of packets not yet consumed: at least what the flow gives credit for.
+    pub memory: usize,
+    /// Largest message taken (P18), as announced to the far end.
+    pub max_message: usize,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Stream(Stream),
+    Ordered(Ordered),
+    Unordered(Unordered),
+    /// Stopped or reset: everything is discarded.
+    Closed(Closed),
+}
+
+#[derive(Debug)]
+struct Closed {
+    /// Packets below this number count as consumed.
+    high: u64,
+    code: u64,
+    is_remote: bool,
+}
+
+/// The receiving half. Memory is at most `limits.memory` plus one message, tables beside that in proportion to the packets held.
+#[derive(Debug)]
+pub struct RecvHalf {
+    kind: Kind,
+    flow_kind: FlowKind,
+    limits: RecvLimits,
+    cipher: Cipher,
+    /// One past the highest sequence number seen.
+    high: u64,
+    /// Distinct packets taken.
+    received: u64,
+    skipped_below: u64,
+    end: Option<u64>,
+    /// The next readable edge may be told.
+    is_armed: bool,
+    app_bytes: u64,
+    messages: u64,
+    dropped: u64,
+}
+
+impl RecvHalf {
+    /// A half with a message budget of its own, large enough for one message.
+    pub fn new(options: &FlowOptions, limits: RecvLimits) -> Self {
+        Self::with_budget(options, limits, MessageBudget::new(limits.max_message))
+    }
+
+    /// A half whose incomplete messages share `budget` with those of other flows (P18).
+    pub fn with_budget(options: &FlowOptions, limits: RecvLimits, budget: MessageBudget) -> Self {
+        let kind = match options.kind {
+            FlowKind::Stream => Kind::Stream(Stream::default()),
+            FlowKind::OrderedMessages => Kind::Ordered(Ordered::new(limits.max_message, budget)),
+            FlowKind::UnorderedMessages => Kind::Unordered(Unordered::new(limits.max_message, budget)),
+        };
+        Self {
+            kind,
+            flow_kind: options.kind,
+            limits,
+            cipher: Cipher::None,
+            high: 0,
+            received: 0,
+            skipped_below: 0,
+            end: None,
+            is_armed: true,
+            app_bytes: 0,
+            messages: 0,
+            dropped: 0,
+        }
+    }
+
+    /// A source packet arrived or was recovered; in any order, duplicates are ignored.
+    ///
+    /// # Errors
+    /// `SessionProtocol` when framing is violated, `MessageTooLarge` for a message beyond what was announced, `FlowControl` for packets beyond any
+    /// credit that can have been given. The flow must then be closed; the half discards whatever else arrives.
+    pub fn on_packet(&mut self, _now: Time, seq: Seq, payload: Bytes) -> Result<(), CloseReason> {
+        let result = self.take_packet(seq, payload);
+        self.close_on_error(result)
+    }
+
+    fn take_packet(&mut self, seq: Seq, payload: Bytes) -> Result<(), CloseReason> {
+        if self.end.is_some_and(|end| seq.0 >= end) {
+            return Err(violation("a packet lies behind the flow's end"));
+        }
+        self.high = self.high.max(seq.0 + 1);
+        if let Kind::Closed(closed) = &mut self.kind {
+            closed.high = self.high;
+            return Ok(());
+        }
+        let is_far = seq.0.saturating_sub(self.consumed().max(self.skipped_below)) > self.window();
+        if is_far || self.held() > self.limits.memory.saturating_add(self.limits.max_message) {
+            return Err(CloseReason::local(Code::FlowControl, Layer::Session, "packets beyond the credit given"));
+        }
+        let payload = self.cipher.open(seq, payload)?;
+        let is_new = match &mut self.kind {
+            Kind::Stream(s) => s.on_packet(seq.0, payload)?,
+            Kind::Ordered(o) => o.on_packet(seq.0, payload)?,
+            Kind::Unordered(u) => u.on_packet(seq.0, &payload)?,
+            Kind::Closed(_) => false,
+        };
+        self.received += u64::from(is_new);
+        Ok(())
+    }
+
+    /// The sender will not send anything below `floor` any more.
+    ///
+    /// # Errors
+    /// `SessionProtocol` if bytes of a stream would be left out, or `floor` lies behind the flow's end.
+    pub fn on_skip(&mut self, floor: Seq) -> Result<(), CloseReason> {
+        let floor = floor.0;
+        let result = if self.end.is_some_and(|end| floor > end) {
+            Err(violation("the flow was skipped beyond its end"))
+        } else {
+            self.skipped_below = self.skipped_below.max(floor);
+            match &mut self.kind {
+                Kind::Stream(s) => s.on_skip(floor),
+                Kind::Ordered(o) => o.on_skip(floor),
+                Kind::Unordered(u) => {
+                    u.on_skip(floor);
+                    Ok(())
+                }
+                Kind::Closed(_) => Ok(()),
+            }
+        };
+        self.close_on_error(result)
+    }
+
+    /// The flow has `end` packets in all. May be told again.
+    ///
+    /// # Errors
+    /// `SessionProtocol` if packets beyond it were received, or another end was told before.
+    pub fn on_end(&mut self, end: Seq) -> Result<(), CloseReason> {
+        let result = match self.end {
+            Some(known) if known != end.0 => Err(violation("the flow has two different ends")),
+            _ if end.0 < self.high.max(self.skipped_below) => Err(violation("the flow ended before what was received of it")),
+            _ => {
+                self.end = Some(end.0);
+                Ok(())
+            }
+        };
+        self.close_on_error(result)
+    }
+
+    /// The next complete message.
+    pub fn recv_message(&mut self) -> Option<Message> {
+        let message = match &mut self.kind {
+            Kind::Ordered(o) => o.recv(),
+            Kind::Unordered(u) => u.recv(),
+            Kind::Stream(_) | Kind::Closed(_) => None,
+        };
+        match &message {
+            Some(m) => {
+                self.messages += 1;
+                self.app_bytes += m.data.len() as u64;
+            }
+            None => self.is_armed = true,
+        }
+        message
+    }
+
+    /// The next bytes of a stream, at most `max` of them, as a slice of the packet that brought them. `None`: nothing now; empty: the stream has ended.
+    pub fn read(&mut self, max: usize) -> Option<Bytes> {
+        let Kind::Stream(stream) = &mut self.kind else { return None };
+        if max == 0 {
+            return None;
+        }
+        let chunk = stream.read(max);
+        match &chunk {
+            Some(bytes) => self.app_bytes += bytes.len() as u64,
+            None => {
+                self.is_armed = true;
+                if self.is_finished() {
+                    return Some(Bytes::new());
+                }
+            }
+        }
+        chunk
+    }
+
+    /// There is something to read.
+    pub fn is_readable(&self) -> bool {
+        match &self.kind {
+            Kind::Stream(s) => s.is_readable(),
+            Kind::Ordered(o) => o.is_readable(),
+            Kind::Unordered(u) => u.is_readable(),
+            Kind::Closed(_) => false,
+        }
+    }
+
+    /// True when something became readable; once until a read has found nothing more.
+    pub fn take_readable(&mut self) -> bool {
+        let is_edge = self.is_armed && self.is_readable();
+        if is_edge {
+            self.is_armed = false;
+        }
+        is_edge
+    }
+
+    /// The far end finished and everything was read (or will never come).
+    pub fn is_finished(&self) -> bool {
+        let Some(end) = self.end else { return false };
+        match &self.kind {
+            Kind::Stream(s) => s.next() >= end && !s.is_readable(),
+            Kind::Ordered(o) => o.next() >= end && !o.is_readable(),
+            Kind::Unordered(u) => u.consumed() >= end && !u.is_readable(),
+            Kind::Closed(_) => false,
+        }
+    }
+
+    /// The end is known and every single packet was received, read or not.
+    pub fn has_all(&self) -> bool {
+        self.end == Some(self.received)
+    }
+
+    /// Distinct packets received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Packets from the first on whose memory the flow may give to others: the argument of `flow::Receiver::consume`. Never falls.
+    pub fn consumed(&self) -> u64 {
+        match &self.kind {
+            Kind::Stream(s) => s.consumed(),
+            Kind::Ordered(o) => o.consumed(),
+            Kind::Unordered(u) => u.consumed(),
+            Kind::Closed(closed) => closed.high.max(self.skipped_below),
+        }
+    }
+
+    /// An incomplete message waits for room in the shared budget; [`retry`](Self::retry) when another flow's message has been read.
+    pub fn is_starved(&self) -> bool {
+        match &self.kind {
+            Kind::Ordered(o) => o.is_starved(),
+            Kind::Unordered(u) => u.is_starved(),
+            Kind::Stream(_) | Kind::Closed(_) => false,
+        }
+    }
+
+    /// Asks the shared budget again; [`consumed`](Self::consumed) may have moved afterwards.
+    pub fn retry(&mut self) {
+        match &mut self.kind {
+            Kind::Ordered(o) => o.retry(),
+            Kind::Unordered(u) => u.retry(),
+            Kind::Stream(_) | Kind::Closed(_) => {}
+        }
+    }
+
+    /// The application wants no more; everything held is dropped and everything further is discarded.
+    pub fn stop(&mut self, code: u64) {
+        self.close(code, false);
+    }
+
+    /// The far end gave the flow up; everything held is dropped.
+    pub fn reset(&mut self, code: u64) {
+        self.close(code, true);
+    }
+
+    /// Code of the [`stop`](Self::stop) or [`reset`](Self::reset) that closed this half, and whether the far end did it.
+    pub fn closed(&self) -> Option<(u64, bool)> {
+        if let Kind::Closed(closed) = &self.kind { Some((closed.code, closed.is_remote)) } else { None }
+    }
+
+    /// What it carries.
+    pub fn kind(&self) -> FlowKind {
+        self.flow_kind
+    }
+
+    /// Bytes of memory held, tables included.
+    pub fn memory(&self) -> usize {
+        self.held()
+            + match &self.kind {
+                Kind::Stream(s) => s.tables(),
+                Kind::Ordered(o) => o.tables(),
+                Kind::Unordered(u) => u.tables(),
+                Kind::Closed(_) => 0,
+            }
+    }
+
+    /// Adds what this half counts: application bytes, messages, messages dropped incomplete, memory.
+    pub fn add_stats(&self, stats: &mut FlowStats) {
+        stats.app_bytes += self.app_bytes;
+        stats.messages += self.messages;
+        stats.expired_messages += self.dropped_messages();
+        stats.memory += self.memory();
+    }
+
+    /// Packets that any credit can cover: tables must not grow without bound either.
+    fn window(&self) -> u64 {
+        (self.limits.memory / WINDOW_SYMBOL).max(MIN_WINDOW) as u64
+    }
+
+    fn held(&self) -> usize {
+        match &self.kind {
+            Kind::Stream(s) => s.bytes(),
+            Kind::Ordered(o) => o.bytes(),
+            Kind::Unordered(u) => u.bytes(),
+            Kind::Closed(_) => 0,
+        }
+    }
+
+    fn dropped_messages(&self) -> u64 {
+        self.dropped
+            + match &self.kind {
+                Kind::Ordered(o) => o.dropped,
+                Kind::Unordered(u) => u.dropped,
+                Kind::Stream(_) | Kind::Closed(_) => 0,
+            }
+    }
+
+    fn close(&mut self, code: u64, is_remote: bool) {
+        if !matches!(self.kind, Kind::Closed(_)) {
+            self.dropped = self.dropped_messages();
+            self.kind = Kind::Closed(Closed { high: self.high.max(self.consumed()), code, is_remote });
+        }
+    }
+
+    fn close_on_error(&mut self, result: Result<(), CloseReason>) -> Result<(), CloseReason> {
+        if let Err(reason) = &result {
+            self.close(reason.code as u64, false);
+        }
+        result
+    }
+}
