@@ -29,6 +29,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Send one real file over one bad link with noctule and with the kernel's TCP, and compare.
+    Demo(crate::demo::DemoArgs),
     /// Run noctule or kernel TCP between network namespaces joined by emulated links.
     Net(crate::net::command::NetArgs),
     /// Measure an emulated link against its description.

@@ -3,8 +3,10 @@
 //! CPU time is not modelled: hosts in the simulator compute in no time at all. Everything else is virtual time and a seed.
 
 pub mod cli;
+pub mod demo;
 pub mod link;
 pub mod net;
+pub mod plot;
 pub mod report;
 pub mod scenario;
 pub mod sim;

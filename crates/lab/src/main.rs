@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json } => simulate(&run, json),
         Command::Run { files, full, json } => run_files(&files, full, json),
+        Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
         Command::Fidelity(fidelity) => Ok(fidelity.execute()),
     };

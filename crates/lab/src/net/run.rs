@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::chain::{BackendChoice, Chain};
 use super::contest::{Account, Conditions, ContestError, Course};
 use super::emulator::{Options, Tolerance};
-use super::noctule;
+use super::perf;
 use super::tcp::{self, Payload, Transfer};
 use super::timeline::Timeline;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
@@ -121,7 +121,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
     let course = Course::start(chain, Options::default())?;
     let (arrivals, account) = with_warmup(&course, scenario, |course| match settings.peer.tcp() {
         Some(congestion) => bulk_tcp(course.chain(), scenario, congestion),
-        None => noctule::perf(course.chain(), scenario),
+        None => perf::run(course.chain(), scenario),
     })?;
     conditions.emulator = course.finish(&settings.tolerance)?;
     report(scenario, settings.peer, &arrivals, &account, conditions)

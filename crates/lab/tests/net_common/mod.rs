@@ -1,5 +1,7 @@
 //! Running the laboratory's binary in tests that need namespaces, and saying loudly when they cannot run.
 
+#![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
+
 use std::io::Write;
 use std::process::{Command, Output};
 
@@ -38,7 +40,6 @@ fn parse(output: &Output) -> serde_json::Value {
 }
 
 /// A number of the report.
-#[allow(dead_code, reason = "not every test file reads numbers")]
 pub fn number(report: &serde_json::Value, path: &str) -> f64 {
     report.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or_else(|| panic!("{path} in {report}"))
 }

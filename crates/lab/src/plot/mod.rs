@@ -1,0 +1,5 @@
+//! Figures as SVG.
+
+mod goodput;
+
+pub use goodput::{Curve, GoodputFigure, PlotError};
