@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Checks vectors.txt against wire.md without any code of noctule: Noise, key derivation, packet protection, key texts, RETRY tag.
+
+Needs the package `cryptography`. Run: python3 docs/spec/check_vectors.py
+"""
+import base64
+import hashlib
+import hmac
+import pathlib
+import struct
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+
+def blake2s(*parts):
+    return hashlib.blake2s(b"".join(parts)).digest()
+
+
+def hkdf_noise(chaining_key, ikm, n):
+    """HKDF of the Noise specification, §4.3, over HMAC-BLAKE2s."""
+    temp = hmac.new(chaining_key, ikm, hashlib.blake2s).digest()
+    out, last = [], b""
+    for i in range(1, n + 1):
+        last = hmac.new(temp, last + bytes([i]), hashlib.blake2s).digest()
+        out.append(last)
+    return out
+
+
+def hkdf_sha256_expand(prk, info, length):
+    out, last = b"", b""
+    for i in range(1, 256):
+        if len(out) >= length:
+            break
+        last = hmac.new(prk, last + info + bytes([i]), hashlib.sha256).digest()
+        out += last
+    return out[:length]
+
+
+def public(secret):
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def dh(secret, key):
+    return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(key))
+
+
+PATTERNS = {
+    "IK": ([], ["s"], [["e", "es", "s", "ss"], ["e", "ee", "se"]]),
+    "XX": ([], [], [["e"], ["e", "ee", "s", "es"], ["s", "se"]]),
+    "IKpsk2": ([], ["s"], [["e", "es", "s", "ss"], ["e", "ee", "se", "psk"]]),
+    "XXpsk3": ([], [], [["e"], ["e", "ee", "s", "es"], ["s", "se", "psk"]]),
+    "NNpsk0": ([], [], [["psk", "e"], ["e", "ee"]]),
+}
+
+
+class Symmetric:
+    """Both sides at once: whoever writes knows its own secrets, and the transcript is the same."""
+
+    def __init__(self, name, prologue):
+        name = name.encode()
+        self.h = name.ljust(32, b"\0") if len(name) <= 32 else blake2s(name)
+        self.ck, self.k, self.n = self.h, None, 0
+        self.mix_hash(prologue)
+
+    def mix_hash(self, data):
+        self.h = blake2s(self.h, data)
+
+    def mix_key(self, ikm):
+        self.ck, self.k = hkdf_noise(self.ck, ikm, 2)
+        self.n = 0
+
+    def mix_key_and_hash(self, ikm):
+        self.ck, h, self.k = hkdf_noise(self.ck, ikm, 3)
+        self.mix_hash(h)
+        self.n = 0
+
+    def encrypt_and_hash(self, data):
+        if self.k is not None:
+            nonce = bytes(4) + struct.pack("<Q", self.n)
+            data = ChaCha20Poly1305(self.k).encrypt(nonce, data, self.h)
+            self.n += 1
+        self.mix_hash(data)
+        return data
+
+
+def noise(pattern, prologue, statics, ephemerals, psk, payloads):
+    """Messages, hash and split keys; index 0 is the initiator."""
+    state = Symmetric(f"Noise_{pattern}_25519_ChaChaPoly_BLAKE2s", prologue)
+    _, responder_known, messages = PATTERNS[pattern]
+    if responder_known:
+        state.mix_hash(public(statics[1]))
+    out = []
+    for number, tokens in enumerate(messages):
+        writer = number % 2
+        message = b""
+        for token in tokens:
+            if token == "e":
+                key = public(ephemerals[writer])
+                message += key
+                state.mix_hash(key)
+                if "psk" in pattern:
+                    state.mix_key(key)
+            elif token == "s":
+                message += state.encrypt_and_hash(public(statics[writer]))
+            elif token == "psk":
+                state.mix_key_and_hash(psk)
+            else:
+                secrets = {"e": ephemerals, "s": statics}
+                state.mix_key(dh(secrets[token[0]][0], public(secrets[token[1]][1])))
+        out.append(message + state.encrypt_and_hash(payloads[number]))
+    return out, state.h, hkdf_noise(state.ck, b"", 2)
+
+
+def read(path):
+    sections, current = {}, None
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            current = sections.setdefault(line[1:-1], {})
+        elif " = " in line and not line.startswith("#"):
+            key, value = line.split(" = ", 1)
+            current.setdefault(key, []).append(value)
+    return sections
+
+
+def unhex(section, key):
+    return bytes.fromhex(section[key][0])
+
+
+def expect(what, ours, theirs):
+    assert ours == theirs, f"{what}: {ours.hex()} is not {theirs.hex()}"
+
+
+def check_handshakes(sections):
+    for name, pattern in {"Ik": "IK", "Xx": "XX", "IkPsk2": "IKpsk2", "XxPsk3": "XXpsk3"}.items():
+        s = sections[f"handshake {name}"]
+        statics = [unhex(s, "initiator_static"), unhex(s, "responder_static")]
+        ephemerals = [unhex(s, "initiator_ephemeral"), unhex(s, "responder_ephemeral")]
+        psk = unhex(s, "psk") if "psk" in s else None
+        payloads = [unhex(s, f"payload{i}") for i in (1, 2, 3)]
+        messages, h, keys = noise(pattern, unhex(s, "prologue"), statics, ephemerals, psk, payloads)
+        for i, message in enumerate(messages, 1):
+            expect(f"{name} message {i}", message, unhex(s, f"message{i}"))
+        expect(f"{name} hash", h, unhex(s, "hash"))
+        expect(f"{name} key", keys[0], unhex(s, "initiator_to_responder"))
+        expect(f"{name} key", keys[1], unhex(s, "responder_to_initiator"))
+
+
+def check_rekey(sections):
+    s, before = sections["generation 1 after handshake Ik"], sections["handshake Ik"]
+    h = unhex(before, "hash")
+    secrets = unhex(before, "initiator_to_responder") + unhex(before, "responder_to_initiator")
+    psk = hkdf_sha256_expand(hmac.new(h, secrets, hashlib.sha256).digest(), b"noctule rekey", 32)
+    expect("rekey psk", psk, unhex(s, "psk"))
+    ephemerals = [unhex(s, "initiator_ephemeral"), unhex(s, "responder_ephemeral")]
+    prologue = b"noctule rekey" + struct.pack(">Q", 1) + h
+    messages, h, keys = noise("NNpsk0", prologue, None, ephemerals, psk, [b"", b""])
+    expect("rekey message 1", messages[0], unhex(s, "message1"))
+    expect("rekey message 2", messages[1], unhex(s, "message2"))
+    expect("rekey hash", h, unhex(s, "hash"))
+    expect("rekey key", keys[0], unhex(s, "initiator_to_responder"))
+    expect("rekey key", keys[1], unhex(s, "responder_to_initiator"))
+
+
+def check_packets(sections):
+    ciphers = {"Plaintext": (0, None, 0), "Aes128Gcm": (1, AESGCM, 16), "Aes256Gcm": (2, AESGCM, 32), "ChaCha20Poly1305": (3, ChaCha20Poly1305, 32)}
+    for name, (number, cipher, key_len) in ciphers.items():
+        s = sections[f"packet protection {name}"]
+        path, epoch, packet = map(int, s["path, epoch, packet number"][0].split(", "))
+        info = b"noctule packet" + bytes([number]) + struct.pack(">IQ", path, epoch)
+        okm = hkdf_sha256_expand(unhex(s, "generation_secret"), info, 44)
+        nonce = bytes(a ^ b for a, b in zip(okm[32:], struct.pack(">IQ", path, packet)))
+        expect(f"{name} nonce", nonce, unhex(s, "nonce"))
+        header, payload = unhex(s, "header"), unhex(s, "payload")
+        sealed = payload + nonce + bytes(4) if cipher is None else cipher(okm[:key_len]).encrypt(nonce, payload, header)
+        expect(f"{name} packet", header + sealed, unhex(s, "packet"))
+
+
+def check_identities(sections):
+    s = sections["identities"]
+    for secret, secret_text, key, text in zip(s["secret"], s["secret_text"], s["public"], s["public_text"]):
+        expect("public key", public(bytes.fromhex(secret)), bytes.fromhex(key))
+        for label, raw, written in ((b"noctule secret key", secret, secret_text.removeprefix("secret-")), (b"noctule public key", key, text)):
+            raw = bytes.fromhex(raw)
+            expect("key text", base64.b32encode(raw + hashlib.sha256(label + raw).digest()[:3]).lower(), written.encode())
+
+
+def check_retry(sections):
+    retry = unhex(sections["packets"], "retry")
+    source_of_initiate, destination_of_initiate = retry[6:10], retry[11:19]
+    token, tag = retry[23:26], retry[26:]
+    said = b"\x08" + destination_of_initiate + b"\x04" + source_of_initiate + token
+    expect("RETRY tag", hmac.new(b"noctule retry", said, hashlib.sha256).digest()[:16], tag)
+
+
+def main():
+    sections = read(pathlib.Path(__file__).with_name("vectors.txt"))
+    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_retry):
+        check(sections)
+        print(check.__name__.removeprefix("check_"), "as specified")
+
+
+if __name__ == "__main__":
+    main()
