@@ -164,10 +164,9 @@ impl Runs<'_> {
                     return Some((true, arrived));
                 }
                 Segment::Bitmap(bytes, position, len) if *position < *len => {
-                    let is_set = bit(bytes, *position);
-                    let start = *position;
-                    *position = run_end(bytes, start, *len, is_set);
-                    return Some((is_set, *position - start));
+                    let (is_set, end) = run(bytes, *position, *len);
+                    let count = end - core::mem::replace(position, end);
+                    return Some((is_set, count));
                 }
                 _ => {
                     self.segments = self.segments.checked_sub(1)?;
@@ -182,23 +181,33 @@ impl Runs<'_> {
     }
 }
 
-fn bit(bytes: &[u8], position: u64) -> bool {
-    bytes.get((position / 8) as usize).is_some_and(|b| b >> (position % 8) & 1 == 1)
+/// At least 57 bits of a bitmap from `position` on, as far as there are any, and how many; zeros behind its end.
+fn window(bytes: &[u8], position: u64) -> (u64, u64) {
+    let (at, offset) = ((position / 8) as usize, position % 8);
+    let word = match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(word) => *word,
+        None => {
+            let mut word = [0; 8];
+            bytes.iter().skip(at).zip(&mut word).for_each(|(from, to)| *to = *from);
+            word
+        }
+    };
+    (u64::from_le_bytes(word) >> offset, 64 - offset)
 }
 
-/// First position from `start` on, up to `len`, whose bit differs from `is_set`.
-fn run_end(bytes: &[u8], start: u64, len: u64, is_set: bool) -> u64 {
-    let same: u8 = if is_set { 0xff } else { 0 };
-    let mut position = start;
-    while position < len {
-        let offset = (position % 8) as u32;
-        let differs = (bytes[(position / 8) as usize] ^ same) >> offset;
-        if differs != 0 {
-            return (position + u64::from(differs.trailing_zeros())).min(len);
+/// Whether the packet at `position` arrived, and the first position after it, up to `len`, where that changes.
+fn run(bytes: &[u8], position: u64, len: u64) -> (bool, u64) {
+    let (mut word, mut bits) = window(bytes, position);
+    let is_set = word & 1 == 1;
+    let mut end = position;
+    loop {
+        let same = u64::from(if is_set { word.trailing_ones() } else { word.trailing_zeros() }).min(bits);
+        end += same;
+        if same < bits || end >= len {
+            return (is_set, end.min(len));
         }
-        position += u64::from(8 - offset);
+        (word, bits) = window(bytes, end);
     }
-    len
 }
 
 /// Iterator of [`AckView::ranges`].
