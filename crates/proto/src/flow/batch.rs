@@ -45,6 +45,8 @@ pub(super) struct Batch {
     pub extra_at: Time,
     /// Proactive packets still to send, once planned.
     pub planned: Option<u8>,
+    /// `missing` as it was last counted among the sender's outstanding packets.
+    pub counted: u8,
     /// In the queue of batches with a deficit.
     pub in_repair: bool,
     /// In the queue of batches to protect.
@@ -53,6 +55,8 @@ pub(super) struct Batch {
     pub is_doubtful: bool,
     /// When an acknowledgement of this batch was last heard.
     acked_at: Time,
+    /// When a packet of this batch last went out.
+    sent_at: Time,
 }
 
 impl Batch {
@@ -70,10 +74,12 @@ impl Batch {
             extra: 0,
             extra_at: Time::ZERO,
             planned: None,
+            counted: 0,
             in_repair: false,
             in_proactive: false,
             is_doubtful: false,
             acked_at: Time::ZERO,
+            sent_at: Time::ZERO,
         }
     }
 
@@ -86,7 +92,8 @@ impl Batch {
     }
 
     /// Source packet `index` goes out uncoded, or is passed over.
-    pub fn take_turn(&mut self, index: u8, flies: bool) {
+    pub fn take_turn(&mut self, now: Time, index: u8, flies: bool) {
+        self.sent_at = now;
         self.sent = index + 1;
         self.flying |= u64::from(flies) << index;
     }
@@ -184,7 +191,8 @@ impl Batch {
     }
 
     /// A combination over `from..end` goes out: its seed, fresh in this span.
-    pub fn combine(&mut self, from: u8) -> u16 {
+    pub fn combine(&mut self, now: Time, from: u8) -> u16 {
+        self.sent_at = now;
         let n = self.end();
         if self.class(from, n).is_none() {
             if self.classes.len() >= MOST_CLASSES {
@@ -244,6 +252,11 @@ impl Batch {
         if self.is_doubtful || now.since(self.acked_at) > staleness {
             self.acked &= !inside;
             self.is_doubtful = false;
+        }
+        // Whatever was sent so long ago and has no fate was never sent, or its path is gone: it must not be waited for.
+        if now.since(self.sent_at) > staleness * 3 {
+            self.flying &= !inside;
+            self.classes.iter_mut().for_each(|c| c.flying = 0);
         }
         self.acked |= determined;
         let mut combinations = rank.min(n).saturating_sub(determined.count_ones() as u8);

@@ -58,6 +58,8 @@ pub struct Receiver {
     stats: FlowStats,
 }
 
+/// Bytes that a packet costs beyond its symbol while its span is incomplete: row, its share of the basis and of the span.
+const PACKET_OVERHEAD: usize = 128;
 /// Bytes of one entry of the queue of spans.
 const SPAN_BYTES: usize = size_of::<Span>();
 
@@ -65,7 +67,7 @@ impl Receiver {
     /// A receiver that has nothing yet.
     pub fn new(config: ReceiverConfig) -> Self {
         let config = ReceiverConfig { batch_size: config.batch_size.clamp(1, MAX_SPAN as u8), ..config };
-        let ceiling = (config.memory / (usize::from(config.symbol) + 64)) as u64;
+        let ceiling = Self::packets_in(config.memory, config.symbol);
         Self {
             credit: Credit::new(config.initial_credit.max(2 * u64::from(config.batch_size)), ceiling),
             config,
@@ -87,7 +89,13 @@ impl Receiver {
 
     /// Credit to announce for a flow of such packets before it begins: 1024 packets or what memory allows.
     pub fn initial_credit(memory: usize, symbol: u16) -> u64 {
-        (memory / (usize::from(symbol) + 64)).clamp(128, 1024) as u64
+        Self::packets_in(memory, symbol).clamp(128, 1024)
+    }
+
+    /// Packets that fit the memory even if every one waits for decoding, with some room to decode into.
+    fn packets_in(memory: usize, symbol: u16) -> u64 {
+        let room = memory.saturating_sub(16 * usize::from(symbol));
+        (room / (usize::from(symbol) + PACKET_OVERHEAD)) as u64
     }
 
     /// Hop-local label.

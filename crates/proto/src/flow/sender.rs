@@ -82,6 +82,8 @@ pub struct Sender {
     tail_protected: bool,
     deadlines: Deadlines,
     finished: bool,
+    /// The session has more data right now.
+    has_more: bool,
     end_state: Repeated,
     bytes: usize,
     outstanding: u64,
@@ -118,6 +120,7 @@ impl Sender {
             tail_protected: false,
             deadlines: Deadlines::default(),
             finished: false,
+            has_more: false,
             end_state: Repeated::Idle,
             bytes: 0,
             outstanding: 0,
@@ -256,9 +259,9 @@ impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.has(Stage::Proactive)),
+            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()),
             Stage::Source => self.cursor < self.pushed,
-            Stage::Proactive => self.cursor == self.pushed && (!self.proactive.is_empty() || self.is_tail_open()),
+            Stage::Proactive => self.is_protection_due(),
             Stage::Probe => self.outstanding > 0,
         }
     }
@@ -266,6 +269,19 @@ impl Sender {
     /// Protection is part of the promise, not a use of spare capacity: datagrams whose lifetime leaves no time for feedback.
     fn is_urgent(&self) -> bool {
         self.config.mode == Mode::Btp
+    }
+
+    /// The session has more data for this flow at this moment: the burst is not over, and a batch that will grow is not protected yet.
+    /// Matters to flows whose protection does not wait until the link has nothing else to do; false until told otherwise.
+    pub fn expect_more(&mut self, more: bool) {
+        self.has_more = more;
+    }
+
+    /// A batch waits for proactive packets and will not be sent more of at once.
+    fn is_protection_due(&self) -> bool {
+        let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
+        let is_waiting = self.proactive.front().is_some_and(|front| !self.has_more || !grows(front));
+        self.cursor == self.pushed && (is_waiting || self.is_tail_open())
     }
 
     fn is_tail_open(&self) -> bool {
@@ -282,10 +298,10 @@ impl Sender {
             Stage::Repair => self
                 .poll_repair(now, context, max_symbol)
                 .or_else(|| if self.is_urgent() { self.poll_proactive(now, context, max_symbol) } else { None }),
-            Stage::Source => self.poll_source(max_symbol),
+            Stage::Source => self.poll_source(now, max_symbol),
             Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol),
             Stage::Proactive => None,
-            Stage::Probe => self.poll_probe(max_symbol),
+            Stage::Probe => self.poll_probe(now, max_symbol),
         }
     }
 
@@ -309,7 +325,7 @@ impl Sender {
                     }
                     batch.extra -= u8::from(is_extra);
                     self.protect(number);
-                    return self.combination(number, from);
+                    return self.combination(now, number, from);
                 }
                 batch.extra = 0;
                 batch.in_repair = false;
@@ -319,7 +335,7 @@ impl Sender {
         None
     }
 
-    fn poll_source(&mut self, max_symbol: usize) -> Option<Outgoing> {
+    fn poll_source(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
         while self.cursor < self.pushed {
             let (number, index) = (self.cursor / self.batch_size(), (self.cursor % self.batch_size()) as u8);
             let batch = self.batch(number)?;
@@ -328,7 +344,7 @@ impl Sender {
             if flies && len > max_symbol {
                 return None;
             }
-            self.touch(number, |batch| batch.take_turn(index, flies));
+            self.touch(number, |batch| batch.take_turn(now, index, flies));
             self.cursor += 1;
             if !flies {
                 continue;
@@ -349,7 +365,7 @@ impl Sender {
     }
 
     fn poll_proactive(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
-        if self.cursor < self.pushed {
+        if !self.is_protection_due() {
             return None;
         }
         if self.is_tail_open() {
@@ -364,12 +380,15 @@ impl Sender {
                 }
                 batch.planned = Some(planned - 1);
                 self.stats.proactive_packets += 1;
-                return self.combination(number, from);
+                return self.combination(now, number, from);
             }
             if let Some(batch) = self.batch_mut(number) {
                 batch.in_proactive = false;
             }
             self.proactive.pop_front();
+            if !self.is_protection_due() {
+                break;
+            }
         }
         None
     }
@@ -401,19 +420,19 @@ impl Sender {
         answer
     }
 
-    fn poll_probe(&mut self, max_symbol: usize) -> Option<Outgoing> {
+    fn poll_probe(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
         // Once per PTO: the newest batch that is not known to be there; near the end unless almost everything was acknowledged.
         let newest = self.batches.iter().rposition(|b| b.missing() > 0)?;
         let from = self.batches[newest].from(true);
         if self.batches[newest].longest(from) > max_symbol {
             return None;
         }
-        self.combination(self.first + newest as u64, from)
+        self.combination(now, self.first + newest as u64, from)
     }
 
     /// A fresh combination over what was sent of a batch, from packet `from` on.
-    fn combination(&mut self, number: u64, from: u8) -> Option<Outgoing> {
-        let (seed, n, len) = self.touch(number, |batch| (batch.combine(from), batch.end(), batch.longest(from)))?;
+    fn combination(&mut self, now: Time, number: u64, from: u8) -> Option<Outgoing> {
+        let (seed, n, len) = self.touch(number, |batch| (batch.combine(now, from), batch.end(), batch.longest(from)))?;
         let coefficients = match n - from {
             1 => Coefficients::Index(from), // a multiple of one packet is that packet
             _ if from == 0 => Coefficients::Seed(seed),
@@ -596,9 +615,9 @@ impl Sender {
     fn touch<R>(&mut self, number: u64, change: impl FnOnce(&mut Batch) -> R) -> Option<R> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let batch = self.batches.get_mut(at)?;
-        let before = batch.missing();
         let result = change(batch);
-        self.outstanding = self.outstanding + u64::from(batch.missing()) - u64::from(before);
+        let missing = batch.missing();
+        self.outstanding = self.outstanding + u64::from(missing) - u64::from(core::mem::replace(&mut batch.counted, missing));
         if !batch.in_repair && batch.deficit() > 0 {
             batch.in_repair = true;
             self.repair.push_back(number);
@@ -637,7 +656,7 @@ impl Sender {
         let floor = self.floor.max(self.done);
         while self.batches.front().is_some_and(|_| (self.first + 1) * self.batch_size() <= floor) {
             let Some(mut batch) = self.batches.pop_front() else { break };
-            self.outstanding -= u64::from(batch.missing());
+            self.outstanding -= u64::from(batch.counted);
             self.first += 1;
             // A batch that was given up before its turn came.
             self.cursor = self.cursor.max(self.first * self.batch_size());

@@ -1,6 +1,8 @@
 use super::world::*;
+use crate::flow::Stage;
 use crate::ids::Seq;
 use crate::options::{Class, Mode};
+use crate::sent::SentItem;
 use crate::units::{Duration, Time};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -64,7 +66,7 @@ fn cancelled_packets_are_neither_repaired_nor_waited_for_and_all_others_arrive()
     for seed in 1..8 {
         let mut world = World::new(Story { seed, loss: 0.3, report_loss: 0.3, ..Story::default() });
         for i in 0..200u64 {
-            world.give(500);
+            world.give(150);
             if i % 7 == 3 {
                 world.sender.abandon(Seq(i - 2)..Seq(i)); // some sent, some not
             }
@@ -90,4 +92,21 @@ fn packets_cancelled_before_they_were_sent_never_leave() {
     world.run(Time::from_millis(10_000));
     assert!(world.sender.is_delivered() && world.receiver.is_complete());
     assert_eq!((world.delivered.len(), world.packets_sent), (10, 10));
+}
+
+#[test]
+fn a_burst_is_protected_once_at_its_end_and_full_batches_before_it() {
+    let mut world = World::new(Story { mode: Mode::Btp, loss: 0.2, ..Story::default() });
+    world.lifetime = Some(MS(80));
+    let context = world.context();
+    let mut sent = Vec::new();
+    for i in 0..20 {
+        world.sender.expect_more(i < 19);
+        world.give(100);
+        while let Some(out) = [Stage::Repair, Stage::Source].into_iter().find_map(|s| world.sender.poll(world.now, s, &context, 1400)) {
+            sent.push((i, out.item));
+        }
+    }
+    let repairs = |after: u64| sent.iter().filter(|(i, item)| *i == after && matches!(item, SentItem::Coded { index: None, .. })).count();
+    assert!((0..20).all(|i| (repairs(i) > 0) == (i == 15 || i == 19)), "{sent:?}");
 }

@@ -20,7 +20,7 @@ fn share_with_window(bdp: f64, third: bool, loss: f64, seed: u64) -> (f64, f64) 
         loss,
         rate,
         symbol,
-        receiver_memory: window * (usize::from(symbol) + 64),
+        receiver_memory: window * (usize::from(symbol) + 128) + 16 * usize::from(symbol),
         initial_credit: window as u64,
         off: Off { third: !third, ..Off::default() },
         ..Story::default()
@@ -99,4 +99,20 @@ fn without_credit_the_sender_stops_at_the_initial_window() {
 fn without_the_end_a_receiver_cannot_be_complete() {
     let world = World::transfer(Story { off: Off { end: true, ..Off::default() }, ..lossy() }, 100, LONG);
     assert!(!world.receiver.is_complete());
+}
+
+#[test]
+fn packets_without_a_fate_do_not_hold_a_flow_up_for_good() {
+    // A caller that polls packets and drops them: RANK shows that nothing is on its way.
+    let mut world = World::new(Story::default());
+    (0..20).for_each(|_| {
+        world.give(100);
+    });
+    let context = world.context();
+    for _ in 0..5 {
+        assert!(world.sender.poll(world.now, crate::flow::Stage::Source, &context, 1400).is_some());
+    }
+    world.sender.finish();
+    world.run(world.now + LONG);
+    world.assert_all_there();
 }

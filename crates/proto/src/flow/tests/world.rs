@@ -86,7 +86,7 @@ impl Default for Story {
             class: Class::Bulk,
             mode: Mode::Brtp,
             no_retransmit: 0.999,
-            symbol: 1400,
+            symbol: 200,
             sender_memory: 128 << 20,
             receiver_memory: 128 << 20,
             initial_credit: 1024,
