@@ -1,8 +1,11 @@
 //! Congestion control behind a small trait: few methods taking event structs, so that fields grow and methods don't.
 
+mod capacity;
 mod cubic;
 mod model;
+mod noise;
 mod none;
+mod queue;
 mod rate;
 
 use crate::units::{Bandwidth, Duration, Time};

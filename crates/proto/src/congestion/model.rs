@@ -1,106 +1,306 @@
-//! `model` (P12): takes as congestion only what is congestion.
+//! `model` (P12): takes as congestion only what is congestion: a queue that grows, CE marks, loss that changes with the rate.
 //!
-//! First version: capacity in sent units, start-up, drain, cruise at a small standing queue. See docs/spec/congestion.md.
+//! The sending rate is the capacity that was measured in sent units, corrected by a proportional law on the queueing delay; see
+//! docs/spec/congestion.md for the reasons and the table of constants.
 
+use super::capacity::{Capacity, Epoch};
+use super::noise::BaseLoss;
+use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, INITIAL_PACKETS, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
+/// Start-up: the smallest pacing gain that doubles the sent units per RTT when rates are measured over one RTT (4 ln 2).
 const STARTUP_GAIN: f64 = 2.77;
+/// Start-up ends after so many rounds in which the capacity did not grow by a quarter.
+const PLATEAU_ROUNDS: u32 = 3;
+const PLATEAU_GROWTH: f64 = 1.25;
+/// Proportional gain of the queue law: stable up to 1 with one and a half RTT of delay in the loop.
+const QUEUE_GAIN: f64 = 0.5;
+/// Most that the law takes away or adds in one RTT.
+const MAX_CUT: f64 = 0.5;
+const MAX_PUSH: f64 = 0.1;
+/// Queue aimed at: this at low rates, falling with the root of the rate, so that flows that see one queue agree on one rate.
+const TARGET_QUEUE: f64 = 0.010;
+const TARGET_RATE: f64 = 20e6 / 8.0;
+/// First step of growth where the queue is empty; doubles every round while delivery follows.
+const FIRST_STEP: f64 = 0.025;
+/// A test of what loss does at a lower rate.
+const TEST_GAIN: f64 = 0.85;
+const TEST_PACKETS: u64 = 200;
+/// After a refused probe this many rounds pass before the next; doubles with each refusal.
+const HOLD_ROUNDS: u64 = 8;
+const MAX_HOLD_ROUNDS: u64 = 64;
+/// Share of the capacity used while a refusal is remembered.
+const HOLD_GAIN: f64 = 0.98;
+/// The smallest RTT is looked for again after this, and forgotten after twice as long.
+const REFRESH: Duration = Duration::from_secs(5);
+/// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
+const STUCK_ROUNDS: u32 = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
+    /// Doubling per RTT.
     Startup,
+    /// Letting the overshoot of start-up flow off.
     Drain,
+    /// At capacity with a small standing queue.
     Cruise,
+    /// Sending less, to see what loss does then.
+    Test,
+    /// Sending less, to see the path without our queue.
+    Refresh,
 }
 
-/// The controller.
+/// The controller. Rates in bytes per second.
 #[derive(Debug)]
 pub(super) struct Model {
     datagram: f64,
     state: State,
-    capacity: f64,
-    recent: [f64; 3],
-    min_rtt: Duration,
-    round_end: u64,
+    since: Time,
+    capacity: Capacity,
+    queue: Queue,
+    loss: BaseLoss,
     sent_offset: u64,
-    round_min: Duration,
-    round_best: f64,
+    /// Rounds: one RTT of sent bytes each.
+    round: u64,
+    round_end: u64,
+    round_ce: u64,
+    round_acked: u64,
+    round_limited: bool,
     plateau: u32,
-    best: f64,
-    queue: Duration,
+    plateau_best: f64,
+    growth: f64,
+    hold_until: u64,
+    hold: u64,
+    is_refused: bool,
+    suspicion: u32,
+    queue_limit: Duration,
+    ce_share: f64,
+    stuck: u32,
+    last_queue: Duration,
+    /// Offset from which on packets left at the lower rate of a test or refresh.
+    low_from: u64,
+    smoothed_rtt: Duration,
+    in_flight: u64,
     pacing: f64,
     cwnd: u64,
 }
 
 impl Model {
-    pub(super) fn new(datagram: u64, rtt: Duration, _now: Time) -> Self {
+    pub(super) fn new(datagram: u64, rtt: Duration, now: Time) -> Self {
         let initial = (INITIAL_PACKETS * datagram) as f64;
         Self {
             datagram: datagram as f64,
             state: State::Startup,
-            capacity: 0.0,
-            recent: [0.0; 3],
-            min_rtt: Duration::MAX,
-            round_end: 0,
+            since: now,
+            capacity: Capacity::default(),
+            queue: Queue::new(now),
+            loss: BaseLoss::default(),
             sent_offset: 0,
-            round_min: Duration::MAX,
-            round_best: 0.0,
+            round: 0,
+            round_end: 0,
+            round_ce: 0,
+            round_acked: 0,
+            round_limited: false,
             plateau: 0,
-            best: 0.0,
-            queue: Duration::ZERO,
+            plateau_best: 0.0,
+            growth: 0.0,
+            hold_until: 0,
+            hold: HOLD_ROUNDS,
+            is_refused: false,
+            suspicion: 0,
+            queue_limit: Duration::MAX,
+            ce_share: 0.0,
+            stuck: 0,
+            last_queue: Duration::ZERO,
+            low_from: 0,
+            smoothed_rtt: rtt,
+            in_flight: 0,
             pacing: initial / rtt.as_secs_f64().max(1e-4),
             cwnd: 2 * initial as u64,
         }
     }
 
-    fn target_queue(&self) -> Duration {
-        let mbit = self.capacity * 8e-6;
-        Duration::from_secs_f64((0.010 / (1.0 + (mbit / 20.0).sqrt())).max(0.0005))
+    /// The queueing delay aimed at.
+    fn target(&self) -> Duration {
+        let rate = self.capacity.get().max(1.0);
+        let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).sqrt());
+        // Never less than a packet: a queue cannot be measured more finely.
+        let floor = self.datagram / rate;
+        Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003)).min(self.queue_limit)
     }
 
-    fn end_round(&mut self, event: &AckEvent) {
+    fn enter(&mut self, state: State, now: Time) {
+        self.state = state;
+        self.since = now;
+        self.growth = 0.0;
+        if matches!(state, State::Test | State::Refresh) {
+            self.low_from = self.sent_offset;
+            self.loss.begin_low();
+            self.queue.begin_low();
+        }
+    }
+
+    // ---- start-up
+
+    fn startup_threshold(&self) -> Duration {
+        let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
+        (self.queue.min_rtt() / 8).clamp(Duration::from_millis(1), Duration::from_millis(16)).max(packets)
+    }
+
+    fn leave_startup(&mut self, now: Time) {
+        self.capacity.settle();
+        self.enter(State::Drain, now);
+    }
+
+    fn drain_is_done(&self) -> bool {
+        let target = self.target();
+        let fit = self.capacity.get() * (self.queue.min_rtt() + target).as_secs_f64() + 2.0 * self.datagram;
+        (self.in_flight as f64) <= fit || self.queue.now() <= target
+    }
+
+    // ---- rounds and epochs
+
+    fn end_round(&mut self, now: Time) {
+        self.round += 1;
         self.round_end = self.sent_offset;
-        self.queue = if self.round_min == Duration::MAX { Duration::ZERO } else { self.round_min.saturating_sub(self.min_rtt) };
-        self.round_min = Duration::MAX;
-        if !event.is_app_limited || self.round_best > self.capacity {
-            self.recent.rotate_right(1);
-            self.recent[0] = self.round_best;
-            self.capacity = self.recent.iter().copied().fold(0.0, f64::max);
-        }
-        if self.state == State::Startup && !event.is_app_limited {
-            if self.round_best > self.best * 1.25 {
-                self.best = self.round_best;
-                self.plateau = 0;
-            } else {
-                self.plateau += 1;
+        let share = self.round_ce as f64 / self.round_acked.max(1) as f64;
+        self.ce_share += (share - self.ce_share) / 4.0;
+        if self.round_ce > 0 {
+            // As DCTCP: in proportion to the share of marks, once per round.
+            self.capacity.cut(1.0 - share.max(self.ce_share).max(0.05) / 2.0);
+            self.refuse();
+            if self.state == State::Startup {
+                self.leave_startup(now);
             }
-            if self.plateau >= 3 || self.queue > (self.min_rtt / 8).clamp(Duration::from_millis(2), Duration::from_millis(16)) {
-                self.state = State::Drain;
-            }
-        } else if self.state == State::Drain && self.queue < self.target_queue() {
-            self.state = State::Cruise;
         }
-        self.round_best = 0.0;
+        match self.state {
+            State::Startup if !self.round_limited => {
+                if self.capacity.get() > self.plateau_best * PLATEAU_GROWTH {
+                    self.plateau_best = self.capacity.get();
+                    self.plateau = 0;
+                } else {
+                    self.plateau += 1;
+                }
+                if self.plateau >= PLATEAU_ROUNDS {
+                    self.leave_startup(now);
+                }
+            }
+            State::Cruise => self.cruise_round(now),
+            _ => {}
+        }
+        self.round_ce = 0;
+        self.round_acked = 0;
+        self.round_limited = false;
     }
 
-    fn update(&mut self, event: &AckEvent) {
-        let rtt = event.smoothed_rtt.as_secs_f64().max(1e-4);
-        let bdp = self.capacity * self.min_rtt.as_secs_f64();
-        let floor = 4.0 * self.datagram;
-        let (gain, window) = match self.state {
-            State::Startup => (STARTUP_GAIN, 2.0 * bdp + (2 * INITIAL_PACKETS) as f64 * self.datagram),
-            State::Drain => (0.5, bdp + floor),
-            State::Cruise => {
-                let off = (self.target_queue().as_secs_f64() - self.queue.as_secs_f64()) / rtt;
-                (1.0 + (0.5 * off).clamp(-0.3, 0.1), 2.0 * bdp + 4.0 * floor)
-            }
-        };
-        if self.capacity > 0.0 {
-            let rate = gain * self.capacity;
-            self.pacing = if self.state == State::Startup { self.pacing.max(rate) } else { rate.max(floor / rtt / 4.0) };
-            self.cwnd = window.max(floor) as u64;
+    fn cruise_round(&mut self, now: Time) {
+        let (queue, target) = (self.queue.now(), self.target());
+        let is_held = self.round < self.hold_until;
+        if self.round_limited || is_held || queue > target / 2 || self.suspicion > 0 {
+            self.growth = 0.0;
+        } else {
+            self.growth = (self.growth * 2.0).clamp(FIRST_STEP, 1.0);
         }
+        if !is_held && self.is_refused && self.growth > 4.0 * FIRST_STEP {
+            // Delivery follows again: the refusal is history.
+            self.is_refused = false;
+            self.hold = HOLD_ROUNDS;
+            self.queue_limit = Duration::MAX;
+        }
+        let is_far_above = queue > target * 3 + Duration::from_millis(2);
+        self.stuck = if is_far_above && queue + queue / 8 >= self.last_queue { self.stuck + 1 } else { 0 };
+        self.last_queue = queue;
+        let is_due = now.since(self.queue.min_at()) >= REFRESH;
+        if (is_due && now.since(self.since) >= REFRESH / 2) || self.stuck >= STUCK_ROUNDS {
+            self.enter(State::Refresh, now);
+        }
+    }
+
+    fn refuse(&mut self) {
+        self.growth = 0.0;
+        self.hold = if self.is_refused { (self.hold * 2).min(MAX_HOLD_ROUNDS) } else { HOLD_ROUNDS };
+        self.is_refused = true;
+        self.hold_until = self.round + self.hold;
+    }
+
+    fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
+        let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
+        let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
+        if self.state != State::Test {
+            self.capacity.on_sample(rate.min(epoch.sent), epoch.is_app_limited);
+        }
+        match self.state {
+            State::Startup => self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold()),
+            State::Cruise => {
+                self.loss.on_cruise(epoch.loss, epoch.packets);
+                if is_excess || self.loss.is_pooled_excess() {
+                    if self.growth > 0.0 {
+                        // The probe is refused: loss followed the rate, or seems to.
+                        self.refuse();
+                    }
+                    self.suspicion += 1;
+                    if self.suspicion >= 2 {
+                        self.enter(State::Test, now);
+                    }
+                } else {
+                    self.suspicion = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_test(&mut self, now: Time) {
+        let is_random = self.loss.end_low();
+        if is_random {
+            self.is_refused = false;
+            self.hold_until = self.round;
+        } else {
+            // Loss went away with the rate: the rate that was delivered is the capacity, and the queue is shorter than we wished.
+            self.capacity.settle();
+            self.refuse();
+            let limit = self.queue.peak() / 2;
+            self.queue_limit = self.queue_limit.min(limit.max(Duration::from_micros(200)));
+        }
+        self.suspicion = 0;
+        self.enter(State::Cruise, now);
+    }
+
+    fn end_refresh(&mut self, now: Time) {
+        self.loss.end_low();
+        self.queue.end_refresh(now, REFRESH * 2, self.stuck >= STUCK_ROUNDS);
+        self.stuck = 0;
+        self.enter(State::Cruise, now);
+    }
+
+    // ---- rate and window
+
+    fn update(&mut self) {
+        let capacity = self.capacity.get();
+        if capacity <= 0.0 {
+            return;
+        }
+        let rtt = self.smoothed_rtt.as_secs_f64().max(1e-4);
+        let (queue, target) = (self.queue.now().as_secs_f64(), self.target().as_secs_f64());
+        let bdp = capacity * self.queue.min_rtt().as_secs_f64();
+        // What acknowledgements on their way and sends in trains may hold.
+        let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).min(0.025);
+        let pushed = 1.0 + (QUEUE_GAIN * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH);
+        let (gain, window) = match self.state {
+            State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
+            State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
+            State::Cruise => {
+                let held = if self.round < self.hold_until { pushed.min(HOLD_GAIN) } else { pushed };
+                let gain = if self.growth > 0.0 { held.max(1.0 + self.growth) } else { held };
+                (gain, 1.5 * bdp * (1.0 + self.growth) + capacity * target + slack)
+            }
+            State::Test => (TEST_GAIN.min(pushed), 1.5 * bdp + slack),
+            State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
+        };
+        let floor = 2.0 * self.datagram / rtt.max(0.01);
+        self.pacing = if self.state == State::Startup { self.pacing.max(gain * capacity) } else { (gain * capacity).max(floor) };
+        self.cwnd = window.max(4.0 * self.datagram) as u64;
     }
 }
 
@@ -111,27 +311,62 @@ impl Controller for Model {
 
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
+        self.in_flight = event.in_flight;
+        if event.in_flight == event.bytes {
+            self.capacity.restart();
+        }
     }
 
     fn on_ack(&mut self, event: &AckEvent) {
-        self.min_rtt = event.min_rtt;
+        let now = event.now;
+        self.smoothed_rtt = event.smoothed_rtt;
+        self.in_flight = event.in_flight;
+        self.round_ce += event.ce_packets;
+        self.round_acked += event.acked_packets;
+        self.round_limited |= event.is_app_limited;
         if let Some(rtt) = event.rtt {
-            self.round_min = self.round_min.min(rtt);
+            self.queue.on_rtt(now, rtt, self.target());
         }
-        let sample = event.sent_rate.bytes_per_sec();
-        if !event.is_app_limited || sample > self.capacity {
-            self.round_best = self.round_best.max(sample);
+        let is_low = self.low_from < event.newest_offset;
+        if matches!(self.state, State::Test | State::Refresh) && is_low {
+            self.loss.on_low(event.newest_offset, event.total_acked, self.datagram);
         }
         if self.state == State::Startup {
-            self.capacity = self.capacity.max(self.round_best);
+            let packets = event.delivery_rate.bytes_in(event.sample_interval) as f64 / self.datagram;
+            let is_excess = self.loss.is_excess(event.flight_loss, packets);
+            let sent = event.sent_rate.bytes_per_sec();
+            let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
+            self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
+        }
+        if let Some(epoch) = self.capacity.on_ack(event, self.datagram) {
+            self.on_epoch(&epoch, now);
         }
         if event.newest_offset >= self.round_end {
-            self.end_round(event);
+            self.end_round(now);
         }
-        self.update(event);
+        match self.state {
+            State::Startup if self.queue.now() > self.startup_threshold() && self.queue.is_fresh() => self.leave_startup(now),
+            State::Drain if self.drain_is_done() => {
+                let next = if self.loss.is_startup_doubtful() { State::Test } else { State::Cruise };
+                self.enter(next, now);
+            }
+            State::Test if self.loss.low_packets() >= TEST_PACKETS && now.since(self.since) > 2 * self.smoothed_rtt => self.end_test(now),
+            State::Test if self.loss.low_packets() >= 16 && now.since(self.since) > 4 * self.smoothed_rtt => self.end_test(now),
+            State::Refresh => {
+                let longest = self.smoothed_rtt + self.target() * 3;
+                let is_empty = self.queue.now() <= self.target() / 4 && is_low;
+                if is_empty || now.since(self.since) > longest + self.smoothed_rtt {
+                    self.end_refresh(now);
+                }
+            }
+            _ => {}
+        }
+        self.update();
     }
 
-    fn on_loss(&mut self, _: &LossEvent) {}
+    fn on_loss(&mut self, event: &LossEvent) {
+        self.in_flight = event.in_flight;
+    }
 
     fn on_spurious_loss(&mut self, _: Time, _: u64) {}
 
@@ -147,14 +382,18 @@ impl Controller for Model {
         let state = match self.state {
             State::Startup => "startup",
             State::Drain => "drain",
+            State::Cruise if self.growth > 0.0 => "probe",
+            State::Cruise if self.round < self.hold_until => "hold",
             State::Cruise => "cruise",
+            State::Test => "test",
+            State::Refresh => "refresh",
         };
         ControlState {
             state,
             cwnd: self.cwnd,
             pacing_rate: Bandwidth::from_bytes_per_sec(self.pacing),
-            capacity: Bandwidth::from_bytes_per_sec(self.capacity),
-            base_loss: 0.0,
+            capacity: Bandwidth::from_bytes_per_sec(self.capacity.get()),
+            base_loss: self.loss.base(),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct PathMtu {
     tries: u8,
     next_probe: Time,
     lost_run: u32,
+    /// A small packet arrived since the last large one did.
+    small_passes: bool,
 }
 
 impl PathMtu {
@@ -45,6 +47,7 @@ impl PathMtu {
             tries: 0,
             next_probe: now,
             lost_run: 0,
+            small_passes: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl PathMtu {
 
     /// Any packet of this size arrived; true if the size was restored by it.
     pub fn on_acked(&mut self, size: u16) -> bool {
+        self.small_passes = size <= BASE;
         if size > BASE {
             self.lost_run = 0;
         }
@@ -131,7 +135,7 @@ impl PathMtu {
             return false;
         }
         self.lost_run += 1;
-        self.lost_run >= BLACK_HOLE_LOSSES && self.fall(now)
+        self.lost_run >= BLACK_HOLE_LOSSES && self.small_passes && self.fall(now)
     }
 
     /// The `count`-th PTO in a row; true if the size fell.
@@ -185,6 +189,7 @@ mod tests {
     #[test]
     fn a_black_hole_is_left_and_the_old_size_comes_back() {
         let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        m.on_acked(200);
         for i in 0..BLACK_HOLE_LOSSES {
             assert_eq!(m.on_lost(Time::ZERO, 1472), i + 1 == BLACK_HOLE_LOSSES);
         }

@@ -371,7 +371,7 @@ impl Bottleneck {
                 if !is_bulk && flow.backlog == 0 {
                     break;
                 }
-                if path.send_allowance(now) < u64::from(DATAGRAM) {
+                if path.send_allowance(now) == 0 {
                     path.on_blocked(now);
                     break;
                 }
@@ -496,7 +496,7 @@ pub struct Alone {
 /// Runs one flow: P24's warm-up and duration, shortened by `scale`.
 pub fn alone(link: &Link, control: CongestionControl, seed: u64, scale: f64) -> Alone {
     let rtt = link.delay.as_secs_f64() * 2.0;
-    let warm = (5.0f64.max(12.0 * rtt)) * scale;
+    let warm = 5.0f64.max(12.0 * rtt);
     let run = warm + (25.0f64.max(60.0 * rtt)) * scale;
     let mut b = Bottleneck::new(link.clone(), vec![FlowSpec::bulk(control)], seed);
     b.record_queue_from = Time::ZERO + Duration::from_secs_f64(warm);

@@ -1,0 +1,119 @@
+//! Capacity of a path in sent units (P12a): the largest of the latest few samples, each over an epoch of about one RTT.
+
+use super::AckEvent;
+use crate::units::{Duration, Time};
+
+/// Epochs in the maximum.
+const EPOCHS: usize = 3;
+/// An epoch lasts at least this long and has at least so many packets: shorter ones measure jitter and rounding.
+const MIN_EPOCH: Duration = Duration::from_millis(8);
+const MIN_PACKETS: f64 = 16.0;
+
+/// One finished epoch. Rates in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epoch {
+    pub(super) sent: f64,
+    pub(super) delivered: f64,
+    pub(super) loss: f64,
+    pub(super) packets: f64,
+    pub(super) is_app_limited: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    offset: u64,
+    acked: u64,
+    arrived: Time,
+    sent_at: Time,
+    is_app_limited: bool,
+}
+
+/// The estimator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Capacity {
+    recent: [f64; EPOCHS],
+    startup_best: f64,
+    start: Option<Start>,
+    is_stale: bool,
+}
+
+impl Capacity {
+    /// Bytes per second; zero before the first sample.
+    pub(super) fn get(&self) -> f64 {
+        self.recent.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// A flight begins after idleness.
+    pub(super) fn restart(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Follows acknowledgements; gives an epoch when one is complete.
+    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64) -> Option<Epoch> {
+        if event.rtt.is_none() {
+            return None;
+        }
+        let here = Start {
+            offset: event.newest_offset,
+            acked: event.total_acked,
+            arrived: event.arrived,
+            sent_at: event.largest_sent_at,
+            is_app_limited: event.is_app_limited,
+        };
+        let Some(start) = self.start.as_mut().filter(|_| !self.is_stale) else {
+            self.start = Some(here);
+            self.is_stale = false;
+            return None;
+        };
+        start.is_app_limited |= event.is_app_limited;
+        if here.offset < start.offset {
+            return None;
+        }
+        let interval = here.arrived.since(start.arrived).max(here.sent_at.since(start.sent_at));
+        let bytes = (here.offset - start.offset) as f64;
+        let packets = bytes / datagram;
+        let length = event.smoothed_rtt.max(MIN_EPOCH);
+        if interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0 {
+            return None;
+        }
+        let seconds = interval.as_secs_f64();
+        let acked = (here.acked - start.acked) as f64;
+        let is_app_limited = start.is_app_limited;
+        self.start = Some(here);
+        Some(Epoch {
+            sent: bytes / seconds,
+            delivered: acked / seconds,
+            loss: (1.0 - acked / bytes).clamp(0.0, 1.0),
+            packets,
+            is_app_limited,
+        })
+    }
+
+    /// The rate of an epoch; an app-limited one may only raise the estimate.
+    pub(super) fn on_sample(&mut self, rate: f64, is_app_limited: bool) {
+        if is_app_limited && rate <= self.get() {
+            return;
+        }
+        self.recent.rotate_right(1);
+        self.recent[0] = rate;
+    }
+
+    /// A sample over one flight during start-up, when an epoch would come too late.
+    pub(super) fn on_startup_sample(&mut self, rate: f64) {
+        self.recent[0] = self.recent[0].max(rate);
+        self.startup_best = self.startup_best.max(rate);
+    }
+
+    /// What was measured last holds; what was hoped for before is forgotten.
+    pub(super) fn settle(&mut self) {
+        let latest = self.recent[0].max(self.recent[1].min(self.recent[2]));
+        self.recent = [latest; EPOCHS];
+    }
+
+    /// Reduces the estimate.
+    pub(super) fn cut(&mut self, factor: f64) {
+        for r in &mut self.recent {
+            *r *= factor;
+        }
+    }
+}

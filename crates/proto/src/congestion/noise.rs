@@ -1,0 +1,139 @@
+//! Base loss p0 (P12b): the loss that a path shows however little is sent; only what exceeds it can be congestion.
+
+/// Packets whose memory the pooled estimates keep.
+const POOL: f64 = 1000.0;
+/// Standard deviations that count as evidence.
+const SIGMAS: f64 = 3.0;
+/// Loss below which nothing is ever suspected.
+const SLACK: f64 = 0.01;
+
+/// Loss of a pool of packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pool {
+    packets: f64,
+    loss: f64,
+}
+
+impl Pool {
+    fn add(&mut self, loss: f64, packets: f64) {
+        self.packets += packets;
+        self.loss += (loss - self.loss) * packets / self.packets;
+        self.packets = self.packets.min(POOL);
+    }
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub(super) struct BaseLoss {
+    base: Pool,
+    cruise: Pool,
+    /// Variance of the loss per epoch over that of independent losses: above 1 where losses come in bursts.
+    dispersion: f64,
+    low_start: Option<(u64, u64)>,
+    low: Pool,
+    is_doubtful: bool,
+}
+
+impl Default for BaseLoss {
+    fn default() -> Self {
+        Self { base: Pool::default(), cruise: Pool::default(), dispersion: 1.0, low_start: None, low: Pool::default(), is_doubtful: false }
+    }
+}
+
+impl BaseLoss {
+    /// p0.
+    pub(super) fn base(&self) -> f64 {
+        self.base.loss.min(0.9)
+    }
+
+    fn sigma(&self, packets: f64) -> f64 {
+        let p = self.base.loss.clamp(0.002, 0.9);
+        let variance = |n: f64| p * (1.0 - p) * self.dispersion / n.max(1.0);
+        (variance(packets) + variance(self.base.packets.max(8.0))).sqrt()
+    }
+
+    /// The loss of so many packets is more than chance adds to p0.
+    pub(super) fn is_excess(&self, loss: f64, packets: f64) -> bool {
+        self.base.packets > 0.0 && loss > self.base.loss + SLACK + SIGMAS * self.sigma(packets)
+    }
+
+    /// The same for all that was lost while cruising, where no single epoch tells.
+    pub(super) fn is_pooled_excess(&self) -> bool {
+        self.cruise.packets >= POOL / 2.0 && self.is_excess(self.cruise.loss, self.cruise.packets)
+    }
+
+    /// An epoch of start-up; `is_crowded`: it may have met a full queue.
+    pub(super) fn on_startup(&mut self, loss: f64, packets: f64, is_crowded: bool) {
+        if is_crowded {
+            self.is_doubtful |= loss > self.base.loss + SLACK;
+        } else {
+            self.base.add(loss, packets);
+        }
+    }
+
+    /// Start-up lost more than it can explain.
+    pub(super) fn is_startup_doubtful(&self) -> bool {
+        self.is_doubtful
+    }
+
+    /// An epoch at capacity. p0 may be lower than believed, never higher: that only a lower rate can tell.
+    pub(super) fn on_cruise(&mut self, loss: f64, packets: f64) {
+        if self.base.packets == 0.0 {
+            self.base.add(loss, packets);
+        }
+        let sigma = self.sigma(packets);
+        if loss < self.base.loss - 2.0 * sigma {
+            self.base.loss += (loss - self.base.loss) / 2.0;
+        }
+        if self.base.loss > 0.002 && packets >= 16.0 {
+            let p = self.base.loss;
+            let ratio = (loss - p) * (loss - p) * packets / (p * (1.0 - p));
+            // A congested epoch is no sign of bursts: outliers count little.
+            self.dispersion = (self.dispersion + (ratio.min(4.0 * self.dispersion.max(1.0)) - self.dispersion) / 16.0).clamp(1.0, 24.0);
+        }
+        self.cruise.add(loss, packets);
+    }
+
+    /// From now on packets leave at a lower rate.
+    pub(super) fn begin_low(&mut self) {
+        self.low = Pool::default();
+        self.low_start = None;
+    }
+
+    /// An acknowledgement of packets that left at the lower rate.
+    pub(super) fn on_low(&mut self, offset: u64, acked: u64, datagram: f64) {
+        let Some((offset0, acked0)) = self.low_start else {
+            self.low_start = Some((offset, acked));
+            return;
+        };
+        if offset > offset0 {
+            let bytes = (offset - offset0) as f64;
+            self.low = Pool { packets: bytes / datagram, loss: (1.0 - (acked - acked0) as f64 / bytes).clamp(0.0, 1.0) };
+        }
+    }
+
+    /// Packets sent at the lower rate whose fate is known.
+    pub(super) fn low_packets(&self) -> u64 {
+        self.low.packets as u64
+    }
+
+    /// The lower rate ends. True: loss was the same there, so that it is the path's own; p0 follows it.
+    pub(super) fn end_low(&mut self) -> bool {
+        self.is_doubtful = false;
+        let low = self.low;
+        if low.packets < 8.0 {
+            return true;
+        }
+        let high = if self.cruise.packets > 0.0 { self.cruise.loss } else { low.loss };
+        let was = self.base.loss;
+        let is_random = low.loss + self.sigma(low.packets) >= was + (high - was) / 2.0;
+        let differs = (low.loss - was).abs() > 2.0 * self.sigma(low.packets);
+        if differs {
+            self.base = Pool { packets: low.packets.min(POOL / 4.0), loss: low.loss };
+        } else {
+            self.base.add(low.loss, low.packets);
+        }
+        self.cruise = Pool::default();
+        is_random
+    }
+}
