@@ -6,6 +6,7 @@
 
 pub mod congestion;
 pub mod crypto;
+mod deadlines;
 pub mod error;
 pub mod event;
 pub mod flow;

@@ -1,1 +1,505 @@
-//! Link (in work).
+//! A link: the authenticated association of two neighbours over one or more UDP paths, and the flows that it carries.
+//!
+//! This file holds the link's state and what its owner calls; receiving is in `receive.rs`, building datagrams in
+//! `transmit.rs`, getting keys in `handshake.rs`.
+
+pub(crate) mod cids;
+pub(crate) mod flows;
+mod fragment;
+pub(crate) mod handshake;
+mod receive;
+mod rekey;
+mod schedule;
+mod transmit;
+
+use crate::crypto::{LinkKeys, PublicKey};
+use crate::deadlines::Deadlines;
+use crate::error::{CloseReason, Code, Layer};
+use crate::flow::SendContext;
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
+use crate::node::shared::Shared;
+use crate::options::Class;
+use crate::path::{Fates, Path};
+use crate::redundancy::LossEstimate;
+use crate::sent::SentItem;
+use crate::session::{RecvHalf, SendHalf};
+use crate::stats::LinkStats;
+use crate::units::{Duration, Time};
+use crate::wire::frame::FlowOpen;
+use crate::wire::packet::ConnectionId;
+use crate::wire::params::Params;
+use bytes::Bytes;
+use cids::Cids;
+use flows::{Flows, OutFlow};
+use handshake::Handshake;
+use schedule::Schedule;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+/// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
+const DRAIN_PTOS: u32 = 3;
+
+/// What happened on a link that concerns the node or its sessions.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    Up,
+    /// A flow that was offered was accepted and exists now.
+    FlowOpened(FlowLabel),
+    /// The session's control flow brought a message.
+    Control(SessionId, Bytes),
+    Readable(FlowId),
+    Writable(FlowId),
+    /// Everything of an incoming flow is here, read or not.
+    Received(FlowLabel),
+    Finished(FlowLabel),
+    Delivered(FlowLabel),
+    OutClosed(FlowLabel, CloseReason),
+    InClosed(FlowLabel, CloseReason),
+    Down(CloseReason),
+}
+
+/// Where a link is in its life.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Keys are being agreed.
+    Handshaking(Handshake),
+    /// Usable.
+    Up,
+    /// Closed here: CLOSE is repeated to a neighbour that keeps sending until the deadline.
+    Closing { until: Time, reason: CloseReason, is_answer_due: bool },
+    /// Nothing more is sent or expected.
+    Closed,
+}
+
+/// Link-level control frames that wait to be sent.
+#[derive(Debug, Clone)]
+pub(crate) enum Control {
+    Ping,
+    NewConnectionId(u64),
+    RetireConnectionId(u64),
+    PathResponse(PathId, [u8; 8]),
+    FlowRefused { flow: FlowLabel, base: u64, reason: u64 },
+    FlowReset { flow: FlowLabel, reason: u64 },
+    FlowStop { flow: FlowLabel, reason: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKey {
+    Out(FlowLabel),
+    In(FlowLabel),
+}
+
+/// A link. See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: LinkId,
+    pub(crate) state: State,
+    pub(crate) peer: Option<PublicKey>,
+    pub(crate) paths: BTreeMap<PathId, Path>,
+    pub(crate) cids: Cids,
+    pub(crate) keys: Option<LinkKeys>,
+    pub(crate) flows: Flows,
+    pub(crate) events: VecDeque<LinkEvent>,
+    pub(crate) peer_params: Params,
+    pub(crate) opened_at: Time,
+    pub(crate) is_initiator: bool,
+    /// The owner was told that the link is up.
+    pub(crate) was_up: bool,
+    /// Waits in the node's ring of links that may have something to send.
+    pub(crate) is_ready: bool,
+    /// Where the node finds this link while it is half open.
+    pub(crate) half_open_key: Option<(SocketAddr, ConnectionId)>,
+    /// FINISH, until the responder is heard.
+    finish_packet: Option<Vec<u8>>,
+    schedule: Schedule,
+    /// Flows with proactive repair to spend spare rate on.
+    proactive: VecDeque<FlowLabel>,
+    /// Incoming flows that may have CREDIT or RANK to send.
+    reports: VecDeque<FlowLabel>,
+    control: VecDeque<Control>,
+    timers: Deadlines<TimerKey>,
+    fates: Fates,
+    fragments: fragment::Fragments,
+    /// Second half of a coded packet whose first half was just sent (P5).
+    pending_fragment: Option<(u64, Vec<u8>, SentItem)>,
+    last_heard: Time,
+    last_sent: Time,
+    handshake_packets: u64,
+    handshake_time: Duration,
+    undecryptable: u64,
+    /// Key epoch of the newest packet sent.
+    send_epoch: u64,
+    epoch_log2: u8,
+}
+
+impl Link {
+    pub(crate) fn new(id: LinkId, now: Time, state: State) -> Self {
+        Self {
+            id,
+            state,
+            peer: None,
+            paths: BTreeMap::new(),
+            cids: Cids::default(),
+            keys: None,
+            flows: Flows::default(),
+            events: VecDeque::new(),
+            peer_params: Params::default(),
+            opened_at: now,
+            is_initiator: false,
+            was_up: false,
+            is_ready: false,
+            half_open_key: None,
+            finish_packet: None,
+            schedule: Schedule::default(),
+            proactive: VecDeque::new(),
+            reports: VecDeque::new(),
+            control: VecDeque::new(),
+            timers: Deadlines::new(),
+            fates: Fates::default(),
+            fragments: fragment::Fragments::default(),
+            pending_fragment: None,
+            last_heard: now,
+            last_sent: now,
+            handshake_packets: 0,
+            handshake_time: Duration::ZERO,
+            undecryptable: 0,
+            send_epoch: 0,
+            epoch_log2: 20,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        matches!(self.state, State::Up | State::Handshaking(_))
+    }
+
+    pub(crate) fn pto(&self) -> Duration {
+        self.paths.values().map(Path::pto).max().unwrap_or(Duration::from_secs(1))
+    }
+
+    /// What flow senders need to know of the path they go by.
+    fn context(path: &Path, now: Time) -> SendContext {
+        let rtt = path.rtt_estimator();
+        let loss = path.loss_stats();
+        SendContext {
+            rtt: rtt.smoothed(),
+            rtt_var: rtt.var(),
+            min_rtt: rtt.min(),
+            loss: LossEstimate { mean: loss.mean, deviation: loss.deviation, burst_packets: loss.burst_packets.max(1.0) },
+            spare: path.spare_allowance(now) > 0,
+        }
+    }
+
+    /// Adds a flow that this node sends.
+    pub(crate) fn open_out(
+        &mut self,
+        id: FlowId,
+        session: SessionId,
+        mut open: FlowOpen,
+        source: SendHalf,
+        memory: usize,
+        now: Time,
+    ) -> FlowLabel {
+        let label = self.flows.allocate_label();
+        open.label = label;
+        let sender = crate::flow::Sender::new(crate::flow::SenderConfig {
+            label,
+            batch_size: open.batch_size,
+            symbol: open.symbol,
+            class: open.class,
+            mode: open.mode,
+            no_retransmit: open.no_retransmit,
+            memory,
+            initial_credit: self.peer_params.initial_credit,
+        });
+        let flow = OutFlow {
+            id,
+            session,
+            open,
+            is_open_acked: false,
+            sender,
+            source,
+            is_queued: false,
+            balance: 0,
+            is_ended: false,
+            is_announced: false,
+            accounted: 0,
+            reserved: memory,
+        };
+        self.flows.out.insert(label, flow);
+        self.touch_out(label, now);
+        label
+    }
+
+    /// After anything changed in an outgoing flow: queue it if it has work, tell its owner what changed, set its timer.
+    pub(crate) fn touch_out(&mut self, label: FlowLabel, now: Time) {
+        let Some(flow) = self.flows.out.get_mut(&label) else { return };
+        while let Some(range) = flow.source.poll_abandoned() {
+            flow.sender.abandon(range);
+        }
+        flow.end_if_drained();
+        if !flow.is_queued && flow.has_work(now) {
+            flow.is_queued = true;
+            self.schedule.push(label, flow.open.class);
+        }
+        if flow.source.take_writable() {
+            self.events.push_back(LinkEvent::Writable(flow.id));
+        }
+        let timer = flow.poll_timeout();
+        let is_delivered = flow.is_ended && flow.sender.is_delivered();
+        self.timers.set(TimerKey::Out(label), timer);
+        if is_delivered {
+            self.events.push_back(LinkEvent::Delivered(label));
+        }
+    }
+
+    /// After anything changed in an incoming flow: hand over, report, set its timer.
+    pub(crate) fn touch_in(&mut self, label: FlowLabel, now: Time) {
+        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        let mut failure = None;
+        while let Some((seq, payload)) = flow.receiver.poll_delivery() {
+            if let Err(reason) = flow.sink.on_packet(now, seq, payload) {
+                failure = Some(reason);
+                break;
+            }
+        }
+        if failure.is_none()
+            && let Some(end) = flow.receiver.end()
+        {
+            failure = flow.sink.on_end(end).err();
+        }
+        if flow.open.index == 0 {
+            while let Some(message) = flow.sink.recv_message() {
+                self.events.push_back(LinkEvent::Control(flow.session, message.data));
+            }
+        } else if flow.sink.take_readable() {
+            self.events.push_back(LinkEvent::Readable(flow.id));
+        }
+        flow.receiver.consume(flow.sink.consumed());
+        if !flow.is_report_queued {
+            flow.is_report_queued = true;
+            self.reports.push_back(label);
+        }
+        let timer = flow.receiver.poll_timeout();
+        if !flow.is_received_told && flow.sink.has_all() {
+            flow.is_received_told = true;
+            self.events.push_back(LinkEvent::Received(label));
+        }
+        let is_finished = flow.sink.is_finished();
+        if is_finished && !flow.is_finish_told {
+            flow.is_finish_told = true;
+            self.events.push_back(LinkEvent::Finished(label));
+        }
+        self.timers.set(TimerKey::In(label), timer);
+        if let Some(reason) = failure {
+            self.events.push_back(LinkEvent::InClosed(label, reason));
+        }
+    }
+
+    /// Forgets a flow that we sent.
+    pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
+        self.timers.set(TimerKey::Out(label), None);
+        self.flows.out.remove(&label)
+    }
+
+    /// Forgets a flow that we received; late packets of it are dropped in silence.
+    pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
+        self.timers.set(TimerKey::In(label), None);
+        let flow = self.flows.incoming.remove(&label)?;
+        self.flows.closed.insert(label);
+        self.set_ack_urgency();
+        Some(flow)
+    }
+
+    /// Queues a link control frame.
+    pub(crate) fn send_control(&mut self, control: Control) {
+        // Bounded: a neighbour that provokes answers faster than they leave loses the oldest refusals, which are repeated on demand.
+        if self.control.len() < 1024 {
+            self.control.push_back(control);
+        }
+    }
+
+    /// Closes the link from here. Everything it carries ends.
+    pub(crate) fn close(&mut self, now: Time, reason: CloseReason) {
+        match self.state {
+            State::Up => {
+                let until = now + self.pto() * DRAIN_PTOS;
+                self.state = State::Closing { until, reason: reason.clone(), is_answer_due: true };
+            }
+            State::Handshaking(_) => self.state = State::Closed,
+            State::Closing { .. } | State::Closed => return,
+        }
+        self.events.push_back(LinkEvent::Down(reason));
+    }
+
+    /// The neighbour closed, or is gone: nothing more is sent.
+    fn die(&mut self, reason: CloseReason) {
+        if matches!(self.state, State::Closing { .. } | State::Closed) {
+            self.state = State::Closed;
+            return;
+        }
+        self.state = State::Closed;
+        self.events.push_back(LinkEvent::Down(reason));
+    }
+
+    /// `poll_timeout` came.
+    pub(crate) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
+        match &mut self.state {
+            State::Closed => return,
+            State::Closing { until, .. } => {
+                if now >= *until {
+                    self.state = State::Closed;
+                }
+                return;
+            }
+            State::Handshaking(handshake) => {
+                if let Some(reason) = handshake.handle_timeout(now, &shared.config) {
+                    self.die(reason);
+                }
+                return;
+            }
+            State::Up => {}
+        }
+        if now >= self.idle_deadline(shared.config.idle_timeout) {
+            let silent = now.since(self.last_heard).as_secs_f64();
+            self.close(now, CloseReason::local(Code::IdleTimeout, Layer::Link, format!("nothing heard for {silent:.0} s")));
+            self.state = State::Closed;
+            return;
+        }
+        if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
+            // P23: keep-alive only while something lives on the link.
+            if now >= self.keepalive_deadline(shared.config.idle_timeout) {
+                self.send_control(Control::Ping);
+                self.last_sent = now;
+            }
+        }
+        let mut fates = core::mem::take(&mut self.fates);
+        let mut broken = None;
+        for path in self.paths.values_mut() {
+            path.handle_timeout(now, &mut fates);
+            if path.is_circuit_open(now) {
+                broken = Some(path.id());
+            }
+        }
+        self.dispatch_fates(now, &mut fates);
+        self.fates = fates;
+        if broken.is_some() {
+            self.close(now, CloseReason::local(Code::CircuitBreaker, Layer::Link, "data was sent but nothing came back"));
+            return;
+        }
+        while let Some(key) = self.timers.pop_due(now) {
+            match key {
+                TimerKey::Out(label) => {
+                    if let Some(flow) = self.flows.out.get_mut(&label) {
+                        flow.sender.handle_timeout(now);
+                        flow.source.handle_timeout(now);
+                    }
+                    self.touch_out(label, now);
+                }
+                TimerKey::In(label) => {
+                    if let Some(flow) = self.flows.incoming.get_mut(&label) {
+                        flow.receiver.handle_timeout(now);
+                    }
+                    self.touch_in(label, now);
+                }
+            }
+        }
+        self.drive_rekey(now, shared);
+    }
+
+    /// When `handle_timeout` wants to be called.
+    pub(crate) fn poll_timeout(&self, shared: &Shared) -> Option<Time> {
+        match &self.state {
+            State::Closed => None,
+            State::Closing { until, .. } => Some(*until),
+            State::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
+            State::Up => {
+                let mut next = self.idle_deadline(shared.config.idle_timeout);
+                if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
+                    next = next.min(self.keepalive_deadline(shared.config.idle_timeout));
+                }
+                for path in self.paths.values() {
+                    if let Some(t) = path.poll_timeout() {
+                        next = next.min(t);
+                    }
+                }
+                if let Some(t) = self.timers.earliest() {
+                    next = next.min(t);
+                }
+                if let Some(t) = self.keys.as_ref().and_then(LinkKeys::poll_timeout) {
+                    next = next.min(t);
+                }
+                Some(next)
+            }
+        }
+    }
+
+    fn idle_deadline(&self, idle: Duration) -> Time {
+        // RFC 9000 §10.1: what both sides can live with, but never below three PTOs.
+        self.last_heard + idle.min(self.peer_params.idle_timeout).max(self.pto() * 3)
+    }
+
+    fn keepalive_deadline(&self, idle: Duration) -> Time {
+        self.last_sent.max(self.last_heard) + idle.min(self.peer_params.idle_timeout) / 3
+    }
+
+    /// A snapshot.
+    pub(crate) fn stats(&self) -> LinkStats {
+        LinkStats {
+            paths: self.paths.values().map(Path::stats).collect(),
+            undecryptable: self.undecryptable,
+            key_generation: self.keys.as_ref().map_or(0, |k| k.generation()),
+            key_epoch: self.send_epoch,
+            handshake_packets: self.handshake_packets,
+            handshake_time: self.handshake_time,
+        }
+    }
+
+    /// Largest symbol that a packet of the best path takes, for flows that open now.
+    pub(crate) fn symbol_ceiling(&self, shared: &Shared) -> u16 {
+        shared.config.max_datagram.saturating_sub(transmit::PACKET_OVERHEAD + transmit::MIN_CODED_HEADER)
+    }
+
+    /// Settles memory of all flows that changed in the node's ledger.
+    pub(crate) fn settle_out(&mut self, label: FlowLabel, shared: &mut Shared) {
+        if let Some(flow) = self.flows.out.get_mut(&label) {
+            let held = flow.memory();
+            shared.ledger.change(flow.accounted, held);
+            flow.accounted = held;
+        }
+    }
+
+    pub(crate) fn settle_in(&mut self, label: FlowLabel, shared: &mut Shared) {
+        if let Some(flow) = self.flows.incoming.get_mut(&label) {
+            let held = flow.memory();
+            shared.ledger.change(flow.accounted, held);
+            flow.accounted = held;
+        }
+    }
+
+    /// Queues proactive repair of a flow.
+    fn note_proactive(&mut self, label: FlowLabel) {
+        if let Some(flow) = self.flows.out.get(&label)
+            && flow.sender.has(crate::flow::Stage::Proactive)
+            && !self.proactive.contains(&label)
+        {
+            self.proactive.push_back(label);
+        }
+    }
+
+    /// Gaps are acknowledged at once while a latency flow comes in (P8).
+    fn set_ack_urgency(&mut self) {
+        let is_urgent = self.flows.incoming.values().any(|f| f.open.class == Class::Latency && f.open.index != 0);
+        for path in self.paths.values_mut() {
+            path.set_immediate_acks(is_urgent);
+        }
+    }
+
+    /// The receiving half for a flow that the neighbour offers.
+    pub(crate) fn new_sink(open: &FlowOpen, shared: &Shared, memory: usize) -> RecvHalf {
+        RecvHalf::new(&flows::options_of(open), crate::session::RecvLimits { memory, max_message: shared.config.max_message })
+    }
+}

@@ -1,17 +1,29 @@
 //! The node: links, sessions and flows in keyed collections, driven by datagrams and time.
 //!
-//! This file only composes; each machine has its own file, state, deadline and tests.
+//! This file only composes: datagrams in (`accept.rs` for those of strangers), datagrams and events out. What an application
+//! commands is in `commands.rs`; each machine has its own file, state, deadline and tests.
+
+mod accept;
+mod commands;
+mod ledger;
+pub(crate) mod sessions;
+pub(crate) mod shared;
 
 use crate::congestion::CongestionControl;
 use crate::crypto::{PublicKey, SecretKey};
-use crate::error::CommandError;
+use crate::deadlines::Deadlines;
 use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
-use crate::options::{FlowOptions, MessageOptions};
-use crate::stats::{FlowStats, LinkStats, Memory};
+use crate::link::flows::InFlow;
+use crate::link::{Link, LinkEvent};
 use crate::units::{Duration, Ecn, Time};
+use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
 use bytes::Bytes;
+use shared::{FlowPlace, Shared};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+
+pub use shared::Counters;
 
 /// Everything about a node that its owner may set. Each default is stated with its unit.
 #[derive(Clone, Debug)]
@@ -40,6 +52,8 @@ pub struct NodeConfig {
     pub epoch_packets: u64,
     /// Fresh Diffie-Hellman after this long or 2^26 packets (P3). Default 120 s.
     pub rekey_after: Duration,
+    /// Packets, both directions together, after which a fresh Diffie-Hellman is due. Default 2^26.
+    pub rekey_packets: u64,
     /// Mark packets as ECN-capable. Default true.
     pub ecn: bool,
     /// Keys that may connect; `None` lets anyone. Default `None`.
@@ -48,6 +62,10 @@ pub struct NodeConfig {
     pub accept: bool,
     /// Seal nothing, for measurement only; both sides must say so. Default false.
     pub plaintext: bool,
+    /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
+    pub psk: Option<[u8; 32]>,
+    /// How much sending time one wake-up may cover: bursts of the pacer never exceed the larger of P11 and this. Default zero; drivers whose timers are coarse raise it.
+    pub pacing_quantum: Duration,
 }
 
 impl Default for NodeConfig {
@@ -65,10 +83,13 @@ impl Default for NodeConfig {
             max_flows: 256,
             epoch_packets: 1 << 20,
             rekey_after: Duration::from_secs(120),
+            rekey_packets: crate::crypto::GENERATION_PACKETS,
             ecn: true,
             authorised: None,
             accept: true,
             plaintext: false,
+            psk: None,
+            pacing_quantum: Duration::ZERO,
         }
     }
 }
@@ -99,102 +120,235 @@ pub struct Message {
 
 /// A noctule node as a sans-IO state machine. See the crate's documentation for the order of calls.
 #[derive(Debug)]
-pub struct Node {}
+pub struct Node {
+    links: BTreeMap<LinkId, Link>,
+    shared: Shared,
+    /// Where each flow of an application lives.
+    flows: HashMap<FlowId, FlowPlace>,
+    events: VecDeque<Event>,
+    /// Links that may have something to send.
+    ready: VecDeque<LinkId>,
+    timers: Deadlines<TimerKey>,
+    /// Links that were answered but not confirmed, by the initiator's address and id.
+    half_open: HashMap<(SocketAddr, ConnectionId), LinkId>,
+    /// Datagrams without a link: version lists, cookies.
+    replies: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
+    throttle: accept::Throttle,
+    /// Incoming flows whose session is over and that hold everything, until they are read.
+    orphans: HashMap<FlowId, InFlow>,
+}
 
-#[allow(unused_variables)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKey {
+    Link(LinkId),
+    Session(SessionId),
+}
+
 impl Node {
     /// A node with an identity; `seed` feeds every random choice that it will ever make, keys included, and must come from a secure source outside tests.
     pub fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32], now: Time) -> Self {
-        Self {}
+        let mut shared = Shared::new(config, identity, seed);
+        let throttle = accept::Throttle::new(now, shared.fork_rng());
+        Self {
+            links: BTreeMap::new(),
+            shared,
+            flows: HashMap::new(),
+            events: VecDeque::new(),
+            ready: VecDeque::new(),
+            timers: Deadlines::new(),
+            half_open: HashMap::new(),
+            replies: VecDeque::new(),
+            throttle,
+            orphans: HashMap::new(),
+        }
     }
-    /// A datagram arrived. Decrypts in place.
-    pub fn handle_datagram(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, ecn: Ecn, data: &mut [u8]) {}
-    /// `poll_timeout` is due.
-    pub fn handle_timeout(&mut self, now: Time) {}
+
+    /// This node's public key.
+    pub fn public_key(&self) -> PublicKey {
+        self.shared.public_key()
+    }
+
+    /// A datagram arrived. Decrypts in place. Nothing that a datagram contains makes this panic.
+    pub fn handle_datagram(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, ecn: Ecn, data: &mut [u8]) {
+        let size = data.len();
+        let mut at = 0;
+        // A handshake packet may be followed by a protected one in the same datagram.
+        while at < size {
+            match Packet::parse(&data[at..], shared::CID_LEN) {
+                Ok(Packet::Protected(header)) => {
+                    if let Some((id, path)) = self.shared.lookup_cid(&header.connection_id)
+                        && let Some(link) = self.links.get_mut(&id)
+                    {
+                        link.on_protected(now, path, &header, ecn, &mut data[at..], &mut self.shared);
+                        self.settle(now, id);
+                    }
+                    return;
+                }
+                Ok(Packet::Handshake(packet, len)) => {
+                    match &packet.body {
+                        HandshakeBody::OtherVersion => self.refuse_version(remote, local, &packet, size),
+                        HandshakeBody::Initiate { .. } => self.on_initiate(now, remote, local, &packet, size),
+                        _ => {
+                            if let Some((id, _)) = self.shared.lookup_cid(&packet.destination)
+                                && let Some(link) = self.links.get_mut(&id)
+                            {
+                                link.on_handshake(now, &packet, size, &mut self.shared);
+                                self.settle(now, id);
+                            }
+                        }
+                    }
+                    at += len;
+                    // What follows a handshake packet is padding or a protected packet.
+                    if data.get(at).is_none_or(|b| *b == 0) {
+                        return;
+                    }
+                }
+                Err(_) => {
+                    self.shared.counters.malformed += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// `poll_timeout` is due. Calling it early does no harm.
+    pub fn handle_timeout(&mut self, now: Time) {
+        // Each machine at most once per call: a deadline that only sending can move stays due until the owner has drained `poll_transmit`.
+        let mut due: smallvec::SmallVec<[TimerKey; 8]> = smallvec::SmallVec::new();
+        while let Some(key) = self.timers.pop_due(now) {
+            due.push(key);
+        }
+        for key in due {
+            match key {
+                TimerKey::Link(id) => {
+                    if let Some(link) = self.links.get_mut(&id) {
+                        link.handle_timeout(now, &mut self.shared);
+                        self.settle(now, id);
+                    }
+                }
+                TimerKey::Session(id) => self.on_session_timeout(now, id),
+            }
+        }
+    }
+
     /// Writes the next datagrams to send into `buf` (cleared first), at most `max_segments` of equal size; `None` when there is nothing to send now.
     pub fn poll_transmit(&mut self, now: Time, max_segments: usize, buf: &mut Vec<u8>) -> Option<Transmit> {
+        buf.clear();
+        if let Some((remote, local, datagram)) = self.replies.pop_front() {
+            buf.extend_from_slice(&datagram);
+            return Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None });
+        }
+        while let Some(id) = self.ready.pop_front() {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            link.is_ready = false;
+            let transmit = link.poll_transmit(now, max_segments, &mut self.shared, buf);
+            let is_sent = transmit.is_some();
+            self.settle_after_transmit(now, id, is_sent);
+            if is_sent {
+                return transmit;
+            }
+            buf.clear();
+        }
         None
     }
+
     /// When `handle_timeout` wants to be called next. O(1).
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        self.timers.earliest()
     }
+
     /// The next event. O(1) when there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
-    /// Starts a link to a neighbour. `peer`: the key that it must have; `None` accepts whatever key answers (the caller decides on `LinkUp`).
-    pub fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
-        Err(CommandError::Unknown("link"))
-    }
-    /// Ends a link and all that runs over it, at once.
-    pub fn close_link(&mut self, now: Time, link: LinkId, code: u64, reason: &str) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("link"))
-    }
-    /// Opens a session with the neighbour; flows can be opened and written at once, even before the link is up.
-    pub fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
-        Err(CommandError::Unknown("link"))
-    }
-    /// Closes gracefully: everything written to `brtp` flows is delivered first (`SessionClosed` says whether it was), at most `linger` long.
-    pub fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("session"))
-    }
-    /// Opens a flow towards the far end.
-    pub fn open_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
-        Err(CommandError::Unknown("session"))
-    }
-    /// Queues a message; returns its number.
-    pub fn send_message(&mut self, now: Time, flow: FlowId, data: Bytes, options: MessageOptions) -> Result<u64, CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Withdraws a message that has not been sent completely; true if it will not be delivered.
-    pub fn cancel_message(&mut self, now: Time, flow: FlowId, message: u64) -> Result<bool, CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// The next message, if one is complete.
-    pub fn recv_message(&mut self, now: Time, flow: FlowId) -> Result<Option<Message>, CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Queues bytes on a stream; returns how many were taken (at least 1) or `Blocked`.
-    pub fn write(&mut self, now: Time, flow: FlowId, data: &[u8]) -> Result<usize, CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// The next bytes of a stream, without copying: at most `max` of them. `Ok(None)`: nothing now; an empty chunk: the stream has ended.
-    pub fn read(&mut self, now: Time, flow: FlowId, max: usize) -> Result<Option<Bytes>, CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Sending half: nothing more follows; `FlowDelivered` tells when everything arrived.
-    pub fn finish(&mut self, now: Time, flow: FlowId) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Sending half: give up at once.
-    pub fn reset(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Receiving half: no more wanted.
-    pub fn stop(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("flow"))
-    }
-    /// Adds a UDP path to a link (P7), once it is up.
-    pub fn add_path(&mut self, now: Time, link: LinkId, remote: SocketAddr, local: Option<IpAddr>) -> Result<(), CommandError> {
-        Err(CommandError::Unknown("link"))
+    /// Counts of what was refused.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters
     }
 
-    /// Statistics of a link and its paths.
-    pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        None
+    /// Notes that a link may have something to send.
+    fn mark_ready(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id)
+            && !link.is_ready
+        {
+            link.is_ready = true;
+            self.ready.push_back(id);
+        }
     }
-    /// Statistics of a flow.
-    pub fn flow_stats(&self, flow: FlowId) -> Option<FlowStats> {
-        None
+
+    /// After a link changed: its events, its timer, its turn to send.
+    fn settle(&mut self, now: Time, id: LinkId) {
+        self.drain_link(now, id);
+        self.mark_ready(id);
+        self.rearm(id);
     }
-    /// The link that a session runs over.
-    pub fn session_link(&self, session: SessionId) -> Option<LinkId> {
-        None
+
+    fn settle_after_transmit(&mut self, now: Time, id: LinkId, is_sent: bool) {
+        self.drain_link(now, id);
+        if is_sent {
+            self.mark_ready(id);
+        } else {
+            // The timer matters only when the link has gone quiet: until then it is polled anyway.
+            self.rearm(id);
+        }
     }
-    /// Memory in use and its bound.
-    pub fn memory(&self) -> Memory {
-        Memory::default()
+
+    fn rearm(&mut self, id: LinkId) {
+        let deadline = self.links.get(&id).and_then(|l| l.poll_timeout(&self.shared));
+        self.timers.set(TimerKey::Link(id), deadline);
+    }
+
+    /// Turns what happened on a link into sessions' business and the owner's events.
+    fn drain_link(&mut self, now: Time, id: LinkId) {
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return };
+            let Some(event) = link.events.pop_front() else { break };
+            match event {
+                LinkEvent::Up => {
+                    link.was_up = true;
+                    if let Some(key) = link.half_open_key.take() {
+                        self.half_open.remove(&key);
+                    }
+                    if let Some(peer) = link.peer {
+                        self.events.push_back(Event::LinkUp { link: id, peer });
+                    }
+                    self.on_link_up(now, id);
+                }
+                LinkEvent::Down(reason) => self.on_link_down(now, id, reason),
+                LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
+                LinkEvent::Control(session, message) => self.on_session_message(now, session, &message),
+                LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
+                LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),
+                LinkEvent::Received(label) => self.on_flow_received(now, id, label),
+                LinkEvent::Finished(label) => self.on_flow_finished(now, id, label),
+                LinkEvent::Delivered(label) => self.on_flow_delivered(now, id, label),
+                LinkEvent::OutClosed(label, reason) => self.on_out_closed(now, id, label, reason),
+                LinkEvent::InClosed(label, reason) => self.on_in_closed(now, id, label, reason),
+            }
+        }
+        self.pump_sessions_of(now, id);
+        if self.links.get(&id).is_some_and(Link::is_closed) {
+            self.forget_link(id);
+        }
+    }
+
+    fn forget_link(&mut self, id: LinkId) {
+        let Some(mut link) = self.links.remove(&id) else { return };
+        if let Some(key) = link.half_open_key.take() {
+            self.half_open.remove(&key);
+        }
+        for flow in link.flows.out.values() {
+            self.shared.ledger.release(flow.reserved);
+            self.shared.ledger.change(flow.accounted, 0);
+            self.flows.remove(&flow.id);
+        }
+        for flow in link.flows.incoming.values() {
+            self.shared.ledger.release(flow.reserved);
+            self.shared.ledger.change(flow.accounted, 0);
+            self.flows.remove(&flow.id);
+        }
+        self.shared.forget_link(id);
+        self.timers.set(TimerKey::Link(id), None);
     }
 }

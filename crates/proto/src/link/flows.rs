@@ -1,0 +1,188 @@
+//! The two halves of a flow at this node, as a link keeps them: coded machine and what feeds or drains it.
+//!
+//! At an end node the outgoing half is fed by a session's [`SendHalf`] and the incoming half drained by a [`RecvHalf`].
+//! A relay will feed one half from the other; the link sees no difference.
+
+use crate::flow;
+use crate::ids::{FlowId, FlowLabel, SessionId};
+use crate::node::shared::INITIAL_CREDIT;
+use crate::options::FlowOptions;
+use crate::session::{RecvHalf, SendHalf};
+use crate::units::Time;
+use crate::wire::frame::FlowOpen;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Memory that a session's control flow gets at most, in bytes.
+const CONTROL_MEMORY: usize = 256 * 1024;
+
+/// Memory that a flow may grow to, in bytes, before the node's ledger has its say.
+pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
+    if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
+}
+
+/// Memory that a flow must get to be opened at all: two batches, and the packets that may come before the first CREDIT (P15).
+pub(crate) fn reserve_of(open: &FlowOpen) -> usize {
+    (2 * usize::from(open.batch_size)).max(INITIAL_CREDIT as usize) * usize::from(open.symbol)
+}
+
+/// What the application of the far end asked for, apart from `answers`, which is named by index on the wire.
+pub(crate) fn options_of(open: &FlowOpen) -> FlowOptions {
+    FlowOptions {
+        mode: open.mode,
+        kind: open.kind,
+        class: open.class,
+        lifetime: open.lifetime,
+        no_retransmit: open.no_retransmit,
+        batch_size: open.batch_size,
+        answers: None,
+        bidirectional: open.bidirectional,
+        tag: open.tag,
+    }
+}
+
+/// A flow that this node sends over a link.
+#[derive(Debug)]
+pub(crate) struct OutFlow {
+    pub(crate) id: FlowId,
+    pub(crate) session: SessionId,
+    pub(crate) open: FlowOpen,
+    /// FLOW_OPEN rides with data until the neighbour has it (P17).
+    pub(crate) is_open_acked: bool,
+    pub(crate) sender: flow::Sender,
+    pub(crate) source: SendHalf,
+    /// Waits in the scheduler's ring.
+    pub(crate) is_queued: bool,
+    /// Deficit-round-robin balance in bytes.
+    pub(crate) balance: i64,
+    /// `Sender::finish` was called.
+    pub(crate) is_ended: bool,
+    /// FLOW_OPEN was sent at least once: flows without data still have to be announced.
+    pub(crate) is_announced: bool,
+    /// Memory counted in the node's ledger.
+    pub(crate) accounted: usize,
+    /// Reservation in the node's ledger.
+    pub(crate) reserved: usize,
+}
+
+impl OutFlow {
+    /// Something can be put into a packet now, proactive repair and probes not counted.
+    pub(crate) fn has_work(&self, now: Time) -> bool {
+        !self.is_announced
+            || self.sender.has(flow::Stage::Repair)
+            || self.sender.has_control()
+            || (self.source.has_data(now) && self.sender.room() > 0)
+    }
+
+    /// Data wait, whatever credit says.
+    pub(crate) fn has_backlog(&self, now: Time) -> bool {
+        self.source.has_data(now) || self.sender.has(flow::Stage::Repair)
+    }
+
+    /// Tells the coded machine that nothing follows, once the source is dry.
+    pub(crate) fn end_if_drained(&mut self) {
+        if !self.is_ended && self.source.is_drained() {
+            self.is_ended = true;
+            self.sender.finish();
+        }
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.sender.memory() + self.source.memory()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        [self.sender.poll_timeout(), self.source.poll_timeout()].into_iter().flatten().min()
+    }
+}
+
+/// A flow that this node receives over a link.
+#[derive(Debug)]
+pub(crate) struct InFlow {
+    pub(crate) id: FlowId,
+    pub(crate) session: SessionId,
+    pub(crate) open: FlowOpen,
+    pub(crate) receiver: flow::Receiver,
+    pub(crate) sink: RecvHalf,
+    /// Waits in the ring of flows that may have something to report.
+    pub(crate) is_report_queued: bool,
+    /// The owner was told that everything was read.
+    pub(crate) is_finish_told: bool,
+    /// Stream: the application has read the empty chunk at the end.
+    pub(crate) is_end_read: bool,
+    /// The session was told that everything is here.
+    pub(crate) is_received_told: bool,
+    pub(crate) accounted: usize,
+    pub(crate) reserved: usize,
+}
+
+impl InFlow {
+    pub(crate) fn memory(&self) -> usize {
+        self.receiver.memory() + self.sink.memory()
+    }
+}
+
+/// Labels of flows that ended: packets of them that are still under way are dropped in silence. Labels are given out in
+/// ascending order, so a floor and the few gaps above it say everything.
+#[derive(Debug, Default)]
+pub(crate) struct ClosedLabels {
+    floor: u64,
+    above: BTreeSet<u64>,
+}
+
+impl ClosedLabels {
+    pub(crate) fn insert(&mut self, label: FlowLabel) {
+        self.above.insert(label.0);
+        while self.above.remove(&self.floor) {
+            self.floor += 1;
+        }
+        // A neighbour that leaves ever more gaps loses the oldest of them: a bound on memory, not on correctness of honest ones.
+        if self.above.len() > 4096 {
+            if let Some(first) = self.above.pop_first() {
+                self.floor = first + 1;
+                while self.above.remove(&self.floor) {
+                    self.floor += 1;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, label: FlowLabel) -> bool {
+        label.0 < self.floor || self.above.contains(&label.0)
+    }
+}
+
+/// All flows of a link.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    pub(crate) out: BTreeMap<FlowLabel, OutFlow>,
+    pub(crate) incoming: BTreeMap<FlowLabel, InFlow>,
+    pub(crate) closed: ClosedLabels,
+    next_label: u64,
+}
+
+impl Flows {
+    /// The next label for a flow that we send.
+    pub(crate) fn allocate_label(&mut self) -> FlowLabel {
+        let label = FlowLabel(self.next_label);
+        self.next_label += 1;
+        label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_labels_stay_closed_and_collapse() {
+        let mut c = ClosedLabels::default();
+        c.insert(FlowLabel(1));
+        assert!(c.contains(FlowLabel(1)) && !c.contains(FlowLabel(0)));
+        c.insert(FlowLabel(0));
+        assert!(c.above.is_empty() && c.floor == 2);
+        for l in (3..20_000).step_by(2) {
+            c.insert(FlowLabel(l));
+        }
+        assert!(c.above.len() <= 4096, "gaps are bounded");
+    }
+}

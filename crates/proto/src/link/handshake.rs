@@ -1,0 +1,430 @@
+//! Getting keys: the initiator's attempts and the responder's answer, with their timers (P19).
+
+use super::{Control, Link, LinkEvent, State};
+use crate::crypto::{
+    CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey, Responder, ResponderStep, choose_cipher, cookie,
+};
+use crate::error::{CloseReason, Code, Layer};
+use crate::ids::PathId;
+use crate::node::shared::Shared;
+use crate::node::{NodeConfig, Transmit};
+use crate::path::{Path, PathConfig};
+use crate::units::{Duration, Ecn, Time};
+use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
+use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
+use std::net::{IpAddr, SocketAddr};
+
+/// First retransmission of a handshake packet, and the cap of its growth (P19).
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const RETRY_CAP: Duration = Duration::from_secs(1);
+/// A link that was answered but never confirmed is forgotten after this (P19).
+pub(crate) const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
+/// Attempts with a pinned key before the peer is asked who it is: a peer with another key cannot even read the first kind.
+const ATTEMPTS_BEFORE_ASKING: u32 = 3;
+
+/// One handshake in progress.
+#[derive(Debug)]
+pub(crate) enum Handshake {
+    Initiator(Box<Initiating>),
+    Responder(Box<Responding>),
+}
+
+/// The initiator's side.
+#[derive(Debug)]
+pub(crate) struct Initiating {
+    remote: SocketAddr,
+    expected: Option<PublicKey>,
+    attempts: Vec<Attempt>,
+    destination: ConnectionId,
+    sends: u32,
+    first_sent: Option<Time>,
+    deadline: Time,
+    next_send: Time,
+}
+
+/// One kind of first message, under an id of its own so that the answer finds it.
+#[derive(Debug)]
+struct Attempt {
+    source: ConnectionId,
+    pattern: Pattern,
+    token: Vec<u8>,
+    initiator: Initiator,
+    message: Vec<u8>,
+}
+
+/// The responder's side: answered, not yet confirmed by a protected packet.
+#[derive(Debug)]
+pub(crate) struct Responding {
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    /// RESPOND, without padding.
+    response: Vec<u8>,
+    /// Waits for the third message of XX.
+    waiting: Option<Responder>,
+    /// Sizes of INITIATE datagrams that were not answered yet (P19: never more bytes out than three times in; here at most once).
+    due: Vec<usize>,
+    expires: Time,
+    answered_size: usize,
+    cipher: Option<Cipher>,
+}
+
+impl Initiating {
+    /// Begins to reach `remote`.
+    pub(crate) fn start(now: Time, link: crate::ids::LinkId, remote: SocketAddr, expected: Option<PublicKey>, shared: &mut Shared) -> Self {
+        let mut this = Self {
+            remote,
+            expected,
+            attempts: Vec::new(),
+            destination: shared.random_cid(),
+            sends: 0,
+            first_sent: None,
+            deadline: now + shared.config.connect_timeout,
+            next_send: now,
+        };
+        let source = shared.new_cid(link, PathId(0));
+        this.add_attempt(source, expected.is_some(), Vec::new(), shared);
+        this
+    }
+
+    fn add_attempt(&mut self, source: ConnectionId, is_key_known: bool, token: Vec<u8>, shared: &mut Shared) {
+        let pattern = match (is_key_known, shared.config.psk.is_some()) {
+            (true, false) => Pattern::Ik,
+            (false, false) => Pattern::Xx,
+            (true, true) => Pattern::IkPsk2,
+            (false, true) => Pattern::XxPsk3,
+        };
+        let header = HandshakePacket {
+            version: VERSION,
+            destination: self.destination.clone(),
+            source: source.clone(),
+            body: HandshakeBody::Initiate { pattern, token: &token, message: &[] },
+        };
+        let prologue = header.prologue().unwrap_or_default();
+        let payload = shared.params_payload(None);
+        let mut rng = shared.fork_rng();
+        match Initiator::start_with(pattern, &shared.identity, self.expected, shared.config.psk, &prologue, &payload, &mut rng) {
+            Ok((initiator, message)) => self.attempts.push(Attempt { source, pattern, token, initiator, message }),
+            // Only a peer key that is no curve point can fail here: the attempts then run into the deadline with a clear reason.
+            Err(_) => shared.forget_cid(&source),
+        }
+    }
+}
+
+impl Handshake {
+    pub(crate) fn poll_timeout(&self, _config: &NodeConfig) -> Option<Time> {
+        match self {
+            Self::Initiator(i) => Some(i.next_send.min(i.deadline)),
+            Self::Responder(r) => Some(r.expires),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time, config: &NodeConfig) -> Option<CloseReason> {
+        match self {
+            Self::Initiator(i) if now >= i.deadline => {
+                let text = format!("{} did not answer {} attempts in {:.0} s", i.remote, i.sends, config.connect_timeout.as_secs_f64());
+                Some(CloseReason::local(Code::Unreachable, Layer::Link, text))
+            }
+            Self::Responder(r) if now >= r.expires => {
+                Some(CloseReason::local(Code::Unreachable, Layer::Link, "the handshake was never confirmed"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Link {
+    /// The next handshake datagram.
+    pub(super) fn poll_handshake(&mut self, now: Time, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let id = self.id;
+        let State::Handshaking(handshake) = &mut self.state else { return None };
+        let (remote, local) = match handshake {
+            Handshake::Initiator(i) => {
+                if now < i.next_send || i.attempts.is_empty() {
+                    return None;
+                }
+                if i.sends == ATTEMPTS_BEFORE_ASKING && i.expected.is_some() {
+                    let source = shared.new_cid(id, PathId(0));
+                    i.add_attempt(source, false, Vec::new(), shared);
+                }
+                let newest = i.attempts.len() - 1;
+                let attempt = &i.attempts[if i.sends % 2 == 1 { newest } else { 0 }];
+                HandshakePacket {
+                    version: VERSION,
+                    destination: i.destination.clone(),
+                    source: attempt.source.clone(),
+                    body: HandshakeBody::Initiate { pattern: attempt.pattern, token: &attempt.token, message: &attempt.message },
+                }
+                .emit(buf);
+                // The first flight probes the path MTU; when it is not answered, the smallest size that every path must take is tried in turn.
+                let size = if i.sends < 2 || i.sends % 2 == 0 { shared.config.max_datagram } else { MIN_DATAGRAM };
+                buf.resize(usize::from(size).max(buf.len()), 0);
+                let wait = (FIRST_RETRY * (1 << i.sends.min(8))).min(RETRY_CAP);
+                i.sends += 1;
+                i.first_sent.get_or_insert(now);
+                i.next_send = now + wait;
+                (i.remote, None)
+            }
+            Handshake::Responder(r) => {
+                let size = r.due.pop()?;
+                buf.extend_from_slice(&r.response);
+                buf.resize(buf.len().max(size), 0);
+                (r.remote, r.local)
+            }
+        };
+        self.handshake_packets += 1;
+        Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
+    }
+
+    /// RESPOND, RETRY or a version list came for one of our attempts, or FINISH for our answer.
+    pub(crate) fn on_handshake(&mut self, now: Time, packet: &HandshakePacket<'_>, size: usize, shared: &mut Shared) {
+        let State::Handshaking(handshake) = &mut self.state else { return };
+        match (handshake, &packet.body) {
+            (Handshake::Initiator(i), HandshakeBody::Respond(message)) => {
+                let Some(attempt) = i.attempts.iter_mut().find(|a| a.source == packet.destination) else { return };
+                let payload = shared.params_payload(Some(u16::try_from(size).unwrap_or(u16::MAX)));
+                match attempt.initiator.finish(message, &payload) {
+                    Ok(established) => {
+                        let source = attempt.source.clone();
+                        self.on_established_as_initiator(now, established, source, packet.source.clone(), size, shared);
+                    }
+                    Err(e @ CryptoError::WrongKey { .. }) => {
+                        let text = format!("{}: {e}", i.remote);
+                        self.die(CloseReason::local(Code::WrongKey, Layer::Crypto, text));
+                    }
+                    // An answer that does not verify could have been sent by anyone: the attempt stands.
+                    Err(_) => {}
+                }
+            }
+            (Handshake::Initiator(i), HandshakeBody::Retry { token, tag }) => {
+                let Some(at) = i.attempts.iter().position(|a| a.source == packet.destination) else { return };
+                let attempt = &i.attempts[at];
+                if !attempt.token.is_empty() || cookie::retry_tag(&i.destination, &attempt.source, token) != *tag {
+                    return;
+                }
+                let attempt = i.attempts.remove(at);
+                let is_key_known = matches!(attempt.pattern, Pattern::Ik | Pattern::IkPsk2);
+                i.add_attempt(attempt.source, is_key_known, token.to_vec(), shared);
+                i.next_send = now;
+            }
+            (Handshake::Initiator(_), HandshakeBody::VersionList(_)) => {
+                self.die(CloseReason::local(Code::VersionMismatch, Layer::Wire, "the peer does not speak this version of noctule"));
+            }
+            (Handshake::Responder(r), HandshakeBody::Finish(message)) => {
+                let Some(waiting) = &mut r.waiting else { return };
+                // A message that does not verify leaves the handshake as it was.
+                let Ok(established) = waiting.complete(message) else { return };
+                r.waiting = None;
+                let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
+                self.install(now, established, false, remote, local, size as u16, None, cipher, shared);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_established_as_initiator(
+        &mut self,
+        now: Time,
+        established: Established,
+        ours: ConnectionId,
+        theirs: ConnectionId,
+        size: usize,
+        shared: &mut Shared,
+    ) {
+        let State::Handshaking(Handshake::Initiator(i)) = &self.state else { return };
+        let (remote, sends, first_sent) = (i.remote, i.sends, i.first_sent.unwrap_or(now));
+        let others: Vec<_> = i.attempts.iter().filter(|a| a.source != ours).map(|a| a.source.clone()).collect();
+        for id in others {
+            shared.forget_cid(&id);
+        }
+        let finish = established.third_message.as_ref().map(|message| {
+            let mut out = Vec::new();
+            HandshakePacket { version: VERSION, destination: theirs.clone(), source: ours.clone(), body: HandshakeBody::Finish(message) }
+                .emit(&mut out);
+            out
+        });
+        self.cids.issue(PathId(0), ours);
+        self.cids.accept(PathId(0), 0, theirs);
+        self.finish_packet = finish;
+        self.handshake_time = now.since(first_sent);
+        // Karn: an answer to one of several copies gives no round-trip sample.
+        let rtt = (sends == 1).then(|| now.since(first_sent));
+        if !self.install(now, established, true, remote, None, size as u16, rtt, None, shared) {
+            return;
+        }
+        self.become_up(now, shared);
+        // The responder waits for a protected packet as proof of life.
+        self.send_control(Control::Ping);
+    }
+
+    /// Keys and the first path. False if the peer's parameters are unusable.
+    fn install(
+        &mut self,
+        now: Time,
+        established: Established,
+        is_initiator: bool,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        received_size: u16,
+        rtt: Option<Duration>,
+        cipher: Option<Cipher>,
+        shared: &mut Shared,
+    ) -> bool {
+        let params = match Params::parse(&established.payload) {
+            Ok(params) => params,
+            Err(e) => {
+                self.die(CloseReason::local(Code::Parameter, Layer::Wire, e.to_string()));
+                return false;
+            }
+        };
+        let cipher =
+            params.ciphers.first().copied().filter(|c| is_initiator && (*c != Cipher::Plaintext || shared.config.plaintext)).or(cipher);
+        let Some(cipher) = cipher else {
+            self.die(CloseReason::local(Code::Parameter, Layer::Crypto, "no common cipher"));
+            return false;
+        };
+        let key_config = LinkKeysConfig {
+            is_initiator,
+            cipher,
+            send_epoch_log2: shared.local_params(None).epoch_log2,
+            receive_epoch_log2: params.epoch_log2,
+            rekey_after: shared.config.rekey_after,
+            rekey_packets: shared.config.rekey_packets,
+        };
+        let keys = LinkKeys::new(key_config, &established, now);
+        let keys = match keys {
+            Ok(keys) => keys,
+            Err(e) => {
+                self.die(CloseReason::local(Code::Parameter, Layer::Crypto, e.to_string()));
+                return false;
+            }
+        };
+        self.epoch_log2 = key_config.send_epoch_log2;
+        self.peer = Some(established.peer);
+        self.keys = Some(keys);
+        // What is known to pass towards the peer: the size it says it answers, or (responder) the size that came from it.
+        let known = params.answered_size.unwrap_or(received_size).clamp(MIN_DATAGRAM, shared.config.max_datagram.min(params.max_datagram));
+        let config = PathConfig {
+            max_datagram: shared.config.max_datagram.min(params.max_datagram),
+            initial_datagram: known,
+            initial_rtt: rtt,
+            ..shared.path_config()
+        };
+        self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, shared.fork_rng(), now));
+        for flow in self.flows.out.values_mut() {
+            flow.sender.on_credit(crate::ids::Seq(params.initial_credit), crate::ids::Seq(0));
+        }
+        self.peer_params = params;
+        true
+    }
+
+    /// First authenticated protected packet: the responder's link is up; the initiator need not repeat FINISH.
+    pub(super) fn on_first_protected(&mut self, now: Time, shared: &mut Shared) {
+        self.finish_packet = None;
+        if let State::Handshaking(Handshake::Responder(_)) = &self.state {
+            self.handshake_time = now.since(self.opened_at);
+            self.become_up(now, shared);
+        }
+    }
+
+    fn become_up(&mut self, now: Time, shared: &mut Shared) {
+        self.state = State::Up;
+        self.last_heard = now;
+        self.last_sent = now;
+        self.stock_cids(PathId(0), shared);
+        self.events.push_back(LinkEvent::Up);
+        if let (Some(allowed), Some(peer)) = (&shared.config.authorised, &self.peer)
+            && !self.is_initiator
+            && !allowed.contains(peer)
+        {
+            self.close(now, CloseReason::local(Code::NotAuthorised, Layer::Crypto, "this key is not among the authorised ones"));
+        }
+        let labels: Vec<_> = self.flows.out.keys().copied().collect();
+        for label in labels {
+            self.touch_out(label, now);
+        }
+    }
+
+    /// FINISH goes in front of every datagram until the responder is heard; returns its length.
+    pub(super) fn handshake_prefix(&mut self, path: PathId, buf: &mut Vec<u8>) -> usize {
+        match &self.finish_packet {
+            Some(packet) if path == PathId(0) => {
+                buf.extend_from_slice(packet);
+                packet.len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// The same INITIATE again: our answer was lost.
+    pub(crate) fn on_repeated_initiate(&mut self, size: usize) {
+        if let State::Handshaking(Handshake::Responder(r)) = &mut self.state
+            && r.due.len() < 2
+        {
+            r.due.push(size);
+        }
+    }
+
+    /// Answers an INITIATE. `None`: not for us, or not understood.
+    pub(crate) fn answer(
+        now: Time,
+        id: crate::ids::LinkId,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        packet: &HandshakePacket<'_>,
+        size: usize,
+        shared: &mut Shared,
+    ) -> Result<Self, CryptoError> {
+        let HandshakeBody::Initiate { pattern, message, .. } = packet.body else { return Err(CryptoError::Malformed) };
+        let prologue = packet.prologue().unwrap_or_default();
+        let answered = u16::try_from(size).unwrap_or(u16::MAX);
+        let mut rng = shared.fork_rng();
+        let grease = shared.random_bytes::<1>()[0];
+        let mut params = shared.local_params(Some(answered));
+        let mut cipher = None;
+        let step = Responder::respond(
+            &shared.identity,
+            shared.config.psk,
+            pattern,
+            &prologue,
+            message,
+            |_, payload| {
+                let offered = Params::parse(payload).map_err(|e| CloseReason::local(Code::Parameter, Layer::Wire, e.to_string()))?;
+                let chosen = choose_cipher(&offered.ciphers, &params.ciphers, offered.plaintext && params.plaintext)
+                    .ok_or_else(|| CloseReason::local(Code::Parameter, Layer::Crypto, "no common cipher"))?;
+                cipher = Some(chosen);
+                params.ciphers = core::iter::once(chosen).collect();
+                let mut out = Vec::new();
+                params.emit(&mut out, grease);
+                Ok(out)
+            },
+            &mut rng,
+        )?;
+        let (reply, waiting, established) = match step {
+            ResponderStep::Established { reply, established } => (reply, None, Some(established)),
+            ResponderStep::Waiting { reply, responder } => (reply, Some(responder), None),
+        };
+        let mut link = Self::new(id, now, State::Closed);
+        let ours = shared.new_cid(id, PathId(0));
+        link.cids.issue(PathId(0), ours.clone());
+        link.cids.accept(PathId(0), 0, packet.source.clone());
+        let mut response = Vec::new();
+        HandshakePacket { version: VERSION, destination: packet.source.clone(), source: ours, body: HandshakeBody::Respond(&reply) }
+            .emit(&mut response);
+        link.state = State::Handshaking(Handshake::Responder(Box::new(Responding {
+            remote,
+            local,
+            response,
+            waiting,
+            due: vec![size],
+            expires: now + HALF_OPEN_LIFETIME,
+            answered_size: size,
+            cipher,
+        })));
+        if let Some(established) = established
+            && !link.install(now, established, false, remote, local, answered, None, cipher, shared)
+        {
+            return Err(CryptoError::Malformed);
+        }
+        Ok(link)
+    }
+}

@@ -1,0 +1,394 @@
+//! Receiving: from an opened packet to the machines that its frames concern.
+
+use super::flows::InFlow;
+use super::{Control, Link, LinkEvent, State};
+use crate::error::{CloseReason, Code, Layer};
+use crate::flow::{self, Offer};
+use crate::ids::{FlowLabel, PathId};
+use crate::node::shared::Shared;
+use crate::path::Fates;
+use crate::sent::SentItem;
+use crate::units::{Ecn, Time};
+use crate::wire::Frames;
+use crate::wire::frame::{Coded, FlowOpen, Frame};
+
+use crate::wire::packet::ProtectedHeader;
+use crate::wire::varint::Reader;
+use smallvec::SmallVec;
+
+type Touched = SmallVec<[FlowLabel; 4]>;
+
+fn touch(list: &mut Touched, label: FlowLabel) {
+    if !list.contains(&label) {
+        list.push(label);
+    }
+}
+
+impl Link {
+    /// A protected packet that names one of our connection ids. Opens it in place and hands its frames on.
+    pub(crate) fn on_protected(
+        &mut self,
+        now: Time,
+        path: PathId,
+        header: &ProtectedHeader,
+        ecn: Ecn,
+        packet: &mut [u8],
+        shared: &mut Shared,
+    ) {
+        if let State::Closing { is_answer_due, .. } = &mut self.state {
+            *is_answer_due = true;
+        }
+        if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
+            return;
+        }
+        let Some(p) = self.paths.get(&path) else { return };
+        let number = p.expand(header.packet_number);
+        if p.is_duplicate(number) {
+            if let Some(p) = self.paths.get_mut(&path) {
+                p.on_duplicate();
+            }
+            return;
+        }
+        let bytes = packet.len();
+        let retention = self.pto() * 3;
+        let Some(keys) = self.keys.as_mut() else { return };
+        let Some(job) = keys.open_job(now, header.generation, path, number) else {
+            self.undecryptable += 1;
+            return;
+        };
+        let plain = match job.open(packet, header.encoded_len()) {
+            Ok(plain) => &*plain,
+            Err(_) => {
+                self.undecryptable += 1;
+                if let Err(e) = keys.on_failed(now, &job) {
+                    self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
+                }
+                return;
+            }
+        };
+        keys.on_opened(now, &job, retention);
+        self.last_heard = now;
+        self.on_first_protected(now, shared);
+
+        let is_ack_eliciting = match self.on_frames(now, path, plain, shared) {
+            Ok(eliciting) => eliciting,
+            Err(reason) => {
+                self.close(now, reason);
+                return;
+            }
+        };
+        // P9: noted for acknowledgement only now, after everything was offered to its flow.
+        if let Some(p) = self.paths.get_mut(&path) {
+            p.on_received(now, number, ecn, bytes as u16, is_ack_eliciting);
+        }
+    }
+
+    fn on_frames(&mut self, now: Time, path: PathId, plain: &[u8], shared: &mut Shared) -> Result<bool, CloseReason> {
+        let mut is_ack_eliciting = false;
+        let mut touched_in = Touched::new();
+        let mut result = Ok(());
+        for frame in Frames::new(plain) {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(e) => {
+                    result = Err(CloseReason::local(e.code(), Layer::Wire, e.to_string()));
+                    break;
+                }
+            };
+            is_ack_eliciting |= frame.is_ack_eliciting();
+            if let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared) {
+                result = Err(reason);
+                break;
+            }
+            if !matches!(self.state, State::Up | State::Handshaking(_)) {
+                break;
+            }
+        }
+        for label in touched_in {
+            self.touch_in(label, now);
+            self.settle_in(label, shared);
+        }
+        result.map(|()| is_ack_eliciting)
+    }
+
+    fn on_frame(
+        &mut self,
+        now: Time,
+        path: PathId,
+        frame: Frame<'_>,
+        touched_in: &mut Touched,
+        shared: &mut Shared,
+    ) -> Result<(), CloseReason> {
+        match frame {
+            Frame::Padding | Frame::Ping => {}
+            Frame::Coded(coded) => self.on_coded(now, &coded, touched_in, shared),
+            Frame::Fragment { id, index, data } => {
+                if let Some(whole) = self.fragments.receive(id, index, data) {
+                    match Frame::parse(&mut Reader::new(&whole)) {
+                        Ok(Some(Frame::Coded(coded))) => self.on_coded(now, &coded, touched_in, shared),
+                        _ => return Err(CloseReason::local(Code::FrameEncoding, Layer::Wire, "fragments do not make a coded packet")),
+                    }
+                }
+            }
+            Frame::Ack(view) => {
+                let mut fates = core::mem::take(&mut self.fates);
+                let result = match self.paths.get_mut(&view.path()) {
+                    Some(p) => p.on_ack(now, &view, &mut fates),
+                    None => Ok(()),
+                };
+                self.dispatch_fates(now, &mut fates);
+                self.fates = fates;
+                result.map_err(|code| CloseReason::local(code, Layer::Link, ""))?;
+            }
+            Frame::FlowOpen(open) => self.on_flow_open(open, touched_in, shared),
+            Frame::FlowEnd { flow, end } => {
+                if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                    if let Err(code) = f.receiver.on_end(end) {
+                        self.events
+                            .push_back(LinkEvent::InClosed(flow, CloseReason::local(code, Layer::Flow, "contradictory end of flow")));
+                    }
+                    touch(touched_in, flow);
+                }
+            }
+            Frame::FlowSkip { flow, floor } => {
+                if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                    f.receiver.on_skip(floor);
+                    if let Err(reason) = f.sink.on_skip(floor) {
+                        self.events.push_back(LinkEvent::InClosed(flow, reason));
+                    }
+                    touch(touched_in, flow);
+                }
+            }
+            Frame::FlowReset { flow, reason } => {
+                if self.flows.incoming.contains_key(&flow) {
+                    self.events.push_back(LinkEvent::InClosed(flow, remote_reason(reason, Code::Reset)));
+                }
+                self.flows.closed.insert(flow);
+            }
+            Frame::FlowStop { flow, reason } => {
+                if self.flows.out.contains_key(&flow) {
+                    self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Stopped)));
+                }
+            }
+            Frame::FlowRefused { flow, base, reason } => {
+                let code = Code::from_u64(reason).unwrap_or(Code::Internal);
+                if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if f.is_open_acked && code == Code::UnknownFlow {
+                        // P17: the neighbour lost its state; offer the flow again.
+                        f.is_open_acked = false;
+                        f.sender.on_refused(base, code);
+                        self.touch_out(flow, now);
+                    } else {
+                        self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Internal)));
+                    }
+                }
+            }
+            Frame::Rank { flow, base, n, rank, missing } => {
+                if let Some(f) = self.flows.out.get_mut(&flow) {
+                    f.sender.on_rank(now, base, n, rank, missing);
+                    self.touch_out(flow, now);
+                    self.settle_out(flow, shared);
+                }
+            }
+            Frame::Credit { flow, limit, done } => {
+                if let Some(f) = self.flows.out.get_mut(&flow) {
+                    f.sender.on_credit(limit, done);
+                    self.touch_out(flow, now);
+                    self.settle_out(flow, shared);
+                }
+            }
+            Frame::NewConnectionId { path, sequence, id } => {
+                if !self.cids.accept(path, sequence, id) {
+                    return Err(CloseReason::local(Code::TooMany, Layer::Link, "more connection ids than announced"));
+                }
+            }
+            Frame::RetireConnectionId { sequence } => {
+                if let Some((path, id)) = self.cids.retire_local(sequence) {
+                    shared.forget_cid(&id);
+                    self.stock_cids(path, shared);
+                }
+            }
+            Frame::PathChallenge(token) => self.send_control(Control::PathResponse(path, token)),
+            Frame::PathResponse(_) => {}
+            Frame::Rekey { generation, step, message } => self.on_rekey(now, generation, step, message, shared)?,
+            Frame::Close(mut reason) => {
+                reason.is_remote = true;
+                self.die(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_coded(&mut self, now: Time, coded: &Coded<'_>, touched_in: &mut Touched, shared: &mut Shared) {
+        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else {
+            if !self.flows.closed.contains(coded.flow) {
+                // P9: said, not buffered.
+                shared.counters.refused += 1;
+                self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::UnknownFlow as u64 });
+            }
+            return;
+        };
+        match flow.receiver.on_coded(now, coded) {
+            Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
+            Offer::Refused(code) => {
+                shared.counters.refused += 1;
+                self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: code as u64 });
+            }
+        }
+    }
+
+    fn on_flow_open(&mut self, open: FlowOpen, touched_in: &mut Touched, shared: &mut Shared) {
+        let label = open.label;
+        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) {
+            return;
+        }
+        let session = match shared.session_for_open(self.id, &open, crate::node::sessions::limits_of(self)) {
+            Ok(session) => session,
+            Err(code) => {
+                self.flows.closed.insert(label);
+                self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
+                return;
+            }
+        };
+        // P15: every flow owns a reserve of two batches, or is refused when it opens.
+        let reserve = super::flows::reserve_of(&open);
+        let Some(memory) = shared.ledger.reserve(reserve, super::flows::memory_wish(open.index, shared.config.flow_memory)) else {
+            self.flows.closed.insert(label);
+            self.send_control(Control::FlowRefused { flow: label, base: 0, reason: Code::NoMemory as u64 });
+            return;
+        };
+        let sink = Self::new_sink(&open, shared, memory);
+        let receiver = flow::Receiver::new(flow::ReceiverConfig {
+            label,
+            batch_size: open.batch_size,
+            symbol: open.symbol,
+            mode: open.mode,
+            memory,
+            initial_credit: crate::node::shared::INITIAL_CREDIT,
+        });
+        let id = shared.next_flow_id();
+        self.flows.incoming.insert(
+            label,
+            InFlow {
+                id,
+                session,
+                open,
+                receiver,
+                sink,
+                is_report_queued: false,
+                is_finish_told: false,
+                is_end_read: false,
+                is_received_told: false,
+                accounted: 0,
+                reserved: memory,
+            },
+        );
+        self.events.push_back(LinkEvent::FlowOpened(label));
+        self.set_ack_urgency();
+        touch(touched_in, label);
+    }
+
+    /// Gives every fate to the machine that sent the thing.
+    pub(crate) fn dispatch_fates(&mut self, now: Time, fates: &mut Fates) {
+        let mut out = Touched::new();
+        let mut incoming = Touched::new();
+        for item in fates.acked.drain(..) {
+            match item {
+                SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
+                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                        f.sender.on_acked(now, &item);
+                        touch(&mut out, flow);
+                    }
+                }
+                SentItem::FlowOpen(flow) => {
+                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                        f.is_open_acked = true;
+                    }
+                }
+                SentItem::Credit { flow, .. } | SentItem::Rank { flow, .. } => {
+                    if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                        f.receiver.on_report_acked(&item);
+                    }
+                }
+                SentItem::Ack { path, reported_below } => {
+                    if let Some(p) = self.paths.get_mut(&path) {
+                        p.on_ack_of_ack(reported_below);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for item in fates.lost.drain(..) {
+            let item = match item {
+                SentItem::FirstHalf(whole) => *whole,
+                other => other,
+            };
+            match item {
+                SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
+                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                        f.sender.on_lost(now, &item);
+                        touch(&mut out, flow);
+                    }
+                }
+                SentItem::FlowOpen(flow) => {
+                    // A flow without data has nothing for FLOW_OPEN to ride with.
+                    if let Some(f) = self.flows.out.get_mut(&flow)
+                        && !f.is_open_acked
+                    {
+                        f.is_announced = false;
+                        touch(&mut out, flow);
+                    }
+                }
+                SentItem::Credit { flow, .. } | SentItem::Rank { flow, .. } => {
+                    if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                        f.receiver.on_report_lost(&item);
+                        touch(&mut incoming, flow);
+                    }
+                }
+                SentItem::NewConnectionId(sequence) => self.send_control(Control::NewConnectionId(sequence)),
+                SentItem::RetireConnectionId(sequence) => self.send_control(Control::RetireConnectionId(sequence)),
+                SentItem::FlowReset(flow) => self.send_control(Control::FlowReset { flow, reason: Code::Reset as u64 }),
+                SentItem::FlowStop(flow) => self.send_control(Control::FlowStop { flow, reason: Code::Stopped as u64 }),
+                SentItem::Rekey => {
+                    if let Some(keys) = &mut self.keys {
+                        keys.on_lost();
+                    }
+                }
+                _ => {}
+            }
+        }
+        for item in fates.spurious.drain(..) {
+            if let SentItem::Coded { flow, .. } = item
+                && let Some(f) = self.flows.out.get_mut(&flow)
+            {
+                f.sender.on_spurious(now, &item);
+                touch(&mut out, flow);
+            }
+        }
+        for label in out {
+            self.touch_out(label, now);
+            self.note_proactive(label);
+        }
+        for label in incoming {
+            self.touch_in(label, now);
+        }
+    }
+
+    /// Keeps the neighbour's stock of our connection ids full.
+    pub(crate) fn stock_cids(&mut self, path: PathId, shared: &mut Shared) {
+        for _ in 0..self.cids.wanting(path) {
+            let id = shared.new_cid(self.id, path);
+            let sequence = self.cids.issue(path, id);
+            self.send_control(Control::NewConnectionId(sequence));
+        }
+    }
+}
+
+fn remote_reason(value: u64, fallback: Code) -> CloseReason {
+    let mut reason = match Code::from_u64(value) {
+        Some(code) => CloseReason::local(code, Layer::Flow, ""),
+        None => CloseReason { application: value - (1 << 16).min(value), ..CloseReason::local(fallback, Layer::Application, "") },
+    };
+    reason.is_remote = true;
+    reason
+}

@@ -1,0 +1,484 @@
+//! Building datagrams: what goes into a packet, in which order, and how many packets leave in one train.
+//!
+//! Order inside a packet: due acknowledgements, link control, reports of incoming flows, then coded packets of outgoing
+//! flows (repair of known deficits before new source packets). Proactive repair and probes only when nothing else waits.
+
+use super::flows::OutFlow;
+use super::{Control, Link, State};
+use crate::error::{CloseReason, Layer};
+use crate::flow::{Outgoing, SendContext, Stage};
+use crate::ids::{FlowLabel, PathId, Seq};
+use crate::node::Transmit;
+use crate::node::shared::Shared;
+use crate::sent::{SentItem, SentItems};
+use crate::units::Time;
+use crate::wire::coded;
+use crate::wire::frame::{Coefficients, Frame};
+use crate::wire::packet::{ProtectedHeader, TAG_LEN};
+
+/// Bytes around the frames of a protected packet with a 4-byte connection id: type, id, packet number, tag (P6).
+pub(crate) const PACKET_OVERHEAD: u16 = 1 + 4 + 4 + 16;
+/// Smallest header of a CODED frame: type, flow, base, form and span, seed.
+pub(crate) const MIN_CODED_HEADER: u16 = 1 + 1 + 1 + 1 + 2;
+/// Below this room no coded packet is begun, in bytes.
+const WORTHWHILE: usize = 64;
+/// A symbol shorter than the room by more than this leaves space for another frame, so it is written with its length.
+const SHARE_PACKET: usize = 256;
+
+/// A packet under construction.
+struct Draft {
+    /// Where the packet begins in the buffer.
+    start: usize,
+    /// Where its frames begin.
+    frames: usize,
+    /// Frames must not pass this index.
+    limit: usize,
+    items: SentItems,
+    is_ack_eliciting: bool,
+    /// Nothing may follow in this packet.
+    is_full: bool,
+}
+
+impl Draft {
+    fn room(&self, buf: &[u8]) -> usize {
+        if self.is_full { 0 } else { self.limit.saturating_sub(buf.len()) }
+    }
+    fn is_empty(&self, buf: &[u8]) -> bool {
+        buf.len() == self.frames
+    }
+    /// Writes a frame if it fits.
+    fn put(&mut self, frame: &Frame<'_>, item: Option<SentItem>, buf: &mut Vec<u8>) -> bool {
+        let before = buf.len();
+        frame.emit(buf);
+        if buf.len() > self.limit {
+            buf.truncate(before);
+            return false;
+        }
+        self.is_ack_eliciting = true;
+        if let Some(item) = item {
+            self.items.push(item);
+        }
+        true
+    }
+}
+
+impl Link {
+    /// The next datagrams of this link. `None`: nothing to send now.
+    pub(crate) fn poll_transmit(&mut self, now: Time, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
+        match &mut self.state {
+            State::Closed => None,
+            State::Handshaking(_) => self.poll_handshake(now, shared, buf),
+            State::Closing { .. } => self.poll_close(now, buf),
+            State::Up => {
+                let ids: smallvec::SmallVec<[PathId; 4]> = self.paths.keys().copied().collect();
+                ids.into_iter().find_map(|id| self.poll_path(now, id, max_segments, shared, buf))
+            }
+        }
+    }
+
+    /// A train of packets for one path.
+    fn poll_path(&mut self, now: Time, path: PathId, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let size = usize::from(self.paths.get(&path)?.datagram_size());
+        if let Some(probe) = self.paths.get_mut(&path)?.poll_mtu_probe(now) {
+            return self.build_probe(now, path, probe, buf);
+        }
+        let prefix = self.handshake_prefix(path, buf);
+        let mut segment = None;
+        for i in 0..max_segments.max(1) {
+            let before = buf.len();
+            // Only the first packet of a train shares its datagram with the end of the handshake.
+            let capacity = if i == 0 { size.saturating_sub(prefix) } else { size };
+            let Some(len) = self.build_packet(now, path, capacity, shared, buf) else { break };
+            let len = if i == 0 { len + prefix } else { len };
+            debug_assert_eq!(buf.len() - before + if i == 0 { prefix } else { 0 }, len);
+            let first = *segment.get_or_insert(len);
+            // GSO: every piece but the last has the length of the first; a short packet ends the train.
+            if len < first || len < size {
+                break;
+            }
+        }
+        let segment = match segment {
+            Some(s) => s,
+            None => {
+                buf.clear();
+                return None;
+            }
+        };
+        self.last_sent = now;
+        let p = self.paths.get(&path)?;
+        Some(Transmit {
+            remote: p.remote(),
+            local: p.local(),
+            ecn: p.ecn_codepoint(),
+            len: buf.len(),
+            segment_size: (buf.len() > segment).then_some(segment),
+        })
+    }
+
+    /// One protected packet of at most `capacity` bytes appended to `buf`; its length, or `None` if there was nothing to send.
+    fn build_packet(&mut self, now: Time, path: PathId, capacity: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<usize> {
+        let mut draft = self.begin(path, capacity, buf)?;
+        let p = self.paths.get_mut(&path)?;
+        let allowance = p.send_allowance(now);
+        let is_probe_wanted = p.probe_wanted();
+
+        self.put_acks(now, &mut draft, buf);
+        self.put_control(&mut draft, path, buf);
+        self.put_reports(now, &mut draft, path, buf);
+        if allowance == 0 && self.has_backlog(now) {
+            self.paths.get_mut(&path)?.on_blocked(now);
+        }
+        if allowance > 0 || is_probe_wanted {
+            self.put_coded(now, path, &mut draft, shared, buf);
+            // Proactive repair never shares a packet with what it protects, and takes spare rate only (DESIGN 3.3).
+            if draft.is_empty(buf) && self.paths.get(&path)?.spare_allowance(now) > 0 {
+                self.put_proactive(now, path, &mut draft, buf);
+            }
+        }
+        if is_probe_wanted && !draft.is_ack_eliciting {
+            // P4: the tail probe is a coded packet wherever a flow has one.
+            if !self.put_tail_probe(now, path, &mut draft, buf) {
+                draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
+            }
+        }
+        if draft.is_empty(buf) {
+            buf.truncate(draft.start);
+            return None;
+        }
+        let is_app_limited = !self.has_backlog(now);
+        self.finish(now, path, draft, is_app_limited, buf)
+    }
+
+    /// Reserves the header.
+    fn begin(&mut self, path: PathId, capacity: usize, buf: &mut Vec<u8>) -> Option<Draft> {
+        let keys = self.keys.as_ref()?;
+        let cid = self.cids.remote_for(path)?;
+        let start = buf.len();
+        ProtectedHeader { generation: keys.generation_bits(), connection_id: cid.clone(), packet_number: 0 }.emit(buf);
+        let limit = (start + capacity).saturating_sub(TAG_LEN);
+        Some(Draft { start, frames: buf.len(), limit, items: SentItems::new(), is_ack_eliciting: false, is_full: false })
+    }
+
+    /// Numbers and seals the packet and hands it to its path.
+    fn finish(&mut self, now: Time, path: PathId, draft: Draft, is_app_limited: bool, buf: &mut Vec<u8>) -> Option<usize> {
+        let keys = self.keys.as_mut()?;
+        let p = self.paths.get_mut(&path)?;
+        let number = p.next_packet_number();
+        buf[draft.frames - 4..draft.frames].copy_from_slice(&(number.0 as u32).to_be_bytes());
+        buf.resize(buf.len() + TAG_LEN, 0);
+        self.send_epoch = number.0 >> self.epoch_log2;
+        let sealed = keys.seal_job(path, number).and_then(|job| job.seal(&mut buf[draft.start..], draft.frames - draft.start));
+        if let Err(e) = sealed {
+            buf.truncate(draft.start);
+            self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
+            return None;
+        }
+        let len = buf.len() - draft.start;
+        p.on_sent(now, number, len as u16, draft.is_ack_eliciting, is_app_limited, draft.items);
+        Some(len)
+    }
+
+    fn put_acks(&mut self, now: Time, draft: &mut Draft, buf: &mut Vec<u8>) {
+        for p in self.paths.values_mut() {
+            if p.ack_due(now) {
+                let (wants_ping, room) = (p.ack_wants_ping(now), draft.room(buf));
+                if let Some(item) = p.write_ack(now, room, buf) {
+                    draft.items.push(item);
+                    // P8: an acknowledgement of this one lets the path forget what was reported.
+                    if wants_ping && draft.put(&Frame::Ping, None, buf) {
+                        p.on_eliciting_ack(now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn put_control(&mut self, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
+        if let Some(keys) = &mut self.keys
+            && keys.has_message()
+        {
+            let is_written = match keys.poll_frame() {
+                Some(frame) => draft.put(&frame, Some(SentItem::Rekey), buf),
+                None => true,
+            };
+            if !is_written {
+                keys.on_lost();
+            }
+        }
+        for _ in 0..self.control.len() {
+            let Some(control) = self.control.pop_front() else { break };
+            let fits = match &control {
+                Control::Ping => draft.put(&Frame::Ping, Some(SentItem::Ping), buf),
+                Control::NewConnectionId(sequence) => match self.cids.local_id(*sequence) {
+                    Some((path, id)) => draft.put(
+                        &Frame::NewConnectionId { path, sequence: *sequence, id: id.clone() },
+                        Some(SentItem::NewConnectionId(*sequence)),
+                        buf,
+                    ),
+                    None => true,
+                },
+                Control::RetireConnectionId(sequence) => {
+                    draft.put(&Frame::RetireConnectionId { sequence: *sequence }, Some(SentItem::RetireConnectionId(*sequence)), buf)
+                }
+                // An answer belongs to the path that is tested.
+                Control::PathResponse(on, token) => *on == path && draft.put(&Frame::PathResponse(*token), Some(SentItem::Ping), buf),
+                Control::FlowRefused { flow, base, reason } => draft.put(
+                    &Frame::FlowRefused { flow: *flow, base: Seq(*base), reason: *reason },
+                    Some(SentItem::FlowRefused(*flow)),
+                    buf,
+                ),
+                Control::FlowReset { flow, reason } => {
+                    draft.put(&Frame::FlowReset { flow: *flow, reason: *reason }, Some(SentItem::FlowReset(*flow)), buf)
+                }
+                Control::FlowStop { flow, reason } => {
+                    draft.put(&Frame::FlowStop { flow: *flow, reason: *reason }, Some(SentItem::FlowStop(*flow)), buf)
+                }
+            };
+            if !fits {
+                self.control.push_back(control);
+            }
+        }
+    }
+
+    /// CREDIT and RANK of incoming flows (P9, P15).
+    fn put_reports(&mut self, now: Time, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
+        let Some(rtt) = self.paths.get(&path).map(|p| p.rtt()) else { return };
+        for _ in 0..self.reports.len() {
+            if draft.room(buf) < 48 {
+                break;
+            }
+            let Some(label) = self.reports.pop_front() else { break };
+            let Some(flow) = self.flows.incoming.get_mut(&label) else { continue };
+            flow.is_report_queued = false;
+            while let Some(report) = flow.receiver.poll_report(now, rtt) {
+                if !draft.put(&report.frame(), Some(report.item()), buf) {
+                    flow.receiver.on_report_lost(&report.item());
+                    flow.is_report_queued = true;
+                    self.reports.push_back(label);
+                    break;
+                }
+            }
+            let timer = flow.receiver.poll_timeout();
+            self.timers.set(super::TimerKey::In(label), timer);
+        }
+    }
+
+    /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
+    /// with what is protected.
+    fn put_coded(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
+        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
+        if let Some((id, data, item)) = self.pending_fragment.take() {
+            draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(item), buf);
+            draft.is_full = true;
+            return;
+        }
+        let mut again: smallvec::SmallVec<[(FlowLabel, usize); 4]> = smallvec::SmallVec::new();
+        while draft.room(buf) >= WORTHWHILE {
+            let Some(label) = self.schedule.pop() else { break };
+            let Some(flow) = self.flows.out.get_mut(&label) else { continue };
+            let is_fresh = draft.is_empty(buf);
+            let before = buf.len();
+            let cut = fill_from(flow, label, now, &context, draft, buf);
+            let bytes = buf.len() - before;
+            flow.is_queued = false;
+            // A flow that could not use a whole packet is blocked; whatever unblocks it touches it.
+            if flow.has_work(now) && (bytes > 0 || cut.is_some() || !is_fresh) {
+                flow.is_queued = true;
+                again.push((label, bytes));
+            }
+            self.note_proactive(label);
+            self.touch_out(label, now);
+            self.settle_out(label, shared);
+            if let Some((frame, item)) = cut {
+                self.cut_in_two(now, draft, &frame, item, buf);
+            }
+        }
+        for (label, bytes) in again.into_iter().rev() {
+            if let Some(flow) = self.flows.out.get_mut(&label) {
+                self.schedule.again(label, flow.open.class, bytes, &mut flow.balance);
+            }
+        }
+    }
+
+    /// Repair without a known deficit, from spare rate.
+    fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
+        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
+        while let Some(label) = self.proactive.front().copied() {
+            let outgoing = self.flows.out.get_mut(&label).and_then(|f| f.sender.poll(now, Stage::Proactive, &context, usize::MAX));
+            match (outgoing, self.flows.out.get(&label)) {
+                (Some(outgoing), Some(flow)) => {
+                    // What does not fit the path any more is not worth two packets of spare rate.
+                    put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+                    self.touch_out(label, now);
+                    return;
+                }
+                _ => {
+                    self.proactive.pop_front();
+                    self.touch_out(label, now);
+                }
+            }
+        }
+    }
+
+    /// A coded packet that probes the tail of a flow (P4, P10).
+    fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) -> bool {
+        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return false };
+        let labels: smallvec::SmallVec<[FlowLabel; 8]> =
+            self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
+        for label in labels {
+            let Some(flow) = self.flows.out.get_mut(&label) else { continue };
+            if let Some(outgoing) = flow.sender.poll(now, Stage::Probe, &context, usize::MAX) {
+                if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
+                    return false;
+                }
+                put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+                self.touch_out(label, now);
+                return draft.is_ack_eliciting;
+            }
+        }
+        false
+    }
+
+    /// Sends one encoded CODED frame as two fragments in two packets (P5): the first in this packet, the second in the next.
+    fn cut_in_two(&mut self, now: Time, draft: &mut Draft, frame: &[u8], item: SentItem, buf: &mut Vec<u8>) {
+        let id = self.fragments.next_id();
+        let (first, second) = frame.split_at(frame.len().div_ceil(2));
+        if !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::FirstHalf(Box::new(item.clone()))), buf) {
+            self.fates.lost.push(item);
+            let mut fates = core::mem::take(&mut self.fates);
+            self.dispatch_fates(now, &mut fates);
+            self.fates = fates;
+            return;
+        }
+        self.pending_fragment = Some((id, second.to_vec(), item));
+        draft.is_full = true;
+    }
+
+    /// A PING padded to the size that is probed.
+    fn build_probe(&mut self, now: Time, path: PathId, size: u16, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let mut draft = self.begin(path, usize::from(size), buf)?;
+        draft.put(&Frame::Ping, Some(SentItem::MtuProbe(size)), buf);
+        buf.resize(draft.limit, 0);
+        self.finish(now, path, draft, true, buf)?;
+        let p = self.paths.get(&path)?;
+        Some(Transmit { remote: p.remote(), local: p.local(), ecn: crate::units::Ecn::NotEct, len: buf.len(), segment_size: None })
+    }
+
+    /// CLOSE, once at the end and again for each packet that a deaf neighbour sends.
+    fn poll_close(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let State::Closing { reason, is_answer_due, .. } = &mut self.state else { return None };
+        if !core::mem::take(is_answer_due) {
+            return None;
+        }
+        let reason = reason.clone();
+        let path = *self.paths.keys().next()?;
+        let size = usize::from(self.paths.get(&path)?.datagram_size());
+        let prefix = self.handshake_prefix(path, buf);
+        let mut draft = self.begin(path, size.saturating_sub(prefix), buf)?;
+        draft.put(&Frame::Close(reason), None, buf);
+        draft.is_ack_eliciting = false;
+        self.finish(now, path, draft, true, buf)?;
+        let p = self.paths.get(&path)?;
+        Some(Transmit { remote: p.remote(), local: p.local(), ecn: p.ecn_codepoint(), len: buf.len(), segment_size: None })
+    }
+
+    /// Data wait on some flow: the path is not application-limited.
+    fn has_backlog(&self, now: Time) -> bool {
+        self.pending_fragment.is_some() || self.schedule.iter().any(|l| self.flows.out.get(l).is_some_and(|f| f.has_backlog(now)))
+    }
+}
+
+/// Fills a packet from one flow: FLOW_OPEN if the neighbour may not have it, then repair, then new data, then the flow's control frames.
+/// Returns an encoded frame that no packet of this path can hold.
+fn fill_from(
+    flow: &mut OutFlow,
+    label: FlowLabel,
+    now: Time,
+    context: &SendContext,
+    draft: &mut Draft,
+    buf: &mut Vec<u8>,
+) -> Option<(Vec<u8>, SentItem)> {
+    let is_fresh = draft.is_empty(buf);
+    let before = (buf.len(), draft.items.len());
+    // FLOW_OPEN rides with data until the neighbour has it (P17).
+    if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
+        return None;
+    }
+    let header = coded_header(label, flow.sender.next_seq());
+    let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
+    let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
+    let mut cut = None;
+    if outgoing.is_none() && is_fresh && flow.sender.has(Stage::Repair) {
+        // It does not fit beside FLOW_OPEN; if it does not fit alone either, the path's MTU fell below it.
+        let (open, items) = (buf.split_off(before.0), draft.items.len());
+        if let Some(outgoing) = flow.sender.poll(now, Stage::Repair, context, usize::MAX) {
+            draft.items.truncate(before.1);
+            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+        }
+        debug_assert_eq!(items, draft.items.len());
+        buf.extend_from_slice(&open);
+    }
+    if outgoing.is_none() && flow.sender.room() > 0 && flow.source.has_data(now) {
+        let largest = symbol_room(draft, buf).min(usize::from(flow.open.symbol));
+        // Do not cut small symbols off a bulk flow only because other frames came first.
+        if (is_fresh || largest * 2 > usize::from(flow.open.symbol) || flow.source.buffered() + 16 <= largest)
+            && let Some(symbol) = flow.source.poll_symbol(now, largest)
+        {
+            let seq = flow.sender.push(now, symbol.symbol, symbol.deadline);
+            debug_assert_eq!(seq, symbol.seq, "symbols are pushed in the order in which they were made");
+        }
+    }
+    if outgoing.is_none() {
+        outgoing = flow.sender.poll(now, Stage::Source, context, symbol_room(draft, buf));
+    }
+    flow.end_if_drained();
+    flow.is_announced = true;
+    if let Some(outgoing) = outgoing {
+        cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+    }
+    while !draft.is_full
+        && let Some(control) = flow.sender.poll_control(now)
+    {
+        if !draft.put(&control.frame(), Some(control.item()), buf) {
+            flow.sender.on_lost(now, &control.item());
+            break;
+        }
+    }
+    cut
+}
+
+/// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
+fn coded_header(flow: FlowLabel, base: Seq) -> usize {
+    coded::header_len(flow, base, 16, &Coefficients::Seed(0))
+}
+
+/// Writes a coded packet; if it does not fit any packet of this path, returns it encoded, to be cut in two.
+fn put_outgoing(
+    sender: &crate::flow::Sender,
+    label: FlowLabel,
+    outgoing: &Outgoing,
+    draft: &mut Draft,
+    buf: &mut Vec<u8>,
+) -> Option<(Vec<u8>, SentItem)> {
+    let symbol_len = outgoing.len;
+    let room = draft.room(buf);
+    let header = coded_header(label, outgoing.base);
+    let with_length = room > symbol_len + header + SHARE_PACKET;
+    let before = buf.len();
+    if with_length {
+        coded::emit_header_with_length(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients, symbol_len);
+    } else {
+        coded::emit_header(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients);
+    }
+    sender.write_symbol(outgoing, buf);
+    if buf.len() > draft.limit {
+        let mut encoded = Vec::with_capacity(buf.len() - before);
+        encoded.extend_from_slice(&buf[before..]);
+        buf.truncate(before);
+        return Some((encoded, outgoing.item.clone()));
+    }
+    draft.is_ack_eliciting = true;
+    draft.items.push(outgoing.item.clone());
+    draft.is_full |= !with_length;
+    None
+}

@@ -1,0 +1,110 @@
+//! Datagrams of strangers: first flights, version answers, and what keeps a flood of them cheap (P19, P22).
+
+use super::Node;
+use crate::crypto::cookie;
+use crate::link::Link;
+use crate::units::{Duration, Time};
+use crate::wire::packet::{HandshakeBody, HandshakePacket, emit_version_list};
+use rand_chacha::ChaCha12Rng;
+use std::net::{IpAddr, SocketAddr};
+
+/// Half-open handshakes at most (P19).
+const MAX_HALF_OPEN: usize = 1024;
+/// New handshakes per second above which strangers must show that they receive at their address (P19).
+const FREE_PER_SECOND: f64 = 100.0;
+/// Replies without a link that wait to be sent, at most.
+const MAX_REPLIES: usize = 256;
+
+/// Decides when a first flight is answered with a cookie instead of work.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    cookies: cookie::Cookies,
+    tokens: f64,
+    filled_at: Time,
+}
+
+impl Throttle {
+    pub(super) fn new(now: Time, rng: ChaCha12Rng) -> Self {
+        Self { cookies: cookie::Cookies::new(rng, now), tokens: FREE_PER_SECOND, filled_at: now }
+    }
+
+    /// One more handshake without a cookie?
+    fn is_free(&mut self, now: Time, half_open: usize) -> bool {
+        let passed: Duration = now.since(self.filled_at);
+        self.filled_at = now;
+        self.tokens = (self.tokens + passed.as_secs_f64() * FREE_PER_SECOND).min(FREE_PER_SECOND);
+        if half_open >= MAX_HALF_OPEN || self.tokens < 1.0 {
+            return false;
+        }
+        self.tokens -= 1.0;
+        true
+    }
+}
+
+impl Node {
+    pub(super) fn refuse_version(&mut self, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
+        let mut out = Vec::new();
+        emit_version_list(&mut out, &packet.destination, &packet.source);
+        // P19: never more than three times what came in; a version list only for what could have been a first flight.
+        if size >= out.len() {
+            self.reply(remote, local, out);
+        }
+    }
+
+    fn reply(&mut self, remote: SocketAddr, local: Option<IpAddr>, datagram: Vec<u8>) {
+        if self.replies.len() < MAX_REPLIES {
+            self.replies.push_back((remote, local, datagram));
+        }
+    }
+
+    pub(super) fn on_initiate(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
+        let HandshakeBody::Initiate { token, .. } = packet.body else { return };
+        if !self.shared.config.accept {
+            return;
+        }
+        let key = (remote, packet.source.clone());
+        if let Some(id) = self.half_open.get(&key).copied() {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.on_repeated_initiate(size);
+            }
+            self.mark_ready(id);
+            return;
+        }
+        let has_cookie = !token.is_empty() && self.throttle.cookies.check(now, remote, &packet.source, token);
+        if !has_cookie && !self.throttle.is_free(now, self.half_open.len()) {
+            self.shared.counters.throttled += 1;
+            let token = self.throttle.cookies.issue(now, remote, &packet.source);
+            let tag = cookie::retry_tag(&packet.destination, &packet.source, &token);
+            let mut out = Vec::new();
+            HandshakePacket {
+                version: packet.version,
+                destination: packet.source.clone(),
+                source: packet.destination.clone(),
+                body: HandshakeBody::Retry { token: &token, tag },
+            }
+            .emit(&mut out);
+            if size >= out.len() {
+                self.reply(remote, local, out);
+            }
+            return;
+        }
+        // Even with cookies the number of half-open links is bounded, as is the number of links.
+        if self.half_open.len() >= MAX_HALF_OPEN || self.links.len() >= self.shared.config.max_links + MAX_HALF_OPEN {
+            self.shared.counters.throttled += 1;
+            return;
+        }
+        let id = self.shared.next_link_id();
+        match Link::answer(now, id, remote, local, packet, size, &mut self.shared) {
+            Ok(mut link) => {
+                link.half_open_key = Some(key.clone());
+                self.half_open.insert(key, id);
+                self.links.insert(id, link);
+                self.settle(now, id);
+            }
+            Err(_) => {
+                self.shared.counters.malformed += 1;
+                self.shared.forget_link(id);
+            }
+        }
+    }
+}

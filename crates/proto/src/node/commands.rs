@@ -1,0 +1,225 @@
+//! What an application commands: links, sessions, flows, messages, bytes.
+
+use super::shared::FlowPlace;
+use super::{Message, Node};
+use crate::crypto::PublicKey;
+use crate::error::{CloseReason, Code, CommandError, Layer};
+use crate::event::Event;
+use crate::ids::{FlowId, LinkId, SessionId};
+use crate::link::flows::{InFlow, OutFlow};
+use crate::link::handshake::{Handshake, Initiating};
+use crate::link::{Link, State};
+use crate::options::{FlowKind, FlowOptions, MessageOptions};
+use crate::stats::{FlowStats, LinkStats, Memory};
+use crate::units::{Duration, Time};
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+impl Node {
+    /// Starts a link to a neighbour. `peer`: the key that it must have; `None` accepts whatever key answers (the caller decides on `LinkUp`).
+    pub fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
+        if self.links.len() >= self.shared.config.max_links {
+            return Err(CommandError::Limit { what: "links", limit: self.shared.config.max_links });
+        }
+        let id = self.shared.next_link_id();
+        let initiating = Initiating::start(now, id, remote, peer, &mut self.shared);
+        let mut link = Link::new(id, now, State::Handshaking(Handshake::Initiator(Box::new(initiating))));
+        link.is_initiator = true;
+        self.links.insert(id, link);
+        self.settle(now, id);
+        Ok(id)
+    }
+
+    /// Ends a link and all that runs over it, at once.
+    pub fn close_link(&mut self, now: Time, link: LinkId, code: u64, reason: &str) -> Result<(), CommandError> {
+        let l = self.links.get_mut(&link).ok_or(CommandError::Unknown("link"))?;
+        l.close(now, CloseReason::application(code, reason));
+        self.settle(now, link);
+        Ok(())
+    }
+
+    /// Opens a flow towards the far end. It can be written at once.
+    pub fn open_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
+        self.open_session_flow(now, session, options)
+    }
+
+    /// Queues a message; returns its number.
+    pub fn send_message(&mut self, now: Time, flow: FlowId, data: Bytes, options: MessageOptions) -> Result<u64, CommandError> {
+        self.with_out(now, flow, |f| f.source.send_message(now, data, options))
+    }
+
+    /// Withdraws a message that has not been sent completely; true if it will not be delivered.
+    pub fn cancel_message(&mut self, now: Time, flow: FlowId, message: u64) -> Result<bool, CommandError> {
+        self.with_out(now, flow, |f| Ok(f.source.cancel(message)))
+    }
+
+    /// Queues bytes on a stream; returns how many were taken (at least 1) or `Blocked`.
+    pub fn write(&mut self, now: Time, flow: FlowId, data: &[u8]) -> Result<usize, CommandError> {
+        self.with_out(now, flow, |f| f.source.write(data))
+    }
+
+    /// The next message, if one is complete.
+    pub fn recv_message(&mut self, now: Time, flow: FlowId) -> Result<Option<Message>, CommandError> {
+        self.with_in(now, flow, |f| Ok(f.sink.recv_message()))
+    }
+
+    /// The next bytes of a stream, without copying: at most `max` of them. `Ok(None)`: nothing now; an empty chunk: the stream has ended.
+    pub fn read(&mut self, now: Time, flow: FlowId, max: usize) -> Result<Option<Bytes>, CommandError> {
+        let chunk = self.with_in(now, flow, |f| {
+            let chunk = f.sink.read(max);
+            f.is_end_read |= chunk.as_ref().is_some_and(Bytes::is_empty);
+            Ok(chunk)
+        })?;
+        if chunk.as_ref().is_some_and(Bytes::is_empty) {
+            self.forget_read_flow(now, flow);
+        }
+        Ok(chunk)
+    }
+
+    /// Sending half: nothing more follows; `FlowDelivered` tells when everything arrived.
+    pub fn finish(&mut self, now: Time, flow: FlowId) -> Result<(), CommandError> {
+        self.with_out(now, flow, |f| {
+            f.source.finish();
+            Ok(())
+        })
+    }
+
+    /// Sending half: give up at once. The far end is told; the flow is gone here.
+    pub fn reset(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
+        let place = self.place(flow, true)?;
+        self.give_up(now, flow, place, code);
+        Ok(())
+    }
+
+    /// Receiving half: no more wanted. The far end is told; the flow is gone here.
+    pub fn stop(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
+        let place = self.place(flow, false)?;
+        if let Some(orphan) = self.orphans.remove(&flow) {
+            self.release_orphan(orphan);
+            return Ok(());
+        }
+        self.give_up(now, flow, place, code);
+        Ok(())
+    }
+
+    /// Statistics of a link and its paths.
+    pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
+        self.links.get(&link).map(Link::stats)
+    }
+
+    /// Statistics of a flow. They vanish with the flow: after `FlowDelivered`, `FlowFinished` was read, or a reset.
+    pub fn flow_stats(&self, flow: FlowId) -> Option<FlowStats> {
+        let place = self.flows.get(&flow)?;
+        let link = self.links.get(&place.link)?;
+        if place.is_outgoing {
+            let f = link.flows.out.get(&place.label)?;
+            let mut stats = f.sender.stats();
+            f.source.add_stats(&mut stats);
+            stats.memory = f.memory();
+            Some(stats)
+        } else {
+            let f = link.flows.incoming.get(&place.label)?;
+            let mut stats = f.receiver.stats();
+            f.sink.add_stats(&mut stats);
+            stats.memory = f.memory();
+            Some(stats)
+        }
+    }
+
+    /// The link that a session runs over.
+    pub fn session_link(&self, session: SessionId) -> Option<LinkId> {
+        self.shared.sessions.link_of(session)
+    }
+
+    /// Memory in use and its bound.
+    pub fn memory(&self) -> Memory {
+        self.shared.ledger.memory()
+    }
+
+    fn place(&self, flow: FlowId, is_outgoing: bool) -> Result<FlowPlace, CommandError> {
+        let place = self.flows.get(&flow).copied().ok_or(CommandError::Unknown("flow"))?;
+        if place.is_outgoing != is_outgoing {
+            return Err(CommandError::Misuse(if is_outgoing { "this is a receiving half" } else { "this is a sending half" }));
+        }
+        Ok(place)
+    }
+
+    fn with_out<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut OutFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
+        let place = self.place(flow, true)?;
+        let link = self.links.get_mut(&place.link).ok_or(CommandError::Unknown("link"))?;
+        let result = f(link.flows.out.get_mut(&place.label).ok_or(CommandError::Unknown("flow"))?);
+        link.touch_out(place.label, now);
+        link.settle_out(place.label, &mut self.shared);
+        self.settle(now, place.link);
+        result
+    }
+
+    fn with_in<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut InFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
+        let place = self.place(flow, false)?;
+        if let Some(orphan) = self.orphans.get_mut(&flow) {
+            let result = f(orphan);
+            if orphan.sink.is_finished()
+                && (orphan.is_end_read || orphan.open.kind != FlowKind::Stream)
+                && let Some(orphan) = self.orphans.remove(&flow)
+            {
+                self.events.push_back(Event::FlowFinished(flow));
+                self.release_orphan(orphan);
+            }
+            return result;
+        }
+        let link = self.links.get_mut(&place.link).ok_or(CommandError::Unknown("link"))?;
+        let result = f(link.flows.incoming.get_mut(&place.label).ok_or(CommandError::Unknown("flow"))?);
+        link.touch_in(place.label, now);
+        link.settle_in(place.label, &mut self.shared);
+        self.settle(now, place.link);
+        result
+    }
+
+    /// The end of a stream was read: the flow goes.
+    fn forget_read_flow(&mut self, now: Time, flow: FlowId) {
+        let Some(place) = self.flows.get(&flow).copied() else { return };
+        if let Some(f) = self.links.get(&place.link).and_then(|l| l.flows.incoming.get(&place.label)) {
+            let has_all = f.sink.has_all();
+            self.end_in(now, place.link, place.label, has_all);
+            self.settle(now, place.link);
+        }
+    }
+
+    fn release_orphan(&mut self, orphan: InFlow) {
+        self.shared.ledger.release(orphan.reserved);
+        self.shared.ledger.change(orphan.accounted, 0);
+        self.flows.remove(&orphan.id);
+    }
+
+    /// Forgets an outgoing flow and gives its memory back.
+    pub(super) fn drop_out(&mut self, place: FlowPlace) {
+        if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_out(place.label)) {
+            self.shared.ledger.release(flow.reserved);
+            self.shared.ledger.change(flow.accounted, 0);
+            self.flows.remove(&flow.id);
+        }
+    }
+
+    /// Forgets an incoming flow and gives its memory back.
+    pub(super) fn drop_in(&mut self, place: FlowPlace) {
+        if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) {
+            self.shared.ledger.release(flow.reserved);
+            self.shared.ledger.change(flow.accounted, 0);
+            self.flows.remove(&flow.id);
+        }
+    }
+
+    /// A session over the neighbour's link; flows can be opened and written at once, even before the link is up.
+    pub fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
+        let l = self.links.get(&link).ok_or(CommandError::Unknown("link"))?;
+        if !l.is_usable() {
+            return Err(CommandError::Closed(CloseReason::local(Code::Shutdown, Layer::Link, "the link is closing")));
+        }
+        self.create_session(now, link)
+    }
+
+    /// Closes gracefully: everything written to `brtp` flows is delivered first (`SessionClosed` says whether it was), at most `linger` long.
+    pub fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError> {
+        self.begin_close(now, session, code, reason, linger)
+    }
+}

@@ -1,0 +1,566 @@
+//! Sessions of a node: which there are, by which link they go, and how links' events become theirs.
+
+use super::shared::{FlowPlace, INITIAL_CREDIT, Shared};
+use super::{Node, TimerKey};
+use crate::error::{CloseReason, Code, CommandError, Layer};
+use crate::event::Event;
+use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
+use crate::link::flows::{memory_wish, options_of, reserve_of};
+use crate::link::{Link, State};
+use crate::options::{FlowOptions, MessageOptions};
+use crate::session::{self, Accepted, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
+use crate::units::{Duration, Time};
+use crate::wire::frame::FlowOpen;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What every node takes, for sessions that are opened before the neighbour has said what it takes.
+const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
+/// Names of ended sessions that are remembered, so that late FLOW_OPENs do not revive them.
+const REMEMBERED: usize = 1024;
+/// Nodes that a flow may pass.
+const HOP_LIMIT: u8 = 16;
+
+/// One session as the node keeps it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) session: Session,
+    pub(crate) link: LinkId,
+    /// Our control flow; `None` until the node has opened it.
+    control: Option<FlowLabel>,
+    /// The close handshake was told that the control flow is empty at this state.
+    is_told: bool,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    entries: BTreeMap<SessionId, Entry>,
+    by_key: BTreeMap<(LinkId, SessionKey), SessionId>,
+    ended: VecDeque<(LinkId, SessionKey)>,
+    next: u64,
+}
+
+impl Sessions {
+    pub(crate) fn link_of(&self, id: SessionId) -> Option<LinkId> {
+        self.entries.get(&id).map(|e| e.link)
+    }
+
+    fn insert(&mut self, link: LinkId, session: Session) -> SessionId {
+        self.next += 1;
+        let id = SessionId(self.next);
+        self.by_key.insert((link, session.key()), id);
+        self.entries.insert(id, Entry { session, link, control: None, is_told: false });
+        id
+    }
+
+    fn remove(&mut self, id: SessionId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        let name = (entry.link, entry.session.key());
+        self.by_key.remove(&name);
+        self.ended.push_back(name);
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
+        }
+        Some(entry)
+    }
+
+    fn on_link(&self, link: LinkId) -> Vec<SessionId> {
+        self.entries.iter().filter(|(_, e)| e.link == link).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Shared {
+    fn session_limits(&self) -> SessionLimits {
+        SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
+    }
+
+    /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
+    pub(crate) fn session_for_open(&mut self, link: LinkId, open: &FlowOpen, peer: SessionLimits) -> Result<SessionId, Code> {
+        let name = (link, open.session);
+        let id = match self.sessions.by_key.get(&name) {
+            Some(&id) => id,
+            None if self.sessions.ended.contains(&name) => return Err(Code::UnknownSession),
+            None if self.sessions.entries.len() >= self.config.max_sessions => return Err(Code::TooMany),
+            None => {
+                let limits = self.session_limits();
+                self.sessions.insert(link, Session::new(open.session, SessionRole::Acceptor, limits, peer))
+            }
+        };
+        if open.index != CONTROL_INDEX
+            && let Some(entry) = self.sessions.entries.get(&id)
+        {
+            match entry.session.inspect_flow(open.index) {
+                Ok(Accepted::New) => {}
+                Ok(Accepted::Known(_) | Accepted::Over) => return Err(Code::Stopped),
+                Err(reason) => return Err(reason.code),
+            }
+        }
+        Ok(id)
+    }
+}
+
+/// What the neighbour's handshake said about sessions.
+pub(crate) fn limits_of(link: &Link) -> SessionLimits {
+    match link.state {
+        State::Handshaking(_) => FLOOR,
+        _ => SessionLimits {
+            max_message: link.peer_params.max_message,
+            max_flows: link.peer_params.max_flows,
+            credit: link.peer_params.initial_credit.min(INITIAL_CREDIT),
+        },
+    }
+}
+
+impl Node {
+    pub(super) fn create_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
+        if self.shared.sessions.entries.len() >= self.shared.config.max_sessions {
+            return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
+        }
+        let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
+        let peer = self.links.get(&link).map_or(FLOOR, limits_of);
+        let limits = self.shared.session_limits();
+        let id = self.shared.sessions.insert(link, Session::new(key, SessionRole::Opener, limits, peer));
+        self.pump_session(now, id);
+        self.settle(now, link);
+        Ok(id)
+    }
+
+    /// Opens a data flow of a session.
+    pub(super) fn open_session_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
+        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let answers = match options.answers {
+            Some(flow) => match entry.session.flows().index_of(flow) {
+                Some((session::Direction::Incoming, index)) => Some(index),
+                _ => return Err(CommandError::Misuse("`answers` must name an incoming flow of the same session")),
+            },
+            None => None,
+        };
+        let id = FlowId(self.shared.next_flow_id().0);
+        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let index = entry.session.open_flow(id, &options)?;
+        let result = self.open_out(now, session, id, index, answers, &options);
+        if result.is_err()
+            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+        {
+            entry.session.remove_flow(now, id);
+        }
+        let label = result?;
+        let Some(link) = self.shared.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
+        self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
+        self.settle(now, link);
+        Ok(id)
+    }
+
+    /// The sending half of a flow, control flow included.
+    fn open_out(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        id: FlowId,
+        index: u64,
+        answers: Option<u64>,
+        options: &FlowOptions,
+    ) -> Result<FlowLabel, CommandError> {
+        let entry = self.shared.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
+        let link = self.links.get_mut(&entry.link).ok_or(CommandError::Unknown("link"))?;
+        let open = FlowOpen {
+            session: entry.session.key(),
+            index,
+            label: FlowLabel(0),
+            symbol: link.symbol_ceiling(&self.shared),
+            mode: options.mode,
+            kind: options.kind,
+            class: options.class,
+            lifetime: options.lifetime,
+            batch_size: options.batch_size,
+            hop_limit: HOP_LIMIT,
+            no_retransmit: options.no_retransmit,
+            answers,
+            bidirectional: options.bidirectional,
+            tag: options.tag,
+        };
+        let memory = self
+            .shared
+            .ledger
+            .reserve(reserve_of(&open), memory_wish(index, self.shared.config.flow_memory))
+            .ok_or(CommandError::Limit { what: "bytes of memory for flows (node_memory)", limit: self.shared.config.node_memory })?;
+        let buffer = (memory / 8).clamp(64 * 1024, 4 << 20).min(memory);
+        let max_message = if index == CONTROL_INDEX {
+            session::MAX_CONTROL_MESSAGE
+        } else {
+            usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
+        };
+        let source = SendHalf::new(options, SendLimits { buffer, max_message });
+        Ok(link.open_out(id, session, open, source, memory, now))
+    }
+
+    /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.
+    pub(super) fn pump_session(&mut self, now: Time, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let link_id = entry.link;
+        if entry.control.is_none() {
+            let flow = self.shared.next_flow_id();
+            if let Ok(label) = self.open_out(now, id, flow, CONTROL_INDEX, None, &session::control_options())
+                && let Some(entry) = self.shared.sessions.entries.get_mut(&id)
+            {
+                entry.control = Some(label);
+            }
+        }
+        let Some(entry) = self.shared.sessions.entries.get_mut(&id) else { return };
+        if let (Some(label), Some(link)) = (entry.control, self.links.get_mut(&link_id)) {
+            let mut is_written = false;
+            if let Some(flow) = link.flows.out.get_mut(&label) {
+                // The control flow's buffer holds several messages; what does not fit waits in the session.
+                while entry.session.has_control() && flow.source.buffered() < session::MAX_CONTROL_MESSAGE / 4 {
+                    let Some(message) = entry.session.poll_control(now) else { break };
+                    is_written = true;
+                    entry.is_told = false;
+                    if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
+                        break;
+                    }
+                }
+                let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && flow.sender.outstanding() == 0;
+                if is_empty && !entry.is_told {
+                    entry.is_told = true;
+                    entry.session.on_control_delivered(now);
+                }
+            }
+            if is_written {
+                link.touch_out(label, now);
+                self.mark_ready(link_id);
+                self.rearm(link_id);
+            }
+        }
+        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        self.timers.set(TimerKey::Session(id), entry.session.poll_timeout());
+        if entry.session.outcome().is_some() {
+            self.finish_session(now, id);
+        }
+    }
+
+    /// A session is over: what was received whole can still be read, everything else goes.
+    fn finish_session(&mut self, now: Time, id: SessionId) {
+        let Some(mut entry) = self.shared.sessions.remove(id) else { return };
+        self.timers.set(TimerKey::Session(id), None);
+        let places: Vec<FlowPlace> = self.flows.values().filter(|p| p.session == id).copied().collect();
+        for place in places {
+            if place.is_outgoing {
+                self.drop_out(place);
+            } else {
+                self.retire_in(place);
+            }
+        }
+        if let Some(link) = self.links.get_mut(&entry.link) {
+            // The last words still go out; the far end's control flow is not needed any more.
+            if let Some(label) = entry.control
+                && let Some(flow) = link.flows.out.get_mut(&label)
+            {
+                while let Some(message) = entry.session.poll_control(now) {
+                    if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
+                        break;
+                    }
+                }
+                flow.source.finish();
+                link.touch_out(label, now);
+            }
+            let controls: Vec<FlowLabel> = link.flows.incoming.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+            for label in controls {
+                self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
+            }
+            self.mark_ready(entry.link);
+            self.rearm(entry.link);
+        }
+        if let Some(outcome) = entry.session.outcome() {
+            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone() });
+        }
+    }
+
+    /// Takes an incoming flow off its link; what it holds complete stays readable.
+    fn retire_in(&mut self, place: FlowPlace) {
+        let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) else { return };
+        if flow.sink.has_all() && !flow.sink.is_finished() {
+            self.orphans.insert(flow.id, flow);
+        } else {
+            self.shared.ledger.release(flow.reserved);
+            self.shared.ledger.change(flow.accounted, 0);
+            self.flows.remove(&flow.id);
+        }
+    }
+
+    pub(super) fn begin_close(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        code: u64,
+        reason: &str,
+        linger: Duration,
+    ) -> Result<(), CommandError> {
+        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let reason = CloseReason::application(code, reason);
+        entry.session.close(now, reason, linger);
+        self.finish_all_out(now, session);
+        self.pump_session(now, session);
+        Ok(())
+    }
+
+    /// Nothing more follows on any data flow of ours in this session.
+    fn finish_all_out(&mut self, now: Time, session: SessionId) {
+        let places: Vec<FlowPlace> = self.flows.values().filter(|p| p.session == session && p.is_outgoing).copied().collect();
+        for place in places {
+            if let Some(link) = self.links.get_mut(&place.link) {
+                if let Some(flow) = link.flows.out.get_mut(&place.label) {
+                    flow.source.finish();
+                }
+                link.touch_out(place.label, now);
+                self.settle(now, place.link);
+            }
+        }
+    }
+
+    pub(super) fn on_session_timeout(&mut self, now: Time, id: SessionId) {
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
+            entry.session.handle_timeout(now);
+        }
+        self.pump_session(now, id);
+    }
+
+    pub(super) fn on_link_up(&mut self, now: Time, id: LinkId) {
+        for session in self.shared.sessions.on_link(id) {
+            self.pump_session(now, session);
+        }
+    }
+
+    /// A link ended: its sessions end with what is known, then the owner is told.
+    pub(super) fn on_link_down(&mut self, now: Time, id: LinkId, reason: CloseReason) {
+        for session in self.shared.sessions.on_link(id) {
+            if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+                entry.session.on_link_lost(now, reason.clone());
+            }
+            self.pump_session(now, session);
+        }
+        let was_announced = self.links.get(&id).is_some_and(|l| l.is_initiator || l.was_up);
+        if was_announced {
+            self.events.push_back(Event::LinkDown { link: id, reason });
+        }
+    }
+
+    /// The neighbour opened a flow.
+    pub(super) fn on_flow_opened(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (session, flow_id, open) = (flow.session, flow.id, flow.open.clone());
+        let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
+        if entry.control.is_none()
+            && let Some(peer) = self.links.get(&id).and_then(|l| l.peer)
+        {
+            self.events.push_back(Event::SessionIncoming { session, link: id, peer });
+        }
+        if open.index != CONTROL_INDEX {
+            let mut options = options_of(&open);
+            let place = FlowPlace { link: id, session, label, is_outgoing: false };
+            match entry.session.accept_flow(open.index, flow_id, &options) {
+                Ok(Accepted::New) => {
+                    options.answers = open.answers.and_then(|index| entry.session.flows().outgoing(index));
+                    self.flows.insert(flow_id, place);
+                    self.events.push_back(Event::FlowIncoming { session, flow: flow_id, options });
+                }
+                Ok(_) => self.drop_in(place),
+                Err(reason) => {
+                    self.drop_in(place);
+                    self.fail_session(now, session, reason);
+                    return;
+                }
+            }
+        }
+        self.pump_session(now, session);
+    }
+
+    fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            entry.session.fail(now, reason);
+        }
+        self.pump_session(now, session);
+    }
+
+    pub(super) fn on_session_message(&mut self, now: Time, session: SessionId, message: &[u8]) {
+        let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
+        let actions = match entry.session.on_control(now, message) {
+            Ok(actions) => actions,
+            Err(reason) => {
+                self.fail_session(now, session, reason);
+                return;
+            }
+        };
+        for action in actions {
+            self.on_session_action(now, session, action);
+        }
+        self.pump_session(now, session);
+    }
+
+    fn on_session_action(&mut self, now: Time, session: SessionId, action: SessionAction) {
+        match action {
+            SessionAction::Opened => self.events.push_back(Event::SessionOpened { session }),
+            SessionAction::Limits(limits) => {
+                let max = usize::try_from(limits.max_message).unwrap_or(usize::MAX);
+                for place in self.flows.values().filter(|p| p.session == session && p.is_outgoing) {
+                    if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.flows.out.get_mut(&place.label)) {
+                        flow.source.set_max_message(max);
+                    }
+                }
+            }
+            // The neighbour is the far end: what the link acknowledged is there already. Over relays this will free what is kept (P14).
+            SessionAction::Delivered { .. } => {}
+            SessionAction::Reset { flow, code } => self.close_flow(now, flow, session_reason(Code::Reset, code)),
+            SessionAction::Stop { flow, code } => self.close_flow(now, flow, session_reason(Code::Stopped, code)),
+            SessionAction::PeerClosing(_) => self.finish_all_out(now, session),
+            SessionAction::FlowEnd { flow, packets } => {
+                if let Some(place) = self.flows.get(&flow).copied()
+                    && let Some(link) = self.links.get_mut(&place.link)
+                {
+                    if let Some(f) = link.flows.incoming.get_mut(&place.label)
+                        && f.receiver.on_end(crate::ids::Seq(packets)).is_err()
+                    {
+                        let reason = CloseReason::local(Code::SessionProtocol, Layer::Session, "CLOSE contradicts the end of a flow");
+                        self.fail_session(now, session, reason);
+                        return;
+                    }
+                    link.touch_in(place.label, now);
+                }
+            }
+        }
+    }
+
+    /// A flow ended before its end: forgets it and tells the owner.
+    fn close_flow(&mut self, now: Time, flow: FlowId, reason: CloseReason) {
+        let Some(place) = self.flows.get(&flow).copied() else { return };
+        if place.is_outgoing {
+            self.drop_out(place);
+        } else {
+            self.drop_in(place);
+        }
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&place.session) {
+            entry.session.flow_lost(now, flow);
+            entry.session.remove_flow(now, flow);
+        }
+        self.events.push_back(Event::FlowClosed { flow, reason });
+        self.pump_session(now, place.session);
+    }
+
+    /// Everything of an incoming flow is here, read or not.
+    pub(super) fn on_flow_received(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (session, flow_id, packets) = (flow.session, flow.id, flow.sink.received());
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            entry.session.flow_received(now, flow_id, packets, true);
+        }
+        self.pump_session(now, session);
+    }
+
+    /// The application has read an incoming flow to its end.
+    pub(super) fn on_flow_finished(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (flow_id, has_all) = (flow.id, flow.sink.has_all());
+        self.events.push_back(Event::FlowFinished(flow_id));
+        if flow.open.kind == crate::options::FlowKind::Stream && !flow.is_end_read {
+            // Stays until the empty chunk that says so was read.
+            return;
+        }
+        self.end_in(now, id, label, has_all);
+    }
+
+    /// An incoming flow was read to its end and beyond: forget it.
+    pub(super) fn end_in(&mut self, now: Time, id: LinkId, label: FlowLabel, has_all: bool) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (session, flow_id) = (flow.session, flow.id);
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            if !has_all {
+                entry.session.flow_ended(now, flow_id);
+            }
+            entry.session.remove_flow(now, flow_id);
+        }
+        self.drop_in(FlowPlace { link: id, session, label, is_outgoing: false });
+        self.pump_session(now, session);
+    }
+
+    /// Everything that we sent on a flow is there.
+    pub(super) fn on_flow_delivered(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
+        let (session, flow_id, is_control) = (flow.session, flow.id, flow.open.index == CONTROL_INDEX);
+        if !is_control {
+            self.events.push_back(Event::FlowDelivered(flow_id));
+            if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+                let packets = self.links.get(&id).and_then(|l| l.flows.out.get(&label)).map_or(0, |f| f.source.packets());
+                entry.session.flow_finished(now, flow_id, packets);
+                entry.session.flow_delivered(now, flow_id);
+                entry.session.remove_flow(now, flow_id);
+            }
+        }
+        self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
+        self.pump_session(now, session);
+    }
+
+    pub(super) fn on_out_closed(&mut self, now: Time, id: LinkId, label: FlowLabel, reason: CloseReason) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
+        let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
+        if is_control {
+            self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
+            self.fail_session(now, session, reason);
+        } else {
+            self.close_flow(now, flow_id, reason);
+        }
+    }
+
+    pub(super) fn on_in_closed(&mut self, now: Time, id: LinkId, label: FlowLabel, reason: CloseReason) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
+        if is_control || !reason.is_remote {
+            // Framing that contradicts itself is the session's affair, not only the flow's.
+            self.drop_in(FlowPlace { link: id, session, label, is_outgoing: false });
+            self.fail_session(now, session, reason);
+        } else {
+            self.close_flow(now, flow_id, reason);
+        }
+    }
+
+    /// Our own application gives a flow up in either direction.
+    pub(super) fn give_up(&mut self, now: Time, flow: FlowId, place: FlowPlace, code: u64) {
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&place.session) {
+            if place.is_outgoing {
+                let mode = self
+                    .links
+                    .get(&place.link)
+                    .and_then(|l| l.flows.out.get(&place.label))
+                    .map(|f| f.open.mode)
+                    .unwrap_or(crate::options::Mode::Brtp);
+                entry.session.reset_flow(now, flow, mode, code);
+            } else {
+                entry.session.stop_flow(now, flow, code);
+            }
+            entry.session.remove_flow(now, flow);
+        }
+        if place.is_outgoing {
+            self.drop_out(place);
+        } else {
+            self.drop_in(place);
+        }
+        self.pump_session(now, place.session);
+        self.settle(now, place.link);
+    }
+
+    /// Sessions with control frames that wait for room, or whose last words were just acknowledged.
+    pub(super) fn pump_sessions_of(&mut self, now: Time, link: LinkId) {
+        let waiting: Vec<SessionId> =
+            self.shared.sessions.entries.iter().filter(|(_, e)| e.link == link && !e.is_told).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.pump_session(now, id);
+        }
+    }
+
+    /// Sessions that exist, by link.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
+        self.shared.sessions.entries.iter().map(|(id, e)| (*id, e.link))
+    }
+}
+
+fn session_reason(code: Code, application: u64) -> CloseReason {
+    CloseReason { code, layer: Layer::Application, application, frame: 0, reason: String::new(), is_remote: true }
+}

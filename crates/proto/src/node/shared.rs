@@ -1,0 +1,151 @@
+//! What all links of a node share: configuration, identity, randomness, names, connection ids, memory.
+
+use super::NodeConfig;
+use super::ledger::Ledger;
+use crate::crypto::{PublicKey, SecretKey};
+use crate::ids::{FlowId, LinkId, PathId, SessionId};
+use crate::path::PathConfig;
+use crate::wire::packet::ConnectionId;
+use crate::wire::params::Params;
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use std::collections::HashMap;
+
+/// Connection ids that this node gives out have this many bytes (P2, P6).
+pub(crate) const CID_LEN: usize = 4;
+/// Source packets that may come on a new flow before its first CREDIT (P15).
+pub(crate) const INITIAL_CREDIT: u64 = 64;
+
+/// Counts of what a node refused or survived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams that were no packet of ours.
+    pub malformed: u64,
+    /// Handshakes refused or answered with a cookie.
+    pub throttled: u64,
+    /// Coded packets refused.
+    pub refused: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: NodeConfig,
+    pub(crate) identity: SecretKey,
+    pub(crate) ledger: Ledger,
+    pub(crate) counters: Counters,
+    pub(crate) sessions: super::sessions::Sessions,
+    rng: ChaCha12Rng,
+    cids: HashMap<ConnectionId, (LinkId, PathId)>,
+    next_flow: u64,
+    next_link: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32]) -> Self {
+        Self {
+            ledger: Ledger::new(config.node_memory),
+            config,
+            identity,
+            counters: Counters::default(),
+            sessions: Default::default(),
+            rng: ChaCha12Rng::from_seed(seed),
+            cids: HashMap::new(),
+            next_flow: 0,
+            next_link: 0,
+        }
+    }
+
+    pub(crate) fn random_bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        self.rng.fill_bytes(&mut out);
+        out
+    }
+
+    /// A generator of its own for a machine below.
+    pub(crate) fn fork_rng(&mut self) -> ChaCha12Rng {
+        ChaCha12Rng::from_seed(self.random_bytes())
+    }
+
+    pub(crate) fn random_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&self.random_bytes::<CID_LEN>()).unwrap_or_default()
+    }
+
+    /// A fresh connection id that leads to a path of a link.
+    pub(crate) fn new_cid(&mut self, link: LinkId, path: PathId) -> ConnectionId {
+        loop {
+            let id = self.random_cid();
+            if let std::collections::hash_map::Entry::Vacant(slot) = self.cids.entry(id.clone()) {
+                slot.insert((link, path));
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn lookup_cid(&self, id: &ConnectionId) -> Option<(LinkId, PathId)> {
+        self.cids.get(id).copied()
+    }
+
+    pub(crate) fn forget_cid(&mut self, id: &ConnectionId) {
+        self.cids.remove(id);
+    }
+
+    pub(crate) fn forget_link(&mut self, link: LinkId) {
+        self.cids.retain(|_, (l, _)| *l != link);
+    }
+
+    pub(crate) fn next_flow_id(&mut self) -> FlowId {
+        self.next_flow += 1;
+        FlowId(self.next_flow)
+    }
+
+    pub(crate) fn next_link_id(&mut self) -> LinkId {
+        self.next_link += 1;
+        LinkId(self.next_link)
+    }
+
+    /// What this node says of itself in a handshake.
+    pub(crate) fn local_params(&self, answered_size: Option<u16>) -> Params {
+        Params {
+            idle_timeout: self.config.idle_timeout,
+            max_datagram: self.config.max_datagram,
+            initial_credit: INITIAL_CREDIT,
+            max_message: self.config.max_message as u64,
+            max_flows: self.config.max_flows as u64,
+            epoch_log2: self.config.epoch_packets.max(1024).ilog2() as u8,
+            plaintext: self.config.plaintext,
+            answered_size,
+            ciphers: crate::crypto::preferred_ciphers().into_iter().collect(),
+            ..Params::default()
+        }
+    }
+
+    pub(crate) fn params_payload(&mut self, answered_size: Option<u16>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let grease = self.random_bytes::<1>()[0];
+        self.local_params(answered_size).emit(&mut out, grease);
+        out
+    }
+
+    pub(crate) fn path_config(&self) -> PathConfig {
+        PathConfig {
+            congestion: self.config.congestion,
+            ecn: self.config.ecn,
+            pacing_quantum: self.config.pacing_quantum,
+            ..PathConfig::default()
+        }
+    }
+
+    pub(crate) fn public_key(&self) -> PublicKey {
+        self.identity.public()
+    }
+}
+
+/// Where a flow's halves are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowPlace {
+    pub(crate) link: LinkId,
+    pub(crate) session: SessionId,
+    pub(crate) label: crate::ids::FlowLabel,
+    pub(crate) is_outgoing: bool,
+}

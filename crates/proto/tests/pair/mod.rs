@@ -1,0 +1,266 @@
+//! Two nodes joined by a link in virtual time: delay, independent loss, a seed. The laboratory has the full link model; this one is for the
+//! mechanisms of the protocol.
+#![allow(dead_code)]
+
+use bytes::Bytes;
+use noctule_proto::crypto::SecretKey;
+use noctule_proto::event::Event;
+use noctule_proto::ids::{FlowId, LinkId, SessionId};
+use noctule_proto::units::{Duration, Ecn, Time};
+use noctule_proto::{Node, NodeConfig};
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+
+pub const A: usize = 0;
+pub const B: usize = 1;
+
+/// What happens to datagrams in one direction.
+#[derive(Clone)]
+pub struct Conditions {
+    pub delay: Duration,
+    pub loss: f64,
+    /// Bytes of UDP payload per second; `None`: no limit.
+    pub rate: Option<f64>,
+    /// Datagrams longer than this vanish.
+    pub mtu: usize,
+    /// Nothing passes in these spans.
+    pub outages: Vec<(Time, Time)>,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self { delay: Duration::from_millis(10), loss: 0.0, rate: None, mtu: 1472, outages: Vec::new() }
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Time,
+    order: u64,
+    to: usize,
+    data: Vec<u8>,
+}
+
+pub struct Pair {
+    pub now: Time,
+    pub nodes: [Node; 2],
+    pub events: [Vec<Event>; 2],
+    pub conditions: [Conditions; 2],
+    pub sent: [u64; 2],
+    pub sent_bytes: [u64; 2],
+    busy_until: [Time; 2],
+    flights: BinaryHeap<Reverse<Flight>>,
+    rng: ChaCha12Rng,
+    order: u64,
+}
+
+pub fn address(i: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1 + i as u8], 4000))
+}
+
+pub fn key(i: u8) -> SecretKey {
+    SecretKey::from_bytes([i + 7; 32])
+}
+
+impl Pair {
+    pub fn new(configs: [NodeConfig; 2], conditions: Conditions, seed: u64) -> Self {
+        let [a, b] = configs;
+        let now = Time::from_millis(1000);
+        let node = |c, i: u8| Node::new(c, key(i), [seed as u8 ^ (i + 1); 32], now);
+        Self {
+            now,
+            nodes: [node(a, 0), node(b, 1)],
+            events: [Vec::new(), Vec::new()],
+            conditions: [conditions.clone(), conditions],
+            sent: [0; 2],
+            sent_bytes: [0; 2],
+            busy_until: [now; 2],
+            flights: BinaryHeap::new(),
+            rng: ChaCha12Rng::seed_from_u64(seed),
+            order: 0,
+        }
+    }
+
+    pub fn simple(loss: f64, seed: u64) -> Self {
+        Self::new(Default::default(), Conditions { loss, ..Conditions::default() }, seed)
+    }
+
+    /// A connects to B, pinned, and opens a session.
+    pub fn connect(&mut self) -> (LinkId, SessionId) {
+        let peer = self.nodes[B].public_key();
+        let link = self.nodes[A].connect(self.now, address(B), Some(peer)).unwrap();
+        let session = self.nodes[A].open_session(self.now, link).unwrap();
+        (link, session)
+    }
+
+    fn flush(&mut self, from: usize) {
+        let mut buf = Vec::new();
+        let mut trains = 0;
+        while let Some(t) = self.nodes[from].poll_transmit(self.now, 8, &mut buf) {
+            assert!(t.len == buf.len() && t.len > 0);
+            trains += 1;
+            assert!(
+                trains < 20_000,
+                "sends without end at {:?}: {} {:?}",
+                self.now,
+                t.len,
+                self.nodes[from].sessions().next().and_then(|(_, l)| self.nodes[from].link_stats(l))
+            );
+            let size = t.segment_size.unwrap_or(t.len);
+            for piece in buf.chunks(size) {
+                self.sent[from] += 1;
+                self.sent_bytes[from] += piece.len() as u64;
+                let c = &self.conditions[from];
+                if let Some(rate) = c.rate {
+                    let busy = self.busy_until[from].max(self.now);
+                    self.busy_until[from] = busy + Duration::from_secs_f64(piece.len() as f64 / rate);
+                    // A queue of 50 ms, drop-tail.
+                    if busy.since(self.now) > Duration::from_millis(50) {
+                        self.busy_until[from] = busy;
+                        continue;
+                    }
+                } else {
+                    self.busy_until[from] = self.now;
+                }
+                let lost = (self.rng.next_u64() as f64 / u64::MAX as f64) < c.loss;
+                let out = c.outages.iter().any(|(a, b)| *a <= self.now && self.now < *b);
+                if lost || out || piece.len() > c.mtu {
+                    continue;
+                }
+                self.order += 1;
+                self.flights.push(Reverse(Flight {
+                    at: self.busy_until[from] + c.delay,
+                    order: self.order,
+                    to: 1 - from,
+                    data: piece.to_vec(),
+                }));
+            }
+        }
+        while let Some(e) = self.nodes[from].poll_event() {
+            self.events[from].push(e);
+        }
+    }
+
+    /// Lets everything that is due now happen, then moves on to the next thing. False when nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        self.flush(A);
+        self.flush(B);
+        let next =
+            [self.nodes[A].poll_timeout(), self.nodes[B].poll_timeout(), self.flights.peek().map(|f| f.0.at)].into_iter().flatten().min();
+        let Some(next) = next else { return false };
+        self.now = self.now.max(next);
+        while self.flights.peek().is_some_and(|f| f.0.at <= self.now) {
+            let Some(Reverse(mut f)) = self.flights.pop() else { break };
+            self.nodes[f.to].handle_datagram(self.now, address(1 - f.to), None, Ecn::NotEct, &mut f.data);
+            self.flush(f.to);
+        }
+        for n in 0..2 {
+            if self.nodes[n].poll_timeout().is_some_and(|t| t <= self.now) {
+                self.nodes[n].handle_timeout(self.now);
+            }
+            self.flush(n);
+        }
+        true
+    }
+
+    /// Runs until `done` or for `limit`; true if it was done.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        let mut steps = 0u64;
+        let (mut still, mut last) = (0, self.now);
+        loop {
+            if done(self) {
+                return true;
+            }
+            steps += 1;
+            assert!(steps < 3_000_000, "the nodes are busy without end");
+            // Time must move: a deadline in the past that nothing removes is a defect.
+            still = if self.now == last { still + 1 } else { 0 };
+            last = self.now;
+            assert!(
+                still < 10_000,
+                "time stands still at {:?}: {:?} {:?}",
+                self.now,
+                self.nodes[A].poll_timeout(),
+                self.nodes[B].poll_timeout()
+            );
+            if !self.step() || self.now > end {
+                return done(self);
+            }
+        }
+    }
+
+    /// The event that `pick` accepts, removed.
+    pub fn take<T>(&mut self, node: usize, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
+        let at = self.events[node].iter().position(|e| pick(e).is_some())?;
+        pick(&self.events[node].remove(at))
+    }
+
+    pub fn incoming_flow(&mut self, node: usize) -> Option<(FlowId, noctule_proto::options::FlowOptions)> {
+        self.take(node, |e| match e {
+            Event::FlowIncoming { flow, options, .. } => Some((*flow, options.clone())),
+            _ => None,
+        })
+    }
+
+    /// Sends `data` on a stream from A to B and returns what B read. Panics if it does not arrive in `limit`.
+    pub fn transfer(&mut self, session: SessionId, data: &[u8], limit: Duration) -> Vec<u8> {
+        use noctule_proto::options::{FlowKind, FlowOptions};
+        let flow = self.nodes[A].open_flow(self.now, session, FlowOptions { kind: FlowKind::Stream, ..Default::default() }).unwrap();
+        let mut written = 0;
+        let mut finished = false;
+        let mut incoming = None;
+        let mut got = Vec::new();
+        let mut ended = false;
+        let done = self.run_until(limit, |p| {
+            while written < data.len() {
+                match p.nodes[A].write(p.now, flow, &data[written..]) {
+                    Ok(n) => written += n,
+                    Err(noctule_proto::error::CommandError::Blocked) => break,
+                    Err(e) => panic!("write: {e}"),
+                }
+            }
+            if written == data.len() && !finished {
+                finished = true;
+                p.nodes[A].finish(p.now, flow).unwrap();
+            }
+            if incoming.is_none() {
+                incoming = p.incoming_flow(B).map(|f| f.0);
+            }
+            if let Some(f) = incoming {
+                while !ended {
+                    match p.nodes[B].read(p.now, f, 1 << 20) {
+                        Ok(Some(chunk)) if chunk.is_empty() => ended = true,
+                        Ok(Some(chunk)) => got.extend_from_slice(&chunk),
+                        Ok(None) => break,
+                        Err(e) => panic!("read: {e}"),
+                    }
+                }
+            }
+            ended && p.take(A, |e| matches!(e, Event::FlowDelivered(f) if *f == flow).then_some(())).is_some()
+        });
+        assert!(
+            done,
+            "transfer incomplete: {} of {} bytes at {:?}; events {:?} {:?}",
+            got.len(),
+            data.len(),
+            self.now,
+            self.events[A],
+            self.events[B]
+        );
+        got
+    }
+}
+
+pub fn content(len: usize, seed: u64) -> Vec<u8> {
+    let mut data = vec![0; len];
+    ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut data);
+    data
+}
+
+pub fn bytes(len: usize, seed: u64) -> Bytes {
+    Bytes::from(content(len, seed))
+}
