@@ -22,6 +22,8 @@
 
 mod decoder;
 mod degree;
+#[cfg(feature = "std")]
+mod design;
 mod header;
 mod outer;
 mod padding;
@@ -29,6 +31,8 @@ mod recoder;
 
 pub use decoder::{Decoder, Received};
 pub use degree::DegreeDistribution;
+#[cfg(feature = "std")]
+pub use design::Design;
 pub use header::CodingHeader;
 pub use outer::{Encoder, batch_sampler};
 pub use padding::{padding_len, write_padding};

@@ -48,6 +48,18 @@ impl Encoder {
         Ok(Self { parameters, degrees, sources, source_packets })
     }
 
+    /// An encoder for whole source packets, without the padding of §2.2.1: for callers that frame their data themselves.
+    ///
+    /// # Errors
+    /// If the number of packets of T octets is 0 or 2^16 and more; a last incomplete packet is not used.
+    pub fn from_sources(parameters: Parameters, degrees: DegreeDistribution, sources: Vec<u8>) -> Result<Self, ParameterError> {
+        let source_packets = sources.len() / parameters.data_len();
+        if source_packets == 0 || source_packets >= 1 << 16 {
+            return Err(ParameterError::SourcePackets(source_packets));
+        }
+        Ok(Self { parameters, degrees, sources, source_packets })
+    }
+
     /// K.
     pub fn source_packets(&self) -> usize {
         self.source_packets
