@@ -2,7 +2,7 @@
 
 use super::{CryptoError, Established, Initiator, PublicKey, Responder, ResponderStep, SecretKey};
 use crate::error::{CloseReason, Code, Layer};
-use crate::wire::packet::Pattern;
+use crate::wire::packet::{MAX_TOKEN, Pattern};
 use proptest::prelude::*;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
@@ -160,6 +160,24 @@ fn nobody_can_pose_as_a_key_of_small_order() {
         let start = Initiator::start(&secret(ALICE), Some(PublicKey(point)), None, b"", b"hello", &mut rng(1));
         assert_eq!(start.map(|_| ()).unwrap_err(), CryptoError::Authentication);
     }
+}
+
+#[test]
+fn a_half_open_handshake_takes_less_than_a_kibibyte() {
+    // P19, P22: the largest first message, the longest token, more parameters than there are.
+    let prologue = [0; 33 + MAX_TOKEN];
+    let payload = [1; 512 - 32];
+    let (_, first) = Initiator::start(&secret(ALICE), None, None, &prologue, &payload, &mut rng(1)).unwrap();
+    assert_eq!(first.len(), 512);
+    let reply = |_: Option<PublicKey>, _: &[u8]| Ok(vec![2; 150]);
+    let step = Responder::respond(&secret(BOB), None, Pattern::Xx, &prologue, &first, reply, &mut rng(2));
+    let Ok(ResponderStep::Waiting { responder, .. }) = step else { panic!() };
+    assert!(size_of::<Responder>() + responder.memory() <= 1024, "{} + {}", size_of::<Responder>(), responder.memory());
+    let longer = [1; 513 - 32];
+    assert_eq!(
+        Initiator::start(&secret(ALICE), None, None, &prologue, &longer, &mut rng(1)).map(|_| ()).unwrap_err(),
+        CryptoError::Malformed
+    );
 }
 
 #[test]

@@ -140,6 +140,21 @@ fn an_outage_of_many_epochs_is_survived() {
 }
 
 #[test]
+fn packets_of_an_epoch_that_was_jumped_over_are_opened() {
+    let (mut send, mut receive) = pair(Cipher::Aes128Gcm, 10);
+    let sealed: Vec<_> = (0..6).map(|epoch| seal(&mut send, PATH, epoch * 1024)).collect();
+    for epoch in [0, 5, 3, 1, 4, 2] {
+        assert!(open(&mut receive, Time::ZERO, PATH, epoch * 1024, &sealed[epoch as usize]), "epoch {epoch}");
+    }
+    assert!(!open(&mut receive, Time::ZERO + RETENTION, PATH, 3 * 1024, &sealed[3]));
+    // The first packet of a path need not be of its first epoch.
+    let (_, mut receive) = pair(Cipher::Aes128Gcm, 10);
+    for epoch in [3, 2, 4] {
+        assert!(open(&mut receive, Time::ZERO, PATH, epoch * 1024, &sealed[epoch as usize]), "epoch {epoch}");
+    }
+}
+
+#[test]
 fn forged_packet_numbers_change_nothing() {
     let (mut send, mut receive) = pair(Cipher::Aes128Gcm, 10);
     let sealed: Vec<_> = (0..3000).map(|n| seal(&mut send, PATH, n)).collect();

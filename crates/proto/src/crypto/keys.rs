@@ -171,8 +171,18 @@ impl ReceiveKeys {
             for key in entry.keys.iter_mut().filter(|k| k.epoch < job.epoch) {
                 key.expires = key.expires.min(end);
             }
-            if entry.keys.back().is_none_or(|k| k.epoch < job.epoch) {
-                entry.keys.push_back(EpochKey { epoch: job.epoch, key: job.key.clone(), expires: Time::MAX });
+            // Packets of skipped epochs may still be on their way.
+            let first =
+                entry.newest.map_or(job.epoch.saturating_sub(1), |newest| newest + 1).max(job.epoch.saturating_sub(MAX_PAST as u64));
+            for epoch in first..=job.epoch {
+                if entry.keys.back().is_some_and(|k| k.epoch >= epoch) {
+                    continue;
+                }
+                if epoch == job.epoch {
+                    entry.keys.push_back(EpochKey { epoch, key: job.key.clone(), expires: Time::MAX });
+                } else if let Ok(key) = PacketKey::derive(&self.secret, self.cipher, job.path, epoch) {
+                    entry.keys.push_back(EpochKey { epoch, key: Arc::new(key), expires: end });
+                }
             }
             entry.newest = Some(job.epoch);
         }

@@ -10,8 +10,8 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 
-/// Longest Noise message that is read or written: no handshake needs a larger one (P19).
-pub(super) const MAX_MESSAGE: usize = 1400;
+/// Longest Noise message that is read or written. Keys and parameters take half of it; more would only make half-open handshakes larger (P19).
+pub(super) const MAX_MESSAGE: usize = 512;
 
 /// Everything from `snow`'s pure-Rust set except randomness.
 struct Resolver {
@@ -137,8 +137,12 @@ fn error(e: &Error) -> CryptoError {
 
 /// The next message with `payload`.
 pub(super) fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, CryptoError> {
-    let mut message = vec![0; MAX_MESSAGE];
+    // snow wants room for a tag even where the payload is not encrypted.
+    let mut message = vec![0; MAX_MESSAGE + 16];
     let len = state.write_message(payload, &mut message).map_err(|e| error(&e))?;
+    if len > MAX_MESSAGE {
+        return Err(CryptoError::Malformed);
+    }
     message.truncate(len);
     Ok(message)
 }

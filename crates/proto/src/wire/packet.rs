@@ -33,7 +33,7 @@ pub const TAG_LEN: usize = 16;
 /// Bytes of a RETRY's integrity tag.
 pub const RETRY_TAG_LEN: usize = 16;
 /// Longest RETRY token in bytes.
-pub const MAX_TOKEN: usize = 256;
+pub const MAX_TOKEN: usize = 128;
 
 const FORM_MASK: u8 = 0b1100_0000;
 const FORM_PROTECTED: u8 = 0b0100_0000;

@@ -27,10 +27,10 @@ fn body() -> impl Strategy<Value = HandshakeBody<'static>> {
     // Leaked: a few kilobytes per run, so that packets can borrow.
     let bytes = |range| proptest::collection::vec(any::<u8>(), range).prop_map(|v| &*v.leak());
     prop_oneof![
-        (pattern(), bytes(0..257), bytes(0..600)).prop_map(|(pattern, token, message)| HandshakeBody::Initiate { pattern, token, message }),
+        (pattern(), bytes(0..129), bytes(0..600)).prop_map(|(pattern, token, message)| HandshakeBody::Initiate { pattern, token, message }),
         bytes(0..600).prop_map(HandshakeBody::Respond),
         bytes(0..600).prop_map(HandshakeBody::Finish),
-        (bytes(1..257), any::<[u8; 16]>()).prop_map(|(token, tag)| HandshakeBody::Retry { token, tag }),
+        (bytes(1..129), any::<[u8; 16]>()).prop_map(|(token, tag)| HandshakeBody::Retry { token, tag }),
     ]
 }
 
