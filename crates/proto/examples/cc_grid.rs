@@ -1,11 +1,11 @@
 //! Congestion control alone on a virtual bottleneck: a grid of rate x delay x loss, or the story of one link.
 //!
-//! `cargo run --release -p noctule-proto --example cc_grid -- grid` or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP]`.
+//! `cargo run --release -p noctule-proto --example cc_grid -- grid` or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
 
-use bottleneck::{Bottleneck, FlowSpec, Link, alone};
+use bottleneck::{Bottleneck, FlowSpec, Link, alone, jain};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::units::{Duration, Time};
 
@@ -20,7 +20,10 @@ fn main() {
             number(4, 1.0) as usize,
             number(5, 10.0),
             number(6, 1.0),
+            number(7, 0.0),
         ),
+        Some("scenes") => scenes(),
+        Some("compete") => compete(),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
 }
@@ -39,8 +42,9 @@ fn grid(scale: f64, rates: &[f64], queue: f64) {
     }
 }
 
-fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f64) {
-    let link = Link::new(mbit, delay, loss).queue_bdp(queue);
+fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f64, policer_ms: f64) {
+    let mut link = Link::new(mbit, delay, loss).queue_bdp(queue);
+    link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
     let specs = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
     let mut b = Bottleneck::new(link, specs, 1);
     b.record_every = Duration::from_secs_f64((delay as f64 / 500.0).max(seconds / 400.0));
@@ -64,4 +68,111 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
         println!();
     }
     println!("{:?}", b.path(0).stats());
+}
+
+/// Each flow's mean rate in Mbit/s of IP bytes between two times.
+fn rates(b: &mut Bottleneck, flows: usize, from_ms: u64, to_ms: u64) -> Vec<f64> {
+    b.run_until(Time::from_millis(from_ms));
+    let before: Vec<u64> = (0..flows).map(|f| b.received(f)).collect();
+    b.queue_delays.clear();
+    b.run_until(Time::from_millis(to_ms));
+    (0..flows).map(|f| (b.received(f) - before[f]) as f64 * 8e-3 / (to_ms - from_ms) as f64).collect()
+}
+
+fn scenes() {
+    let model = CongestionControl::Model;
+    let show = |name: &str, link: Link| {
+        let r = alone(&link, model, 3, 1.0);
+        println!(
+            "{name:40} share {:5.1}%  queue p95 {:6.2} ms  spurious {:.4}  reverse {:.4}",
+            r.share * 100.0,
+            r.queue_p95_ms,
+            r.spurious,
+            r.reverse
+        );
+    };
+    show("queue 0.1 BDP, 10 ms, 0 %", Link::new(100.0, 10, 0.0).queue_bdp(0.1));
+    show("queue 0.1 BDP, 50 ms, 5 %", Link::new(100.0, 50, 0.05).queue_bdp(0.1));
+    show("queue 0.1 BDP, 50 ms, 20 %", Link::new(100.0, 50, 0.2).queue_bdp(0.1));
+    for (delay, loss) in [(10, 0.0), (10, 0.1), (50, 0.0), (50, 0.05)] {
+        let mut link = Link::new(100.0, delay, loss);
+        link.policer = Some((link.capacity() * 0.011) as u64);
+        show(&format!("policer 11 ms, {delay} ms, {loss}"), link);
+    }
+    for loss in [0.05, 0.2] {
+        let mut link = Link::new(100.0, 25, 0.0);
+        link.loss_before = loss;
+        show(&format!("loss before, 25 ms, {loss}"), link);
+    }
+    for (delay, jitter) in [(5, 1), (5, 10), (50, 10)] {
+        for loss in [0.0, 0.05] {
+            let mut link = Link::new(100.0, delay, loss);
+            link.jitter = Duration::from_millis(jitter);
+            show(&format!("jitter {jitter} ms, {delay} ms, {loss}"), link);
+        }
+    }
+    for loss in [0.02, 0.05, 0.1] {
+        let mut link = Link::new(100.0, 25, loss);
+        link.burst = 8.0;
+        show(&format!("bursts of 8, 25 ms, {loss}"), link);
+    }
+    let mut link = Link::new(100.0, 25, 0.05);
+    link.ack_loss = 0.3;
+    show("ACK loss 30 %, 25 ms, 5 %", link);
+    show("2 Mbit/s, 50 ms, 5 %", Link::new(2.0, 50, 0.05));
+    show("2 Mbit/s, 300 ms, 5 %", Link::new(2.0, 300, 0.05));
+    show("10 Mbit/s, 300 ms, 5 %", Link::new(10.0, 300, 0.05));
+    let mut link = Link::new(100.0, 10, 0.0);
+    link.mark_above = Some(12_500);
+    show("CE above 1 ms", link);
+    // Steps.
+    for (name, loss) in [("rate 100-20-100, 25 ms, 0 %", 0.0), ("rate 100-20-100, 25 ms, 5 %", 0.05)] {
+        let mut b = Bottleneck::new(Link::new(100.0, 25, loss), vec![FlowSpec::bulk(model)], 5);
+        b.at(6000, |l| l.mbit = 20.0);
+        b.at(12000, |l| l.mbit = 100.0);
+        let down = rates(&mut b, 1, 6600, 7600)[0];
+        let queue = b.queue_ms(0.95);
+        let up = rates(&mut b, 1, 13000, 13500)[0];
+        println!("{name:40} after 12 RTT {down:.1} queue {queue:.1} ms; 20 RTT after the rise {up:.1}");
+    }
+    let mut b = Bottleneck::new(Link::new(100.0, 10, 0.0), vec![FlowSpec::bulk(model)], 5);
+    b.at(6000, |l| l.delay = Duration::from_millis(60));
+    b.at(14000, |l| l.delay = Duration::from_millis(10));
+    println!(
+        "delay 10-60-10 ms: {:?} {:?} {:?}",
+        rates(&mut b, 1, 6000, 8000),
+        rates(&mut b, 1, 8500, 13500),
+        rates(&mut b, 1, 14500, 16000)
+    );
+    let mut b = Bottleneck::new(Link::new(100.0, 25, 0.0), vec![FlowSpec::bulk(model)], 5);
+    b.at(6000, |l| l.loss_after = 0.2);
+    b.at(12000, |l| l.loss_after = 0.0);
+    println!("loss 0-20-0 %: {:?} {:?} {:?}", rates(&mut b, 1, 6000, 7000), rates(&mut b, 1, 7000, 11000), rates(&mut b, 1, 12000, 14000));
+    for flows in [2, 4, 8] {
+        for (delay, loss) in [(10, 0.0), (50, 0.02)] {
+            let specs = (0..flows).map(|i| FlowSpec::bulk(model).at(i as u64 * 5000)).collect();
+            let mut b = Bottleneck::new(Link::new(100.0, delay, loss), specs, 5);
+            let end = flows as u64 * 5000 + 20_000;
+            let r = rates(&mut b, flows, end - 15_000, end);
+            println!(
+                "{flows} flows, {delay} ms, {loss}: Jain {:.4} sum {:.1} queue {:.1}",
+                jain(&r),
+                r.iter().sum::<f64>(),
+                b.queue_ms(0.95)
+            );
+        }
+    }
+}
+
+fn compete() {
+    for mbit in [20.0, 100.0] {
+        for delay in [10, 40] {
+            for queue in [0.5, 1.0, 2.0, 4.0] {
+                let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(CongestionControl::Cubic).at(2000)];
+                let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, 5);
+                let r = rates(&mut b, 2, 10_000, 60_000);
+                println!("{mbit} Mbit/s RTT {} ms queue {queue} BDP: model {:4.1}%", delay * 2, 100.0 * r[0] / (r[0] + r[1]));
+            }
+        }
+    }
 }

@@ -12,6 +12,8 @@ const MIN_PACKETS: f64 = 16.0;
 /// One finished epoch. Rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch {
+    /// Bytes sent on the path before it began.
+    pub(super) start: u64,
     pub(super) sent: f64,
     pub(super) delivered: f64,
     pub(super) loss: f64,
@@ -32,7 +34,8 @@ struct Start {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacity {
     recent: [f64; EPOCHS],
-    startup_best: f64,
+    /// The same epochs in delivered units.
+    delivered: [f64; EPOCHS],
     start: Option<Start>,
     is_stale: bool,
 }
@@ -79,8 +82,10 @@ impl Capacity {
         let seconds = interval.as_secs_f64();
         let acked = (here.acked - start.acked) as f64;
         let is_app_limited = start.is_app_limited;
+        let began = start.offset;
         self.start = Some(here);
         Some(Epoch {
+            start: began,
             sent: bytes / seconds,
             delivered: acked / seconds,
             loss: (1.0 - acked / bytes).clamp(0.0, 1.0),
@@ -89,19 +94,46 @@ impl Capacity {
         })
     }
 
-    /// The rate of an epoch; an app-limited one may only raise the estimate.
-    pub(super) fn on_sample(&mut self, rate: f64, is_app_limited: bool) {
-        if is_app_limited && rate <= self.get() {
+    /// The rate of an epoch in sent units; a limited one may only raise the estimate.
+    pub(super) fn on_sample(&mut self, rate: f64, is_limited: bool) {
+        if is_limited && rate <= self.get() {
             return;
         }
         self.recent.rotate_right(1);
         self.recent[0] = rate;
     }
 
+    /// What an epoch at full rate delivered.
+    pub(super) fn on_delivered(&mut self, delivered: f64) {
+        self.delivered.rotate_right(1);
+        self.delivered[0] = delivered;
+    }
+
+    /// What was delivered lately, bytes per second.
+    pub(super) fn delivered(&self) -> f64 {
+        (self.delivered[0] + self.delivered[1]) / 2.0
+    }
+
+    /// What the latest epoch delivered.
+    pub(super) fn latest_delivered(&self) -> f64 {
+        self.delivered[0]
+    }
+
+    /// The least of it: a rate that the path surely carries.
+    pub(super) fn surely_delivered(&self) -> f64 {
+        self.delivered[0].min(self.delivered[1])
+    }
+
+    /// Some of what was sent was more than the path carries: capacity is what was delivered, with the path's own loss put back.
+    pub(super) fn settle_delivered(&mut self, base_loss: f64) {
+        if self.delivered() > 0.0 {
+            self.recent = [(self.delivered() / (1.0 - base_loss)).min(self.get()); EPOCHS];
+        }
+    }
+
     /// A sample over one flight during start-up, when an epoch would come too late.
     pub(super) fn on_startup_sample(&mut self, rate: f64) {
         self.recent[0] = self.recent[0].max(rate);
-        self.startup_best = self.startup_best.max(rate);
     }
 
     /// What was measured last holds; what was hoped for before is forgotten.

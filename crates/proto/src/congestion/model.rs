@@ -24,9 +24,13 @@ const TARGET_QUEUE: f64 = 0.010;
 const TARGET_RATE: f64 = 20e6 / 8.0;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
-/// A test of what loss does at a lower rate.
-const TEST_GAIN: f64 = 0.85;
+/// Loss above p0 that ends start-up at once.
+const STARTUP_EXCESS: f64 = 0.2;
+/// A test of what loss does at a lower rate, as a share of what was *delivered*: a rate that the path surely carries.
+const TEST_GAIN: f64 = 0.95;
 const TEST_PACKETS: u64 = 200;
+/// Rounds that delivery is given to follow a step of growth.
+const PATIENCE_ROUNDS: u32 = 4;
 /// After a refused probe this many rounds pass before the next; doubles with each refusal.
 const HOLD_ROUNDS: u64 = 8;
 const MAX_HOLD_ROUNDS: u64 = 64;
@@ -80,6 +84,12 @@ pub(super) struct Model {
     last_queue: Duration,
     /// Offset from which on packets left at the lower rate of a test or refresh.
     low_from: u64,
+    /// Losses of packets sent before this offset were judged, or belong to a state that has ended.
+    judge_from: u64,
+    /// Delivered rate when growth last doubled.
+    grown_from: f64,
+    /// Rounds since then.
+    waited: u32,
     smoothed_rtt: Duration,
     in_flight: u64,
     pacing: f64,
@@ -114,6 +124,9 @@ impl Model {
             stuck: 0,
             last_queue: Duration::ZERO,
             low_from: 0,
+            judge_from: 0,
+            grown_from: 0.0,
+            waited: 0,
             smoothed_rtt: rtt,
             in_flight: 0,
             pacing: initial / rtt.as_secs_f64().max(1e-4),
@@ -134,6 +147,7 @@ impl Model {
         self.state = state;
         self.since = now;
         self.growth = 0.0;
+        self.judge_from = self.sent_offset;
         if matches!(state, State::Test | State::Refresh) {
             self.low_from = self.sent_offset;
             self.loss.begin_low();
@@ -150,6 +164,10 @@ impl Model {
 
     fn leave_startup(&mut self, now: Time) {
         self.capacity.settle();
+        if self.suspicion > 0 {
+            self.capacity.settle_delivered(self.loss.base());
+        }
+        self.suspicion = 0;
         self.enter(State::Drain, now);
     }
 
@@ -199,8 +217,18 @@ impl Model {
         let is_held = self.round < self.hold_until;
         if self.round_limited || is_held || queue > target / 2 || self.suspicion > 0 {
             self.growth = 0.0;
-        } else {
+        } else if self.growth == 0.0 || self.capacity.latest_delivered() >= self.grown_from * (1.0 + self.growth / 2.0) {
+            // Delivery has followed the last step (which takes two rounds to see): the next one is twice as large.
+            self.grown_from = self.capacity.delivered();
             self.growth = (self.growth * 2.0).clamp(FIRST_STEP, 1.0);
+            self.waited = 0;
+        } else {
+            self.waited += 1;
+            if self.waited >= PATIENCE_ROUNDS {
+                // P12c: delivery does not follow the rate.
+                self.capacity.settle_delivered(self.loss.base());
+                self.refuse();
+            }
         }
         if !is_held && self.is_refused && self.growth > 4.0 * FIRST_STEP {
             // Delivery follows again: the refusal is history.
@@ -227,16 +255,31 @@ impl Model {
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
         let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
         let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
-        if self.state != State::Test {
-            self.capacity.on_sample(rate.min(epoch.sent), epoch.is_app_limited);
+        // Where we send less than we could and see no queue, the sample is our own rate.
+        let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
+        let is_limited = epoch.is_app_limited || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
+        self.capacity.on_sample(rate.min(epoch.sent), is_limited);
+        if !epoch.is_app_limited && !matches!(self.state, State::Test | State::Refresh) {
+            self.capacity.on_delivered(epoch.delivered);
+        }
+        if epoch.start < self.judge_from {
+            return;
         }
         match self.state {
-            State::Startup => self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold()),
+            State::Startup => {
+                self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold());
+                self.suspicion = if is_excess { self.suspicion + 1 } else { 0 };
+                // A shallow buffer or a policer: loss that came with the rate.
+                if self.suspicion >= 2 || (is_excess && epoch.loss > self.loss.base() + STARTUP_EXCESS) {
+                    self.leave_startup(now);
+                }
+            }
             State::Cruise => {
                 self.loss.on_cruise(epoch.loss, epoch.packets);
                 if is_excess || self.loss.is_pooled_excess() {
                     if self.growth > 0.0 {
                         // The probe is refused: loss followed the rate, or seems to.
+                        self.capacity.settle_delivered(self.loss.base());
                         self.refuse();
                     }
                     self.suspicion += 1;
@@ -258,7 +301,7 @@ impl Model {
             self.hold_until = self.round;
         } else {
             // Loss went away with the rate: the rate that was delivered is the capacity, and the queue is shorter than we wished.
-            self.capacity.settle();
+            self.capacity.settle_delivered(self.loss.base());
             self.refuse();
             let limit = self.queue.peak() / 2;
             self.queue_limit = self.queue_limit.min(limit.max(Duration::from_micros(200)));
@@ -295,7 +338,7 @@ impl Model {
                 let gain = if self.growth > 0.0 { held.max(1.0 + self.growth) } else { held };
                 (gain, 1.5 * bdp * (1.0 + self.growth) + capacity * target + slack)
             }
-            State::Test => (TEST_GAIN.min(pushed), 1.5 * bdp + slack),
+            State::Test => (TEST_GAIN * (self.capacity.surely_delivered() / capacity).clamp(0.1, 0.95), 1.5 * bdp + slack),
             State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
