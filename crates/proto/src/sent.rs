@@ -43,6 +43,13 @@ pub enum SentItem {
         /// Limit that was granted.
         limit: Seq,
     },
+    /// The last CREDIT of a flow that was received whole and is forgotten here, repeated until acknowledged.
+    FlowDone {
+        /// Flow on this hop.
+        flow: FlowLabel,
+        /// One past its last sequence number.
+        end: Seq,
+    },
     /// RANK report (P9).
     Rank {
         /// Flow on this hop.

@@ -16,7 +16,7 @@ use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
 use crate::node::shared::Shared;
 use crate::options::Class;
 use crate::path::{Fates, Path};
@@ -78,9 +78,24 @@ pub(crate) enum Control {
     NewConnectionId(u64),
     RetireConnectionId(u64),
     PathResponse(PathId, [u8; 8]),
-    FlowRefused { flow: FlowLabel, base: u64, reason: u64 },
-    FlowReset { flow: FlowLabel, reason: u64 },
-    FlowStop { flow: FlowLabel, reason: u64 },
+    /// The last CREDIT of a flow that was received whole.
+    FlowDone {
+        flow: FlowLabel,
+        end: Seq,
+    },
+    FlowRefused {
+        flow: FlowLabel,
+        base: u64,
+        reason: u64,
+    },
+    FlowReset {
+        flow: FlowLabel,
+        reason: u64,
+    },
+    FlowStop {
+        flow: FlowLabel,
+        reason: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -310,6 +325,9 @@ impl Link {
         self.timers.set(TimerKey::In(label), None);
         let flow = self.flows.incoming.remove(&label)?;
         self.flows.closed.insert(label);
+        if let Some(end) = flow.receiver.end().filter(|_| flow.receiver.is_complete()) {
+            self.send_control(Control::FlowDone { flow: label, end });
+        }
         self.set_ack_urgency();
         Some(flow)
     }

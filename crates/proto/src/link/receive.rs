@@ -345,6 +345,7 @@ impl Link {
                         touch(&mut incoming, flow);
                     }
                 }
+                SentItem::FlowDone { flow, end } => self.send_control(Control::FlowDone { flow, end }),
                 SentItem::NewConnectionId(sequence) => self.send_control(Control::NewConnectionId(sequence)),
                 SentItem::RetireConnectionId(sequence) => self.send_control(Control::RetireConnectionId(sequence)),
                 SentItem::FlowReset(flow) => self.send_control(Control::FlowReset { flow, reason: Code::Reset as u64 }),

@@ -222,6 +222,11 @@ impl Link {
                 }
                 // An answer belongs to the path that is tested.
                 Control::PathResponse(on, token) => *on == path && draft.put(&Frame::PathResponse(*token), Some(SentItem::Ping), buf),
+                Control::FlowDone { flow, end } => draft.put(
+                    &Frame::Credit { flow: *flow, limit: *end, done: *end },
+                    Some(SentItem::FlowDone { flow: *flow, end: *end }),
+                    buf,
+                ),
                 Control::FlowRefused { flow, base, reason } => draft.put(
                     &Frame::FlowRefused { flow: *flow, base: Seq(*base), reason: *reason },
                     Some(SentItem::FlowRefused(*flow)),

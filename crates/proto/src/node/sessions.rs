@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     control: Option<FlowLabel>,
     /// The close handshake was told that the control flow is empty at this state.
     is_told: bool,
+    /// The owner knows of it: always, when this side opened it.
+    is_announced: bool,
 }
 
 /// All sessions.
@@ -46,10 +48,11 @@ impl Sessions {
     }
 
     fn insert(&mut self, link: LinkId, session: Session) -> SessionId {
+        let is_announced = session.role() == SessionRole::Opener;
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((link, session.key()), id);
-        self.entries.insert(id, Entry { session, link, control: None, is_told: false });
+        self.entries.insert(id, Entry { session, link, control: None, is_told: false, is_announced });
         id
     }
 
@@ -349,7 +352,7 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, flow_id, open) = (flow.session, flow.id, flow.open.clone());
         let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
-        if entry.control.is_none()
+        if !core::mem::replace(&mut entry.is_announced, true)
             && let Some(peer) = self.links.get(&id).and_then(|l| l.peer)
         {
             self.events.push_back(Event::SessionIncoming { session, link: id, peer });

@@ -62,7 +62,8 @@ fn packets_sent_per_packet_delivered_stay_close_to_the_cut_set_bound() {
 
 #[test]
 fn a_slow_reader_stops_the_sender_and_bounds_memory() {
-    let story = Story { loss: 0.1, report_loss: 0.1, receiver_memory: 1 << 17, initial_credit: 128, read_rate: Some(200.0), ..Story::default() };
+    let story =
+        Story { loss: 0.1, report_loss: 0.1, receiver_memory: 1 << 17, initial_credit: 128, read_rate: Some(200.0), ..Story::default() };
     let world = World::transfer(story, 3000, LONG);
     world.assert_all_there();
     assert_eq!(world.refused, 0, "credit keeps the sender within memory");
