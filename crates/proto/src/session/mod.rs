@@ -11,6 +11,7 @@ pub mod control;
 mod flows;
 mod inorder;
 mod items;
+mod join;
 mod ordered;
 mod packetise;
 mod queue;

@@ -3,11 +3,13 @@
 use super::budget::{MessageBudget, Reservation};
 use super::inorder::{InOrder, Step};
 use super::items::{Contents, Front, Head, Wholes};
+use super::join::Joiner;
 use super::{message_too_large, violation};
 use crate::error::CloseReason;
 use crate::ids::Seq;
 use crate::node::Message;
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 use std::collections::VecDeque;
 
 /// What the application can read.
@@ -24,7 +26,8 @@ struct Assembly {
     head: u64,
     total: u64,
     have: usize,
-    pieces: Vec<Bytes>,
+    /// Two fit without allocation: the message that merely straddles a packet's end.
+    pieces: SmallVec<[Bytes; 2]>,
     room: Option<Reservation>,
 }
 
@@ -35,6 +38,7 @@ pub(super) struct Ordered {
     /// Bytes in `ready`.
     ready_bytes: usize,
     assembly: Option<Assembly>,
+    joiner: Joiner,
     /// End of the last gap: continuations of messages that began before it may be orphans.
     gap_end: u64,
     consumed: u64,
@@ -51,6 +55,7 @@ impl Ordered {
             ready: VecDeque::new(),
             ready_bytes: 0,
             assembly: None,
+            joiner: Joiner::default(),
             gap_end: 0,
             consumed: 0,
             budget,
@@ -80,6 +85,7 @@ impl Ordered {
     pub fn tables(&self) -> usize {
         self.packets.table()
             + self.ready.capacity() * size_of::<Ready>()
+            + self.joiner.memory()
             + self.assembly.as_ref().map_or(0, |a| a.pieces.capacity() * size_of::<Bytes>())
     }
 
@@ -160,7 +166,7 @@ impl Ordered {
             if total > self.max_message as u64 {
                 return Err(message_too_large(total, self.max_message));
             }
-            self.assembly = Some(Assembly { id, head: seq, total, have: data.len(), pieces: vec![data], room: None });
+            self.assembly = Some(Assembly { id, head: seq, total, have: data.len(), pieces: smallvec![data], room: None });
         }
         Ok(())
     }
@@ -186,7 +192,7 @@ impl Ordered {
             return Err(violation("a message does not have the length that its head announced"));
         }
         if is_last && let Some(a) = self.assembly.take() {
-            let data = join(&a.pieces, a.have);
+            let data = self.joiner.join(&a.pieces, a.have);
             self.ready_bytes += data.len();
             self.ready.push_back(Ready::Assembled { message: Message { id: a.id, data }, head: a.head, _room: a.room });
         }
@@ -220,13 +226,4 @@ impl Ordered {
         };
         self.consumed = self.consumed.max(floor);
     }
-}
-
-/// The pieces of a message in one buffer; copied once.
-pub(super) fn join<'a>(pieces: impl IntoIterator<Item = &'a Bytes>, total: usize) -> Bytes {
-    let mut data = Vec::with_capacity(total);
-    for piece in pieces {
-        data.extend_from_slice(piece);
-    }
-    data.into()
 }

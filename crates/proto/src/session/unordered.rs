@@ -2,12 +2,13 @@
 
 use super::budget::{MessageBudget, Reservation};
 use super::items::{Contents, Front, Head, Wholes};
-use super::ordered::join;
+use super::join::Joiner;
 use super::{message_too_large, violation};
 use crate::error::CloseReason;
 use crate::ids::Seq;
 use crate::node::Message;
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Slot of a packet that has not arrived; other values count the messages that still need the packet's place in the window.
@@ -28,7 +29,7 @@ struct Partial {
     last: u64,
     have: usize,
     /// In the order in which they came.
-    pieces: Vec<(u64, Bytes)>,
+    pieces: SmallVec<[(u64, Bytes); 2]>,
     /// It will never be complete; kept so that late packets of it are known for what they are.
     is_dead: bool,
     /// The budget admitted it: its packets do not hold the window.
@@ -44,6 +45,7 @@ pub(super) struct Unordered {
     skip: u64,
     partials: BTreeMap<u64, Partial>,
     ready: VecDeque<Ready>,
+    joiner: Joiner,
     bytes: usize,
     /// A message that the budget admitted is incomplete or unread.
     has_admitted: bool,
@@ -61,6 +63,7 @@ impl Unordered {
             skip: 0,
             partials: BTreeMap::new(),
             ready: VecDeque::new(),
+            joiner: Joiner::default(),
             bytes: 0,
             has_admitted: false,
             budget,
@@ -88,6 +91,7 @@ impl Unordered {
         let pieces: usize = self.partials.values().map(|p| p.pieces.capacity()).sum();
         self.slots.capacity()
             + self.ready.capacity() * size_of::<Ready>()
+            + self.joiner.memory()
             + self.partials.len() * size_of::<Partial>()
             + pieces * size_of::<(u64, Bytes)>()
     }
@@ -236,7 +240,7 @@ impl Unordered {
         }
         let Some(mut p) = self.partials.remove(&head) else { return Ok(()) };
         p.pieces.sort_unstable_by_key(|&(seq, _)| seq);
-        let data = join(p.pieces.iter().map(|(_, data)| data), p.have);
+        let data = self.joiner.join(p.pieces.iter().map(|(_, data)| data), p.have);
         self.ready.push_back(Ready::Assembled { message: Message { id, data }, head, tail, room: p.room });
         Ok(())
     }

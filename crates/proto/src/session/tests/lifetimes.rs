@@ -137,7 +137,7 @@ proptest! {
             for _ in 0..rng.next_u64() % 3 {
                 packets.extend(tx.poll_symbol(now, symbol));
             }
-            if rng.next_u64() % 4 == 0 {
+            if rng.next_u64().is_multiple_of(4) {
                 now += Duration::from_millis(rng.next_u64() % 10);
             }
         }
