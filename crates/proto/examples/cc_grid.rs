@@ -47,6 +47,15 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
     let specs = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
     let mut b = Bottleneck::new(link, specs, 1);
+    // NOCTULE_AT=ms:mbit:delay_ms:loss% changes the link in mid-run.
+    for change in std::env::var("NOCTULE_AT").unwrap_or_default().split_whitespace() {
+        let f: Vec<f64> = change.split(':').map(|v| v.parse().expect("a number")).collect();
+        b.at(f[0] as u64, move |l| {
+            l.mbit = f[1];
+            l.delay = Duration::from_secs_f64(f[2] / 1e3);
+            l.loss_after = f[3] / 100.0;
+        });
+    }
     b.record_every = Duration::from_secs_f64((delay as f64 / 500.0).max(seconds / 400.0));
     b.run_until(Time::ZERO + Duration::from_secs_f64(seconds));
     let records = std::mem::take(&mut b.records);

@@ -75,7 +75,7 @@ impl Capacity {
         let interval = here.arrived.since(start.arrived).max(here.sent_at.since(start.sent_at));
         let bytes = (here.offset - start.offset) as f64;
         let packets = bytes / datagram;
-        let length = event.smoothed_rtt.max(MIN_EPOCH);
+        let length = event.min_rtt.max(MIN_EPOCH);
         if interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0 {
             return None;
         }
@@ -101,6 +101,16 @@ impl Capacity {
         }
         self.recent.rotate_right(1);
         self.recent[0] = rate;
+    }
+
+    /// A queue much longer than wished stands before the bottleneck: what passes it now is its capacity, whatever it was.
+    pub(super) fn on_saturated(&mut self, rate: f64) {
+        self.recent = [rate; EPOCHS];
+    }
+
+    /// Something between the present estimate and `rate`, after the path has changed.
+    pub(super) fn raise(&mut self, rate: f64) {
+        self.recent[0] = self.recent[0].max(rate);
     }
 
     /// What an epoch at full rate delivered.

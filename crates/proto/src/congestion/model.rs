@@ -16,30 +16,39 @@ const PLATEAU_ROUNDS: u32 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
 /// Proportional gain of the queue law: stable up to 1 with one and a half RTT of delay in the loop.
 const QUEUE_GAIN: f64 = 0.5;
+/// Added to it in proportion to how far the queue is below the target.
+const CATCH_UP_GAIN: f64 = 2.5;
 /// Most that the law takes away or adds in one RTT.
 const MAX_CUT: f64 = 0.5;
 const MAX_PUSH: f64 = 0.1;
 /// Queue aimed at: this at low rates, falling with the root of the rate, so that flows that see one queue agree on one rate.
-const TARGET_QUEUE: f64 = 0.010;
-const TARGET_RATE: f64 = 20e6 / 8.0;
+const TARGET_QUEUE: f64 = 0.0027;
+const TARGET_RATE: f64 = 100e6 / 8.0;
+const MAX_TARGET: f64 = 0.008;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
+const STEP_QUEUE: f64 = 0.003;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
 /// A test of what loss does at a lower rate, as a share of what was *delivered*: a rate that the path surely carries.
 const TEST_GAIN: f64 = 0.95;
 const TEST_PACKETS: u64 = 200;
 /// Rounds that delivery is given to follow a step of growth.
-const PATIENCE_ROUNDS: u32 = 4;
+const PATIENCE_ROUNDS: u32 = 6;
 /// After a refused probe this many rounds pass before the next; doubles with each refusal.
 const HOLD_ROUNDS: u64 = 8;
 const MAX_HOLD_ROUNDS: u64 = 64;
 /// Share of the capacity used while a refusal is remembered.
 const HOLD_GAIN: f64 = 0.98;
+/// A queue that marks or losses have shown to be too long: the least that is aimed at, and rounds before a quarter more is tried.
+const MIN_QUEUE_LIMIT: Duration = Duration::from_micros(200);
+const RELAX_ROUNDS: u64 = 32;
 /// The smallest RTT is looked for again after this, and forgotten after twice as long.
 const REFRESH: Duration = Duration::from_secs(5);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
-const STUCK_ROUNDS: u32 = 6;
+const STUCK_ROUNDS: u32 = 4;
+/// Share of the capacity from before that is taken up again then.
+const REGAIN: f64 = 0.7;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -79,9 +88,13 @@ pub(super) struct Model {
     is_refused: bool,
     suspicion: u32,
     queue_limit: Duration,
+    /// Round in which marks or losses last lowered it.
+    limited_at: u64,
     ce_share: f64,
     stuck: u32,
     last_queue: Duration,
+    /// Capacity before the queue grew so long.
+    anchor: f64,
     /// Offset from which on packets left at the lower rate of a test or refresh.
     low_from: u64,
     /// Losses of packets sent before this offset were judged, or belong to a state that has ended.
@@ -120,9 +133,11 @@ impl Model {
             is_refused: false,
             suspicion: 0,
             queue_limit: Duration::MAX,
+            limited_at: 0,
             ce_share: 0.0,
             stuck: 0,
             last_queue: Duration::ZERO,
+            anchor: 0.0,
             low_from: 0,
             judge_from: 0,
             grown_from: 0.0,
@@ -137,9 +152,9 @@ impl Model {
     /// The queueing delay aimed at.
     fn target(&self) -> Duration {
         let rate = self.capacity.get().max(1.0);
-        let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).sqrt());
+        let by_rate = (TARGET_QUEUE * (TARGET_RATE / rate).sqrt()).min(MAX_TARGET);
         // Never less than a packet: a queue cannot be measured more finely.
-        let floor = self.datagram / rate;
+        let floor = 2.0 * self.datagram / rate;
         Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003)).min(self.queue_limit)
     }
 
@@ -153,6 +168,11 @@ impl Model {
             self.loss.begin_low();
             self.queue.begin_low();
         }
+    }
+
+    /// The first step of growth: what builds no more than a few ms of queue in one RTT if nothing is free.
+    fn first_step(&self) -> f64 {
+        (STEP_QUEUE / self.queue.min_rtt().as_secs_f64().max(1e-3)).clamp(FIRST_STEP, 10.0 * FIRST_STEP)
     }
 
     // ---- start-up
@@ -185,9 +205,11 @@ impl Model {
         let share = self.round_ce as f64 / self.round_acked.max(1) as f64;
         self.ce_share += (share - self.ce_share) / 4.0;
         if self.round_ce > 0 {
-            // As DCTCP: in proportion to the share of marks, once per round.
-            self.capacity.cut(1.0 - share.max(self.ce_share).max(0.05) / 2.0);
-            self.refuse();
+            // As DCTCP: in proportion to the share of marks, once per round; and the queue is kept below where it is marked.
+            self.capacity.cut(1.0 - share.max(self.ce_share) / 4.0);
+            self.growth = 0.0;
+            self.queue_limit = self.queue_limit.min((self.queue.now() * 3 / 4).max(MIN_QUEUE_LIMIT));
+            self.limited_at = self.round;
             if self.state == State::Startup {
                 self.leave_startup(now);
             }
@@ -220,7 +242,7 @@ impl Model {
         } else if self.growth == 0.0 || self.capacity.latest_delivered() >= self.grown_from * (1.0 + self.growth / 2.0) {
             // Delivery has followed the last step (which takes two rounds to see): the next one is twice as large.
             self.grown_from = self.capacity.delivered();
-            self.growth = (self.growth * 2.0).clamp(FIRST_STEP, 1.0);
+            self.growth = (self.growth * 2.0).clamp(self.first_step(), 1.0);
             self.waited = 0;
         } else {
             self.waited += 1;
@@ -234,15 +256,30 @@ impl Model {
             // Delivery follows again: the refusal is history.
             self.is_refused = false;
             self.hold = HOLD_ROUNDS;
-            self.queue_limit = Duration::MAX;
         }
-        let is_far_above = queue > target * 3 + Duration::from_millis(2);
-        self.stuck = if is_far_above && queue + queue / 8 >= self.last_queue { self.stuck + 1 } else { 0 };
+        if self.queue_limit < Duration::MAX && self.round > self.limited_at + RELAX_ROUNDS {
+            self.limited_at = self.round;
+            self.queue_limit = self.queue_limit.saturating_mul(5) / 4;
+            if self.queue_limit > Duration::from_secs_f64(2.0 * MAX_TARGET) {
+                self.queue_limit = Duration::MAX;
+            }
+        }
+        if !self.is_far_above() {
+            self.stuck = 0;
+            self.anchor = self.capacity.get();
+        } else if queue + queue / 8 >= self.last_queue {
+            self.stuck += 1;
+        }
         self.last_queue = queue;
         let is_due = now.since(self.queue.min_at()) >= REFRESH;
         if (is_due && now.since(self.since) >= REFRESH / 2) || self.stuck >= STUCK_ROUNDS {
             self.enter(State::Refresh, now);
         }
+    }
+
+    /// The queue is so long that it is either not ours or left from a higher rate.
+    fn is_far_above(&self) -> bool {
+        self.queue.now() > self.target() * 3 + Duration::from_millis(2)
     }
 
     fn refuse(&mut self) {
@@ -257,12 +294,19 @@ impl Model {
         let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
         // Where we send less than we could and see no queue, the sample is our own rate.
         let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
-        let is_limited = epoch.is_app_limited || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
-        self.capacity.on_sample(rate.min(epoch.sent), is_limited);
-        if !epoch.is_app_limited && !matches!(self.state, State::Test | State::Refresh) {
+        let is_old = epoch.start < self.judge_from;
+        let is_limited = epoch.is_app_limited || is_old || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
+        let is_saturated = self.state == State::Cruise && self.is_far_above() && !epoch.is_app_limited;
+        if is_saturated {
+            self.capacity.on_saturated((epoch.delivered / (1.0 - self.loss.base())).min(epoch.sent));
+        } else {
+            self.capacity.on_sample(rate.min(epoch.sent), is_limited);
+        }
+        let is_filled = is_excess || self.growth > 0.0 || self.queue.now() > self.target() / 2 || self.state == State::Startup;
+        if !epoch.is_app_limited && !is_old && is_filled && !matches!(self.state, State::Test | State::Refresh) {
             self.capacity.on_delivered(epoch.delivered);
         }
-        if epoch.start < self.judge_from {
+        if is_old {
             return;
         }
         match self.state {
@@ -304,7 +348,8 @@ impl Model {
             self.capacity.settle_delivered(self.loss.base());
             self.refuse();
             let limit = self.queue.peak() / 2;
-            self.queue_limit = self.queue_limit.min(limit.max(Duration::from_micros(200)));
+            self.queue_limit = self.queue_limit.min(limit.max(MIN_QUEUE_LIMIT));
+            self.limited_at = self.round;
         }
         self.suspicion = 0;
         self.enter(State::Cruise, now);
@@ -312,7 +357,12 @@ impl Model {
 
     fn end_refresh(&mut self, now: Time) {
         self.loss.end_low();
-        self.queue.end_refresh(now, REFRESH * 2, self.stuck >= STUCK_ROUNDS);
+        let is_stuck = self.stuck >= STUCK_ROUNDS;
+        self.queue.end_refresh(now, REFRESH * 2, is_stuck);
+        if is_stuck {
+            // It did not shrink when we sent less: a longer way, or someone who fills the queue. Either way the rate was taken from us for nothing.
+            self.capacity.raise(self.anchor * REGAIN);
+        }
         self.stuck = 0;
         self.enter(State::Cruise, now);
     }
@@ -329,7 +379,9 @@ impl Model {
         let bdp = capacity * self.queue.min_rtt().as_secs_f64();
         // What acknowledgements on their way and sends in trains may hold.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).min(0.025);
-        let pushed = 1.0 + (QUEUE_GAIN * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH);
+        // Far below its target a flow has less than its share: it may gain faster without shaking those at theirs.
+        let gain = QUEUE_GAIN + CATCH_UP_GAIN * (0.85 - queue / target).max(0.0);
+        let pushed = 1.0 + (gain * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH);
         let (gain, window) = match self.state {
             State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
             State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),

@@ -4,6 +4,8 @@
 const POOL: f64 = 1000.0;
 /// Standard deviations that count as evidence.
 const SIGMAS: f64 = 3.0;
+/// Losses assumed before any was seen.
+const PRIOR: f64 = 1.5;
 /// Loss below which nothing is ever suspected.
 const SLACK: f64 = 0.01;
 
@@ -47,7 +49,9 @@ impl BaseLoss {
     }
 
     fn sigma(&self, packets: f64) -> f64 {
-        let p = self.base.loss.clamp(0.002, 0.9);
+        // Few packets without loss prove little: as if one and a half of them had been lost.
+        let n = self.base.packets.max(1.0);
+        let p = ((self.base.loss * n + PRIOR) / (n + PRIOR)).clamp(0.001, 0.9);
         let variance = |n: f64| p * (1.0 - p) * self.dispersion / n.max(1.0);
         (variance(packets) + variance(self.base.packets.max(8.0))).sqrt()
     }
