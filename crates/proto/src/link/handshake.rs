@@ -206,7 +206,10 @@ impl Link {
                 i.add_attempt(attempt.source, is_key_known, token.to_vec(), shared);
                 i.next_send = now;
             }
-            (Handshake::Initiator(_), HandshakeBody::VersionList(_)) => {
+            // A list that contains our version answers something that we did not send.
+            (Handshake::Initiator(i), HandshakeBody::VersionList(list))
+                if packet.source == i.destination && !list.chunks_exact(4).any(|v| v == VERSION.to_be_bytes()) =>
+            {
                 self.die(CloseReason::local(Code::VersionMismatch, Layer::Wire, "the peer does not speak this version of noctule"));
             }
             (Handshake::Responder(r), HandshakeBody::Finish(message)) => {

@@ -184,6 +184,8 @@ impl Node {
                     }
                     return;
                 }
+                // Only a protected packet may follow: many first flights in one datagram would each be answered at its full size (P19).
+                Ok(Packet::Handshake(..)) if at > 0 => return,
                 Ok(Packet::Handshake(packet, len)) => {
                     match &packet.body {
                         HandshakeBody::OtherVersion => self.refuse_version(remote, local, &packet, size),

@@ -4,7 +4,7 @@ use super::WireError;
 use super::varint::Reader;
 use smallvec::SmallVec;
 
-/// A connection id of 4-8 bytes; empty only as the far side's id in a first flight.
+/// A connection id of 4-8 bytes; empty only in version lists and packets of other versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ConnectionId(pub SmallVec<[u8; 8]>);
 
@@ -176,6 +176,9 @@ impl<'a> HandshakePacket<'a> {
         }
         if first & 0x0f != 0 {
             return Err(WireError::Invalid("packet type"));
+        }
+        if destination.0.is_empty() || source.0.is_empty() {
+            return Err(WireError::Invalid("connection id length"));
         }
         let body = match first >> 4 & 3 {
             0 => {
