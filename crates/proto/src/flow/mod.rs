@@ -15,6 +15,7 @@ mod slab;
 mod span;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use receiver::{Receiver, ReceiverConfig};
 pub use sender::{Sender, SenderConfig};

@@ -6,6 +6,7 @@
 use super::credit::Credit;
 use super::rank::{MOST_REPORTS, RankReports};
 use super::span::{self, Pool, Received, Solved, Span, trim};
+use super::window::WindowRepair;
 use super::{FlowControlFrame, Offer, mask};
 use crate::error::Code;
 use crate::ids::{FlowLabel, Seq};
@@ -16,6 +17,7 @@ use crate::units::{Duration, Time};
 use crate::wire::frame::{Coded, Coefficients};
 use bytes::Bytes;
 use noctule_codes::span::{MAX_SPAN, repair_coefficients};
+use noctule_codes::window::Offered;
 use std::collections::VecDeque;
 
 /// How a [`Receiver`] is made.
@@ -50,6 +52,7 @@ pub struct Receiver {
     credit: Credit,
     ranks: RankReports,
     pool: Pool,
+    window: WindowRepair,
     ready: VecDeque<(Seq, Bytes)>,
     ready_bytes: usize,
     solved: Vec<Solved>,
@@ -78,6 +81,7 @@ impl Receiver {
             end: None,
             ranks: RankReports::new(),
             pool: Pool::default(),
+            window: WindowRepair::default(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             solved: Vec::new(),
@@ -109,7 +113,10 @@ impl Receiver {
 
     /// Offers a coded packet. The packet is acknowledged on its path only after this (P9), whatever the outcome.
     pub fn on_coded(&mut self, now: Time, coded: &Coded<'_>) -> Offer {
-        let offer = self.receive(coded);
+        let mut offer = self.receive(coded);
+        if offer == Offer::Accepted && !self.take_from_window() {
+            offer = Offer::Refused(Code::SpanInvalid);
+        }
         match offer {
             Offer::Accepted => {
                 self.arrivals += 1;
@@ -129,6 +136,9 @@ impl Receiver {
         };
         if span_end <= self.done {
             return Offer::Redundant;
+        }
+        if !self.is_batch(coded) {
+            return self.receive_window(coded, span_end);
         }
         let number = coded.base.0 / self.batch_size();
         let needed = usize::try_from(number + 1 - self.first.min(number + 1)).unwrap_or(usize::MAX);
@@ -188,6 +198,56 @@ impl Receiver {
         }
     }
 
+    /// A span is a batch, so far as it was sent, if it begins where batches begin and is no longer than one.
+    fn is_batch(&self, coded: &Coded<'_>) -> bool {
+        coded.n <= self.config.batch_size && coded.base.0.is_multiple_of(self.batch_size())
+    }
+
+    /// Window repair: a span that is not a batch (P4).
+    fn receive_window(&mut self, coded: &Coded<'_>, span_end: u64) -> Offer {
+        if let Coefficients::Index(index) = coded.coefficients {
+            let seq = coded.base.0 + u64::from(index);
+            let within = (seq % self.batch_size()) as u8;
+            return self.receive(&Coded {
+                base: Seq(seq - u64::from(within)),
+                n: within + 1,
+                coefficients: Coefficients::Index(within),
+                ..coded.clone()
+            });
+        }
+        let cost = if self.window.is_active() { 0 } else { WindowRepair::cost(self.config.symbol) };
+        let decoded = (MAX_SPAN + 1) * (usize::from(self.config.symbol) + span::row_bytes(self.config.batch_size));
+        if self.memory() + cost + decoded > self.config.memory {
+            return Offer::Refused(Code::NoMemory);
+        }
+        self.stats.coded_bytes += coded.symbol.len() as u64;
+        self.stats.repair_packets += 1;
+        self.high = self.high.max(span_end);
+        let mut row = [0; MAX_SPAN];
+        vector(&coded.coefficients, coded.n, &mut row);
+        let offered = self.window.repair(coded.base, &row[..usize::from(coded.n)], coded.symbol, Seq(self.done));
+        match offered {
+            Offered::Innovative => Offer::Accepted,
+            Offered::Redundant | Offered::TooOld => Offer::Redundant,
+            Offered::Malformed => Offer::Refused(Code::SpanInvalid),
+        }
+    }
+
+    /// Takes what window repairs have given back, now that something became known; false if they contradict each other.
+    fn take_from_window(&mut self) -> bool {
+        while let Some((seq, data)) = self.window.take_recovered() {
+            let Some(len) = trim(&data) else {
+                self.window.reset();
+                return false;
+            };
+            let within = (seq.0 % self.batch_size()) as u8;
+            let (flow, base) = (self.config.label, Seq(seq.0 - u64::from(within)));
+            let offer = self.receive(&Coded { flow, base, n: within + 1, coefficients: Coefficients::Index(within), symbol: &data[..len] });
+            self.stats.decoded_packets += u64::from(offer == Offer::Accepted);
+        }
+        true
+    }
+
     /// Bounds that every packet keeps; the end of its span.
     fn check(&self, coded: &Coded<'_>) -> Result<u64, Code> {
         let n = coded.n;
@@ -198,10 +258,14 @@ impl Receiver {
             Coefficients::BitmapSeed { bitmap, .. } => bitmap != 0 && bitmap & !mask(n) == 0,
             Coefficients::Vector(vector) => vector.len() == usize::from(n),
         };
-        // Batches only: combinations over unaligned spans are not understood by this version of the receiver.
-        let is_batch = n >= 1 && n <= self.config.batch_size && coded.base.0.is_multiple_of(self.batch_size());
         let len = coded.symbol.len();
-        if !fits || !is_batch || len < 2 || len > usize::from(self.config.symbol) || self.end.is_some_and(|known| end > known) {
+        if !fits
+            || n == 0
+            || usize::from(n) > MAX_SPAN
+            || len < 2
+            || len > usize::from(self.config.symbol)
+            || self.end.is_some_and(|known| end > known)
+        {
             return Err(Code::SpanInvalid);
         }
         if end > self.credit.limit() {
@@ -219,12 +283,14 @@ impl Receiver {
     fn hand_over(&mut self, number: u64) {
         let base = number * self.batch_size();
         for Solved { index, symbol, is_decoded } in self.solved.drain(..) {
+            let seq = Seq(base + u64::from(index));
+            self.window.source(seq, &symbol);
             let payload = symbol.slice(2..);
             self.stats.source_packets += 1;
             self.stats.decoded_packets += u64::from(is_decoded);
             self.stats.app_bytes += payload.len() as u64;
             self.ready_bytes += payload.len();
-            self.ready.push_back((Seq(base + u64::from(index)), payload));
+            self.ready.push_back((seq, payload));
         }
     }
 
@@ -402,7 +468,7 @@ impl Receiver {
 
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.
     pub fn memory(&self) -> usize {
-        self.pool.bytes + self.ready_bytes + self.spans.len() * SPAN_BYTES
+        self.pool.bytes + self.window.memory(self.config.symbol) + self.ready_bytes + self.spans.len() * SPAN_BYTES
     }
 
     /// Counts so far.

@@ -5,4 +5,5 @@ mod hostile;
 mod latency;
 mod lifetime;
 mod switch_off;
+mod window;
 mod world;
