@@ -24,18 +24,23 @@ pub(super) struct Credit {
     rtt: Duration,
 }
 
+/// Packets that every flow is granted by the first report, if its memory allows.
+const FIRST_WINDOW: u64 = 1024;
 /// The window is so many times what arrives in a round trip: 4 BDP (P13), though the rate may double before a report is heard (P11).
 const WINDOW_RTTS: u64 = 8;
 /// Reports per round trip when packets keep coming.
 const REPORTS_PER_RTT: u64 = 8;
 
 impl Credit {
+    /// `initial`: what the sender may assume before the first report.
     pub fn new(initial: u64, ceiling: u64) -> Self {
+        let ceiling = ceiling.max(initial);
+        let window = FIRST_WINDOW.clamp(initial, ceiling);
         Self {
-            window: initial,
-            ceiling: ceiling.max(initial),
+            window,
+            ceiling,
             consumed: 0,
-            limit: initial,
+            limit: window,
             reported: (initial, 0),
             reported_at: Time::ZERO,
             is_lost: false,
@@ -118,21 +123,33 @@ mod tests {
 
     #[test]
     fn window_grows_to_eight_times_what_arrives_in_a_round_trip_and_stops_at_the_ceiling() {
-        let mut credit = Credit::new(64, 1000);
+        let mut credit = Credit::new(64, 5000);
         credit.set_rtt(Duration::from_millis(100));
-        for i in 0..50 {
-            credit.on_arrival(MS(i));
-        }
-        assert_eq!((credit.window, credit.limit()), (400, 400));
-        for i in 50..1000 {
+        for i in 0..200 {
             credit.on_arrival(MS(i / 2));
         }
-        assert_eq!(credit.window, 1000);
+        assert_eq!((credit.window, credit.limit()), (1600, 1600));
+        for i in 200..4000 {
+            credit.on_arrival(MS(i / 2));
+        }
+        assert_eq!(credit.window, 1600, "as many in every round trip");
+        for i in 0..1000 {
+            credit.on_arrival(MS(3000 + i / 20));
+        }
+        assert_eq!(credit.window, 5000);
+    }
+
+    #[test]
+    fn first_report_grants_1024_packets_or_what_memory_allows() {
+        let mut credit = Credit::new(64, 100_000);
+        assert!(credit.due(0, false).is_some());
+        assert_eq!(credit.report(MS(1), 0), 1024);
+        assert_eq!((Credit::new(64, 200).limit(), Credit::new(64, 10).limit()), (200, 64));
     }
 
     #[test]
     fn limit_never_falls() {
-        let mut credit = Credit::new(64, 1000);
+        let mut credit = Credit::new(64, 64);
         credit.consume(100);
         assert_eq!(credit.limit(), 164);
         credit.consume(50);
@@ -141,7 +158,7 @@ mod tests {
 
     #[test]
     fn report_is_due_when_the_limit_moved_and_again_when_the_report_was_lost() {
-        let mut credit = Credit::new(64, 1000);
+        let mut credit = Credit::new(64, 64);
         assert_eq!(credit.due(0, false), None);
         credit.consume(16);
         let due = credit.due(16, false).unwrap();

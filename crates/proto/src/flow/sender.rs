@@ -81,6 +81,7 @@ pub struct Sender {
     proactive: VecDeque<u64>,
     tail_protected: bool,
     deadlines: Deadlines,
+    is_established: bool,
     finished: bool,
     /// The session has more data right now.
     has_more: bool,
@@ -119,6 +120,7 @@ impl Sender {
             proactive: VecDeque::new(),
             tail_protected: false,
             deadlines: Deadlines::default(),
+            is_established: false,
             finished: false,
             has_more: false,
             end_state: Repeated::Idle,
@@ -500,14 +502,21 @@ impl Sender {
 
     /// RANK: the receiver's own word about a span (P9).
     pub fn on_rank(&mut self, now: Time, base: Seq, n: u8, rank: u8, missing: u64) {
+        self.is_established = true;
         let rtt = self.rtt;
         if base.0.is_multiple_of(self.batch_size()) {
             self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
         }
     }
 
+    /// The receiver has spoken of this flow: it exists there.
+    pub fn is_established(&self) -> bool {
+        self.is_established
+    }
+
     /// CREDIT (P15): absolute, so an old one changes nothing.
     pub fn on_credit(&mut self, limit: Seq, done: Seq) {
+        self.is_established = true;
         self.credit = self.credit.max(limit.0);
         let done = done.0.min(self.cursor);
         if done > self.done {

@@ -178,6 +178,9 @@ impl Link {
                         f.is_open_acked = false;
                         f.sender.on_refused(base, code);
                         self.touch_out(flow, now);
+                    } else if code == Code::NoMemory && f.sender.is_established() {
+                        // P9: one packet was not taken; RANK says what is missing, and the flow goes on.
+                        f.sender.on_refused(base, code);
                     } else {
                         self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Internal)));
                     }

@@ -409,6 +409,7 @@ fn fill_from(
     if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
         return None;
     }
+    flow.sender.expect_more(flow.source.has_data(now));
     let header = coded_header(label, flow.sender.next_seq());
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
@@ -438,6 +439,7 @@ fn fill_from(
     }
     flow.end_if_drained();
     flow.is_announced = true;
+    flow.sender.expect_more(flow.source.has_data(now));
     if let Some(outgoing) = outgoing {
         cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
     }

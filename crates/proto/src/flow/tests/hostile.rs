@@ -36,7 +36,7 @@ fn what_does_not_fit_the_flow_is_refused_with_its_reason() {
         (coded(0, 4, Coefficients::Index(0), &s[..30]), Code::SpanInvalid),
         (coded(u64::MAX - 15, 16, Coefficients::Seed(1), &s), Code::SpanInvalid),
         (coded(1 << 60, 16, Coefficients::Seed(1), &s), Code::FlowControl),
-        (coded(256, 1, Coefficients::Index(0), &s), Code::FlowControl),
+        (coded(1024, 1, Coefficients::Index(0), &s), Code::FlowControl),
     ] {
         assert_eq!(r.on_coded(Time::ZERO, &c), refused(reason), "{c:?}");
     }
