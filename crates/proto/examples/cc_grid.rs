@@ -45,7 +45,10 @@ fn grid(scale: f64, rates: &[f64], queue: f64) {
 fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f64, policer_ms: f64) {
     let mut link = Link::new(mbit, delay, loss).queue_bdp(queue);
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
-    let specs = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
+    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
+    if std::env::var_os("NOCTULE_CUBIC").is_some() {
+        specs.push(FlowSpec::bulk(CongestionControl::Cubic).at(2000));
+    }
     let mut b = Bottleneck::new(link, specs, 1);
     // NOCTULE_AT=ms:mbit:delay_ms:loss% changes the link in mid-run.
     for change in std::env::var("NOCTULE_AT").unwrap_or_default().split_whitespace() {

@@ -75,6 +75,15 @@ impl Cubic {
         }
     }
 
+    /// In congestion avoidance from a window in bytes: for `model` beside traffic that fills the queue.
+    pub(super) fn resume(datagram: u64, rtt: Duration, window: u64) -> Self {
+        let mut cubic = Self::new(datagram, rtt);
+        cubic.cwnd = (window as f64 / cubic.datagram).max(4.0);
+        cubic.ssthresh = cubic.cwnd;
+        cubic.w_max = cubic.cwnd;
+        cubic
+    }
+
     fn reduce(&mut self, now: Time) {
         self.w_max = if self.cwnd < self.w_max { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
         self.cwnd = (self.cwnd * BETA).max(2.0);

@@ -4,6 +4,7 @@
 //! docs/spec/congestion.md for the reasons and the table of constants.
 
 use super::capacity::{Capacity, Epoch};
+use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, INITIAL_PACKETS, LossEvent, SentEvent};
@@ -17,7 +18,7 @@ const PLATEAU_GROWTH: f64 = 1.25;
 /// Proportional gain of the queue law: stable up to 1 with one and a half RTT of delay in the loop.
 const QUEUE_GAIN: f64 = 0.5;
 /// Added to it in proportion to how far the queue is below the target.
-const CATCH_UP_GAIN: f64 = 2.5;
+const CATCH_UP_GAIN: f64 = 3.0;
 /// Most that the law takes away or adds in one RTT.
 const MAX_CUT: f64 = 0.5;
 const MAX_PUSH: f64 = 0.1;
@@ -27,7 +28,7 @@ const TARGET_RATE: f64 = 100e6 / 8.0;
 const MAX_TARGET: f64 = 0.008;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
-const STEP_QUEUE: f64 = 0.003;
+const STEP_QUEUE: f64 = 0.0015;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
 /// A test of what loss does at a lower rate, as a share of what was *delivered*: a rate that the path surely carries.
@@ -47,6 +48,9 @@ const RELAX_ROUNDS: u64 = 32;
 const REFRESH: Duration = Duration::from_secs(5);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
 const STUCK_ROUNDS: u32 = 4;
+/// The same for a queue moderately above the target, while our share fell to this part of what it was.
+const SQUEEZED_ROUNDS: u32 = 32;
+const SQUEEZED: f64 = 0.6;
 /// Share of the capacity from before that is taken up again then.
 const REGAIN: f64 = 0.7;
 
@@ -62,6 +66,8 @@ enum State {
     Test,
     /// Sending less, to see the path without our queue.
     Refresh,
+    /// Beside someone who fills the queue: as cubic does, on congestive loss only (P12d).
+    Compete,
 }
 
 /// The controller. Rates in bytes per second.
@@ -92,6 +98,10 @@ pub(super) struct Model {
     limited_at: u64,
     ce_share: f64,
     stuck: u32,
+    /// The queue was far above its target when the last epoch ended.
+    was_far: bool,
+    /// Rounds in a row with a queue above the target.
+    above: u32,
     last_queue: Duration,
     /// Capacity before the queue grew so long.
     anchor: f64,
@@ -105,6 +115,8 @@ pub(super) struct Model {
     waited: u32,
     smoothed_rtt: Duration,
     in_flight: u64,
+    /// The window of the competitive mode; kept over a refresh.
+    rival: Option<Box<Cubic>>,
     pacing: f64,
     cwnd: u64,
 }
@@ -136,6 +148,8 @@ impl Model {
             limited_at: 0,
             ce_share: 0.0,
             stuck: 0,
+            was_far: false,
+            above: 0,
             last_queue: Duration::ZERO,
             anchor: 0.0,
             low_from: 0,
@@ -144,6 +158,7 @@ impl Model {
             waited: 0,
             smoothed_rtt: rtt,
             in_flight: 0,
+            rival: None,
             pacing: initial / rtt.as_secs_f64().max(1e-4),
             cwnd: 2 * initial as u64,
         }
@@ -179,7 +194,7 @@ impl Model {
 
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
-        (self.queue.min_rtt() / 8).clamp(Duration::from_millis(1), Duration::from_millis(16)).max(packets)
+        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -227,6 +242,14 @@ impl Model {
                 }
             }
             State::Cruise => self.cruise_round(now),
+            State::Compete => {
+                self.anchor = self.capacity.get();
+                // Is the other still there?
+                if now.since(self.since) >= REFRESH.max(40 * self.smoothed_rtt) || self.queue.now() < self.target() / 2 {
+                    self.queue.begin_watch();
+                    self.enter(State::Refresh, now);
+                }
+            }
             _ => {}
         }
         self.round_ce = 0;
@@ -264,9 +287,25 @@ impl Model {
                 self.queue_limit = Duration::MAX;
             }
         }
-        if !self.is_far_above() {
-            self.stuck = 0;
+        if queue <= target * 5 / 4 {
+            self.above = 0;
             self.anchor = self.capacity.get();
+        } else {
+            self.above += 1;
+        }
+        if self.above == SQUEEZED_ROUNDS / 2 {
+            self.queue.begin_watch();
+        }
+        let is_squeezed = self.above >= SQUEEZED_ROUNDS && self.capacity.get() < self.anchor * SQUEEZED;
+        if is_squeezed {
+            // We gave way round after round and the queue stayed: whoever took our place does not mind queues.
+            self.stuck = STUCK_ROUNDS;
+            self.above = 0;
+        } else if !self.is_far_above() {
+            self.stuck = 0;
+        } else if self.stuck == 0 {
+            self.stuck = 1;
+            self.queue.begin_watch();
         } else if queue + queue / 8 >= self.last_queue {
             self.stuck += 1;
         }
@@ -279,7 +318,7 @@ impl Model {
 
     /// The queue is so long that it is either not ours or left from a higher rate.
     fn is_far_above(&self) -> bool {
-        self.queue.now() > self.target() * 3 + Duration::from_millis(2)
+        self.queue.now() > self.target() * 2 + Duration::from_millis(1)
     }
 
     fn refuse(&mut self) {
@@ -296,7 +335,10 @@ impl Model {
         let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
         let is_old = epoch.start < self.judge_from;
         let is_limited = epoch.is_app_limited || is_old || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
-        let is_saturated = self.state == State::Cruise && self.is_far_above() && !epoch.is_app_limited;
+        // Saturated from beginning to end: else the sample would hold time in which nothing was there to be delivered.
+        let is_far = self.is_far_above();
+        let is_saturated = matches!(self.state, State::Cruise | State::Compete) && is_far && self.was_far && !epoch.is_app_limited;
+        self.was_far = is_far;
         if is_saturated {
             self.capacity.on_saturated((epoch.delivered / (1.0 - self.loss.base())).min(epoch.sent));
         } else {
@@ -357,13 +399,23 @@ impl Model {
 
     fn end_refresh(&mut self, now: Time) {
         self.loss.end_low();
-        let is_stuck = self.stuck >= STUCK_ROUNDS;
+        let is_stuck = self.stuck >= STUCK_ROUNDS || self.rival.is_some();
+        self.stuck = 0;
+        let remained = self.queue.remained();
+        if is_stuck && remained > self.target() && !self.queue.is_flat() {
+            // P12d: our own share of the queue is gone, the queue is not: someone else keeps it filled.
+            let window = (self.anchor * self.smoothed_rtt.as_secs_f64()) as u64;
+            let rtt = self.smoothed_rtt;
+            self.rival.get_or_insert_with(|| Box::new(Cubic::resume(self.datagram as u64, rtt, window)));
+            self.enter(State::Compete, now);
+            return;
+        }
+        self.rival = None;
         self.queue.end_refresh(now, REFRESH * 2, is_stuck);
         if is_stuck {
-            // It did not shrink when we sent less: a longer way, or someone who fills the queue. Either way the rate was taken from us for nothing.
+            // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
             self.capacity.raise(self.anchor * REGAIN);
         }
-        self.stuck = 0;
         self.enter(State::Cruise, now);
     }
 
@@ -380,7 +432,7 @@ impl Model {
         // What acknowledgements on their way and sends in trains may hold.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).min(0.025);
         // Far below its target a flow has less than its share: it may gain faster without shaking those at theirs.
-        let gain = QUEUE_GAIN + CATCH_UP_GAIN * (0.85 - queue / target).max(0.0);
+        let gain = QUEUE_GAIN + CATCH_UP_GAIN * (0.95 - queue / target).max(0.0);
         let pushed = 1.0 + (gain * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH);
         let (gain, window) = match self.state {
             State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
@@ -391,6 +443,12 @@ impl Model {
                 (gain, 1.5 * bdp * (1.0 + self.growth) + capacity * target + slack)
             }
             State::Test => (TEST_GAIN * (self.capacity.surely_delivered() / capacity).clamp(0.1, 0.95), 1.5 * bdp + slack),
+            State::Compete => {
+                let window = self.rival.as_ref().map_or(0, |r| r.window()) as f64;
+                (1.25 * window / rtt / capacity, window)
+            }
+            // Beside others only our own share of the queue can be taken away: what is in flight above our own bandwidth-delay product.
+            State::Refresh if self.rival.is_some() || self.stuck >= STUCK_ROUNDS => (0.9, 0.9 * bdp),
             State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
@@ -419,6 +477,11 @@ impl Controller for Model {
         self.round_ce += event.ce_packets;
         self.round_acked += event.acked_packets;
         self.round_limited |= event.is_app_limited;
+        if self.state == State::Compete
+            && let Some(rival) = &mut self.rival
+        {
+            rival.on_ack(event);
+        }
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
         }
@@ -448,7 +511,11 @@ impl Controller for Model {
             State::Test if self.loss.low_packets() >= TEST_PACKETS && now.since(self.since) > 2 * self.smoothed_rtt => self.end_test(now),
             State::Test if self.loss.low_packets() >= 16 && now.since(self.since) > 4 * self.smoothed_rtt => self.end_test(now),
             State::Refresh => {
-                let longest = self.smoothed_rtt + self.target() * 3;
+                let longest = if self.rival.is_some() || self.stuck > 0 {
+                    self.queue.now() + 2 * self.smoothed_rtt
+                } else {
+                    self.smoothed_rtt + self.target() * 3
+                };
                 let is_empty = self.queue.now() <= self.target() / 4 && is_low;
                 if is_empty || now.since(self.since) > longest + self.smoothed_rtt {
                     self.end_refresh(now);
@@ -461,6 +528,14 @@ impl Controller for Model {
 
     fn on_loss(&mut self, event: &LossEvent) {
         self.in_flight = event.in_flight;
+        // A full queue drops; a loss while it is far from its peak is the path's own.
+        let is_congestive = self.loss.base() < 0.002 || self.queue.now() * 4 >= self.queue.peak() * 3;
+        if self.state == State::Compete
+            && is_congestive
+            && let Some(rival) = &mut self.rival
+        {
+            rival.on_loss(event);
+        }
     }
 
     fn on_spurious_loss(&mut self, _: Time, _: u64) {}
@@ -482,6 +557,7 @@ impl Controller for Model {
             State::Cruise => "cruise",
             State::Test => "test",
             State::Refresh => "refresh",
+            State::Compete => "compete",
         };
         ControlState {
             state,

@@ -18,6 +18,10 @@ pub(super) struct Queue {
     low: Duration,
     peak: Duration,
     is_fresh: bool,
+    /// Lowest and highest bucket since `begin_watch`.
+    watched: (Duration, Duration),
+    /// Buckets to pass over before: the one under way began earlier.
+    skip: u32,
 }
 
 impl Queue {
@@ -32,6 +36,8 @@ impl Queue {
             low: Duration::MAX,
             peak: Duration::ZERO,
             is_fresh: false,
+            watched: (Duration::MAX, Duration::ZERO),
+            skip: 0,
         }
     }
 
@@ -48,6 +54,11 @@ impl Queue {
         self.is_fresh = false;
         if now.since(self.bucket_began) >= length && self.samples >= SAMPLES {
             self.last_bucket = self.bucket;
+            if self.skip > 0 {
+                self.skip -= 1;
+            } else {
+                self.watched = (self.watched.0.min(self.bucket), self.watched.1.max(self.bucket));
+            }
             self.peak = self.now().max(self.peak - self.peak / 16);
             self.bucket = Duration::MAX;
             self.samples = 0;
@@ -79,6 +90,23 @@ impl Queue {
     /// When it was last seen.
     pub(super) fn min_at(&self) -> Time {
         self.min_at
+    }
+
+    /// From now on the spread of the RTT is watched.
+    pub(super) fn begin_watch(&mut self) {
+        self.watched = (Duration::MAX, Duration::ZERO);
+        self.skip = 8;
+    }
+
+    /// The RTT hardly moved since: nobody fills or empties a queue on the way, the way itself is long.
+    pub(super) fn is_flat(&self) -> bool {
+        let (low, high) = self.watched;
+        high.saturating_sub(low) < (low.min(high) / 25).max(Duration::from_millis(1))
+    }
+
+    /// Queueing delay that remained at the lowest while the rate was lowered.
+    pub(super) fn remained(&self) -> Duration {
+        if self.low == Duration::MAX { Duration::ZERO } else { self.low.saturating_sub(self.min_rtt) }
     }
 
     /// The rate is lowered to look for the smallest RTT.

@@ -169,7 +169,11 @@ mod tests {
             let now = Time::from_millis(i * 20);
             if let Some(size) = m.poll_probe(now, RTT) {
                 probes += 1;
-                if size <= real { drop(m.on_probe_acked(size)) } else { m.on_probe_lost(now, size) }
+                if size <= real {
+                    m.on_probe_acked(size);
+                } else {
+                    m.on_probe_lost(now, size);
+                }
             }
         }
         (m.current(), probes)
