@@ -1,4 +1,4 @@
-//! Nothing is left behind: neither processes nor namespaces, even when the laboratory is killed.
+//! Nothing is left behind: neither processes nor namespaces, even when the laboratory is killed, nor files when it is interrupted.
 
 mod net_common;
 
@@ -59,6 +59,7 @@ fn start(test: &str, directory: &Path) -> Option<(Child, BTreeSet<String>)> {
         .args(["net", "--backend", "emulator", "--seconds", "1000", "--rate", "10mbit"])
         .env("NOCTULE_BIN", idle_noctule(directory))
         .env("IDLE_PIDS", directory.join("pids"))
+        .env("TMPDIR", directory)
         .stderr(Stdio::piped())
         .spawn()
         .expect("the laboratory's binary starts");
@@ -88,5 +89,21 @@ fn killed_laboratory_leaves_neither_processes_nor_namespaces() {
     child.kill().expect("SIGKILL");
     child.wait().expect("and reaped");
     // The kernel frees a namespace with its last process and descriptor, and its children die with the laboratory.
+    wait_until("nobody uses the namespaces", || users_of(&namespaces).is_empty());
+}
+
+#[test]
+fn interrupted_laboratory_removes_its_directory() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some((mut child, namespaces)) = start("clean-up after SIGINT", directory.path()) else { return };
+    let scratch = || {
+        let entries = std::fs::read_dir(directory.path()).expect("the temporary directory");
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("noctule-lab-keys")).count()
+    };
+    assert_eq!(scratch(), 1);
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    assert_eq!(child.wait().expect("the laboratory ends").code(), Some(130));
+    assert_eq!(scratch(), 0);
     wait_until("nobody uses the namespaces", || users_of(&namespaces).is_empty());
 }

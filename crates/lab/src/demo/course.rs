@@ -9,6 +9,7 @@ use super::outcome::Outcome;
 use super::transfer::{self, Files};
 use super::{Job, at_path, say};
 use crate::net::chain::Chain;
+use crate::net::command::prepare;
 use crate::net::contest::{Conditions, ContestError, Course};
 use crate::net::emulator::{Options, Tolerance};
 use crate::net::pattern;
@@ -32,6 +33,7 @@ pub(super) struct Ran {
 
 pub(super) fn run(job: &Job) -> Result<Vec<Outcome>, ContestError> {
     // Namespaces first: where they are not permitted, no file need be written.
+    prepare()?;
     drop(build(job)?);
     let directory = Scratch::new("noctule-demo")?;
     let file = directory.path().join("file.bin");

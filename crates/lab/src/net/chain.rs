@@ -106,6 +106,7 @@ impl Chain {
             link.forward.check()?;
             link.reverse.check()?;
         }
+        let links = &with_round_trip(links);
         let privilege = privilege::acquire()?;
         let commands = choose_backend(links, choice, seed)?;
         let hosts: Vec<Namespace> = (0..=links.len())
@@ -297,6 +298,17 @@ impl Chain {
             Ok(())
         })?
     }
+}
+
+/// A queue of so many bandwidth-delay products means the round trip of the whole chain, as in the simulator.
+fn with_round_trip(links: &[Hop]) -> Vec<Hop> {
+    let round_trip = links.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum();
+    let mut links = links.to_vec();
+    for hop in &mut links {
+        hop.forward.bdp_rtt.get_or_insert(round_trip);
+        hop.reverse.bdp_rtt.get_or_insert(round_trip);
+    }
+    links
 }
 
 /// The end of a link.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::chain::BackendChoice;
+use super::chain::{BackendChoice, ChainError};
 use super::contest::ContestError;
 use super::emulator::Tolerance;
 use super::fidelity;
 use super::run::{self, NetReport, Peer, Settings};
+use super::{privilege, scratch};
 use crate::cli::RunArgs;
 use crate::link::{LinkSpec, Period};
 
@@ -72,6 +73,9 @@ impl NetArgs {
         if let Some(p99) = self.max_lateness {
             tolerance = Tolerance { p99: p99.0, mean: p99.0.min(Duration::from_micros(500)).max(p99.0 / 6), ..tolerance };
         }
+        if let Err(error) = prepare() {
+            return fail(&error, code_of(&error));
+        }
         let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
         match run::run(&scenario, &settings) {
             Ok(report) if self.json => print_json(&report),
@@ -106,6 +110,13 @@ pub(crate) fn code_of(error: &ContestError) -> u8 {
         ContestError::Unsupported(_) => 2,
         _ => 1,
     }
+}
+
+/// Gains the right to make namespaces while the process has one thread, then cares for signals.
+pub(crate) fn prepare() -> Result<(), ContestError> {
+    privilege::acquire().map_err(ChainError::from)?;
+    scratch::remove_on_signals();
+    Ok(())
 }
 
 /// Says what went wrong, on one line.

@@ -130,24 +130,47 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
 /// What a flag cannot do here is an error, never ignored.
 fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestError> {
     let tcp = peer.tcp().is_some();
-    let refusals = [
-        (!matches!(scenario.workload, Workload::Bulk), "namespaces: workloads other than bulk run in the simulator only"),
-        (scenario.both, "namespaces: --both runs in the simulator only"),
-        (scenario.pairs > 1, "namespaces: --pairs runs in the simulator only"),
-        (tcp && scenario.mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
-        (tcp && scenario.cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
-        (tcp && scenario.batch_size.is_some(), "--batch-size is noctule's"),
-        (scenario.flow_memory.is_some(), "namespaces: --flow-memory runs in the simulator only"),
-        (scenario.epoch_packets.is_some(), "namespaces: --epoch-packets runs in the simulator only"),
-        (!tcp && scenario.batch_size.is_some(), "namespaces: --batch-size runs in the simulator only"),
-        (!tcp && scenario.unordered, "namespaces: --unordered runs in the simulator only"),
+    // Every field by name: a new one does not compile until it is decided here.
+    let Scenario {
+        hops,
+        ip: _,
+        mode,
+        cc,
+        lifetime: _,
+        unordered,
+        pairs,
+        workload,
+        both,
+        seconds: _,
+        warmup: _,
+        seed: _,
+        flow_memory,
+        batch_size,
+        epoch_packets,
+        stall,
+    } = scenario;
+    let simulator_only = [
+        (!matches!(workload, Workload::Bulk), "workloads other than bulk"),
+        (*both, "--both"),
+        (*pairs > 1, "--pairs"),
+        (flow_memory.is_some(), "--flow-memory"),
+        (epoch_packets.is_some(), "--epoch-packets"),
+        (batch_size.is_some(), "--batch-size"),
+        (*unordered, "--unordered"),
+        (stall.is_some(), "--stall"),
+    ]
+    .map(|(given, flag)| (given, format!("{flag}: in the simulator only (noctule-lab sim)")));
+    let contender_only = [
+        (tcp && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
+        (tcp && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
         (
-            !tcp && scenario.hops.len() > 1,
+            !tcp && hops.len() > 1,
             "--hops above 1 needs relays, which noctule does not have yet; kernel TCP (--peer tcp-bbr) runs over any number of hops",
         ),
-    ];
-    match refusals.into_iter().find(|(refused, _)| *refused) {
-        Some((_, text)) => Err(ContestError::Unsupported(text.to_owned())),
+    ]
+    .map(|(given, text)| (given, text.to_owned()));
+    match simulator_only.into_iter().chain(contender_only).find(|(given, _)| *given) {
+        Some((_, text)) => Err(ContestError::Unsupported(text)),
         None => Ok(()),
     }
 }

@@ -1,8 +1,12 @@
-//! A directory of our own under the system's temporary one, removed when we are done.
+//! A directory of our own under the system's temporary one, removed when we are done or interrupted.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Directories to remove on SIGINT and SIGTERM.
+static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// The directory; it goes when this is dropped.
 #[derive(Debug)]
@@ -17,7 +21,10 @@ impl Scratch {
         for attempt in 0..1000 {
             let path = base.join(format!("{prefix}-{}-{attempt}", std::process::id()));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => {
+                    LIVE.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+                    return Ok(Self { path });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
             }
@@ -33,7 +40,51 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        LIVE.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.path);
         // Nothing can be done about a failure here, and nothing depends on it.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// From now on SIGINT and SIGTERM remove all [`Scratch`] directories and end the process with code 130.
+///
+/// A program calls it before it starts other threads (which inherit that the signals are blocked), but after
+/// [`super::privilege::acquire`], which needs a process of one thread.
+pub fn remove_on_signals() {
+    // SAFETY: an all-zero set is valid input for sigemptyset; the other calls get live sets and plain numbers.
+    let signals = unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGINT);
+        libc::sigaddset(&mut signals, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        signals
+    };
+    std::thread::spawn(move || {
+        let mut signal = 0;
+        // SAFETY: both pointers are live; the set is blocked in this thread, which inherited the mask.
+        while unsafe { libc::sigwait(&signals, &mut signal) } != 0 {}
+        for path in LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = std::fs::remove_dir_all(path);
+        }
+        // Children die with us (PR_SET_PDEATHSIG).
+        std::process::exit(130);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_distinct_private_and_go_with_their_owner() {
+        use std::os::unix::fs::PermissionsExt;
+        let (first, second) = (Scratch::new("noctule-test").unwrap(), Scratch::new("noctule-test").unwrap());
+        assert_ne!(first.path(), second.path());
+        let path = first.path().to_owned();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::write(path.join("file"), "x").unwrap();
+        drop(first);
+        assert!(!path.exists() && second.path().exists());
     }
 }
