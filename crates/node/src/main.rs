@@ -1,2 +1,60 @@
-//! The `noctule` command.
-fn main() {}
+//! The `noctule` command: files, measurements and keys over network-coded links.
+
+mod cli;
+mod failure;
+mod identity;
+mod perf;
+mod transfer;
+mod units;
+
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let is_json = cli.is_json();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print(is_json);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(cli: cli::Cli) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
+    let result = runtime.block_on(async {
+        let work = async {
+            match cli.command {
+                cli::Command::Keygen(args) => identity::keygen(&args),
+                cli::Command::Send(args) => transfer::send::run(args).await,
+                cli::Command::Recv(args) => transfer::recv::run(args).await,
+                cli::Command::Perf(args) => perf::run(args).await,
+            }
+        };
+        tokio::select! {
+            result = work => result,
+            // Dropping the work removes what it had begun to write.
+            () = interrupted() => Err(Failure::Interrupted),
+        }
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    result
+}
+
+/// Ctrl-C or a request to terminate.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(mut int), Ok(mut term)) => {
+            tokio::select! {
+                _ = int.recv() => {}
+                _ = term.recv() => {}
+            }
+        }
+        // Without handlers the default action ends the process.
+        _ => std::future::pending().await,
+    }
+}

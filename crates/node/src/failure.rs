@@ -1,0 +1,181 @@
+//! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
+
+use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
+use std::io;
+use std::path::Path;
+
+/// Why the command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A defect, or something of the system that has no better name here.
+    #[error("{0}")]
+    System(String),
+    /// Wrong usage that the command line's grammar does not catch.
+    #[error("{0}")]
+    Usage(String),
+    /// A source cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Source {
+        /// Which.
+        path: String,
+        /// Why.
+        error: String,
+    },
+    /// The target cannot be written.
+    #[error("cannot write {path}: {error}; choose another directory with --into, or check its permissions")]
+    Target {
+        /// Which.
+        path: String,
+        /// Why.
+        error: String,
+    },
+    /// No space.
+    #[error("the receiver's disk is full: {0}; free some space there, or receive into another file system with --into")]
+    DiskFull(String),
+    /// No answer.
+    #[error("no answer from {0}: is `noctule recv` or `noctule perf -s` running there, and does the firewall let UDP pass?")]
+    Unreachable(String),
+    /// The peer vanished.
+    #[error("the peer went away: {0}; what was verified before is kept, run the command again for the rest")]
+    PeerGone(String),
+    /// Another key.
+    #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with --peer-key")]
+    WrongKey {
+        /// Pinned.
+        expected: PublicKey,
+        /// What is known of the other.
+        got: String,
+    },
+    /// Not among the allowed.
+    #[error("the peer does not accept this key; ask its owner to add --allow {0}")]
+    NotAuthorised(PublicKey),
+    /// The port.
+    #[error("{0}; choose another with --bind or -p, or end the program that has it")]
+    Port(String),
+    /// A name was refused.
+    #[error("the name {0:?} was refused: it would lead out of the target directory, or no file system takes it")]
+    RefusedName(String),
+    /// Content does not verify.
+    #[error("{path}: {problem}; send it again")]
+    Hash {
+        /// File.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Name resolution.
+    #[error("{0}; check the spelling, or give an address")]
+    Resolve(String),
+    /// The target exists.
+    #[error("{0} exists already at the receiver; start `noctule recv` with --overwrite to replace files")]
+    Exists(String),
+    /// Ctrl-C.
+    #[error("interrupted; nothing unfinished was left behind")]
+    Interrupted,
+}
+
+impl Failure {
+    /// The system refused something.
+    pub fn system(what: &str, error: impl std::fmt::Display) -> Self {
+        Self::System(format!("{what}: {error}"))
+    }
+
+    /// A source could not be read.
+    pub fn source(path: &Path, error: impl std::fmt::Display) -> Self {
+        Self::Source { path: path.display().to_string(), error: error.to_string() }
+    }
+
+    /// Writing failed: a full disk has its own case.
+    pub fn target(path: &Path, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull(format!("writing {}: {error}", path.display())),
+            io::ErrorKind::AlreadyExists => Self::Exists(path.display().to_string()),
+            _ => Self::Target { path: path.display().to_string(), error: error.to_string() },
+        }
+    }
+
+    /// A connection could not be made.
+    pub fn connect(host: &str, ours: PublicKey, expected: PublicKey, error: ConnectError) -> Self {
+        match error {
+            ConnectError::Unreachable(_) => Self::Unreachable(host.to_owned()),
+            ConnectError::WrongKey { got, .. } => {
+                Self::WrongKey { expected, got: got.map_or_else(|| format!("{host} has another one"), |k| format!("{host} has {k}")) }
+            }
+            ConnectError::NotAuthorised => Self::NotAuthorised(ours),
+            e @ (ConnectError::Resolve { .. } | ConnectError::NoAddress(_)) => Self::Resolve(e.to_string()),
+            e @ ConnectError::Syntax(_) => Self::Usage(e.to_string()),
+            e => Self::PeerGone(e.to_string()),
+        }
+    }
+
+    /// A session ended before its time.
+    pub fn closed(ours: PublicKey, reason: &CloseReason) -> Self {
+        match reason.code {
+            Code::NotAuthorised => Self::NotAuthorised(ours),
+            _ => Self::PeerGone(reason.to_string()),
+        }
+    }
+
+    /// 1..=255; documented in `--help`.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::System(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Source { .. } => 3,
+            Self::Target { .. } => 4,
+            Self::DiskFull(_) => 5,
+            Self::Unreachable(_) => 6,
+            Self::PeerGone(_) => 7,
+            Self::WrongKey { .. } => 8,
+            Self::NotAuthorised(_) => 9,
+            Self::Port(_) => 10,
+            Self::RefusedName(_) => 11,
+            Self::Hash { .. } => 12,
+            Self::Resolve(_) => 13,
+            Self::Exists(_) => 14,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// To standard error for people, to standard output as JSON.
+    pub fn print(&self, is_json: bool) {
+        if is_json {
+            println!("{}", serde_json::json!({"event": "error", "code": self.exit_code(), "message": self.to_string()}));
+        }
+        eprintln!("noctule: {self}");
+    }
+}
+
+impl From<BindError> for Failure {
+    fn from(e: BindError) -> Self {
+        match e {
+            BindError::InUse(_) | BindError::Permission(_) | BindError::NotAvailable(_) => Self::Port(e.to_string()),
+            e => Self::System(e.to_string()),
+        }
+    }
+}
+
+impl From<FlowError> for Failure {
+    fn from(e: FlowError) -> Self {
+        match e {
+            FlowError::Session(closed) => closed.into(),
+            FlowError::Closed(reason) => Self::PeerGone(reason.to_string()),
+            e => Self::System(e.to_string()),
+        }
+    }
+}
+
+impl From<SessionClosed> for Failure {
+    fn from(e: SessionClosed) -> Self {
+        Self::PeerGone(e.0.reason.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(e: OpenError) -> Self {
+        match e {
+            OpenError::Session(closed) => closed.into(),
+            e => Self::System(e.to_string()),
+        }
+    }
+}

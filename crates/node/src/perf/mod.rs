@@ -1,0 +1,22 @@
+//! `noctule perf`: goodput between two hosts, measured by the receiving application.
+//!
+//! A test is asked for on a control stream; the data flows run beside it. Each side reports its part once per interval.
+
+mod client;
+mod end;
+mod pattern;
+mod protocol;
+mod server;
+mod sink;
+mod source;
+
+use crate::cli::PerfArgs;
+use crate::failure::Failure;
+
+/// Serves or measures.
+pub async fn run(args: PerfArgs) -> Result<(), Failure> {
+    match &args.client {
+        Some(host) => client::run(&args, host).await,
+        None => server::run(&args).await,
+    }
+}

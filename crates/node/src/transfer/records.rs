@@ -1,0 +1,208 @@
+//! Records of a transfer: length-prefixed JSON between the contents of the files.
+
+use crate::failure::Failure;
+use bytes::{Buf, Bytes};
+use noctule::{FlowError, RecvStream, SendStream};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Version of this format.
+pub const VERSION: u32 = 1;
+/// Longest record in bytes.
+pub const MAX_RECORD: usize = 1 << 20;
+/// Entries per record of the manifest: well below the longest record with the longest names.
+pub const ENTRIES_PER_RECORD: usize = 200;
+/// Entries of a transfer at most; some 200 bytes of memory each at the receiver.
+pub const MAX_ENTRIES: u64 = 10_000_000;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+}
+
+/// One file or directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Components of its name below the target directory.
+    pub path: Vec<String>,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of content.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Seconds of its modification time since 1970.
+    pub mtime: i64,
+}
+
+/// From the sender.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum FromSender {
+    /// First.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// Entries that follow.
+        entries: u64,
+        /// Bytes of all files.
+        bytes: u64,
+    },
+    /// Part of the manifest.
+    Entries {
+        /// In the order in which contents follow.
+        entries: Vec<Entry>,
+    },
+    /// After a file's content of exactly `size` bytes.
+    FileEnd {
+        /// BLAKE3 of what was read, hexadecimal.
+        blake3: String,
+        /// The file could not be read to its end, or changed meanwhile.
+        problem: Option<String>,
+    },
+}
+
+/// Why a receiver refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// A name.
+    Name,
+    /// Exists already.
+    Exists,
+    /// Disk full.
+    DiskFull,
+    /// Cannot be written.
+    Target,
+    /// Hash or content.
+    Hash,
+    /// Not this protocol.
+    Protocol,
+}
+
+/// From the receiver.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum FromReceiver {
+    /// A file is in place under its name, and its hash is right.
+    File {
+        /// Index in the manifest.
+        index: u64,
+        /// Its hash.
+        blake3: String,
+    },
+    /// A file or the whole transfer was refused; the transfer ends.
+    Refused {
+        /// Kind of reason.
+        refusal: Refusal,
+        /// Name concerned.
+        path: String,
+        /// Words of the receiver.
+        message: String,
+    },
+    /// Everything was verified.
+    Done {
+        /// Files.
+        files: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+impl FromReceiver {
+    /// As the sender's own failure.
+    pub fn failure(refusal: Refusal, path: String, message: String) -> Failure {
+        match refusal {
+            Refusal::Name => Failure::RefusedName(path),
+            Refusal::Exists => Failure::Exists(path),
+            Refusal::DiskFull => Failure::DiskFull(message),
+            Refusal::Target => Failure::Target { path: format!("{path} at the receiver"), error: message },
+            Refusal::Hash => Failure::Hash { path, problem: message },
+            Refusal::Protocol => Failure::PeerGone(message),
+        }
+    }
+}
+
+/// Appends a record to `out`.
+pub fn put<T: Serialize>(out: &mut Vec<u8>, record: &T) -> Result<(), Failure> {
+    let body = serde_json::to_vec(record).map_err(|e| Failure::system("a record", e))?;
+    if body.len() > MAX_RECORD {
+        return Err(Failure::Usage("a name is too long to be sent".into()));
+    }
+    out.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    out.extend_from_slice(&body);
+    Ok(())
+}
+
+/// Sends a record at once.
+pub async fn write<T: Serialize>(stream: &mut SendStream, record: &T) -> Result<(), Failure> {
+    let mut out = Vec::new();
+    put(&mut out, record)?;
+    stream.write_all(&out).await?;
+    Ok(())
+}
+
+/// Reads records and contents from a stream, without copying contents.
+pub struct Reader {
+    stream: RecvStream,
+    chunks: VecDeque<Bytes>,
+    scratch: Vec<Bytes>,
+}
+
+impl Reader {
+    /// Reads from the front of `stream`.
+    pub fn new(stream: RecvStream) -> Self {
+        Self { stream, chunks: VecDeque::new(), scratch: Vec::new() }
+    }
+
+    /// At least one chunk is there afterwards; false at the end of the stream.
+    async fn fill(&mut self) -> Result<bool, FlowError> {
+        if self.chunks.is_empty() {
+            self.stream.read_chunks(&mut self.scratch, super::CHUNK).await?;
+            self.chunks.extend(self.scratch.drain(..));
+        }
+        Ok(!self.chunks.is_empty())
+    }
+
+    /// Up to `max` bytes of content; `None` at the end of the stream.
+    pub async fn content(&mut self, max: u64) -> Result<Option<Bytes>, FlowError> {
+        if !self.fill().await? {
+            return Ok(None);
+        }
+        let Some(front) = self.chunks.front_mut() else { return Ok(None) };
+        let n = usize::try_from(max).unwrap_or(usize::MAX).min(front.len());
+        let part = front.split_to(n);
+        if front.is_empty() {
+            self.chunks.pop_front();
+        }
+        Ok(Some(part))
+    }
+
+    async fn exact(&mut self, n: usize) -> Result<Option<Vec<u8>>, FlowError> {
+        let mut out = Vec::with_capacity(n);
+        while out.len() < n {
+            match self.content((n - out.len()) as u64).await? {
+                Some(part) => out.extend_from_slice(part.chunk()),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(out))
+    }
+
+    /// The next record; `None` at the end of the stream.
+    pub async fn record<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
+        let Some(prefix) = self.exact(4).await? else { return Ok(None) };
+        let len = u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]) as usize;
+        if len > MAX_RECORD {
+            return Err(Failure::PeerGone(format!("it sent a record of {len} bytes, at most {MAX_RECORD} are allowed")));
+        }
+        let Some(body) = self.exact(len).await? else { return Ok(None) };
+        serde_json::from_slice(&body).map(Some).map_err(|e| Failure::PeerGone(format!("it sent a record that cannot be read: {e}")))
+    }
+}

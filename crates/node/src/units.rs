@@ -1,0 +1,108 @@
+//! Rates, times and names as they are written on the command line.
+
+use noctule::{Bandwidth, CongestionControl};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+fn split(text: &str) -> Result<(f64, String), String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..at].parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
+    Ok((number, text[at..].to_ascii_lowercase()))
+}
+
+/// A rate in bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(pub Bandwidth);
+
+impl FromStr for Rate {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let factor = match unit.trim_end_matches("/s") {
+            "" | "bit" | "bps" => 1.0,
+            "k" | "kbit" | "kbps" => 1e3,
+            "m" | "mbit" | "mbps" => 1e6,
+            "g" | "gbit" | "gbps" => 1e9,
+            _ => return Err(format!("{text:?}: write a rate as 500kbit, 20mbit or 1gbit")),
+        };
+        if number <= 0.0 {
+            return Err(format!("{text:?}: a rate must be above zero"));
+        }
+        Ok(Self(Bandwidth::from_bits_per_sec(number * factor)))
+    }
+}
+
+/// A span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let factor = match unit.as_str() {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" | "" => 1.0,
+            _ => return Err(format!("{text:?}: write a time as 60ms, 500us or 2s")),
+        };
+        Ok(Self(Duration::from_secs_f64((number * factor).min(1e9))))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}us", self.0.as_micros())
+    }
+}
+
+/// Congestion control by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CcName(pub CongestionControl);
+
+impl FromStr for CcName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "model" => CongestionControl::Model,
+            "cubic" => CongestionControl::Cubic,
+            "none" => CongestionControl::None,
+            _ => match text.strip_prefix("rate:") {
+                Some(rate) => CongestionControl::Rate(rate.parse::<Rate>()?.0),
+                None => return Err(format!("unknown congestion control {text:?}: model, cubic, none or rate:RATE")),
+            },
+        }))
+    }
+}
+
+impl fmt::Display for CcName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            CongestionControl::Model => f.write_str("model"),
+            CongestionControl::Cubic => f.write_str("cubic"),
+            CongestionControl::None => f.write_str("none"),
+            CongestionControl::Rate(rate) => write!(f, "rate:{}bit", rate.bytes_per_sec() * 8.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_times_and_names_are_read_or_refused_with_an_example() {
+        assert_eq!("20mbit".parse::<Rate>().unwrap().0.mbit(), 20.0);
+        assert_eq!("1.5G".parse::<Rate>().unwrap().0.mbit(), 1500.0);
+        assert_eq!("60ms".parse::<Span>().unwrap().0, Duration::from_millis(60));
+        assert!("0mbit".parse::<Rate>().is_err());
+        assert!("20 apples".parse::<Rate>().unwrap_err().contains("20mbit"));
+        assert!("ten".parse::<Span>().is_err());
+        for name in ["model", "cubic", "none", "rate:100mbit"] {
+            let cc: CcName = name.parse().unwrap();
+            assert_eq!(cc.to_string().parse::<CcName>().unwrap(), cc);
+        }
+        assert!("bbr9".parse::<CcName>().unwrap_err().contains("model"));
+    }
+}
