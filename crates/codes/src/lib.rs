@@ -22,6 +22,11 @@
 
 extern crate alloc;
 
+/// The examples of the README, compiled.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod bats;
 #[cfg(feature = "std")]
 pub mod codec;

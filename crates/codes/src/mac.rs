@@ -111,8 +111,8 @@ fn scale(tag: Tag, mut c: u8) -> Tag {
     let mut sum = 0;
     while c != 0 {
         sum ^= word * u64::from(c & 1);
-        let high = word >> 7 & 0x0101_0101_0101_0101;
-        word = (word & 0x7f7f_7f7f_7f7f_7f7f) << 1 ^ high * 0x1d;
+        let high = (word >> 7) & 0x0101_0101_0101_0101;
+        word = ((word & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
         c >>= 1;
     }
     sum.to_le_bytes()

@@ -236,3 +236,18 @@ fn garbage_is_refused_before_it_fills_memory() {
     }
     assert!(accepted <= 2000 + 256);
 }
+
+#[test]
+fn repair_packets_match_the_vectors_of_the_specification() {
+    // docs/spec/codes.md §3.5: packets of one byte, p_j = 7j + 1 mod 256; the expected bytes come from an independent program.
+    let data: Vec<u8> = (0..300u32).map(|j| (7 * j + 1) as u8).collect();
+    let byte = |k: usize, low: u16, batch: u32, index: usize| {
+        let mut encoder = BlockEncoder::new(Profile::new(k, 16, low).unwrap(), 1, &data[..k]).unwrap();
+        let mut out = [0];
+        encoder.packet(batch, index, &mut out).unwrap();
+        out[0]
+    };
+    assert_eq!([byte(300, 50, 19, 0), byte(300, 50, 19, 1), byte(300, 50, 1000, 5)], [0xb2, 0xa0, 0xff], "sparse");
+    assert_eq!(byte(20, 50, 2, 0), 0x27, "dense");
+    assert_eq!(byte(300, 50, 18, 11), data[299], "systematic, in a short last batch");
+}

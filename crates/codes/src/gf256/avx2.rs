@@ -61,7 +61,7 @@ unsafe fn prepare_inner(_rows: &mut [u8]) {}
 /// Inner products bit by bit of the data, highest first: eight sums of masked rows, doubled between bits.
 #[target_feature(enable = "avx2")]
 unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-    assert!(rows.len() == 8 * stride && stride % W == 0 && data.len() <= stride);
+    assert!(rows.len() == 8 * stride && stride.is_multiple_of(W) && data.len() <= stride);
     let whole = data.len() / W * W;
     let mut tail = [0u8; W];
     tail[..data.len() - whole].copy_from_slice(&data[whole..]);
@@ -97,4 +97,4 @@ unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
     })
 }
 
-lane_kernels!("avx2", "avx2", dot_block = 4, dot4_block = 2);
+lane_kernels!("avx2", "avx2", dot_block = 4, dot4_block = 2, narrow = Some(&super::ssse3::TABLE));

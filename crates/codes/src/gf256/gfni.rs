@@ -62,7 +62,7 @@ unsafe fn prepare_inner(rows: &mut [u8]) {
 
 #[target_feature(enable = "avx2,gfni")]
 unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-    assert!(rows.len() == 8 * stride && stride % W == 0 && data.len() <= stride);
+    assert!(rows.len() == 8 * stride && stride.is_multiple_of(W) && data.len() <= stride);
     let to_aes = _mm256_set1_epi64x(TO_AES as i64);
     let whole = data.len() / W * W;
     let mut tail = [0u8; W];
@@ -92,4 +92,4 @@ unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
     })
 }
 
-lane_kernels!("gfni", "avx2,gfni", dot_block = 4, dot4_block = 2);
+lane_kernels!("gfni", "avx2,gfni", dot_block = 4, dot4_block = 2, narrow = Some(&super::ssse3::TABLE));

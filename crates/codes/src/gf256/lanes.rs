@@ -5,10 +5,17 @@
 //! products of the MAC, `prepare_inner` and `inner8`.
 //! All loops work on equal lengths, which the caller in `kernels.rs` has cut. A length that is no multiple of `W` is finished by one
 //! vector that overlaps the one before: it is computed from the destination *before* the loop changes it and stored last, so the
-//! overlapped bytes are written twice with the same value. Lengths below `W` go through a copy on the stack.
+//! overlapped bytes are written twice with the same value. Lengths below `W` go to the narrower kernels, in the end
+//! through a copy on the stack.
 
 macro_rules! lane_kernels {
-    ($name:literal, $feature:literal, dot_block = $dot:literal, dot4_block = $dot4:literal) => {
+    ($name:literal, $feature:literal, dot_block = $dot:literal, dot4_block = $dot4:literal, narrow = $narrow:expr) => {
+        /// Kernels of narrower vectors, for slices shorter than W: coefficient vectors above all.
+        #[inline]
+        fn narrow() -> Option<&'static Table> {
+            $narrow
+        }
+
         use super::kernels::{Arena, RowTerm, Table};
 
         /// # Safety of the entries
@@ -35,6 +42,9 @@ macro_rules! lane_kernels {
             // SAFETY: every access lies in 0..n of both slices; short slices use W-byte stack copies.
             unsafe {
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.mul_add)(dst, src, c);
+                    }
                     let (mut d, mut s) = ([0u8; W], [0u8; W]);
                     d[..n].copy_from_slice(dst);
                     s[..n].copy_from_slice(src);
@@ -74,6 +84,9 @@ macro_rules! lane_kernels {
             // SAFETY: every access lies in 0..n; short slices use a W-byte stack copy.
             unsafe {
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.scale)(dst, c);
+                    }
                     let mut d = [0u8; W];
                     d[..n].copy_from_slice(dst);
                     store(d.as_mut_ptr(), mul(f, split(load(d.as_ptr()))));
@@ -134,6 +147,9 @@ macro_rules! lane_kernels {
             // SAFETY: every access lies in 0..n of all slices, whose lengths were just checked.
             unsafe {
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.dot)(dst, terms);
+                    }
                     for &(c, src) in terms {
                         mul_add(dst, src, c);
                     }
@@ -186,6 +202,9 @@ macro_rules! lane_kernels {
             // SAFETY: every access lies in 0..n of all slices and 0..k of all rows, whose lengths were just checked.
             unsafe {
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.dot4)(dsts, coefficients, sources);
+                    }
                     for (dst, row) in dsts.into_iter().zip(coefficients) {
                         for (&c, src) in row.iter().zip(sources) {
                             mul_add(dst, src, c);
@@ -259,6 +278,9 @@ macro_rules! lane_kernels {
                 let base = arena.bytes.as_ptr().add(arena.column);
                 let row = |term: &RowTerm| base.add(term.row as usize * arena.stride);
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.gather)(dst, arena, terms);
+                    }
                     for term in terms {
                         mul_add(dst, core::slice::from_raw_parts(row(term), n), term.factor);
                     }
@@ -309,6 +331,9 @@ macro_rules! lane_kernels {
             // SAFETY: every access lies in 0..n of all slices, whose lengths were just checked.
             unsafe {
                 if n < W {
+                    if let Some(narrow) = narrow() {
+                        return (narrow.sum)(dst, sources);
+                    }
                     for src in sources {
                         add(dst, src);
                     }

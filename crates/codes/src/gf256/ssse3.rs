@@ -60,4 +60,4 @@ unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
     super::scalar::inner8(rows, stride, data)
 }
 
-lane_kernels!("ssse3", "ssse3", dot_block = 4, dot4_block = 2);
+lane_kernels!("ssse3", "ssse3", dot_block = 4, dot4_block = 2, narrow = None);

@@ -1,0 +1,132 @@
+//! Packets needed beyond K: distribution over trials, with the real loss at half, once and twice the estimate, and after recoding over hops.
+
+use crate::Report;
+use crate::measure::quantile;
+use crate::plot::{Line, lines};
+use noctule_codes::bats::{BlockDecoder, BlockEncoder, Profile, Received};
+use noctule_codes::prng::SplitMix64;
+use noctule_codes::recoding::{Probability, RankDistribution};
+use noctule_codes::span::SpanBuffer;
+
+const T: usize = 4;
+const M: usize = 16;
+
+struct Outcome {
+    /// Innovative packets beyond K, per trial.
+    extra: Vec<usize>,
+    /// Mean rank of the batches at the destination.
+    mean_rank: f64,
+}
+
+/// Coefficients and data of the packets of one batch that reach the destination.
+fn across(batch: Vec<(Vec<u8>, Vec<u8>)>, hops: usize, loss: f64, random: &mut SplitMix64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let n = batch.len();
+    let mut packets = batch;
+    for hop in 0..hops {
+        packets.retain(|_| random.unit() >= loss);
+        if hop + 1 == hops || packets.is_empty() {
+            continue;
+        }
+        // Systematic recoding up to n packets.
+        let mut span = SpanBuffer::new(n);
+        for (coefficients, data) in &packets {
+            span.receive(coefficients, data);
+        }
+        packets = (0..n)
+            .map(|i| {
+                let mut weights = vec![0; span.rank()];
+                if i < weights.len() {
+                    weights[i] = 1
+                } else {
+                    random.fill(&mut weights)
+                }
+                let (mut coefficients, mut data) = (vec![0; n], Vec::new());
+                span.recode(&weights, &mut coefficients, &mut data);
+                (coefficients, data)
+            })
+            .collect();
+    }
+    packets
+}
+
+fn trials(k: usize, low: u16, loss: f64, hops: usize, count: u64) -> Outcome {
+    let profile = Profile::new(k, M, low).expect("valid");
+    let mut data = vec![0u8; k * T];
+    SplitMix64::new(k as u64).fill(&mut data);
+    let mut encoder = BlockEncoder::new(profile, T, &data).expect("valid");
+    let (mut extra, mut ranks, mut batches) = (Vec::new(), 0usize, 0usize);
+    for trial in 0..count {
+        let mut random = SplitMix64::new(trial << 20 | (hops as u64) << 10 | (loss * 1000.0) as u64);
+        let mut decoder = BlockDecoder::new(profile, T).expect("valid");
+        let mut rank = 0;
+        let first = profile.systematic_batches();
+        let offset = random.below(1 << 24);
+        for batch in (0..first).chain(first + offset..) {
+            let n = profile.batch_len(batch);
+            let packets = (0..n).map(|i| {
+                let (mut unit, mut out) = (vec![0; n], vec![0; T]);
+                unit[i] = 1;
+                encoder.packet(batch, i, &mut out).expect("a packet");
+                (unit, out)
+            });
+            let before = rank;
+            let arrived = across(packets.collect(), hops, loss, &mut random);
+            for (coefficients, payload) in arrived {
+                rank += usize::from(decoder.receive(batch, &coefficients, &payload) == Received::Innovative);
+                if decoder.is_complete() {
+                    break;
+                }
+            }
+            if decoder.is_complete() {
+                break;
+            }
+            if n == M {
+                ranks += rank - before;
+                batches += 1;
+            }
+        }
+        assert!(decoder.data() == Some(&data[..]));
+        extra.push(rank - k);
+    }
+    Outcome { extra, mean_rank: ranks as f64 / batches as f64 }
+}
+
+pub fn run(report: &Report) {
+    let mut text = String::from(
+        "Innovative packets beyond K until the block is decoded. Estimate: 10 % loss per link, low end 5 % per link (50, 95, 124 permille end to end over 1, 3, 6 links); real loss per link as stated; M = 16, systematic recoding with 16 sends per hop.\n\n\
+         | K | links | real loss per link | trials | mean | share of K | p99 | max | mean rank of a batch / M | exact chain |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut curves = Vec::new();
+    for (k, hops, count) in [(1000, 1, 2000), (1000, 3, 1000), (1000, 6, 1000), (10_000, 1, 1000), (10_000, 3, 60), (10_000, 6, 60)] {
+        for loss in [0.05, 0.1, 0.2] {
+            // The low end of the estimate is half the loss on each link; end to end that follows from the rank chain.
+            let half = Probability::new(0.05);
+            let at_half = (0..hops).fold(RankDistribution::full(M), |ranks, _| ranks.after_link(half, &ranks.uniform(M as u32)));
+            let low = (1000.0 * (1.0 - at_half.mean() / M as f64)) as u16;
+            let count = report.repetitions(count) as u64;
+            let outcome = trials(k, low, loss, hops, count);
+            let mean = outcome.extra.iter().sum::<usize>() as f64 / count as f64;
+            let p = Probability::new(loss);
+            let exact = (0..hops).fold(RankDistribution::full(M), |ranks, _| ranks.after_link(p, &ranks.uniform(M as u32)));
+            let line = format!(
+                "| {k} | {hops} | {:.0} % | {count} | {mean:.3} | {:.4} % | {} | {} | {:.4} | {:.4} |\n",
+                loss * 100.0,
+                mean / k as f64 * 100.0,
+                quantile(&outcome.extra, 0.99),
+                outcome.extra.iter().max().unwrap_or(&0),
+                outcome.mean_rank / M as f64,
+                exact.mean() / M as f64,
+            );
+            eprint!("{line}");
+            text += &line;
+            if hops == 1 {
+                let share = |n: usize| outcome.extra.iter().filter(|e| **e <= n).count() as f64 / count as f64;
+                let points = (0..=4).map(|n| (n as f64, share(n))).collect();
+                curves.push(Line { name: format!("K = {k}, loss {:.0} %", loss * 100.0), points });
+            }
+        }
+    }
+    lines(&report.plot_path("overhead"), "Share of blocks decoded", "packets beyond K", "share", false, &curves);
+    text += "\n![share of blocks decoded over packets beyond K](overhead.svg)\n";
+    report.write("overhead", &text);
+}
