@@ -51,8 +51,8 @@ pub(crate) struct SessionEntry {
     pub(crate) link: LinkId,
     pub(crate) peer: PublicKey,
     pub(crate) outcome: Option<SessionOutcome>,
-    /// This end has begun to close it.
-    pub(crate) is_closing: bool,
+    /// This end has begun to close it, with this code and reason.
+    pub(crate) closing: Option<(u64, String)>,
     /// Nobody holds a handle any more.
     pub(crate) is_orphan: bool,
     /// Flows that the far end opened and nobody has accepted yet.
@@ -272,10 +272,13 @@ impl State {
 
     fn on_session_closed(&mut self, now: Time, session: SessionId, outcome: SessionOutcome) {
         let Some(entry) = self.sessions.get(&session) else { return };
-        let (link, is_closing) = (entry.link, entry.is_closing);
+        let (link, closing) = (entry.link, entry.closing.clone());
         self.end_session(session, outcome);
-        if self.links.get(&link).is_some_and(|l| l.is_ours) {
-            self.close_link_at(link, if is_closing { now } else { now + CLOSED_LINK_GRACE });
+        match closing {
+            _ if !self.links.get(&link).is_some_and(|l| l.is_ours) => {}
+            // With the session's own words, for a far end that did not hear them.
+            Some((code, reason)) => self.close_link(now, link, code, &reason),
+            None => self.close_link_at(link, now + CLOSED_LINK_GRACE),
         }
         self.wake_idle();
     }
@@ -409,7 +412,7 @@ impl State {
         if entry.outcome.is_some() {
             return;
         }
-        entry.is_closing = true;
+        entry.closing.get_or_insert_with(|| (code, reason.to_owned()));
         if let Err(error) = self.node.close_session(now, session, code, reason, linger) {
             // The node does not know it any more, so no event will tell.
             self.dispatch(now);
@@ -427,7 +430,7 @@ impl State {
         }
         match self.sessions.get(&session) {
             Some(entry) if entry.outcome.is_some() => self.forget_session(session),
-            Some(entry) if !entry.is_closing => self.close_session(now, session, 0, "", linger),
+            Some(entry) if entry.closing.is_none() => self.close_session(now, session, 0, "", linger),
             _ => {}
         }
     }
@@ -505,6 +508,10 @@ impl State {
     /// Ends everything: no handle will get anything more from this endpoint.
     pub(crate) fn shut_down(&mut self, now: Time, why: CloseReason) {
         self.closed.get_or_insert(why.clone());
+        let sessions: SmallVec<[SessionId; 4]> = self.sessions.iter().filter(|(_, s)| s.outcome.is_none()).map(|(id, _)| *id).collect();
+        for session in sessions {
+            self.end_session(session, lost(why.clone()));
+        }
         let links: SmallVec<[LinkId; 4]> = self.links.iter().filter(|(_, l)| l.down.is_none()).map(|(id, _)| *id).collect();
         for link in links {
             self.close_link(now, link, why.application, &why.reason);
@@ -543,7 +550,7 @@ impl SessionEntry {
             link,
             peer,
             outcome: None,
-            is_closing: false,
+            closing: None,
             is_orphan: false,
             incoming: VecDeque::new(),
             flows: BTreeSet::new(),
