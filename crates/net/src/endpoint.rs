@@ -123,8 +123,8 @@ impl Endpoint {
     /// Opens a session with the node at `remote`. `peer` is the key that it must have; `None` takes whatever key answers, to be checked
     /// with [`Session::peer_key`]. Resolves after one round trip, when the far end is authenticated; data sent then needs no further one.
     ///
-    /// Without a pinned key the far end learns this node's key only with the last handshake message, so a refusal (`NotAuthorised`) can
-    /// also arrive as the end of a session that was opened. Dropping the future gives the attempt up.
+    /// The far end decides about this node's key when it has heard it proved, half a round trip after this end is sure of the far end: a
+    /// refusal (`NotAuthorised`) can therefore also come as the end of a session that was opened. Dropping the future gives the attempt up.
     ///
     /// # Errors
     /// See [`ConnectError`]; an address where nobody answers is given up after [`connect_timeout`](noctule_proto::NodeConfig::connect_timeout).

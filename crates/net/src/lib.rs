@@ -9,7 +9,7 @@
 //!
 //! # A byte stream
 //!
-//! ```no_run
+//! ```
 //! use noctule::{Endpoint, EndpointConfig, FlowOptions, IncomingFlow};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -43,7 +43,7 @@
 //!
 //! # Messages that may be lost but are never late
 //!
-//! ```no_run
+//! ```
 //! use noctule::{Class, Endpoint, EndpointConfig, FlowKind, FlowOptions, IncomingFlow, MessageOptions, Mode};
 //! use std::time::Duration;
 //!

@@ -137,6 +137,8 @@ pub(crate) struct Link {
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
     pending_fragment: Option<(u64, Vec<u8>, SentItem)>,
+    /// A finished packet that did not fit into the train before it, and its path.
+    overlong: Option<(PathId, Vec<u8>)>,
     last_heard: Time,
     last_sent: Time,
     handshake_packets: u64,
@@ -173,6 +175,7 @@ impl Link {
             fates: Fates::default(),
             fragments: fragment::Fragments::default(),
             pending_fragment: None,
+            overlong: None,
             last_heard: now,
             last_sent: now,
             handshake_packets: 0,

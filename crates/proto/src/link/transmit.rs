@@ -82,9 +82,15 @@ impl Link {
         if let Some(probe) = self.paths.get_mut(&path)?.poll_mtu_probe(now) {
             return self.build_probe(now, path, probe, buf);
         }
-        let prefix = self.handshake_prefix(path, buf);
         let mut segment = None;
-        for i in 0..max_segments.max(1) {
+        // A packet that was too long for the train before it begins this one.
+        if let Some((_, packet)) = self.overlong.take_if(|(on, _)| *on == path) {
+            buf.extend_from_slice(&packet);
+            segment = Some(packet.len());
+        }
+        let from = usize::from(segment.is_some());
+        let prefix = if segment.is_none() { self.handshake_prefix(path, buf) } else { 0 };
+        for i in from..max_segments.max(1) {
             let before = buf.len();
             // Only the first packet of a train shares its datagram with the end of the handshake.
             let capacity = if i == 0 { size.saturating_sub(prefix) } else { size };
@@ -92,8 +98,13 @@ impl Link {
             let len = if i == 0 { len + prefix } else { len };
             debug_assert_eq!(buf.len() - before + if i == 0 { prefix } else { 0 }, len);
             let first = *segment.get_or_insert(len);
-            // GSO: every piece but the last has the length of the first; a short packet ends the train.
-            if len < first || len < size {
+            // GSO: every piece but the last has the length of the first; a shorter packet ends the train.
+            if len > first {
+                self.overlong = Some((path, buf[before..].to_vec()));
+                buf.truncate(before);
+                break;
+            }
+            if len < first || first < size / 2 {
                 break;
             }
         }

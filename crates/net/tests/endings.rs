@@ -1,0 +1,301 @@
+//! How things end: refused, unreachable, killed, dropped, reset, stopped, closed in every order.
+
+mod support;
+
+use noctule::{
+    Bytes, Code, ConnectError, Endpoint, FlowError, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, PublicKey, RecvStream,
+    Session,
+};
+use std::time::Duration;
+use support::*;
+
+async fn accept_stream(session: &Session) -> RecvStream {
+    match session.accept_flow().await.expect("a flow") {
+        IncomingFlow::Stream { recv, .. } => recv,
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+async fn accept_messages(session: &Session) -> MessageReceiver {
+    match session.accept_flow().await.expect("a flow") {
+        IncomingFlow::Messages(recv) => recv,
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_told_apart_from_other_errors() {
+    let first = bind("127.0.0.1:0", config(1));
+    let error = Endpoint::bind(first.local_addr(), config(2)).unwrap_err();
+    assert!(matches!(error, noctule::BindError::InUse(addr) if addr == first.local_addr()), "{error}");
+}
+
+#[test]
+fn binding_outside_a_runtime_is_an_error_and_not_a_panic() {
+    let error = Endpoint::bind("127.0.0.1:0".parse().unwrap(), config(1)).unwrap_err();
+    assert!(matches!(error, noctule::BindError::NoRuntime), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_never_answers_is_unreachable_after_the_timeout() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut config = config(1);
+    config.node.connect_timeout = Duration::from_millis(400);
+    let client = bind("127.0.0.1:0", config);
+    let error = within(client.connect(silent.local_addr().unwrap(), None)).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable(addr) if addr == silent.local_addr().unwrap()), "{error}");
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn the_wrong_family_a_wrong_name_and_a_malformed_one_are_told_apart() {
+    let client = bind("127.0.0.1:0", config(1));
+    assert!(matches!(client.connect("[::1]:9".parse().unwrap(), None).await, Err(ConnectError::Family { .. })));
+    for malformed in ["localhost", "::1:9", "localhost:", ":9", "localhost:99999"] {
+        assert!(matches!(client.connect_host(malformed, None).await, Err(ConnectError::Syntax(_))), "{malformed}");
+    }
+    let unknown = within(client.connect_host("no-such-host.invalid:9", None)).await;
+    assert!(matches!(unknown, Err(ConnectError::Resolve { .. })), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_peer_with_another_key_is_not_connected_to() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let expected = PublicKey([9; 32]);
+    let error = within(client.connect(server.local_addr(), Some(expected))).await.unwrap_err();
+    assert!(matches!(error, ConnectError::WrongKey { expected: Some(key), .. } if key == expected), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_pinned_key_that_is_right_connects_and_both_ends_see_each_others_key() {
+    let (client, server, ours, theirs) = pair().await;
+    let again = within(client.connect(server.local_addr(), Some(ours.peer_key()))).await.unwrap();
+    assert_eq!(again.peer_key(), ours.peer_key());
+    assert_ne!(ours.peer_key(), theirs.peer_key());
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_authorised_is_refused() {
+    let server_key = {
+        let (_client, _server, ours, _theirs) = pair().await;
+        ours.peer_key()
+    };
+    let server = bind("127.0.0.1:0", config(2).with_authorised(vec![PublicKey([5; 32])]));
+    let client = bind("127.0.0.1:0", config(1));
+    for pinned in [Some(server_key), None] {
+        // The far end decides when it has heard this end prove its key, so the session may open before the refusal comes.
+        match within(client.connect(server.local_addr(), pinned)).await {
+            Err(ConnectError::NotAuthorised) => {}
+            Ok(session) => assert_eq!(within(session.closed()).await.reason.code, Code::NotAuthorised),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_peer_ends_the_session_with_an_idle_timeout_and_everyone_who_waits_hears_of_it() {
+    let mut impatient = config(1);
+    impatient.node.idle_timeout = Duration::from_millis(800);
+    let mut server_config = config(2);
+    server_config.node.idle_timeout = Duration::from_millis(800);
+    let (client, server) = (bind("127.0.0.1:0", impatient), bind("127.0.0.1:0", server_config));
+    let middleman = Middleman::new(server.local_addr(), 0).await;
+    let (ours, theirs) = join(&client, middleman.addr, &server).await;
+    let flow = ours.open_messages(FlowOptions::default()).unwrap();
+    flow.send("last words".into(), MessageOptions::default()).await.unwrap();
+    let mut recv = within(accept_messages(&theirs)).await;
+    assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "last words");
+    middleman.cut();
+    let (mine, closed, accepted, got) = within(async {
+        tokio::join!(
+            async {
+                // Somebody must have something to say, or silence is all right.
+                let _ = flow.send("anyone?".into(), MessageOptions::default()).await;
+                ours.closed().await
+            },
+            theirs.closed(),
+            theirs.accept_flow(),
+            recv.recv(),
+        )
+    })
+    .await;
+    for outcome in [&mine, &closed] {
+        assert!(matches!(outcome.reason.code, Code::IdleTimeout | Code::CircuitBreaker), "{outcome:?}");
+        assert!(!outcome.reason.is_remote);
+    }
+    assert!(!mine.all_delivered, "the last message never arrived");
+    assert!(accepted.is_err());
+    assert!(matches!(got, Err(FlowError::Session(_))), "{got:?}");
+    assert!(matches!(flow.try_send(Bytes::new(), MessageOptions::default()), Err(FlowError::Session(_))));
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn a_graceful_close_delivers_everything_first_and_both_ends_know_it() {
+    let (client, server, ours, theirs) = pair().await;
+    let data = pattern(3 << 20, 5);
+    let sending = async {
+        let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+        stream.write_all(&data).await.unwrap();
+        tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
+        drop(stream);
+        ours.close(0, "done").await
+    };
+    let receiving = async {
+        let mut recv = accept_stream(&theirs).await;
+        let got = recv.read_to_end(data.len()).await.unwrap();
+        (got, theirs.closed().await)
+    };
+    let (mine, (got, outcome)) = within(async { tokio::join!(sending, receiving) }).await;
+    assert!(got == data);
+    assert!(mine.all_delivered && mine.reason.is_clean(), "{mine:?}");
+    assert!(outcome.all_received && outcome.reason.is_clean() && outcome.reason.is_remote, "{outcome:?}");
+    assert_eq!(outcome.reason.reason, "done");
+    within(client.wait_idle()).await;
+    within(server.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn what_was_delivered_can_still_be_read_after_the_far_end_closed() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let data = pattern(200_000, 6);
+    stream.write_all(&data).await.unwrap();
+    within(stream.finish()).await.unwrap();
+    let mine = within(ours.close(7, "bye")).await;
+    assert!(mine.all_delivered, "{mine:?}");
+    let outcome = within(theirs.closed()).await;
+    assert_eq!((outcome.reason.application, outcome.reason.reason.as_str()), (7, "bye"));
+    let mut recv = within(accept_stream(&theirs)).await;
+    assert!(within(recv.read_to_end(data.len())).await.unwrap() == data);
+}
+
+#[tokio::test]
+async fn an_abort_ends_both_sides_at_once_with_its_code() {
+    let (_client, _server, ours, theirs) = pair().await;
+    ours.abort(3, "no time");
+    assert_eq!(within(ours.closed()).await.reason.application, 3);
+    let outcome = within(theirs.closed()).await;
+    assert_eq!(outcome.reason.application, 3);
+    assert!(outcome.reason.is_remote);
+}
+
+#[tokio::test]
+async fn a_dropped_sender_resets_and_a_dropped_receiver_stops() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    stream.write_all(b"half a sen").await.unwrap();
+    let mut recv = within(accept_stream(&theirs)).await;
+    drop(stream);
+    let error = within(async {
+        loop {
+            if let Err(error) = recv.read_chunk(100).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(&error, FlowError::Closed(reason) if reason.code == Code::Reset), "{error}");
+
+    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    drop(within(accept_stream(&theirs)).await);
+    let error = within(async {
+        loop {
+            if let Err(error) = stream.write(&[0; 10_000]).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(&error, FlowError::Closed(reason) if reason.code == Code::Stopped), "{error}");
+}
+
+#[tokio::test]
+async fn reset_and_stop_carry_the_applications_code() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    stream.write_all(b"x").await.unwrap();
+    let mut recv = within(accept_stream(&theirs)).await;
+    stream.reset(77);
+    let error = within(async {
+        loop {
+            if let Err(error) = recv.read_chunk(100).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(&error, FlowError::Closed(reason) if reason.application == 77), "{error:?}");
+
+    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    stream.write_all(b"x").await.unwrap();
+    within(accept_stream(&theirs)).await.stop(78);
+    let error = within(async {
+        loop {
+            if let Err(error) = stream.write(&[0; 1000]).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(&error, FlowError::Closed(reason) if reason.application == 78), "{error:?}");
+}
+
+#[tokio::test]
+async fn sessions_outlive_their_endpoint_handle_and_the_port_is_free_after_the_last() {
+    let (client, server, ours, theirs) = pair().await;
+    let port = client.local_addr();
+    drop(client);
+    let flow = ours.open_messages(FlowOptions::default()).unwrap();
+    flow.send("still here".into(), MessageOptions::default()).await.unwrap();
+    let mut recv = within(accept_messages(&theirs)).await;
+    assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "still here");
+    drop(flow);
+    drop(ours);
+    let outcome = within(theirs.closed()).await;
+    assert!(outcome.reason.is_clean(), "{outcome:?}");
+    within(async {
+        while std::net::UdpSocket::bind(port).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_closed_endpoint_ends_its_sessions_and_accepts_no_more() {
+    let (client, server, ours, theirs) = pair().await;
+    let (accepted, ()) = within(async { tokio::join!(server.accept(), async { server.close(9, "maintenance") }) }).await;
+    assert!(accepted.is_none());
+    let outcome = within(ours.closed()).await;
+    assert_eq!((outcome.reason.application, outcome.reason.reason.as_str(), outcome.reason.is_remote), (9, "maintenance", true));
+    assert!(!within(theirs.closed()).await.reason.is_remote);
+    assert!(matches!(server.connect(client.local_addr(), None).await, Err(ConnectError::EndpointClosed)));
+    within(server.wait_idle()).await;
+}
+
+#[test]
+fn handles_that_outlive_their_runtime_report_the_end_instead_of_hanging() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (ours, theirs) = runtime.block_on(async {
+        let (_client, _server, ours, theirs) = pair().await;
+        (ours, theirs)
+    });
+    drop(runtime);
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    other.block_on(async {
+        assert_eq!(within(ours.closed()).await.reason.code, Code::Shutdown);
+        assert!(within(theirs.accept_flow()).await.is_err());
+    });
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_dropped_leaves_nothing_behind() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = bind("127.0.0.1:0", config(1));
+    let attempt = client.connect(silent.local_addr().unwrap(), None);
+    assert!(tokio::time::timeout(Duration::from_millis(50), attempt).await.is_err());
+    within(client.wait_idle()).await;
+}
