@@ -321,7 +321,7 @@ impl Sender {
                 }
                 let is_extra = deficit == 0;
                 if !is_extra || (batch.extra > 0 && batch.missing() > 0) {
-                    let from = batch.from(tight);
+                    let from = fitting_from(batch, tight, max_symbol);
                     if batch.longest(from) > max_symbol {
                         return None;
                     }
@@ -376,7 +376,7 @@ impl Sender {
         while let Some(&number) = self.proactive.front() {
             let planned = self.planned(now, number, context);
             if let Some(batch) = self.batch_mut(number).filter(|_| planned > 0) {
-                let from = batch.from(true);
+                let from = fitting_from(batch, true, max_symbol);
                 if batch.longest(from) > max_symbol {
                     return None;
                 }
@@ -425,7 +425,7 @@ impl Sender {
     fn poll_probe(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
         // Once per PTO: the newest batch that is not known to be there; near the end unless almost everything was acknowledged.
         let newest = self.batches.iter().rposition(|b| b.missing() > 0)?;
-        let from = self.batches[newest].from(true);
+        let from = fitting_from(&self.batches[newest], true, max_symbol);
         if self.batches[newest].longest(from) > max_symbol {
             return None;
         }
@@ -677,6 +677,15 @@ impl Sender {
         }
     }
 }
+
+/// Where a combination begins. Leaving known packets out at the front takes a bitmap in the header: not if the packet is nearly full.
+fn fitting_from(batch: &Batch, tight: bool, max_symbol: usize) -> u8 {
+    let from = batch.from(tight);
+    if tight && batch.longest(from) + BITMAP > max_symbol { batch.from(false) } else { from }
+}
+
+/// Most bytes that the bitmap form takes beyond the seed form.
+const BITMAP: usize = 8;
 
 fn after(state: Repeated, arrived: bool) -> Repeated {
     match (state, arrived) {

@@ -320,10 +320,13 @@ impl Link {
     fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
         let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
         while let Some(label) = self.proactive.front().copied() {
-            let outgoing = self.flows.out.get_mut(&label).and_then(|f| f.sender.poll(now, Stage::Proactive, &context, usize::MAX));
+            // What does not fit the path any more is not worth two packets of spare rate.
+            let outgoing = self.flows.out.get_mut(&label).and_then(|f| {
+                let room = draft.room(buf).saturating_sub(coded_header(label, f.sender.next_seq()));
+                f.sender.poll(now, Stage::Proactive, &context, room)
+            });
             match (outgoing, self.flows.out.get(&label)) {
                 (Some(outgoing), Some(flow)) => {
-                    // What does not fit the path any more is not worth two packets of spare rate.
                     put_outgoing(&flow.sender, label, &outgoing, draft, buf);
                     self.touch_out(label, now);
                     return;
@@ -343,7 +346,10 @@ impl Link {
             self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
         for label in labels {
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
-            if let Some(outgoing) = flow.sender.poll(now, Stage::Probe, &context, usize::MAX) {
+            // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.
+            let open = if flow.is_open_acked { 0 } else { OPEN_ROOM };
+            let room = draft.room(buf).saturating_sub(coded_header(label, flow.sender.next_seq()) + open);
+            if let Some(outgoing) = flow.sender.poll(now, Stage::Probe, &context, room) {
                 if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
                     return false;
                 }
@@ -464,6 +470,9 @@ fn fill_from(
     }
     cut
 }
+
+/// Room kept for a FLOW_OPEN that rides along: more than any takes.
+const OPEN_ROOM: usize = 96;
 
 /// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
 fn coded_header(flow: FlowLabel, base: Seq) -> usize {
