@@ -51,8 +51,8 @@ impl Capacity {
         self.is_stale = true;
     }
 
-    /// Follows acknowledgements; gives an epoch when one is complete.
-    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64) -> Option<Epoch> {
+    /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes sooner.
+    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool) -> Option<Epoch> {
         if event.rtt.is_none() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Capacity {
         let interval = here.arrived.since(start.arrived).max(here.sent_at.since(start.sent_at));
         let bytes = (here.offset - start.offset) as f64;
         let packets = bytes / datagram;
-        let length = event.min_rtt.max(MIN_EPOCH);
+        let length = (if is_probing { event.min_rtt / 2 } else { event.min_rtt }).max(MIN_EPOCH);
         if interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0 {
             return None;
         }

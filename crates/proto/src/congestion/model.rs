@@ -19,18 +19,21 @@ const PLATEAU_GROWTH: f64 = 1.25;
 const QUEUE_GAIN: f64 = 0.5;
 /// Added to it in proportion to how far the queue is below the target.
 const CATCH_UP_GAIN: f64 = 3.0;
+const CATCH_UP_ROUNDS: u32 = 8;
 /// Most that the law takes away or adds in one RTT.
 const MAX_CUT: f64 = 0.5;
 const MAX_PUSH: f64 = 0.1;
-/// Queue aimed at: this at low rates, falling with the root of the rate, so that flows that see one queue agree on one rate.
-const TARGET_QUEUE: f64 = 0.0027;
-const TARGET_RATE: f64 = 100e6 / 8.0;
-const MAX_TARGET: f64 = 0.008;
+/// Queue aimed at: this at low rates, falling as the rate grows, so that flows that see one queue agree on one rate.
+const TARGET_QUEUE: f64 = 0.009;
+const TARGET_RATE: f64 = 30e6 / 8.0;
+const TARGET_EXPONENT: f64 = 0.6;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
+/// Loss that no path worth using has by itself.
+const STARTUP_HOPELESS: f64 = 0.6;
 /// A test of what loss does at a lower rate, as a share of what was *delivered*: a rate that the path surely carries.
 const TEST_GAIN: f64 = 0.95;
 const TEST_PACKETS: u64 = 200;
@@ -86,6 +89,7 @@ pub(super) struct Model {
     round_ce: u64,
     round_acked: u64,
     round_limited: bool,
+    round_delivered: f64,
     plateau: u32,
     plateau_best: f64,
     growth: f64,
@@ -100,6 +104,8 @@ pub(super) struct Model {
     stuck: u32,
     /// The queue was far above its target when the last epoch ended.
     was_far: bool,
+    /// Rounds in a row with a queue below the target.
+    below: u32,
     /// Rounds in a row with a queue above the target.
     above: u32,
     last_queue: Duration,
@@ -113,6 +119,8 @@ pub(super) struct Model {
     grown_from: f64,
     /// Rounds since then.
     waited: u32,
+    /// Newest byte acknowledged.
+    newest_offset: u64,
     smoothed_rtt: Duration,
     in_flight: u64,
     /// The window of the competitive mode; kept over a refresh.
@@ -137,6 +145,7 @@ impl Model {
             round_ce: 0,
             round_acked: 0,
             round_limited: false,
+            round_delivered: 0.0,
             plateau: 0,
             plateau_best: 0.0,
             growth: 0.0,
@@ -150,6 +159,8 @@ impl Model {
             stuck: 0,
             was_far: false,
             above: 0,
+            below: 0,
+            newest_offset: 0,
             last_queue: Duration::ZERO,
             anchor: 0.0,
             low_from: 0,
@@ -167,7 +178,7 @@ impl Model {
     /// The queueing delay aimed at.
     fn target(&self) -> Duration {
         let rate = self.capacity.get().max(1.0);
-        let by_rate = (TARGET_QUEUE * (TARGET_RATE / rate).sqrt()).min(MAX_TARGET);
+        let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).powf(TARGET_EXPONENT));
         // Never less than a packet: a queue cannot be measured more finely.
         let floor = 2.0 * self.datagram / rate;
         Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003)).min(self.queue_limit)
@@ -177,6 +188,7 @@ impl Model {
         self.state = state;
         self.since = now;
         self.growth = 0.0;
+        self.below = 0;
         self.judge_from = self.sent_offset;
         if matches!(state, State::Test | State::Refresh) {
             self.low_from = self.sent_offset;
@@ -231,13 +243,17 @@ impl Model {
         }
         match self.state {
             State::Startup if !self.round_limited => {
-                if self.capacity.get() > self.plateau_best * PLATEAU_GROWTH {
-                    self.plateau_best = self.capacity.get();
+                // In delivered units: loss that is the path's own takes its share of every round alike.
+                if self.round_delivered > self.plateau_best * PLATEAU_GROWTH {
+                    self.plateau_best = self.round_delivered;
                     self.plateau = 0;
                 } else {
                     self.plateau += 1;
                 }
                 if self.plateau >= PLATEAU_ROUNDS {
+                    // More was sent and no more arrived, without a queue that could be seen: nothing that was lost says what p0 is.
+                    self.loss.doubt();
+                    self.suspicion = 1;
                     self.leave_startup(now);
                 }
             }
@@ -255,11 +271,13 @@ impl Model {
         self.round_ce = 0;
         self.round_acked = 0;
         self.round_limited = false;
+        self.round_delivered = 0.0;
     }
 
     fn cruise_round(&mut self, now: Time) {
         let (queue, target) = (self.queue.now(), self.target());
         let is_held = self.round < self.hold_until;
+        self.below = if queue * 20 < target * 19 && !self.round_limited { self.below + 1 } else { 0 };
         if self.round_limited || is_held || queue > target / 2 || self.suspicion > 0 {
             self.growth = 0.0;
         } else if self.growth == 0.0 || self.capacity.latest_delivered() >= self.grown_from * (1.0 + self.growth / 2.0) {
@@ -283,7 +301,7 @@ impl Model {
         if self.queue_limit < Duration::MAX && self.round > self.limited_at + RELAX_ROUNDS {
             self.limited_at = self.round;
             self.queue_limit = self.queue_limit.saturating_mul(5) / 4;
-            if self.queue_limit > Duration::from_secs_f64(2.0 * MAX_TARGET) {
+            if self.queue_limit > Duration::from_secs_f64(2.0 * TARGET_QUEUE) {
                 self.queue_limit = Duration::MAX;
             }
         }
@@ -356,7 +374,11 @@ impl Model {
                 self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold());
                 self.suspicion = if is_excess { self.suspicion + 1 } else { 0 };
                 // A shallow buffer or a policer: loss that came with the rate.
-                if self.suspicion >= 2 || (is_excess && epoch.loss > self.loss.base() + STARTUP_EXCESS) {
+                if epoch.loss > STARTUP_HOPELESS {
+                    self.loss.doubt();
+                    self.suspicion = 1;
+                    self.leave_startup(now);
+                } else if self.suspicion >= 2 || (is_excess && epoch.loss > self.loss.base() + STARTUP_EXCESS) {
                     self.leave_startup(now);
                 }
             }
@@ -431,9 +453,12 @@ impl Model {
         let bdp = capacity * self.queue.min_rtt().as_secs_f64();
         // What acknowledgements on their way and sends in trains may hold.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).min(0.025);
-        // Far below its target a flow has less than its share: it may gain faster without shaking those at theirs.
-        let gain = QUEUE_GAIN + CATCH_UP_GAIN * (0.95 - queue / target).max(0.0);
-        let pushed = 1.0 + (gain * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH);
+        let catch_up = f64::from(self.below.min(CATCH_UP_ROUNDS)) / f64::from(CATCH_UP_ROUNDS);
+        // Far below its target a flow has less than its share, if its own push does not fill the queue for some rounds: it may gain faster then.
+        let gain = QUEUE_GAIN + CATCH_UP_GAIN * catch_up * (0.95 - queue / target).max(0.0);
+        let is_stale = self.newest_offset < self.judge_from;
+        // The queue that is seen just after a change of state is the one of before.
+        let pushed = if is_stale { 1.0 } else { 1.0 + (gain * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH) };
         let (gain, window) = match self.state {
             State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
             State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
@@ -473,6 +498,7 @@ impl Controller for Model {
     fn on_ack(&mut self, event: &AckEvent) {
         let now = event.now;
         self.smoothed_rtt = event.smoothed_rtt;
+        self.newest_offset = event.newest_offset;
         self.in_flight = event.in_flight;
         self.round_ce += event.ce_packets;
         self.round_acked += event.acked_packets;
@@ -493,10 +519,11 @@ impl Controller for Model {
             let packets = event.delivery_rate.bytes_in(event.sample_interval) as f64 / self.datagram;
             let is_excess = self.loss.is_excess(event.flight_loss, packets);
             let sent = event.sent_rate.bytes_per_sec();
+            self.round_delivered = self.round_delivered.max(event.delivery_rate.bytes_per_sec());
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
         }
-        if let Some(epoch) = self.capacity.on_ack(event, self.datagram) {
+        if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0) {
             self.on_epoch(&epoch, now);
         }
         if event.newest_offset >= self.round_end {

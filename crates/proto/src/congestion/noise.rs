@@ -75,6 +75,12 @@ impl BaseLoss {
         }
     }
 
+    /// What was learnt in start-up may have been congestion: p0 is unknown again.
+    pub(super) fn doubt(&mut self) {
+        self.base = Pool::default();
+        self.is_doubtful = true;
+    }
+
     /// Start-up lost more than it can explain.
     pub(super) fn is_startup_doubtful(&self) -> bool {
         self.is_doubtful

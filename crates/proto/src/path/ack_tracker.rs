@@ -10,6 +10,8 @@ use crate::wire::ack::{self, AckHead, EcnCounts};
 pub const REPLAY_WINDOW: u64 = 65_536;
 /// Acknowledgements in which each arrival rides at least (P8 asks for 8).
 const REPORTS: usize = 16;
+/// On short paths an acknowledgement may wait this long, although it is more than a quarter of the RTT: else each packet would have its own.
+pub(super) const MIN_PATIENCE: Duration = Duration::from_millis(2);
 /// Bytes of headers around an ACK frame: IP, UDP, packet header, tag.
 const ACK_OVERHEAD: u64 = 28 + 9 + 16;
 /// Bytes of a small ACK frame with its overhead, for scheduling.
@@ -26,7 +28,7 @@ pub struct AckConfig {
     pub interval: Duration,
     /// Bulk: at most one per so many packets, if they come faster than the interval. Default 32 (P8).
     pub packets: u32,
-    /// No acknowledgement waits longer than this, nor than a quarter of the RTT. Default 25 ms.
+    /// No acknowledgement waits longer than this, nor than a quarter of the RTT (or 2 ms, where that is more). Default 25 ms.
     pub max_delay: Duration,
     /// Bytes forward for each byte of acknowledgement. Default 50: 2 % (P8).
     pub forward_per_reverse: u64,
@@ -191,7 +193,7 @@ impl AckTracker {
         if self.is_urgent || self.pending >= self.config.packets {
             return Some(self.first_pending);
         }
-        let patience = (rtt / 4).min(self.config.max_delay);
+        let patience = (rtt / 4).max(MIN_PATIENCE).min(self.config.max_delay);
         let latest = self.first_pending + patience;
         let has_paid = self.bytes_since >= ACK_COST * self.config.forward_per_reverse;
         let soon = self.last_ack.map_or(self.first_pending, |t| (t + self.config.interval).max(self.first_pending));

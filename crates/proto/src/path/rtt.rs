@@ -1,5 +1,6 @@
 //! Round-trip time of one path: smoothed, deviation (RFC 6298) and the minimum over a window.
 
+use super::ack_tracker::MIN_PATIENCE;
 use crate::units::{Duration, Time};
 
 /// Granularity below which deviations are not trusted (RFC 9002 §6.1.2, `kGranularity`).
@@ -93,7 +94,7 @@ impl RttEstimator {
 
     /// How long the peer may wait before it acknowledges (the same rule as in `ack_tracker`).
     pub fn expected_ack_delay(&self) -> Duration {
-        (self.smoothed / 4).min(Duration::from_millis(25)) + GRANULARITY
+        (self.smoothed / 4).clamp(MIN_PATIENCE, Duration::from_millis(25)) + GRANULARITY
     }
 
     /// Probe time-out without backoff (RFC 9002 §6.2.1).
