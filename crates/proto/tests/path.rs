@@ -127,7 +127,8 @@ fn converse(seconds: u64, lose: impl Fn(u64, u16) -> bool, mark: impl Fn(u64) ->
     let mut back: std::collections::VecDeque<(Time, Vec<u8>)> = Default::default();
     for step in 0..seconds * 1000 {
         let now = Time::from_millis(step);
-        while let Some((_, pn, bytes, ecn)) = forward.pop_front_if(|f| f.0 <= now) {
+        while forward.front().is_some_and(|f| f.0 <= now) {
+            let Some((_, pn, bytes, ecn)) = forward.pop_front() else { break };
             if !b.is_duplicate(pn) {
                 b.on_received(now, pn, ecn, bytes, true);
                 delivered += u64::from(bytes);
@@ -138,7 +139,8 @@ fn converse(seconds: u64, lose: impl Fn(u64, u16) -> bool, mark: impl Fn(u64) ->
             b.write_ack(now, 1000, &mut out).expect("something arrived");
             back.push_back((now + half, out));
         }
-        while let Some((_, bytes)) = back.pop_front_if(|f| f.0 <= now) {
+        while back.front().is_some_and(|f| f.0 <= now) {
+            let Some((_, bytes)) = back.pop_front() else { break };
             fates.clear();
             a.on_ack(now, &view(&bytes), &mut fates).expect("honest");
         }

@@ -53,9 +53,7 @@ impl Capacity {
 
     /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes sooner.
     pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool) -> Option<Epoch> {
-        if event.rtt.is_none() {
-            return None;
-        }
+        event.rtt?;
         let here = Start {
             offset: event.newest_offset,
             acked: event.total_acked,
