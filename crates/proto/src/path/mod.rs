@@ -133,6 +133,8 @@ pub struct Path {
     next_skip: u64,
     /// Start of the running PTO period: the last ack-eliciting packet, or the last PTO.
     pto_base: Time,
+    /// When something was last acknowledged, or the flight began.
+    progress_at: Time,
     pto_count: u32,
     probe_wanted: bool,
     pacer_wake: Option<Time>,
@@ -172,6 +174,7 @@ impl Path {
             in_flight: 0,
             next_skip: 0,
             pto_base: now,
+            progress_at: now,
             pto_count: 0,
             probe_wanted: false,
             pacer_wake: None,
@@ -277,10 +280,14 @@ impl Path {
             if self.in_flight == 0 {
                 // A new flight: the PTO counts from here, and losses of the one before are history.
                 self.pto_base = now;
+                self.progress_at = now;
             }
             let snapshot = self.delivery.on_sent(now, size, self.in_flight, is_app_limited);
             self.in_flight += size;
-            self.pto_base = self.pto_base.max(now);
+            if now.since(self.progress_at) <= self.rtt.pto() {
+                // A sender that no window stops would otherwise put its PTO off for ever.
+                self.pto_base = self.pto_base.max(now);
+            }
             self.active_at = now;
             self.probe_wanted = false;
             self.unanswered_since.get_or_insert(now);
@@ -350,6 +357,7 @@ impl Path {
         }
         if tally.eliciting > 0 {
             self.pto_count = 0;
+            self.progress_at = now;
             self.pto_base = if self.in_flight > 0 { self.pto_base.max(now) } else { self.pto_base };
             self.unanswered_since = (self.in_flight > 0).then_some(now);
             self.probe_wanted = false;
