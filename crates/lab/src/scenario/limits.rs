@@ -16,9 +16,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of `scenario`.
+    /// The limits of `scenario`, counted after its warm-up.
     pub fn of(scenario: &Scenario) -> Self {
-        let (begin, end) = (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0);
+        Self::between(scenario, Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0)
+    }
+
+    /// The limits between two moments of `scenario`.
+    pub fn between(scenario: &Scenario, begin: Time, end: Time) -> Self {
         let least = |from: Time, forward: bool| {
             scenario
                 .hops

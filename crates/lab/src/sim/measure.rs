@@ -10,17 +10,24 @@ use crate::link::{Histogram, LinkStats};
 use crate::report::{Configured, Direction, LinkCounts, REPORT_VERSION, Report, SenderView, Times, jain, round};
 use crate::scenario::{Limits, Scenario, Workload, payload_share};
 
-/// Counters of every link at one moment, direction of the data and back.
+/// Counters at one moment: every link, direction of the data and back, and the first sender.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sides(Vec<(LinkStats, LinkStats)>);
+pub(super) struct Sides {
+    links: Vec<(LinkStats, LinkStats)>,
+    /// What the first sender knew at that moment, before it closed.
+    sender: Option<SenderView>,
+}
 
 impl Sides {
-    pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)]) -> Self {
-        Self(pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect())
+    pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)], pairs: &[(HostId, HostId)]) -> Self {
+        Self {
+            links: pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect(),
+            sender: pairs.first().and_then(|&(client, server)| sender_view(world, client, server)),
+        }
     }
 
     fn useful(&self) -> u64 {
-        self.0.last().map_or(0, |(forward, _)| forward.useful_bytes)
+        self.links.last().map_or(0, |(forward, _)| forward.useful_bytes)
     }
 }
 
@@ -42,7 +49,10 @@ pub(super) fn measure<N: Machine>(
         (false, _) => scenario.seconds.0.as_secs_f64() - scenario.warmup.0.as_secs_f64(),
     };
     let mbit = |bytes: u64| bytes as f64 * 8e-6 / counted;
-    let limits = Limits::of(scenario);
+    let limits = match transfer_s {
+        Some(s) => Limits::between(scenario, Time::ZERO, Time::ZERO + std::time::Duration::from_secs_f64(s)),
+        None => Limits::of(scenario),
+    };
     let nominal = |bits: f64| bits.is_finite().then_some(round(bits / 1e6, 4));
     let pairs_mbit: Vec<f64> = apps.iter().map(|(_, server)| mbit(server.meter.bytes_in_window)).collect();
     let goodput: f64 = pairs_mbit.iter().sum();
@@ -102,9 +112,9 @@ pub(super) fn measure<N: Machine>(
         share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
         bytes_delivered: whole_bytes,
         bytes_wrong,
-        wire_per_byte: done.0.iter().map(|(f, _)| per_byte(f.offered_bytes)).collect(),
-        reverse_wire_per_byte: done.0.iter().map(|(_, r)| per_byte(r.offered_bytes)).collect(),
-        queue_ms_p95: done.0.iter().map(|(f, _)| LinkCounts::from(f).queue_ms_p95).fold(0.0, f64::max),
+        wire_per_byte: done.links.iter().map(|(f, _)| per_byte(f.offered_bytes)).collect(),
+        reverse_wire_per_byte: done.links.iter().map(|(_, r)| per_byte(r.offered_bytes)).collect(),
+        queue_ms_p95: done.links.iter().map(|(f, _)| LinkCounts::from(f).queue_ms_p95).fold(0.0, f64::max),
         message_rtt_ms: is_messages.then(|| Times::of(&rtt)).flatten(),
         message_one_way_ms: is_messages.then(|| Times::of(&one_way)).flatten(),
         first_message_rtt_ms: apps.first().and_then(|(client, _)| client.first_rtt).map(|d| round(d.as_secs_f64() * 1e3, 3)),
@@ -119,8 +129,8 @@ pub(super) fn measure<N: Machine>(
         jain: jain(&pairs_mbit).map(|j| round(j, 5)),
         pairs_mbit: pairs_mbit.iter().map(|&m| round(m, 4)).collect(),
         reverse: scenario.both.then(|| reverse_direction(&apps, counted, limits.reverse)),
-        links: done.0.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
-        sender: pairs.first().and_then(|&(client, server)| sender_view(world, client, server)),
+        links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
+        sender: done.sender.clone(),
         datagrams: world.packets(),
         failures,
     }

@@ -139,10 +139,10 @@ impl<N: Machine> Simulation<N> {
 
     fn timed(&mut self) -> Result<(), SimError> {
         self.world.run_until(Time::ZERO + self.scenario.warmup.0)?;
-        self.warm = Sides::of(&self.world, &self.pipes);
+        self.warm = Sides::of(&self.world, &self.pipes, &self.pairs);
         self.world.clear_pipe_stats();
         self.world.run_until(Time::ZERO + self.scenario.seconds.0)?;
-        self.done = Some(Sides::of(&self.world, &self.pipes));
+        self.done = Some(Sides::of(&self.world, &self.pipes, &self.pairs));
         for (client, server) in self.pairs.clone() {
             for id in [client, server] {
                 self.world.with_host(id, |host, _| host.app.stop_sending())?;
@@ -174,7 +174,7 @@ impl<N: Machine> Simulation<N> {
         while self.world.now() < end && !self.transferred() {
             self.world.run_until((self.world.now() + Duration::from_millis(10)).min(end))?;
         }
-        self.done = Some(Sides::of(&self.world, &self.pipes));
+        self.done = Some(Sides::of(&self.world, &self.pipes, &self.pairs));
         if !self.transferred() {
             self.failures.push(format!("the transfer was not complete after {}", self.scenario.seconds));
         }
@@ -218,7 +218,7 @@ impl<N: Machine> Simulation<N> {
 
     /// What came of it.
     pub fn report(&self) -> Report {
-        let done = self.done.clone().unwrap_or_else(|| Sides::of(&self.world, &self.pipes));
+        let done = self.done.clone().unwrap_or_else(|| Sides::of(&self.world, &self.pipes, &self.pairs));
         measure(&self.scenario, &self.world, &self.pairs, &self.warm, &done, self.failures.clone())
     }
 }

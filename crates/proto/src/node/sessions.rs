@@ -462,7 +462,10 @@ impl Node {
     pub(super) fn on_flow_finished(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (flow_id, has_all) = (flow.id, flow.sink.has_all());
-        self.events.push_back(Event::FlowFinished(flow_id));
+        // The control flow is no flow of the owner's: nobody announced it, nobody hears of its end.
+        if flow.open.index != CONTROL_INDEX {
+            self.events.push_back(Event::FlowFinished(flow_id));
+        }
         if flow.open.kind == crate::options::FlowKind::Stream && !flow.is_end_read {
             // Stays until the empty chunk that says so was read.
             return;
