@@ -173,8 +173,9 @@ impl Link {
             Frame::FlowRefused { flow, base, reason } => {
                 let code = Code::from_u64(reason).unwrap_or(Code::Internal);
                 if let Some(f) = self.flows.out.get_mut(&flow) {
-                    if f.is_open_acked && code == Code::UnknownFlow {
-                        // P17: the neighbour lost its state; offer the flow again.
+                    if code == Code::UnknownFlow {
+                        // P17: the neighbour lost its state, or a packet without FLOW_OPEN overtook the one with it, or this is one of
+                        // several refusals of one flight; offer the flow again.
                         f.is_open_acked = false;
                         f.sender.on_refused(base, code);
                         self.touch_out(flow, now);
