@@ -98,22 +98,14 @@ impl MacKey {
 
 /// The tag of a combination: `sum of coefficients[j] · tags[j]`.
 pub fn combine(coefficients: &[u8], tags: &[Tag]) -> Tag {
-    let mut out = [0; TAG_LEN];
-    for (c, tag) in coefficients.iter().zip(tags) {
-        out = add(out, scale(*tag, *c));
-    }
-    out
-}
-
-/// All eight bytes of `tag` times `c`, as one word: doubling in every byte at once.
-fn scale(tag: Tag, mut c: u8) -> Tag {
-    let mut word = u64::from_le_bytes(tag);
-    let mut sum = 0;
-    while c != 0 {
-        sum ^= word * u64::from(c & 1);
-        let high = (word >> 7) & 0x0101_0101_0101_0101;
-        word = ((word & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
-        c >>= 1;
+    // Horner over the bits of the coefficients, highest first: eight doublings in all, whatever the number of tags.
+    let mut sum = 0u64;
+    for bit in (0..8).rev() {
+        let high = (sum >> 7) & 0x0101_0101_0101_0101;
+        sum = ((sum & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
+        for (c, tag) in coefficients.iter().zip(tags) {
+            sum ^= u64::from_le_bytes(*tag) & 0u64.wrapping_sub(u64::from((c >> bit) & 1));
+        }
     }
     sum.to_le_bytes()
 }

@@ -101,7 +101,7 @@ fn every_kernel_equals_scalar_for_every_coefficient_and_length() {
 proptest! {
     #[test]
     fn many_source_kernels_equal_scalar_for_any_shape(
-        seed: u64, sources in 0usize..80, dsts in 0usize..11, n in 0usize..700, ragged: bool, short_coefficients: bool,
+        seed: u64, sources in 0usize..80, dsts in 0usize..11, n in 0usize..1500, ragged: bool, short_coefficients: bool,
     ) {
         let mut random = SplitMix64::new(seed);
         let data: Vec<Vec<u8>> = (0..sources)

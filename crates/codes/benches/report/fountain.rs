@@ -28,7 +28,14 @@ fn redundancy(code: Code, loss: f64, trials: u64) -> f64 {
     for trial in 0..trials {
         let mut random = SplitMix64::new(trial);
         let mut decoder = code.decoder(&settings).expect("valid");
+        // Another part of the infinite sequence for every trial: one graph may be lucky.
+        let offset = random.below(1 << 20);
         for number in 0..20 * BLOCK as u32 {
+            let number = match code {
+                Code::Lt => number + offset,
+                Code::SemiRandomLt if number >= BLOCK as u32 => number + offset,
+                _ => number,
+            };
             if encoder.packet(number, &mut out).is_err() {
                 break;
             }

@@ -10,8 +10,18 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
+/// Median and least CPU seconds of each contender. On a machine whose cores are shared with others' threads the least is nearer to the code's own.
+pub fn interleaved_with_least(rounds: usize, contenders: &mut [Box<dyn FnMut() + '_>]) -> Vec<(f64, f64)> {
+    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    all_times(rounds, contenders).into_iter().map(|times| (median(times.clone()), least(&times))).collect()
+}
+
 /// Median CPU seconds of each contender. Contenders take turns, so that what else the machine does falls on all of them.
 pub fn interleaved(rounds: usize, contenders: &mut [Box<dyn FnMut() + '_>]) -> Vec<f64> {
+    all_times(rounds, contenders).into_iter().map(median).collect()
+}
+
+fn all_times(rounds: usize, contenders: &mut [Box<dyn FnMut() + '_>]) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::with_capacity(rounds); contenders.len()];
     for contender in contenders.iter_mut() {
         contender(); // warm up
@@ -23,7 +33,7 @@ pub fn interleaved(rounds: usize, contenders: &mut [Box<dyn FnMut() + '_>]) -> V
             times.push(cpu_seconds() - start);
         }
     }
-    times.into_iter().map(median).collect()
+    times
 }
 
 /// Median of the values.

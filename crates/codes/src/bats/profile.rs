@@ -98,9 +98,9 @@ impl Profile {
         self.packets * u32::from(self.low_loss) < 12_000
     }
 
-    /// Parities of the precode.
+    /// Parities of the precode: one for each ten packets missing at the low end of the loss, of which supports leave some 8 % alone.
     pub(crate) fn parities(&self) -> u32 {
-        if self.is_dense() { 0 } else { 10 + self.packets / 200 }
+        if self.is_dense() { 0 } else { 10 + self.packets * u32::from(self.low_loss) / 10_000 }
     }
 
     /// Arena rows that repair packets draw from: K source packets, then the parities.
