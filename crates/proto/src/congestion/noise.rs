@@ -4,6 +4,8 @@
 const POOL: f64 = 1000.0;
 /// Standard deviations that count as evidence.
 const SIGMAS: f64 = 3.0;
+/// However few packets there are and however bursty their losses, so much more than p0 is worth a test.
+const MAX_MARGIN: f64 = 0.3;
 /// Losses assumed before any was seen.
 const PRIOR: f64 = 1.5;
 /// Loss below which nothing is ever suspected.
@@ -58,7 +60,8 @@ impl BaseLoss {
 
     /// The loss of so many packets is more than chance adds to p0.
     pub(super) fn is_excess(&self, loss: f64, packets: f64) -> bool {
-        self.base.packets > 0.0 && loss > self.base.loss + SLACK + SIGMAS * self.sigma(packets)
+        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(MAX_MARGIN);
+        self.base.packets > 0.0 && loss > self.base.loss + margin
     }
 
     /// The same for all that was lost while cruising, where no single epoch tells.
