@@ -15,6 +15,10 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
 ];
+/// Height of the part with title and legend.
+const HEAD: i32 = 150;
+/// Height of a line of the legend.
+const LEGEND_LINE: i32 = 42;
 const INK: RGBColor = RGBColor(40, 40, 40);
 const PALE: RGBColor = RGBColor(225, 225, 225);
 
@@ -70,11 +74,12 @@ impl GoodputFigure {
 
     fn draw(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
         let font = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&INK);
-        let (head, body) = root.split_vertically(120);
+        let (head, body) = root.split_vertically(HEAD.max(30 + LEGEND_LINE * self.curves.len() as i32));
         head.draw(&Text::new(self.title.clone(), (40, 30), font(40)))?;
-        head.draw(&Text::new(self.subtitle.clone(), (40, 80), font(28)))?;
+        head.draw(&Text::new(self.subtitle.clone(), (40, 84), font(26)))?;
+        self.draw_legend(&head)?;
         let peak = self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1).fold(self.limit_mbit, f64::max);
-        let top = peak * 1.18;
+        let top = peak * 1.1;
         let mut chart = ChartBuilder::on(&body)
             .margin_left(25)
             .margin_right(40)
@@ -106,7 +111,7 @@ impl GoodputFigure {
         for (index, curve) in self.curves.iter().enumerate().rev() {
             self.draw_curve(&mut chart, curve, COLOURS[index % COLOURS.len()])?;
         }
-        self.draw_legend(&body)
+        Ok(())
     }
 
     fn draw_curve(
@@ -128,21 +133,17 @@ impl GoodputFigure {
         Ok(())
     }
 
-    /// Right of the middle, between the curves that reach the limit and those that do not.
-    fn draw_legend(&self, body: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
+    /// At the right of the head, where no curve can pass behind it.
+    fn draw_legend(&self, head: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
         let style = TextStyle::from(("sans-serif", 30).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
         let widest = self.curves.iter().map(|curve| curve.label.chars().count()).max().unwrap_or(0) as i32;
-        let (width, height) = body.dim_in_pixel();
-        let (left, first) = (width as i32 - 130 - widest * 13, (f64::from(height) * 0.42) as i32);
-        let lines = self.curves.len() as i32;
-        let frame = [(left - 25, first - 35), (width as i32 - 50, first + 48 * (lines - 1) + 35)];
-        body.draw(&Rectangle::new(frame, WHITE.mix(0.9).filled()))?;
-        body.draw(&Rectangle::new(frame, ShapeStyle::from(PALE).stroke_width(2)))?;
+        // 13 units per character: sans-serif of this size is narrower on average.
+        let left = head.dim_in_pixel().0 as i32 - 120 - widest * 13;
         for (index, curve) in self.curves.iter().enumerate() {
-            let y = first + 48 * index as i32;
+            let y = 40 + LEGEND_LINE * index as i32;
             let colour = COLOURS[index % COLOURS.len()];
-            body.draw(&PathElement::new(vec![(left, y), (left + 50, y)], ShapeStyle::from(colour).stroke_width(6)))?;
-            body.draw(&Text::new(curve.label.clone(), (left + 68, y), style.clone()))?;
+            head.draw(&PathElement::new(vec![(left, y), (left + 50, y)], ShapeStyle::from(colour).stroke_width(6)))?;
+            head.draw(&Text::new(curve.label.clone(), (left + 68, y), style.clone()))?;
         }
         Ok(())
     }
