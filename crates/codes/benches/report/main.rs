@@ -14,6 +14,9 @@ mod small;
 
 use std::path::PathBuf;
 
+/// Measures one thing and writes its page.
+type Section = fn(&Report);
+
 /// Where results go, and how much patience there is.
 pub struct Report {
     folder: PathBuf,
@@ -44,7 +47,7 @@ fn main() {
     std::fs::create_dir_all(&folder).expect("the results folder can be made");
     let report = Report { folder, quick: arguments.iter().any(|a| a == "--quick") };
     let wanted: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
-    let sections: [(&str, fn(&Report)); 8] = [
+    let sections: [(&str, Section); 8] = [
         ("kernels", kernels::run),
         ("block", block::run),
         ("overhead", overhead::run),

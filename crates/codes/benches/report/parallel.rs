@@ -16,7 +16,7 @@ fn job(block: usize, data: &[u8]) -> u64 {
     let profile = Profile::new(K, 16, 50).expect("valid");
     let mut encoder = BlockEncoder::new(profile, T, data).expect("valid");
     let mut decoder = BlockDecoder::new(profile, T).expect("valid");
-    for j in (0..K).filter(|j| (j + block) % 10 != 0) {
+    for j in (0..K).filter(|j| !(j + block).is_multiple_of(10)) {
         decoder.receive_uncoded(j as u32 / 16, j % 16, &data[j * T..][..T]);
     }
     let (mut digest, mut out) = (0u64, vec![0; T]);
