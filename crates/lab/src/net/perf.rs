@@ -20,7 +20,7 @@ const READY: Duration = Duration::from_secs(10);
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// Runs perf for the length of the scenario.
-pub(super) fn run(chain: &Chain, scenario: &Scenario) -> Result<Arrivals, ContestError> {
+pub(super) fn run(chain: &Chain, scenario: &Scenario, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
     let binary = noctule::binary()?;
     let keys = super::scratch::Scratch::new("noctule-lab-keys")?;
     let (client_key, server_key) = (keys.path().join("client"), keys.path().join("server"));
@@ -35,6 +35,7 @@ pub(super) fn run(chain: &Chain, scenario: &Scenario) -> Result<Arrivals, Contes
     command.args(["perf", "-J", "-c", &chain.last_address().to_string(), "-p", &port, "--peer-key", &public, "--key"]).arg(&client_key);
     command.args(flags(scenario));
     let (heard, lines) = mpsc::channel();
+    started();
     // The receiver is gone only when this function has returned.
     let mut client = Process::start(&mut command, move |line| drop(heard.send(line.to_owned())))?;
     let deadline = Instant::now() + scenario.seconds.0 + MARGIN;

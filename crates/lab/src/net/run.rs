@@ -119,12 +119,12 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
         conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
     }
     let course = Course::start(chain, Options::default())?;
-    let (arrivals, account) = with_warmup(&course, scenario, |course| match settings.peer.tcp() {
-        Some(congestion) => bulk_tcp(course.chain(), scenario, congestion),
-        None => perf::run(course.chain(), scenario),
+    let (arrivals, accounts) = with_warmup(&course, scenario, |course, started| match settings.peer.tcp() {
+        Some(congestion) => bulk_tcp(course.chain(), scenario, congestion, started),
+        None => perf::run(course.chain(), scenario, started),
     })?;
     conditions.emulator = course.finish(&settings.tolerance)?;
-    report(scenario, settings.peer, &arrivals, &account, conditions)
+    report(scenario, settings.peer, &arrivals, &accounts, conditions)
 }
 
 /// What a flag cannot do here is an error, never ignored.
@@ -188,28 +188,45 @@ fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Runs `work` and begins the links' account when the warm-up ends.
+/// What the links carried: in the part of the run that is counted, and in all of it.
+struct Accounts {
+    counted: Account,
+    whole: Account,
+}
+
+/// Runs `work`, which calls its second argument when the contender starts. The account that counts begins with the
+/// end of the warm-up and ends with the scenario, whatever the contender still has to drain then.
 fn with_warmup(
     course: &Course,
     scenario: &Scenario,
-    work: impl FnOnce(&Course) -> Result<Arrivals, ContestError> + Send,
-) -> Result<(Arrivals, Account), ContestError> {
-    let (done, over) = std::sync::mpsc::channel::<()>();
+    work: impl FnOnce(&Course, &dyn Fn()) -> Result<Arrivals, ContestError>,
+) -> Result<(Arrivals, Accounts), ContestError> {
+    let (events, heard) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let marking = scope.spawn(move || match over.recv_timeout(scenario.warmup.0) {
-            // The work ended, or failed, before the warm-up did.
-            Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Ok(()),
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => course.mark(),
+        let accounting = scope.spawn(move || -> io::Result<Account> {
+            // The first event is the start; whatever else ends a wait means that the work is over, or has failed.
+            let timeout = std::sync::mpsc::RecvTimeoutError::Timeout;
+            if heard.recv().is_ok() && heard.recv_timeout(scenario.warmup.0) == Err(timeout) {
+                course.mark()?;
+                let _ = heard.recv_timeout(scenario.seconds.0 - scenario.warmup.0);
+            }
+            course.account(scenario)
         });
-        let arrivals = work(course);
-        drop(done);
-        marking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok((arrivals?, course.account(scenario)?))
+        let started = || {
+            // Nobody listens only when the account has failed, which is reported below.
+            let _ = events.send(());
+        };
+        let arrivals = work(course, &started);
+        drop(events);
+        let counted = accounting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let arrivals = arrivals?;
+        Ok((arrivals, Accounts { counted: counted?, whole: course.account(scenario)? }))
     })
 }
 
-fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion) -> Result<Arrivals, ContestError> {
+fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
     let transfer = Transfer { congestion, to: chain.last_address(), payload: Payload::Pattern(scenario.seed), limit: scenario.seconds.0 };
+    started();
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
     Ok(Arrivals { timeline: received.timeline, bytes_wrong: Some(received.bytes_wrong), memory_peak_bytes: None, contender: None })
 }
@@ -218,20 +235,22 @@ fn report(
     scenario: &Scenario,
     peer: Peer,
     arrivals: &Arrivals,
-    account: &Account,
+    accounts: &Accounts,
     conditions: Conditions,
 ) -> Result<NetReport, ContestError> {
     let (warmup, seconds) = (scenario.warmup.0, scenario.seconds.0);
+    let account = &accounts.counted;
     let timeline = &arrivals.timeline;
     let counted = timeline.between(warmup, seconds);
     let goodput_mbit = counted as f64 * 8e-6 / (seconds - warmup).as_secs_f64();
-    let whole_mbit = timeline.total() as f64 * 8e-6 / seconds.as_secs_f64();
+    let whole_mbit = timeline.between(Duration::ZERO, seconds) as f64 * 8e-6 / seconds.as_secs_f64();
     let limits = Limits::of(scenario);
     let finite = |bits: f64| bits.is_finite().then_some(bits * 1e-6);
     let realised_limit_mbit = account.realised_limit_mbit;
-    // Over the whole run, because bytes of the warm-up may be handed over after it.
-    if timeline.total() > account.delivered_payload {
-        return Err(ContestError::Impossible { received: timeline.total(), delivered: account.delivered_payload });
+    // From the start on, because bytes of the warm-up may be handed over after it.
+    let (received, delivered) = (timeline.total(), accounts.whole.delivered_payload);
+    if received > delivered {
+        return Err(ContestError::Impossible { received, delivered });
     }
     let per_byte = |bytes: &u64| (counted > 0).then(|| round(*bytes as f64 / counted as f64, 5));
     Ok(NetReport {
