@@ -498,6 +498,9 @@ impl Link {
             let held = flow.memory();
             shared.ledger.change(flow.accounted, held);
             flow.accounted = held;
+            if flow.sink.is_starved() {
+                shared.starved.insert((self.id, label));
+            }
         }
     }
 
@@ -521,6 +524,6 @@ impl Link {
 
     /// The receiving half for a flow that the neighbour offers.
     pub(crate) fn new_sink(open: &FlowOpen, shared: &Shared, memory: usize) -> RecvHalf {
-        RecvHalf::new(&flows::options_of(open), crate::session::RecvLimits { memory, max_message: shared.config.max_message })
+        RecvHalf::with_budget(&flows::options_of(open), crate::session::RecvLimits { memory, max_message: shared.config.max_message }, shared.messages.clone())
     }
 }

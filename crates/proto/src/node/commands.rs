@@ -172,7 +172,24 @@ impl Node {
         link.touch_in(place.label, now);
         link.settle_in(place.label, &mut self.shared);
         self.settle(now, place.link);
+        self.feed_starved(now);
         result
+    }
+
+    /// Something was read: messages that waited for room in the shared budget may go on (P18).
+    fn feed_starved(&mut self, now: Time) {
+        if self.shared.starved.is_empty() {
+            return;
+        }
+        for (id, label) in core::mem::take(&mut self.shared.starved) {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            if let Some(flow) = link.flows.incoming.get_mut(&label) {
+                flow.sink.retry();
+            }
+            link.touch_in(label, now);
+            link.settle_in(label, &mut self.shared);
+            self.settle(now, id);
+        }
     }
 
     /// The end of a stream was read: the flow goes.

@@ -3,13 +3,14 @@
 use super::NodeConfig;
 use super::ledger::Ledger;
 use crate::crypto::{PublicKey, SecretKey};
-use crate::ids::{FlowId, LinkId, PathId, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
 use crate::path::PathConfig;
+use crate::session::MessageBudget;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Connection ids that this node gives out have this many bytes (P2, P6).
 pub(crate) const CID_LEN: usize = 4;
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) sessions: super::sessions::Sessions,
+    /// What incomplete messages of all flows may hold together (P18).
+    pub(crate) messages: MessageBudget,
+    /// Incoming flows whose message waits for room in that budget.
+    pub(crate) starved: BTreeSet<(LinkId, FlowLabel)>,
     rng: ChaCha12Rng,
     cids: HashMap<ConnectionId, (LinkId, PathId)>,
     next_flow: u64,
@@ -43,12 +48,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32]) -> Self {
+        let messages = MessageBudget::new(config.max_message.max(config.node_memory / 4));
         Self {
             ledger: Ledger::new(config.node_memory),
             config,
             identity,
             counters: Counters::default(),
             sessions: Default::default(),
+            messages,
+            starved: BTreeSet::new(),
             rng: ChaCha12Rng::from_seed(seed),
             cids: HashMap::new(),
             next_flow: 0,
@@ -146,6 +154,6 @@ impl Shared {
 pub(crate) struct FlowPlace {
     pub(crate) link: LinkId,
     pub(crate) session: SessionId,
-    pub(crate) label: crate::ids::FlowLabel,
+    pub(crate) label: FlowLabel,
     pub(crate) is_outgoing: bool,
 }
