@@ -13,9 +13,13 @@ use noctule_proto::error::CloseReason;
 use noctule_proto::node::Transmit;
 use noctule_proto::stats::Memory;
 use std::future::poll_fn;
+use std::time::Duration;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A wake-up costs two context switches and a system call: at the 100 us of P11 they would be most of the work (docs/decisions/0021).
+const PACING_QUANTUM: Duration = Duration::from_micros(500);
 
 /// One node on one UDP socket. Clones are handles of the same endpoint.
 ///
@@ -100,7 +104,8 @@ impl Endpoint {
             buffers: socket.buffers(),
             linger: config.linger,
         };
-        let EndpointConfig { identity, node, backlog, .. } = config;
+        let EndpointConfig { identity, mut node, backlog, .. } = config;
+        node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         let max_datagram = node.max_datagram;
         let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, around);
         let counters = Arc::new(Counters::default());

@@ -64,7 +64,8 @@ pub struct NodeConfig {
     pub plaintext: bool,
     /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
     pub psk: Option<[u8; 32]>,
-    /// How much sending time one wake-up may cover: bursts of the pacer never exceed the larger of P11 and this. Default zero; drivers whose timers are coarse raise it.
+    /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
+    /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
 }
 
@@ -89,7 +90,7 @@ impl Default for NodeConfig {
             accept: true,
             plaintext: false,
             psk: None,
-            pacing_quantum: Duration::ZERO,
+            pacing_quantum: Duration::from_micros(100),
         }
     }
 }
