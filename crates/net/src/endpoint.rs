@@ -13,10 +13,10 @@ use noctule_proto::error::CloseReason;
 use noctule_proto::node::Transmit;
 use noctule_proto::stats::Memory;
 use std::future::poll_fn;
-use std::time::Duration;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// A wake-up costs two context switches and a system call: at the 100 us of P11 they would be most of the work (docs/decisions/0021).
 const PACING_QUANTUM: Duration = Duration::from_micros(500);

@@ -56,6 +56,8 @@ const SQUEEZED_ROUNDS: u32 = 32;
 const SQUEEZED: f64 = 0.6;
 /// Share of the capacity from before that is taken up again then.
 const REGAIN: f64 = 0.7;
+/// Seconds of sending that the window allows beyond the bandwidth-delay product at least: an acknowledgement may wait 2 ms, a train half of one.
+const MIN_SLACK: f64 = 0.003;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -451,8 +453,8 @@ impl Model {
         let rtt = self.smoothed_rtt.as_secs_f64().max(1e-4);
         let (queue, target) = (self.queue.now().as_secs_f64(), self.target().as_secs_f64());
         let bdp = capacity * self.queue.min_rtt().as_secs_f64();
-        // What acknowledgements on their way and sends in trains may hold.
-        let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).min(0.025);
+        // What acknowledgements on their way and sends in trains may hold: on the shortest paths these, not the way itself, are what takes time.
+        let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).clamp(MIN_SLACK, 0.025);
         let catch_up = f64::from(self.below.min(CATCH_UP_ROUNDS)) / f64::from(CATCH_UP_ROUNDS);
         // Far below its target a flow has less than its share, if its own push does not fill the queue for some rounds: it may gain faster then.
         let gain = QUEUE_GAIN + CATCH_UP_GAIN * catch_up * (0.95 - queue / target).max(0.0);

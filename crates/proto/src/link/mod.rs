@@ -524,6 +524,10 @@ impl Link {
 
     /// The receiving half for a flow that the neighbour offers.
     pub(crate) fn new_sink(open: &FlowOpen, shared: &Shared, memory: usize) -> RecvHalf {
-        RecvHalf::with_budget(&flows::options_of(open), crate::session::RecvLimits { memory, max_message: shared.config.max_message }, shared.messages.clone())
+        RecvHalf::with_budget(
+            &flows::options_of(open),
+            crate::session::RecvLimits { memory, max_message: shared.config.max_message },
+            shared.messages.clone(),
+        )
     }
 }
