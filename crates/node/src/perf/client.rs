@@ -25,7 +25,7 @@ fn request(args: &PerfArgs) -> Request {
         reverse: args.reverse,
         rate: args.rate.map(|r| r.0.bytes_per_sec() * 8.0),
         length: args.length.or(is_btp.then_some(BTP_LENGTH)),
-        lifetime_ms: is_btp.then(|| args.lifetime.0.as_secs_f64() * 1e3),
+        lifetime_ms: is_btp.then_some(args.lifetime.0.as_secs_f64() * 1e3),
     }
 }
 

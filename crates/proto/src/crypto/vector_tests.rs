@@ -124,7 +124,7 @@ fn frames(book: &mut Book) {
     book.frame("coded", &out);
 
     // A run of 1000 without loss, then every third of 128 missing.
-    let arrived = |pn: u64| (2000..3000).contains(&pn) || (1872..2000).contains(&pn) && pn % 3 != 0;
+    let arrived = |pn: u64| (2000..3000).contains(&pn) || (1872..2000).contains(&pn) && !pn.is_multiple_of(3);
     let words = |i: u64| (0..64).fold(0, |w, j| w | u64::from(arrived(64 * i + j)) << j);
     let head = AckHead { path: PathId(1), largest: PacketNumber(2999), delay: Duration::from_micros(850), ecn: None };
     let mut out = Vec::new();

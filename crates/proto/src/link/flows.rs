@@ -136,12 +136,12 @@ impl ClosedLabels {
             self.floor += 1;
         }
         // A neighbour that leaves ever more gaps loses the oldest of them: a bound on memory, not on correctness of honest ones.
-        if self.above.len() > 4096 {
-            if let Some(first) = self.above.pop_first() {
-                self.floor = first + 1;
-                while self.above.remove(&self.floor) {
-                    self.floor += 1;
-                }
+        if self.above.len() > 4096
+            && let Some(first) = self.above.pop_first()
+        {
+            self.floor = first + 1;
+            while self.above.remove(&self.floor) {
+                self.floor += 1;
             }
         }
     }

@@ -42,6 +42,19 @@ pub(crate) struct Initiating {
     next_send: Time,
 }
 
+/// What the handshake showed of the first path.
+struct FirstPath {
+    is_initiator: bool,
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    /// Size of the peer's handshake datagram.
+    received_size: u16,
+    /// Round trip of the handshake, if it is unambiguous.
+    rtt: Option<Duration>,
+    /// Cipher that we chose, as responder.
+    cipher: Option<Cipher>,
+}
+
 /// One kind of first message, under an id of its own so that the answer finds it.
 #[derive(Debug)]
 struct Attempt {
@@ -218,7 +231,12 @@ impl Link {
                 let Ok(established) = waiting.complete(message) else { return };
                 r.waiting = None;
                 let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
-                self.install(now, established, false, remote, local, size as u16, None, cipher, shared);
+                self.install(
+                    now,
+                    established,
+                    FirstPath { is_initiator: false, remote, local, received_size: size as u16, rtt: None, cipher },
+                    shared,
+                );
             }
             _ => {}
         }
@@ -251,7 +269,12 @@ impl Link {
         self.handshake_time = now.since(first_sent);
         // Karn: an answer to one of several copies gives no round-trip sample.
         let rtt = (sends == 1).then(|| now.since(first_sent));
-        if !self.install(now, established, true, remote, None, size as u16, rtt, None, shared) {
+        if !self.install(
+            now,
+            established,
+            FirstPath { is_initiator: true, remote, local: None, received_size: size as u16, rtt, cipher: None },
+            shared,
+        ) {
             return;
         }
         self.become_up(now, shared);
@@ -260,18 +283,8 @@ impl Link {
     }
 
     /// Keys and the first path. False if the peer's parameters are unusable.
-    fn install(
-        &mut self,
-        now: Time,
-        established: Established,
-        is_initiator: bool,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-        received_size: u16,
-        rtt: Option<Duration>,
-        cipher: Option<Cipher>,
-        shared: &mut Shared,
-    ) -> bool {
+    fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
+        let FirstPath { is_initiator, remote, local, received_size, rtt, cipher } = first;
         let params = match Params::parse(&established.payload) {
             Ok(params) => params,
             Err(e) => {
@@ -424,7 +437,12 @@ impl Link {
             cipher,
         })));
         if let Some(established) = established
-            && !link.install(now, established, false, remote, local, answered, None, cipher, shared)
+            && !link.install(
+                now,
+                established,
+                FirstPath { is_initiator: false, remote, local, received_size: answered, rtt: None, cipher },
+                shared,
+            )
         {
             return Err(CryptoError::Malformed);
         }
