@@ -1,0 +1,167 @@
+//! The built command on loopback, as a user runs it: files that arrive, and every failure with its own words and exit code.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn noctule() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_noctule"));
+    // No key of the user's own is touched or used.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HOME").stdin(Stdio::null());
+    command
+}
+
+fn keygen(dir: &Path, name: &str) -> (PathBuf, String) {
+    let file = dir.join(name);
+    let out = noctule().args(["keygen", "-o"]).arg(&file).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    (file, String::from_utf8(out.stdout).unwrap().trim().to_owned())
+}
+
+/// A `recv --once --json` that listens; ended when dropped.
+struct Receiver {
+    child: Child,
+    address: String,
+    key: String,
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn receiver(bind: &str, into: &Path, more: &[&str]) -> Receiver {
+    let mut child =
+        noctule().args(["recv", "--once", "--json", "--bind", bind, "--into"]).arg(into).args(more).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(first["event"], "listening", "{first}");
+    let text = |name: &str| first[name].as_str().unwrap().to_owned();
+    let receiver = Receiver { child, address: text("address"), key: text("public_key") };
+    // The rest is read so that the receiver never blocks on it.
+    std::thread::spawn(move || lines.for_each(drop));
+    receiver
+}
+
+fn send(files: &[&Path], host: &str, key: &str) -> Output {
+    noctule().arg("send").args(files).arg(host).args(["--peer-key", key]).output().unwrap()
+}
+
+fn assert_fails(out: &Output, code: i32, words: &str) {
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{text}");
+    assert!(text.contains(words), "{text:?} does not say {words:?}");
+}
+
+#[test]
+fn directory_arrives_whole_over_ipv4_and_ipv6() {
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, into) = (dir.path().join("things"), dir.path().join("in"));
+        fs::create_dir_all(source.join("sub/empty-dir")).unwrap();
+        fs::create_dir(&into).unwrap();
+        fs::write(source.join("empty"), b"").unwrap();
+        fs::write(source.join("sub/odd name \u{fc}"), b"hello").unwrap();
+        let big: Vec<u8> = (0..3_000_000u32).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_be_bytes()).collect();
+        fs::write(source.join("big"), &big).unwrap();
+        for i in 0..200 {
+            fs::write(source.join(format!("sub/small-{i}")), format!("{i}")).unwrap();
+        }
+        let mut receiver = receiver(bind, &into, &[]);
+        let out = send(&[&source], &receiver.address, &receiver.key);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(receiver.child.wait().unwrap().success());
+        assert!(fs::read(into.join("things/big")).unwrap() == big);
+        assert_eq!(fs::read(into.join("things/sub/odd name \u{fc}")).unwrap(), b"hello");
+        assert_eq!(fs::read(into.join("things/empty")).unwrap(), b"");
+        assert!(into.join("things/sub/empty-dir").is_dir());
+        assert_eq!(fs::read_dir(into.join("things/sub")).unwrap().count(), 202, "nothing else was left behind");
+    }
+}
+
+#[test]
+fn file_that_exists_is_kept_unless_told_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, into) = (dir.path().join("f"), dir.path().join("in"));
+    fs::create_dir(&into).unwrap();
+    fs::write(&file, b"new").unwrap();
+    fs::write(into.join("f"), b"old").unwrap();
+    let mut first = receiver("127.0.0.1:0", &into, &[]);
+    assert_fails(&send(&[&file], &first.address, &first.key), 14, "--overwrite");
+    assert_eq!(first.child.wait().unwrap().code(), Some(14));
+    assert_eq!(fs::read(into.join("f")).unwrap(), b"old");
+    let second = receiver("127.0.0.1:0", &into, &["--overwrite"]);
+    assert!(send(&[&file], &second.address, &second.key).status.success());
+    assert_eq!(fs::read(into.join("f")).unwrap(), b"new");
+}
+
+#[test]
+fn wrong_key_names_both_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, other) = keygen(dir.path(), "other");
+    let file = dir.path().join("f");
+    fs::write(&file, b"secret").unwrap();
+    let receiver = receiver("127.0.0.1:0", dir.path(), &[]);
+    let out = send(&[&file], &receiver.address, &other);
+    assert_fails(&out, 8, &other);
+}
+
+#[test]
+fn sender_that_is_not_allowed_is_told_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, allowed) = keygen(dir.path(), "allowed");
+    let (mine, public) = keygen(dir.path(), "mine");
+    let file = dir.path().join("f");
+    fs::write(&file, b"x").unwrap();
+    let receiver = receiver("127.0.0.1:0", dir.path(), &["--allow", &allowed]);
+    let out =
+        noctule().arg("send").arg(&file).arg(&receiver.address).args(["--peer-key", &receiver.key, "--key"]).arg(&mine).output().unwrap();
+    assert_fails(&out, 9, &public);
+}
+
+#[test]
+fn each_failure_has_its_own_words_and_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key_file, key) = keygen(dir.path(), "k");
+    let file = dir.path().join("f");
+    fs::write(&file, b"x").unwrap();
+    assert_fails(&send(&[&dir.path().join("missing")], "127.0.0.1:1", &key), 3, "missing");
+    assert_fails(&send(&[&file], "no-such-host.invalid", &key), 13, "no-such-host.invalid");
+    assert_fails(&send(&[&file], "127.0.0.1:9", &key), 6, "no answer");
+    assert_fails(&noctule().args(["send", "f", "host", "--peer-key", "nonsense"]).output().unwrap(), 2, "nonsense");
+    assert_fails(&noctule().args(["keygen", "-o"]).arg(&key_file).output().unwrap(), 14, "--force");
+    let missing = dir.path().join("nowhere");
+    assert_fails(&noctule().args(["recv", "--bind", "127.0.0.1:0", "--into"]).arg(&missing).output().unwrap(), 4, "no such directory");
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert_fails(&noctule().args(["recv", "--bind", &address, "--into"]).arg(dir.path()).output().unwrap(), 10, "in use");
+}
+
+#[test]
+fn perf_counts_every_byte_in_both_modes_and_directions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key_file, key) = keygen(dir.path(), "k");
+    for more in [&["--mode", "brtp"][..], &["--mode", "brtp", "-r", "-P", "2"], &["--mode", "btp", "-b", "5mbit", "--lifetime", "300ms"]] {
+        // A port that was free a moment ago: perf takes its port from the command line.
+        let port = std::net::UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port().to_string();
+        let mut server =
+            noctule().args(["perf", "-s", "--once", "-p", &port, "--key"]).arg(&key_file).stderr(Stdio::piped()).spawn().unwrap();
+        let mut words = BufReader::new(server.stderr.take().unwrap()).lines();
+        words.find(|l| l.as_ref().is_ok_and(|l| l.contains("serving"))).unwrap().unwrap();
+        let out = noctule()
+            .args(["perf", "-J", "-c", "127.0.0.1", "-p", &port, "--peer-key", &key, "-t", "1", "-i", "0.2"])
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{more:?}: {}", String::from_utf8_lossy(&out.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let sum: u64 = report["intervals"].as_array().unwrap().iter().map(|i| i["sum"]["bytes"].as_u64().unwrap()).sum();
+        let bytes = report["end"]["bytes"].as_u64().unwrap();
+        assert!(bytes > 100_000 && sum <= bytes, "{more:?}: {sum} of {bytes}");
+        assert_eq!(report["end"]["bytes_wrong"], 0);
+        assert!(server.wait().unwrap().success());
+    }
+}
