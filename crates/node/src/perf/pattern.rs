@@ -38,7 +38,7 @@ pub fn at(offset: u64, len: usize) -> Bytes {
 pub fn wrong(offset: u64, data: &[u8]) -> u64 {
     let mut wrong = 0;
     for (i, part) in data.chunks(MAX_PIECE).enumerate() {
-        let expected = at(offset + (i * MAX_PIECE) as u64, part.len());
+        let expected = at(offset.wrapping_add((i * MAX_PIECE) as u64), part.len());
         if expected != part {
             wrong += expected.iter().zip(part).filter(|(a, b)| a != b).count() as u64;
         }
@@ -53,7 +53,7 @@ pub fn message(number: u64, len: usize) -> Bytes {
     let mut offset = number.wrapping_mul(977);
     while out.len() < len {
         let piece = at(offset, len - out.len());
-        offset += piece.len() as u64;
+        offset = offset.wrapping_add(piece.len() as u64);
         out.put_slice(&piece);
     }
     out.freeze()

@@ -102,8 +102,10 @@ async fn serve(session: Session, target: Arc<Target>, is_json: bool) -> Result<(
         Err(Stop::Refused(refused)) => {
             let failure = FromReceiver::failure(refused.refusal, refused.path.clone(), refused.message.clone());
             let record = FromReceiver::Refused { refusal: refused.refusal, path: refused.path, message: refused.message };
-            records::write(&mut answers, &record).await?;
-            answers.finish().await?;
+            // The sender may leave as soon as it has heard: that is no failure of its own.
+            if records::write(&mut answers, &record).await.is_ok() {
+                let _ = answers.finish().await;
+            }
             let _ = tokio::time::timeout(Duration::from_secs(3), session.closed()).await;
             session.abort(1, "refused");
             Err(failure)

@@ -91,6 +91,8 @@ impl Target {
             (Ok(meta), Kind::File) if !self.overwrite || meta.is_dir() => {
                 Err(Refused::new(Refusal::Exists, entry.path.join("/"), "exists already"))
             }
+            // A link in the way that leads out of the directory.
+            (Err(e), _) if e.kind() == io::ErrorKind::PermissionDenied => Err(Refused::from_io(&path, &e)),
             _ => Ok(path),
         }
     }
