@@ -1,7 +1,7 @@
 //! Records of a transfer: length-prefixed JSON between the contents of the files.
 
 use crate::failure::Failure;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use noctule::{FlowError, RecvStream, SendStream};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -153,12 +153,14 @@ pub struct Reader {
     stream: RecvStream,
     chunks: VecDeque<Bytes>,
     scratch: Vec<Bytes>,
+    /// The beginning of a record, kept here so that a reading that is dropped half-way loses nothing.
+    partial: Vec<u8>,
 }
 
 impl Reader {
     /// Reads from the front of `stream`.
     pub fn new(stream: RecvStream) -> Self {
-        Self { stream, chunks: VecDeque::new(), scratch: Vec::new() }
+        Self { stream, chunks: VecDeque::new(), scratch: Vec::new(), partial: Vec::new() }
     }
 
     /// At least one chunk is there afterwards; false at the end of the stream.
@@ -184,25 +186,31 @@ impl Reader {
         Ok(Some(part))
     }
 
-    async fn exact(&mut self, n: usize) -> Result<Option<Vec<u8>>, FlowError> {
-        let mut out = Vec::with_capacity(n);
-        while out.len() < n {
-            match self.content((n - out.len()) as u64).await? {
-                Some(part) => out.extend_from_slice(part.chunk()),
-                None => return Ok(None),
+    /// Reads until `partial` holds `n` bytes; false at the end of the stream.
+    async fn gather(&mut self, n: usize) -> Result<bool, FlowError> {
+        while self.partial.len() < n {
+            match self.content((n - self.partial.len()) as u64).await? {
+                Some(part) => self.partial.extend_from_slice(&part),
+                None => return Ok(false),
             }
         }
-        Ok(Some(out))
+        Ok(true)
     }
 
-    /// The next record; `None` at the end of the stream.
+    /// The next record; `None` at the end of the stream. May be dropped and called again, as `select!` does.
     pub async fn record<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
-        let Some(prefix) = self.exact(4).await? else { return Ok(None) };
+        if !self.gather(4).await? {
+            return Ok(None);
+        }
+        let prefix = &self.partial;
         let len = u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]) as usize;
         if len > MAX_RECORD {
             return Err(Failure::PeerGone(format!("it sent a record of {len} bytes, at most {MAX_RECORD} are allowed")));
         }
-        let Some(body) = self.exact(len).await? else { return Ok(None) };
+        if !self.gather(4 + len).await? {
+            return Ok(None);
+        }
+        let body = std::mem::take(&mut self.partial).split_off(4);
         serde_json::from_slice(&body).map(Some).map_err(|e| Failure::PeerGone(format!("it sent a record that cannot be read: {e}")))
     }
 }
