@@ -1,4 +1,5 @@
 //! The command line. [`RunArgs`] describes a run and is the same for every back end.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
 //! The command line.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use crate::units::{CcName, Rate, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
