@@ -56,7 +56,6 @@ pub struct Receiver {
     ready: VecDeque<(Seq, Bytes)>,
     ready_bytes: usize,
     solved: Vec<Solved>,
-    arrivals: u64,
     woken_at: Time,
     stats: FlowStats,
 }
@@ -85,7 +84,6 @@ impl Receiver {
             ready: VecDeque::new(),
             ready_bytes: 0,
             solved: Vec::new(),
-            arrivals: 0,
             woken_at: Time::ZERO,
             stats: FlowStats::default(),
         }
@@ -119,7 +117,6 @@ impl Receiver {
         }
         match offer {
             Offer::Accepted => {
-                self.arrivals += 1;
                 self.credit.on_arrival(now);
                 self.watch(now);
             }
@@ -421,7 +418,7 @@ impl Receiver {
         if self.done >= known {
             return self.ranks.rest();
         }
-        if self.ranks.is_stalled(now, (self.done, self.arrivals), self.patience()) {
+        if self.ranks.is_stalled(now, (self.done, 0), self.patience()) {
             let size = self.batch_size();
             for number in (self.done / size..known.div_ceil(size)).take(MOST_REPORTS) {
                 self.ranks.want(number);
@@ -429,10 +426,10 @@ impl Receiver {
         }
     }
 
-    /// How long an incomplete flow may stand still: a round trip when the end is known, three otherwise.
+    /// How long an incomplete flow may stand still: a round trip when the end is known, six otherwise, in which a span that needs its fourth or fifth repair is done.
     fn patience(&self) -> Duration {
         let rtt = self.credit.rtt().max(Duration::from_millis(10));
-        if self.end.is_some() { rtt + rtt / 4 } else { rtt * 3 }
+        if self.end.is_some() { rtt + rtt / 4 } else { rtt * 6 }
     }
 
     /// A report arrived. Reports are absolute: nothing to do.
