@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 const T: usize = 24;
 
-fn block(profile: Profile, seed: u64) -> (Vec<u8>, BlockEncoder) {
+fn block(profile: Profile, seed: u64) -> (Vec<u8>, BlockEncoder<'static>) {
     let mut data = vec![0; profile.packets() * T];
     SplitMix64::new(seed).fill(&mut data);
-    let encoder = BlockEncoder::new(profile, T, &data).unwrap();
+    let encoder = BlockEncoder::new(profile, T, data.clone()).unwrap();
     (data, encoder)
 }
 
-fn packet(encoder: &mut BlockEncoder, batch: u32, index: usize) -> Vec<u8> {
+fn packet(encoder: &mut BlockEncoder<'_>, batch: u32, index: usize) -> Vec<u8> {
     let mut out = vec![0; T];
     encoder.packet(batch, index, &mut out).unwrap();
     out
@@ -119,6 +119,21 @@ fn parameters_out_of_range_are_refused_with_their_numbers() {
     assert_eq!(BlockDecoder::new(profile, 0).err(), Some(ProfileError::PacketLength(0)));
     assert_eq!(BlockDecoder::new(profile, usize::MAX / 8).err(), Some(ProfileError::PacketLength(usize::MAX / 8)));
     assert_eq!(BlockEncoder::new(profile, 5, &[0; 51]).err(), Some(ProfileError::Data { given: 51, room: 50 }));
+}
+
+#[test]
+fn a_whole_block_is_encoded_where_it_lies_and_a_short_one_is_padded() {
+    let profile = Profile::new(10, 16, 50).unwrap();
+    let data = vec![7; 10 * T];
+    let encoder = BlockEncoder::new(profile, T, &data).unwrap();
+    assert_eq!(encoder.source(3).unwrap().as_ptr(), data[3 * T..].as_ptr());
+    for owned in [false, true] {
+        let short = &data[..9 * T + 5];
+        let mut encoder = if owned { BlockEncoder::new(profile, T, short.to_vec()) } else { BlockEncoder::new(profile, T, short) }.unwrap();
+        let mut last = [1; T];
+        encoder.packet(0, 9, &mut last).unwrap();
+        assert!(last.iter().enumerate().all(|(i, b)| *b == if i < 5 { 7 } else { 0 }));
+    }
 }
 
 #[test]

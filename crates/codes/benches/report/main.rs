@@ -1,11 +1,12 @@
 //! The figures of the codes: ours and the peers in one process, interleaved, medians.
 //!
 //! `cargo bench -p noctule-codes --features rs,isal --bench report -- [section …]` writes `docs/results/codes/<section>.md` and the plots.
-//! Sections: kernels, block, overhead, overhead-hops, recode, fountain, mac, parallel; all of them without an argument. `--quick` takes fewer repetitions.
+//! Sections: kernels, block, lossless, overhead, overhead-hops, recode, fountain, mac, parallel; all of them without an argument. `--quick` takes fewer repetitions.
 
 mod block;
 mod fountain;
 mod kernels;
+mod lossless;
 mod measure;
 mod overhead;
 mod parallel;
@@ -47,9 +48,10 @@ fn main() {
     std::fs::create_dir_all(&folder).expect("the results folder can be made");
     let report = Report { folder, quick: arguments.iter().any(|a| a == "--quick") };
     let wanted: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
-    let sections: [(&str, Section); 8] = [
+    let sections: [(&str, Section); 9] = [
         ("kernels", kernels::run),
         ("block", block::run),
+        ("lossless", lossless::run),
         ("overhead", overhead::run),
         ("overhead-hops", overhead::run_hops),
         ("recode", small::recode),

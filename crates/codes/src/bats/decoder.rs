@@ -1,10 +1,10 @@
-//! Outer decoder of the noctule profile.
+//! Outer decoder of the noctule profile: what arrives, and where it is kept. Solving for what is missing is in `solver.rs`.
+
+mod solver;
 
 use super::encoder::room;
-use super::precode;
 use super::{Profile, ProfileError};
 use crate::gf256::{Arena, RowTerm, kernels, mul};
-use crate::inactivation::{Layout, System};
 use crate::span::{Basis, Insert, MAX_SPAN};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -43,7 +43,7 @@ struct Batch {
 pub struct BlockDecoder {
     profile: Profile,
     stride: usize,
-    /// K source packets, the parities, then rows of equations.
+    /// K source packets, the parities, then rows of equations; as far as anything was written (no byte is touched before its packet comes).
     arena: Vec<u8>,
     /// Rows of the arena in use.
     rows: usize,
@@ -62,14 +62,6 @@ pub struct BlockDecoder {
     multiply_adds: usize,
 }
 
-/// An equation ready for the solver: where its data come from.
-enum Data {
-    /// A row of the arena as it is.
-    Row(u32),
-    /// A combination of rows.
-    Combination(Vec<RowTerm>),
-}
-
 impl BlockDecoder {
     /// An empty decoder for packets of `packet_len` bytes.
     ///
@@ -83,7 +75,7 @@ impl BlockDecoder {
         Ok(Self {
             profile,
             stride: packet_len,
-            arena: vec![0; (rows + spare) * packet_len],
+            arena: Vec::with_capacity((rows + spare) * packet_len),
             rows,
             known_at: vec![0; profile.packets()],
             clock: 1,
@@ -91,7 +83,7 @@ impl BlockDecoder {
             batches: BTreeMap::new(),
             equations: 0,
             enough: 0,
-            recovered: VecDeque::new(),
+            recovered: VecDeque::with_capacity(profile.packets()),
             support: Vec::new(),
             inactivations: 0,
             multiply_adds: 0,
@@ -307,21 +299,31 @@ impl BlockDecoder {
         parts
     }
 
+    /// The number of a new row, to be written at once.
     fn new_row(&mut self) -> usize {
         let row = self.rows;
         self.rows += 1;
-        if self.arena.len() < self.rows * self.stride {
-            let grown = (self.rows + self.rows / 8) * self.stride;
-            self.arena.resize(grown, 0);
+        if self.arena.capacity() < self.rows * self.stride {
+            // More than expected: by eighths, not by doubling.
+            self.arena.reserve_exact((self.rows + self.rows / 8) * self.stride - self.arena.len());
         }
         row
     }
 
+    /// Writes a row, zeros after the payload. Rows between the last one written and this one become zeros.
     fn write_row(&mut self, row: usize, payload: &[u8]) {
-        let row = &mut self.arena[row * self.stride..][..self.stride];
-        let (head, tail) = row.split_at_mut(payload.len());
-        head.copy_from_slice(payload);
-        tail.fill(0);
+        let (at, end) = (row * self.stride, (row + 1) * self.stride);
+        if self.arena.len() == at && payload.len() == self.stride {
+            self.arena.extend_from_slice(payload); // in order and whole: the common case
+        } else if self.arena.len() < end {
+            self.arena.resize(at, 0);
+            self.arena.extend_from_slice(payload);
+            self.arena.resize(end, 0);
+        } else {
+            let (head, tail) = self.arena[at..end].split_at_mut(payload.len());
+            head.copy_from_slice(payload);
+            tail.fill(0);
+        }
     }
 
     fn combine_into(&mut self, row: usize, terms: &[RowTerm]) {
@@ -336,127 +338,6 @@ impl BlockDecoder {
         self.known_at[j] = self.clock;
         self.missing -= 1;
         self.recovered.push_back(j as u32);
-    }
-
-    /// Solves for all missing packets if there are enough equations.
-    fn try_solve(&mut self) {
-        if self.missing == 0 || self.equations < self.missing.max(self.enough) {
-            return;
-        }
-        let k = self.profile.packets();
-        let h = self.profile.parities() as usize;
-        let missing: Vec<u32> = (0..k as u32).filter(|j| self.known_at[*j as usize] == 0).collect();
-        let mut slot = vec![u32::MAX; k + h];
-        for (i, j) in missing.iter().enumerate() {
-            slot[*j as usize] = i as u32;
-        }
-        for (i, slot) in slot[k..].iter_mut().enumerate() {
-            *slot = (missing.len() + i) as u32;
-        }
-        let columns = missing.len() + h;
-        let dense = self.profile.is_dense();
-        let mut system = System::new(columns);
-        let mut data = Vec::new();
-        let mut late: Vec<(u32, RowTerm)> = Vec::new();
-        let mut sums = vec![0u8; columns];
-        let mut support = core::mem::take(&mut self.support);
-        for (&number, batch) in &self.batches {
-            for r in 0..batch.basis.rank() {
-                let (coefficients, weights) = batch.basis.reduced(r);
-                let equation = data.len() as u32;
-                let mut touched = Vec::new();
-                let mut add = |term: RowTerm| {
-                    let column = slot[term.row as usize];
-                    sums[column as usize] ^= term.factor;
-                    touched.push(column);
-                };
-                if number < self.profile.systematic_batches() {
-                    let first = number * self.profile.batch_size() as u32;
-                    if coefficients.iter().filter(|c| **c != 0).count() < 2 {
-                        continue;
-                    }
-                    for (i, &factor) in coefficients.iter().enumerate().filter(|(_, c)| **c != 0) {
-                        add(RowTerm { row: first + i as u32, factor });
-                    }
-                } else {
-                    for (index, &c) in coefficients.iter().enumerate().filter(|(_, c)| **c != 0) {
-                        self.profile.support(number, index, &mut support);
-                        for term in &support {
-                            let term = RowTerm { row: term.row, factor: mul(term.factor, c) };
-                            match self.known_at.get(term.row as usize) {
-                                Some(0) => add(term),
-                                Some(&at) if at > batch.stamp => late.push((equation, term)),
-                                Some(_) => {}
-                                None => add(term),
-                            }
-                        }
-                    }
-                }
-                touched.sort_unstable();
-                touched.dedup();
-                let entries =
-                    touched.into_iter().map(|column| RowTerm { row: column, factor: core::mem::take(&mut sums[column as usize]) });
-                system.push(entries.filter(|e| e.factor != 0), dense);
-                let mut combination: Vec<RowTerm> = weigh(weights, &batch.rows).collect();
-                data.push(match combination.pop() {
-                    Some(RowTerm { row, factor: 1 }) if combination.is_empty() && row as usize >= k => Data::Row(row),
-                    Some(last) => {
-                        combination.push(last);
-                        Data::Combination(combination)
-                    }
-                    None => Data::Combination(combination),
-                });
-            }
-        }
-        self.support = support;
-        // The precode: parity h, the missing packets in it, and (later) the known ones.
-        let precode = precode::columns(&self.profile, missing.len(), |j| (slot[j] != u32::MAX).then_some(slot[j] as usize));
-        for i in 0..h {
-            let of_missing = (0..missing.len()).map(|s| RowTerm { row: s as u32, factor: precode[s * h + i] });
-            let own = RowTerm { row: (missing.len() + i) as u32, factor: 1 };
-            system.push(of_missing.filter(|t| t.factor != 0).chain([own]), true);
-        }
-        let plan = match system.plan((missing.len()..columns).map(|c| c as u32)) {
-            Ok(plan) => plan,
-            Err(short) => {
-                self.enough = self.equations + short;
-                return;
-            }
-        };
-        // Enough: now the data. Right-hand sides that are combinations get rows of their own.
-        self.inactivations = plan.inactive();
-        self.multiply_adds += plan.multiply_adds(&system) + late.len() + if h > 0 { 3 * k } else { 0 };
-        let mut equation_row: Vec<u32> = Vec::with_capacity(system.equations());
-        for source in data {
-            equation_row.push(match source {
-                Data::Row(row) => row,
-                Data::Combination(terms) => {
-                    let row = self.new_row();
-                    self.combine_into(row, &terms);
-                    row as u32
-                }
-            });
-        }
-        for (equation, term) in late {
-            let mut known = vec![0; self.stride];
-            known.copy_from_slice(&self.arena[term.row as usize * self.stride..][..self.stride]);
-            let row = equation_row[equation as usize] as usize;
-            kernels().mul_add(&mut self.arena[row * self.stride..][..self.stride], &known, term.factor);
-        }
-        let mut parities = vec![0; h * self.stride];
-        precode::parities(&self.profile, &self.arena[..k * self.stride], self.stride, |j| self.known_at[j] != 0, &mut parities);
-        for parity in parities.chunks_exact(self.stride) {
-            let row = self.new_row();
-            self.write_row(row, parity);
-            equation_row.push(row as u32);
-        }
-        let column_row: Vec<u32> = missing.iter().copied().chain(k as u32..(k + h) as u32).collect();
-        let layout = Layout { column_row: &column_row, equation_row: &equation_row, stride: self.stride };
-        plan.execute(&system, &layout, &mut self.arena);
-        for j in missing {
-            self.learn(j as usize);
-        }
-        self.batches.clear();
     }
 }
 

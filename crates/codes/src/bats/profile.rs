@@ -12,6 +12,8 @@ pub struct Profile {
     packets: u32,
     batch_size: u8,
     low_loss: u16,
+    /// ceil(K/M), asked for with every packet.
+    systematic_batches: u32,
 }
 
 /// Why parameters are refused.
@@ -65,7 +67,8 @@ impl Profile {
         if !(1..=1000).contains(&low_loss) {
             return Err(ProfileError::LowLoss(low_loss));
         }
-        Ok(Self { packets: u32::from(packets), batch_size: batch_size as u8, low_loss })
+        let packets = u32::from(packets);
+        Ok(Self { packets, batch_size: batch_size as u8, low_loss, systematic_batches: packets.div_ceil(batch_size as u32) })
     }
 
     /// Source packets K.
@@ -80,16 +83,12 @@ impl Profile {
 
     /// Number of systematic batches, ceil(K/M). Batches from this number on are repair batches.
     pub fn systematic_batches(&self) -> u32 {
-        self.packets.div_ceil(u32::from(self.batch_size))
+        self.systematic_batches
     }
 
     /// Packets in a batch: M, or what is left for the last systematic one.
     pub fn batch_len(&self, batch: u32) -> usize {
-        if batch == self.systematic_batches() - 1 {
-            (self.packets - batch * u32::from(self.batch_size)) as usize
-        } else {
-            self.batch_size()
-        }
+        if batch == self.systematic_batches - 1 { (self.packets - batch * u32::from(self.batch_size)) as usize } else { self.batch_size() }
     }
 
     /// Whether supports are so large that repair packets simply cover everything; there is no precode then.

@@ -26,10 +26,10 @@ fn profile(settings: &Settings) -> Result<Profile, CodecError> {
     Profile::new(settings.packets, settings.batch_size, ((low * 1000.0) as u16).clamp(1, 1000)).map_err(|_| CodecError::Settings)
 }
 
-struct BatsEncoder(BlockEncoder);
+struct BatsEncoder(BlockEncoder<'static>);
 
 pub(super) fn bats_encoder(settings: &Settings, data: &[u8]) -> Result<Box<dyn Encoder>, CodecError> {
-    let encoder = BlockEncoder::new(profile(settings)?, settings.packet_len, data).map_err(|_| CodecError::Settings)?;
+    let encoder = BlockEncoder::new(profile(settings)?, settings.packet_len, data.to_vec()).map_err(|_| CodecError::Settings)?;
     Ok(Box::new(BatsEncoder(encoder)))
 }
 
