@@ -1,14 +1,16 @@
 //! Homomorphic MAC: an 8-byte tag that survives recoding and tells a polluted combination before it is used (P16).
 //!
-//! Construction (after Agrawal and Boneh, "Homomorphic MACs: MAC-based integrity for network coding", ACNS 2009): with a secret 8 x n matrix K over
-//! GF(256) and a secret 8-byte pad F(seq) per source packet, tag(p) = K·p + F(seq). The tag of a combination is the same combination of
-//! tags, and a receiver that knows K and the pads checks `tag = K·p + sum of c_j · F(seq_j)`. Who does not know them makes a wrong packet
-//! pass with probability 2^-64 per attempt. Pads must come from a pseudo-random function of flow and sequence number and never be
-//! used for two packets; this crate has no such function and takes K and pads as bytes.
+//! Construction (after Agrawal and Boneh, "Homomorphic MACs: MAC-based integrity for network coding", ACNS 2009, with an inner product over
+//! GF(256^8)): eight bytes of a packet are an element of GF(256)[y] / (y^8 + y^3 + y + 9), a field of 2^64 elements over which GF(256) acts byte
+//! by byte. With a secret key k_0, k_1, … and a secret pad F(seq) per source packet, tag(p) = sum of p_J · k_J + F(seq). The tag of a
+//! combination is the same combination of tags, and a receiver that knows the key and the pads checks
+//! `tag = sum of p_J · k_J + sum of c_j · F(seq_j)`. Who does not know them makes a wrong packet pass with probability 2^-64 per attempt
+//! (docs/spec/codes.md §6). Pads must come from a pseudo-random function of flow and sequence number and never be used for two packets;
+//! this crate has no such function and takes key and pads as bytes.
 //!
 //! ```
 //! use noctule_codes::{gf256::kernels, mac::{MacKey, combine}};
-//! let material: Vec<u8> = (0..8 * 100).map(|i: u32| (i * 37 >> 2) as u8).collect(); // from the session's key schedule
+//! let material: Vec<u8> = (0..104).map(|i: u32| (i * 37 >> 2) as u8).collect(); // from the session's key schedule
 //! let key = MacKey::new(&material).unwrap();
 //! let (p, q) = ([1u8; 100], [2u8; 100]);
 //! let pads = [[3u8; 8], [4u8; 8]];
@@ -21,8 +23,7 @@
 //! assert!(!key.check(&mixed, &[7, 9], &pads, tag));
 //! ```
 
-use crate::gf256::{Kernels, kernels};
-use alloc::vec;
+use crate::gf256::{Kernels, kernels, mul};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -32,14 +33,13 @@ pub const TAG_LEN: usize = 8;
 /// A tag or a pad: eight elements of GF(256).
 pub type Tag = [u8; TAG_LEN];
 
-/// The secret matrix K, ready for use.
+/// The secret key k_0, k_1, … of eight bytes each.
 #[derive(Clone)]
 pub struct MacKey {
     kernels: &'static Kernels,
     longest: usize,
-    /// Eight rows of `stride` bytes, in the kernels' own representation.
-    rows: Vec<u8>,
-    stride: usize,
+    /// The key, filled up with zeros to whole vectors.
+    key: Vec<u8>,
 }
 
 impl fmt::Debug for MacKey {
@@ -49,7 +49,8 @@ impl fmt::Debug for MacKey {
 }
 
 impl MacKey {
-    /// A key from `8 · n` secret bytes, row by row, for packets of at most n bytes. `None` if the length is no multiple of 8, or zero.
+    /// A key from n secret bytes, for packets of at most n bytes. `None` if the length is no multiple of 8, or zero: the field's elements
+    /// have eight bytes, and all of them must be secret.
     pub fn new(material: &[u8]) -> Option<Self> {
         Self::with_kernels(kernels(), material)
     }
@@ -59,14 +60,9 @@ impl MacKey {
         if material.is_empty() || !material.len().is_multiple_of(TAG_LEN) {
             return None;
         }
-        let longest = material.len() / TAG_LEN;
-        let stride = longest.next_multiple_of(64);
-        let mut rows = vec![0; TAG_LEN * stride];
-        for (row, secret) in rows.chunks_exact_mut(stride).zip(material.chunks_exact(longest)) {
-            row[..longest].copy_from_slice(secret);
-        }
-        kernels.prepare_inner(&mut rows);
-        Some(Self { kernels, longest, rows, stride })
+        let mut key = material.to_vec();
+        key.resize(material.len().next_multiple_of(64), 0);
+        Some(Self { kernels, longest: material.len(), key })
     }
 
     /// Longest packet that this key covers, in bytes.
@@ -74,9 +70,17 @@ impl MacKey {
         self.longest
     }
 
-    /// K·packet. Bytes beyond [`MacKey::longest`] are not covered: callers bound the length first.
+    /// Sum of p_J · k_J. Bytes beyond [`MacKey::longest`] are not covered: callers bound the length first.
     fn product(&self, packet: &[u8]) -> Tag {
-        self.kernels.inner8(&self.rows, self.stride, &packet[..packet.len().min(self.longest)])
+        let mut product = self.kernels.convolve8(&self.key, &packet[..packet.len().min(self.longest)]);
+        // y^8 = y^3 + y + 9, from the top.
+        for i in (TAG_LEN..product.len()).rev() {
+            let c = product[i];
+            product[i - 5] ^= c;
+            product[i - 7] ^= c;
+            product[i - 8] ^= mul(9, c);
+        }
+        core::array::from_fn(|i| product[i])
     }
 
     /// Tag of a source packet with its pad. A packet and the same packet with zeros at its end have the same tag (P5).
@@ -91,23 +95,30 @@ impl MacKey {
         if coefficients.len() != pads.len() || packet.len() > self.longest {
             return false;
         }
-        let difference = add(add(self.product(packet), combine(coefficients, pads)), tag);
+        let difference = add(add(self.product(packet), combine_with(self.kernels, coefficients, pads)), tag);
         u64::from_le_bytes(difference) == 0
     }
 }
 
 /// The tag of a combination: `sum of coefficients[j] · tags[j]`.
 pub fn combine(coefficients: &[u8], tags: &[Tag]) -> Tag {
-    // Horner over the bits of the coefficients, highest first: eight doublings in all, whatever the number of tags.
-    let mut sum = 0u64;
-    for bit in (0..8).rev() {
-        let high = (sum >> 7) & 0x0101_0101_0101_0101;
-        sum = ((sum & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
-        for (c, tag) in coefficients.iter().zip(tags) {
-            sum ^= u64::from_le_bytes(*tag) & 0u64.wrapping_sub(u64::from((c >> bit) & 1));
+    combine_with(kernels(), coefficients, tags)
+}
+
+/// Elements of GF(256) are the constant polynomials: the sum is an inner product over GF(256^8) that never reaches degree 8.
+fn combine_with(kernels: &Kernels, coefficients: &[u8], tags: &[Tag]) -> Tag {
+    const AT_ONCE: usize = 16;
+    let mut sum = [0; TAG_LEN];
+    for (coefficients, tags) in coefficients.chunks(AT_ONCE).zip(tags.chunks(AT_ONCE)) {
+        let (mut constants, mut key) = ([0; AT_ONCE * TAG_LEN], [0; AT_ONCE * TAG_LEN]);
+        for (constant, c) in constants.iter_mut().step_by(TAG_LEN).zip(coefficients) {
+            *constant = *c;
         }
+        key[..tags.len() * TAG_LEN].copy_from_slice(tags.as_flattened());
+        let product = kernels.convolve8(&key, &constants);
+        sum = add(sum, core::array::from_fn(|i| product[i]));
     }
-    sum.to_le_bytes()
+    sum
 }
 
 fn add(a: Tag, b: Tag) -> Tag {

@@ -10,6 +10,8 @@ use rand::SeedableRng;
 use std::hint::black_box;
 
 const LEN: usize = 1280;
+/// Packets between two looks at the clock, which itself takes as long as one packet.
+const CALLS: usize = 64;
 
 pub fn recode(report: &Report) {
     let mut text = String::from(
@@ -35,28 +37,28 @@ pub fn recode(report: &Report) {
         let mut peer = rlnc::full::Recoder::new(coded, encoder.get_full_coded_piece_byte_len(), m).expect("valid");
         let (span, weights) = (&span, &weights);
         let times = interleaved_with_least(
-            report.repetitions(2001),
+            report.repetitions(1001),
             &mut [
                 Box::new(move || {
-                    for _ in 0..8 {
+                    for _ in 0..CALLS {
                         span.recode(black_box(&weights[..m]), &mut one_coefficients, &mut one);
                     }
                 }),
                 Box::new(move || {
                     let mut c: Vec<&mut [u8]> = coefficients.iter_mut().map(Vec::as_mut_slice).collect();
                     let mut d: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
-                    for _ in 0..2 {
+                    for _ in 0..CALLS / 4 {
                         span.recode_many(black_box(weights), &mut c, &mut d);
                     }
                 }),
                 Box::new(move || {
-                    for _ in 0..8 {
+                    for _ in 0..CALLS {
                         black_box(peer.recode(&mut rng));
                     }
                 }),
             ],
         );
-        let cell = |(median, least): (f64, f64)| format!("{:.0} ({:.0})", median / 8.0 * 1e9, least / 8.0 * 1e9);
+        let cell = |(median, least): (f64, f64)| format!("{:.0} ({:.0})", median / CALLS as f64 * 1e9, least / CALLS as f64 * 1e9);
         text += &format!("| {m} | {} | {} | {} |\n", cell(times[0]), cell(times[1]), cell(times[2]));
     }
     report.write("recode", &text);
@@ -64,7 +66,7 @@ pub fn recode(report: &Report) {
 
 pub fn mac(report: &Report) {
     let mut random = SplitMix64::new(3);
-    let mut material = vec![0; 8 * LEN];
+    let mut material = vec![0; LEN];
     random.fill(&mut material);
     let mut packet = vec![0; LEN];
     random.fill(&mut packet);
@@ -81,18 +83,18 @@ pub fn mac(report: &Report) {
             report.repetitions(1001),
             &mut [
                 Box::new(move || {
-                    (0..16).for_each(|_| {
+                    (0..CALLS).for_each(|_| {
                         black_box(key.tag(black_box(packet), [1; 8]));
                     })
                 }),
                 Box::new(move || {
-                    (0..16).for_each(|_| {
+                    (0..CALLS).for_each(|_| {
                         black_box(key.check(black_box(packet), coefficients, pads, [1; 8]));
                     })
                 }),
             ],
         );
-        text += &format!("| {} | {:.0} | {:.0} |\n", kernel.name(), times[0] / 16.0 * 1e9, times[1] / 16.0 * 1e9);
+        text += &format!("| {} | {:.0} | {:.0} |\n", kernel.name(), times[0] / CALLS as f64 * 1e9, times[1] / CALLS as f64 * 1e9);
     }
     report.write("mac", &text);
 }

@@ -1,95 +1,106 @@
-//! GFNI on 32 bytes: one affine transformation (GF2P8AFFINEQB) per vector, right for any polynomial.
+//! GFNI: one affine transformation (GF2P8AFFINEQB) per vector, right for any polynomial; on 32 bytes (AVX2) and on 64 (AVX-512).
 
-use super::tables::{FROM_AES, MATRICES, TO_AES};
-use core::arch::x86_64::*;
+/// The operations on one width, named by the intrinsics that make them.
+macro_rules! gfni {
+    ($feature:literal, $vector:ident, $width:literal, $load:ident, $store:ident, $zero:ident, $xor:ident, $broadcast:ident, $affine:ident) => {
+        use crate::gf256::tables::MATRICES;
+        use core::arch::x86_64::*;
 
-type V = __m256i;
-const W: usize = 32;
+        type V = $vector;
+        const W: usize = $width;
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-unsafe fn load(p: *const u8) -> V {
-    // SAFETY: the caller owns W bytes at `p`.
-    unsafe { _mm256_loadu_si256(p.cast()) }
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn load(p: *const u8) -> V {
+            // SAFETY: the caller owns W bytes at `p`.
+            unsafe { $load(p.cast()) }
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-unsafe fn store(p: *mut u8, v: V) {
-    // SAFETY: the caller owns W bytes at `p`.
-    unsafe { _mm256_storeu_si256(p.cast(), v) }
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn store(p: *mut u8, v: V) {
+            // SAFETY: the caller owns W bytes at `p`.
+            unsafe { $store(p.cast(), v) }
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-fn zero() -> V {
-    _mm256_setzero_si256()
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn zero() -> V {
+            $zero()
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-fn xor(a: V, b: V) -> V {
-    _mm256_xor_si256(a, b)
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn xor(a: V, b: V) -> V {
+            $xor(a, b)
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-fn factor(c: u8) -> V {
-    _mm256_set1_epi64x(MATRICES[c as usize] as i64)
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn factor(c: u8) -> V {
+            $broadcast(MATRICES[c as usize] as i64)
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-fn split(v: V) -> V {
-    v
-}
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn split(v: V) -> V {
+            v
+        }
 
-#[inline]
-#[target_feature(enable = "avx2,gfni")]
-fn mul(f: V, s: V) -> V {
-    _mm256_gf2p8affine_epi64_epi8::<0>(s, f)
-}
-
-/// GF2P8MULB multiplies vectors by vectors, but modulo the polynomial of AES: the rows go over to that field once.
-#[target_feature(enable = "avx2,gfni")]
-unsafe fn prepare_inner(rows: &mut [u8]) {
-    let to_aes = _mm256_set1_epi64x(TO_AES as i64);
-    for chunk in rows.chunks_exact_mut(W) {
-        // SAFETY: the chunk has W bytes.
-        unsafe { store(chunk.as_mut_ptr(), _mm256_gf2p8affine_epi64_epi8::<0>(load(chunk.as_ptr()), to_aes)) };
-    }
-}
-
-#[target_feature(enable = "avx2,gfni")]
-unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-    assert!(rows.len() == 8 * stride && stride.is_multiple_of(W) && data.len() <= stride);
-    let to_aes = _mm256_set1_epi64x(TO_AES as i64);
-    let whole = data.len() / W * W;
-    let mut tail = [0u8; W];
-    tail[..data.len() - whole].copy_from_slice(&data[whole..]);
-    let mut acc = [zero(); 8];
-    let step = |acc: &mut [V; 8], x: V, at: usize| {
-        let x = _mm256_gf2p8affine_epi64_epi8::<0>(x, to_aes);
-        for (i, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: at + W <= stride, so row i holds W bytes there.
-            *acc = xor(*acc, _mm256_gf2p8mul_epi8(x, unsafe { load(rows.as_ptr().add(i * stride + at)) }));
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn mul(f: V, s: V) -> V {
+            $affine::<0>(s, f)
         }
     };
-    for at in (0..whole).step_by(W) {
-        // SAFETY: at + W <= whole <= data.len().
-        step(&mut acc, unsafe { load(data.as_ptr().add(at)) }, at);
-    }
-    if whole < data.len() {
-        // SAFETY: `tail` has W bytes; whole + W <= stride because both are multiples of W and whole < data.len() <= stride.
-        step(&mut acc, unsafe { load(tail.as_ptr()) }, whole);
-    }
-    acc.map(|acc| {
-        let mut bytes = [0u8; W];
-        // SAFETY: `bytes` has W bytes.
-        unsafe { store(bytes.as_mut_ptr(), acc) };
-        let word = bytes.chunks_exact(8).fold(0, |sum, chunk| sum ^ u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
-        FROM_AES[usize::from(word.to_le_bytes().iter().fold(0, |sum, byte| sum ^ byte))]
-    })
 }
 
-lane_kernels!("gfni", "avx2,gfni", dot_block = 4, dot4_block = 2, narrow = Some(&super::ssse3::TABLE));
+/// 32 bytes.
+pub(super) mod ymm {
+    gfni!(
+        "avx2,gfni",
+        __m256i,
+        32,
+        _mm256_loadu_si256,
+        _mm256_storeu_si256,
+        _mm256_setzero_si256,
+        _mm256_xor_si256,
+        _mm256_set1_epi64x,
+        _mm256_gf2p8affine_epi64_epi8
+    );
+
+    lane_kernels!(
+        "gfni",
+        "avx2,gfni",
+        dot_block = 4,
+        dot4_block = 2,
+        pairs = false,
+        narrow = Some(&crate::gf256::ssse3::TABLE),
+        convolve8 = crate::gf256::clmul::ymm::convolve8
+    );
+}
+
+/// 64 bytes.
+pub(super) mod zmm {
+    gfni!(
+        "avx512f,gfni",
+        __m512i,
+        64,
+        _mm512_loadu_si512,
+        _mm512_storeu_si512,
+        _mm512_setzero_si512,
+        _mm512_xor_si512,
+        _mm512_set1_epi64,
+        _mm512_gf2p8affine_epi64_epi8
+    );
+
+    lane_kernels!(
+        "gfni512",
+        "avx512f,gfni",
+        dot_block = 4,
+        dot4_block = 4,
+        pairs = true,
+        narrow = Some(&super::ymm::TABLE),
+        convolve8 = crate::gf256::clmul::zmm::convolve8
+    );
+}

@@ -37,10 +37,8 @@ pub(super) struct Table {
     pub(super) dot4: Dot4,
     pub(super) sum: fn(&mut [u8], &[&[u8]]),
     pub(super) gather: fn(&mut [u8], Arena<'_>, &[RowTerm]),
-    /// Brings the rows of `inner8` into the form that it wants.
-    pub(super) prepare_inner: fn(&mut [u8]),
-    /// Inner products of the data with eight prepared rows; row length is the stride, a multiple of 64 and at least the data's length.
-    pub(super) inner8: fn(&[u8], usize, &[u8]) -> [u8; 8],
+    /// Key, whose length is a multiple of 64 and at least the data's, and data.
+    pub(super) convolve8: fn(&[u8], &[u8]) -> [u8; 15],
 }
 
 /// Vector operations over GF(256) of one instruction set.
@@ -64,9 +62,9 @@ static SSSE3: Kernels = Kernels { table: &super::ssse3::TABLE };
 #[cfg(target_arch = "x86_64")]
 static AVX2: Kernels = Kernels { table: &super::avx2::TABLE };
 #[cfg(target_arch = "x86_64")]
-static GFNI: Kernels = Kernels { table: &super::gfni::TABLE };
+static GFNI: Kernels = Kernels { table: &super::gfni::ymm::TABLE };
 #[cfg(target_arch = "x86_64")]
-static GFNI512: Kernels = Kernels { table: &super::gfni512::TABLE };
+static GFNI512: Kernels = Kernels { table: &super::gfni::zmm::TABLE };
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 macro_rules! has {
@@ -102,14 +100,18 @@ fn fastest() -> &'static Kernels {
 impl Kernels {
     /// All kernels that this machine supports, slowest (`scalar`) first.
     pub fn supported() -> impl Iterator<Item = &'static Kernels> {
+        // Every set stands on the narrower ones: short slices go there. CPUs with SSSE3 and without PCLMULQDQ (before 2010) are content with
+        // the portable kernels.
         #[cfg(target_arch = "x86_64")]
-        let sets = [
-            Some(&SCALAR),
-            has!("ssse3").then_some(&SSSE3),
-            has!("avx2").then_some(&AVX2),
-            (has!("avx2") && has!("gfni")).then_some(&GFNI),
-            (has!("avx2") && has!("gfni") && has!("avx512f")).then_some(&GFNI512),
-        ];
+        let (ssse3, avx2) = (has!("ssse3") && has!("pclmulqdq"), has!("avx2"));
+        #[cfg(target_arch = "x86_64")]
+        let avx2 = ssse3 && avx2;
+        #[cfg(target_arch = "x86_64")]
+        let gfni = avx2 && has!("gfni") && has!("vpclmulqdq");
+        #[cfg(target_arch = "x86_64")]
+        let gfni512 = gfni && has!("avx512f") && has!("avx512bw");
+        #[cfg(target_arch = "x86_64")]
+        let sets = [Some(&SCALAR), ssse3.then_some(&SSSE3), avx2.then_some(&AVX2), gfni.then_some(&GFNI), gfni512.then_some(&GFNI512)];
         #[cfg(not(target_arch = "x86_64"))]
         let sets = [Some(&SCALAR)];
         sets.into_iter().flatten()
@@ -174,7 +176,7 @@ impl Kernels {
                 *cut = (*c, &src[..common]);
             }
             (self.table.dot)(head, &cut[..terms.len()]);
-            for (c, src) in terms {
+            for (c, src) in terms.iter().filter(|(_, src)| src.len() > common) {
                 self.mul_add(tail, &src[common..], *c);
             }
         }
@@ -182,9 +184,7 @@ impl Kernels {
 
     /// `dsts[i] = sum over j of coefficients[i·k + j] · sources[j]` with k = `sources.len()`: many sources into many destinations.
     ///
-    /// Where the sources do not fit into L1, destinations are made four at a time in one pass over the sources: half the memory traffic, twice
-    /// the speed. Where they do, one after the other is faster, and done.
-    /// Missing coefficients count as zeros.
+    /// Destinations are made four at a time in one pass over the sources: a quarter of the loads. Missing coefficients count as zeros.
     pub fn dot_multi(&self, dsts: &mut [&mut [u8]], coefficients: &[u8], sources: &[&[u8]]) {
         for dst in dsts.iter_mut() {
             dst.fill(0);
@@ -196,10 +196,9 @@ impl Kernels {
     pub fn dot_multi_add(&self, dsts: &mut [&mut [u8]], coefficients: &[u8], sources: &[&[u8]]) {
         let k = sources.len();
         let row = |i: usize| coefficients.get(i * k..(i + 1) * k).unwrap_or(coefficients.get(i * k..).unwrap_or(&[]));
-        let in_l1 = k * sources.first().map_or(0, |src| src.len()) <= L1_SOURCES;
         let mut i = 0;
         while i < dsts.len() {
-            if !in_l1 && dsts.len() - i >= 4 && row(i + 3).len() == k {
+            if dsts.len() - i >= 4 && row(i + 3).len() == k {
                 let [a, b, c, d] = &mut dsts[i..i + 4] else { unreachable!("a slice of four") };
                 let rows = [row(i), row(i + 1), row(i + 2), row(i + 3)];
                 self.four([&mut **a, &mut **b, &mut **c, &mut **d], rows, sources);
@@ -228,8 +227,8 @@ impl Kernels {
             }
             let heads = dsts.each_mut().map(|dst| &mut dst[..common]);
             (self.table.dot4)(heads, rows, &cut[..sources.len()]);
-            for (dst, row) in dsts.iter_mut().zip(rows) {
-                for (c, src) in row.iter().zip(sources) {
+            for (dst, row) in dsts.iter_mut().zip(rows).filter(|(dst, _)| dst.len() > common) {
+                for (c, src) in row.iter().zip(sources).filter(|(_, src)| src.len() > common) {
                     self.mul_add(&mut dst[common..], &src[common..], *c);
                 }
             }
@@ -256,15 +255,10 @@ impl Kernels {
         }
     }
 
-    /// Brings eight rows for [`Kernels::inner8`] into the representation of these kernels.
-    pub(crate) fn prepare_inner(&self, rows: &mut [u8]) {
-        (self.table.prepare_inner)(rows);
-    }
-
-    /// The inner products of `data` with eight prepared rows of `stride` bytes.
-    pub(crate) fn inner8(&self, rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-        assert!(rows.len() == 8 * stride && stride.is_multiple_of(64) && data.len() <= stride);
-        (self.table.inner8)(rows, stride, data)
+    /// Sum over blocks of eight bytes of the products of `data` and `key` as polynomials over GF(256): coefficients of y^0 … y^14.
+    pub(crate) fn convolve8(&self, key: &[u8], data: &[u8]) -> [u8; 15] {
+        assert!(key.len().is_multiple_of(64) && data.len() <= key.len());
+        (self.table.convolve8)(key, data)
     }
 
     /// `dst ^= sum of sources`, in one pass over `dst`: the binary case of [`Kernels::dot_add`].
@@ -277,7 +271,7 @@ impl Kernels {
                 *cut = &src[..common];
             }
             (self.table.sum)(head, &cut[..sources.len()]);
-            for src in sources {
+            for src in sources.iter().filter(|src| src.len() > common) {
                 self.add(tail, &src[common..]);
             }
         }
@@ -286,8 +280,5 @@ impl Kernels {
 
 /// Terms that go through one pass: enough to amortise the pass, few enough for the stack.
 const CHUNK: usize = 32;
-/// Bytes of sources up to which destinations are made one after the other. Measured: 16 sources of 1280 B, 251 ns for one destination alone and
-/// 452 ns for each of four in one pass (`gfni512`); from 400 packets of 1280 B on the single pass wins.
-const L1_SOURCES: usize = 24 << 10;
 /// Terms of a gather that go through one pass: their blocks stay in L1 between two visits.
 const GATHER: usize = 64;

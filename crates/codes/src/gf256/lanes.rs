@@ -1,26 +1,27 @@
 //! The loops of all vector kernels, instantiated once per instruction set.
 //!
 //! An instruction set's file brings the vector type `V` of `W` bytes and these operations: `load`, `store`, `zero`, `xor`,
-//! `factor(c)` (a coefficient prepared for multiplication), `split(v)` (a vector prepared for it) `mul(factor, split)`, and the inner
-//! products of the MAC, `prepare_inner` and `inner8`.
+//! `factor(c)` (a coefficient prepared for multiplication), `split(v)` (a vector prepared for it) and `mul(factor, split)`.
+//! `pairs` says whether the inner loops take two terms at once, for which AVX2 has too few registers. `convolve8` is the function of
+//! `clmul.rs` that fits the set.
 //! All loops work on equal lengths, which the caller in `kernels.rs` has cut. A length that is no multiple of `W` is finished by one
 //! vector that overlaps the one before: it is computed from the destination *before* the loop changes it and stored last, so the
 //! overlapped bytes are written twice with the same value. Lengths below `W` go to the narrower kernels, in the end
 //! through a copy on the stack.
 
 macro_rules! lane_kernels {
-    ($name:literal, $feature:literal, dot_block = $dot:literal, dot4_block = $dot4:literal, narrow = $narrow:expr) => {
+    ($name:literal, $feature:literal, dot_block = $dot:literal, dot4_block = $dot4:literal, pairs = $pairs:literal, narrow = $narrow:expr, convolve8 = $convolve8:path) => {
         /// Kernels of narrower vectors, for slices shorter than W: coefficient vectors above all.
         #[inline]
         fn narrow() -> Option<&'static Table> {
             $narrow
         }
 
-        use super::kernels::{Arena, RowTerm, Table};
+        use crate::gf256::kernels::{Arena, RowTerm, Table};
 
         /// # Safety of the entries
         /// `Kernels` hands this table out only after it has seen the CPU features named below.
-        pub(super) static TABLE: Table = Table {
+        pub(in crate::gf256) static TABLE: Table = Table {
             name: $name,
             // SAFETY (all): the table is reachable only through `Kernels::supported`, which checks the CPU.
             mul_add: |dst, src, c| unsafe { mul_add(dst, src, c) },
@@ -30,8 +31,7 @@ macro_rules! lane_kernels {
             dot4: |dsts, coefficients, sources| unsafe { dot4(dsts, coefficients, sources) },
             sum: |dst, sources| unsafe { sum(dst, sources) },
             gather: |dst, arena, terms| unsafe { gather(dst, arena, terms) },
-            prepare_inner: |rows| unsafe { prepare_inner(rows) },
-            inner8: |rows, stride, data| unsafe { inner8(rows, stride, data) },
+            convolve8: |key, data| unsafe { $convolve8(key, data) },
         };
 
         #[target_feature(enable = $feature)]
@@ -138,28 +138,24 @@ macro_rules! lane_kernels {
             }
         }
 
-        /// `dst ^= sum of c·src`, the accumulators kept in registers over all sources.
+        /// `dst ^= sum of c·src` over `count` terms, the accumulators kept in registers over all of them. `dst` has at least W bytes.
+        ///
+        /// # Safety
+        /// `term(j)` for j < count points at as many bytes as `dst` has.
+        #[inline]
         #[target_feature(enable = $feature)]
-        unsafe fn dot(dst: &mut [u8], terms: &[(u8, &[u8])]) {
+        unsafe fn accumulate(dst: &mut [u8], count: usize, term: impl Fn(usize) -> (u8, *const u8)) {
             const B: usize = $dot;
             let n = dst.len();
-            assert!(terms.iter().all(|(_, src)| src.len() == n));
-            // SAFETY: every access lies in 0..n of all slices, whose lengths were just checked.
+            assert!(n >= W);
+            // SAFETY: every access lies in 0..n of `dst` and of the terms, which the caller vouches for.
             unsafe {
-                if n < W {
-                    if let Some(narrow) = narrow() {
-                        return (narrow.dot)(dst, terms);
-                    }
-                    for &(c, src) in terms {
-                        mul_add(dst, src, c);
-                    }
-                    return;
-                }
                 let d = dst.as_mut_ptr();
                 let one = |at: usize| {
                     let mut acc = load(d.add(at));
-                    for &(c, src) in terms {
-                        acc = xor(acc, mul(factor(c), split(load(src.as_ptr().add(at)))));
+                    for j in 0..count {
+                        let (c, s) = term(j);
+                        acc = xor(acc, mul(factor(c), split(load(s.add(at)))));
                     }
                     acc
                 };
@@ -170,11 +166,23 @@ macro_rules! lane_kernels {
                     for (b, acc) in acc.iter_mut().enumerate() {
                         *acc = load(d.add(i + b * W));
                     }
-                    for &(c, src) in terms {
-                        let (f, s) = (factor(c), src.as_ptr().add(i));
+                    let mut j = 0;
+                    // Two terms at once: AVX-512 adds three vectors in one instruction (VPTERNLOG), which the compiler sees.
+                    while $pairs && j + 2 <= count {
+                        let ((c, s), (e, t)) = (term(j), term(j + 1));
+                        let (f, s, g, t) = (factor(c), s.add(i), factor(e), t.add(i));
+                        for (b, acc) in acc.iter_mut().enumerate() {
+                            *acc = xor(*acc, xor(mul(f, split(load(s.add(b * W)))), mul(g, split(load(t.add(b * W))))));
+                        }
+                        j += 2;
+                    }
+                    while j < count {
+                        let (c, s) = term(j);
+                        let (f, s) = (factor(c), s.add(i));
                         for (b, acc) in acc.iter_mut().enumerate() {
                             *acc = xor(*acc, mul(f, split(load(s.add(b * W)))));
                         }
+                        j += 1;
                     }
                     for (b, acc) in acc.iter().enumerate() {
                         store(d.add(i + b * W), *acc);
@@ -187,6 +195,47 @@ macro_rules! lane_kernels {
                 }
                 if i < n {
                     store(d.add(n - W), last);
+                }
+            }
+        }
+
+        /// `dst ^= sum of c·src`.
+        #[target_feature(enable = $feature)]
+        unsafe fn dot(dst: &mut [u8], terms: &[(u8, &[u8])]) {
+            let n = dst.len();
+            assert!(terms.iter().all(|(_, src)| src.len() == n));
+            // SAFETY: the lengths of all terms were just checked.
+            unsafe {
+                if n >= W {
+                    accumulate(dst, terms.len(), |j| (terms[j].0, terms[j].1.as_ptr()));
+                } else if let Some(narrow) = narrow() {
+                    (narrow.dot)(dst, terms);
+                } else {
+                    for &(c, src) in terms {
+                        mul_add(dst, src, c);
+                    }
+                }
+            }
+        }
+
+        /// As `dot`, over rows of an arena.
+        #[target_feature(enable = $feature)]
+        unsafe fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
+            let n = dst.len();
+            let highest = terms.iter().fold(0, |highest, term| highest.max(term.row)) as usize;
+            assert!(highest * arena.stride + arena.column + n <= arena.bytes.len());
+            // SAFETY: the end of the last row was just checked.
+            unsafe {
+                let base = arena.bytes.as_ptr().add(arena.column);
+                let row = |term: &RowTerm| base.add(term.row as usize * arena.stride);
+                if n >= W {
+                    accumulate(dst, terms.len(), |j| (terms[j].factor, row(&terms[j])));
+                } else if let Some(narrow) = narrow() {
+                    (narrow.gather)(dst, arena, terms);
+                } else {
+                    for term in terms {
+                        mul_add(dst, core::slice::from_raw_parts(row(term), n), term.factor);
+                    }
                 }
             }
         }
@@ -224,6 +273,13 @@ macro_rules! lane_kernels {
                     }
                     acc
                 };
+                let block = |src: &[u8], at: usize| {
+                    let mut s = [split(zero()); B];
+                    for (b, s) in s.iter_mut().enumerate() {
+                        *s = split(load(src.as_ptr().add(at + b * W)));
+                    }
+                    s
+                };
                 let last = if n % W != 0 { one(n - W) } else { [zero(); 4] };
                 let mut i = 0;
                 while i + B * W <= n {
@@ -233,17 +289,26 @@ macro_rules! lane_kernels {
                             *acc = load(d.add(i + b * W));
                         }
                     }
-                    for (j, src) in sources.iter().enumerate() {
-                        let mut s = [split(zero()); B];
-                        for (b, s) in s.iter_mut().enumerate() {
-                            *s = split(load(src.as_ptr().add(i + b * W)));
+                    let mut j = 0;
+                    while $pairs && j + 2 <= k {
+                        let (s, t) = (block(sources[j], i), block(sources[j + 1], i));
+                        for (acc, row) in acc.iter_mut().zip(rows) {
+                            let (f, g) = (factor(*row.add(j)), factor(*row.add(j + 1)));
+                            for ((acc, s), t) in acc.iter_mut().zip(s).zip(t) {
+                                *acc = xor(*acc, xor(mul(f, s), mul(g, t)));
+                            }
                         }
+                        j += 2;
+                    }
+                    while j < k {
+                        let s = block(sources[j], i);
                         for (acc, row) in acc.iter_mut().zip(rows) {
                             let f = factor(*row.add(j));
                             for (acc, s) in acc.iter_mut().zip(s) {
                                 *acc = xor(*acc, mul(f, s));
                             }
                         }
+                        j += 1;
                     }
                     for (acc, d) in acc.iter().zip(d) {
                         for (b, acc) in acc.iter().enumerate() {
@@ -262,62 +327,6 @@ macro_rules! lane_kernels {
                     for (acc, d) in last.into_iter().zip(d) {
                         store(d.add(n - W), acc);
                     }
-                }
-            }
-        }
-
-        /// As `dot`, over rows of an arena.
-        #[target_feature(enable = $feature)]
-        unsafe fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
-            const B: usize = $dot;
-            let n = dst.len();
-            let highest = terms.iter().fold(0, |highest, term| highest.max(term.row)) as usize;
-            assert!(highest * arena.stride + arena.column + n <= arena.bytes.len());
-            // SAFETY: every access lies in 0..n of `dst` and of the rows, whose last end was just checked.
-            unsafe {
-                let base = arena.bytes.as_ptr().add(arena.column);
-                let row = |term: &RowTerm| base.add(term.row as usize * arena.stride);
-                if n < W {
-                    if let Some(narrow) = narrow() {
-                        return (narrow.gather)(dst, arena, terms);
-                    }
-                    for term in terms {
-                        mul_add(dst, core::slice::from_raw_parts(row(term), n), term.factor);
-                    }
-                    return;
-                }
-                let d = dst.as_mut_ptr();
-                let one = |at: usize| {
-                    let mut acc = load(d.add(at));
-                    for term in terms {
-                        acc = xor(acc, mul(factor(term.factor), split(load(row(term).add(at)))));
-                    }
-                    acc
-                };
-                let last = if n % W != 0 { one(n - W) } else { zero() };
-                let mut i = 0;
-                while i + B * W <= n {
-                    let mut acc = [zero(); B];
-                    for (b, acc) in acc.iter_mut().enumerate() {
-                        *acc = load(d.add(i + b * W));
-                    }
-                    for term in terms {
-                        let (f, s) = (factor(term.factor), row(term).add(i));
-                        for (b, acc) in acc.iter_mut().enumerate() {
-                            *acc = xor(*acc, mul(f, split(load(s.add(b * W)))));
-                        }
-                    }
-                    for (b, acc) in acc.iter().enumerate() {
-                        store(d.add(i + b * W), *acc);
-                    }
-                    i += B * W;
-                }
-                while i + W <= n {
-                    store(d.add(i), one(i));
-                    i += W;
-                }
-                if i < n {
-                    store(d.add(n - W), last);
                 }
             }
         }

@@ -18,9 +18,9 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod gfni;
+mod clmul;
 #[cfg(target_arch = "x86_64")]
-mod gfni512;
+mod gfni;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod ssse3;

@@ -3,7 +3,7 @@
 use super::kernels::{Arena, RowTerm, Table};
 use super::tables::PRODUCTS;
 
-pub(super) static TABLE: Table = Table { name: "scalar", mul_add, scale, add, dot, dot4, sum, gather, prepare_inner: |_| {}, inner8 };
+pub(super) static TABLE: Table = Table { name: "scalar", mul_add, scale, add, dot, dot4, sum, gather, convolve8 };
 
 fn mul_add(dst: &mut [u8], src: &[u8], c: u8) {
     let row = &PRODUCTS[c as usize];
@@ -52,10 +52,15 @@ fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
     }
 }
 
-pub(super) fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-    let mut out = [0; 8];
-    for (out, row) in out.iter_mut().zip(rows.chunks_exact(stride)) {
-        *out = row.iter().zip(data).fold(0, |sum, (k, x)| sum ^ PRODUCTS[*k as usize][*x as usize]);
+fn convolve8(key: &[u8], data: &[u8]) -> [u8; 15] {
+    let mut out = [0; 15];
+    for (key, data) in key.chunks(8).zip(data.chunks(8)) {
+        for (i, x) in data.iter().enumerate().filter(|(_, x)| **x != 0) {
+            let row = &PRODUCTS[*x as usize];
+            for (j, k) in key.iter().enumerate() {
+                out[i + j] ^= row[*k as usize];
+            }
+        }
     }
     out
 }

@@ -53,11 +53,4 @@ fn mul(f: (V, V), s: (V, V)) -> V {
     _mm_xor_si128(_mm_shuffle_epi8(f.0, s.0), _mm_shuffle_epi8(f.1, s.1))
 }
 
-/// No faster way than the portable one without wider vectors.
-unsafe fn prepare_inner(_rows: &mut [u8]) {}
-
-unsafe fn inner8(rows: &[u8], stride: usize, data: &[u8]) -> [u8; 8] {
-    super::scalar::inner8(rows, stride, data)
-}
-
-lane_kernels!("ssse3", "ssse3", dot_block = 4, dot4_block = 2, narrow = None);
+lane_kernels!("ssse3", "ssse3", dot_block = 4, dot4_block = 2, pairs = false, narrow = None, convolve8 = super::clmul::xmm::convolve8);
