@@ -70,8 +70,13 @@ pub enum SentItem {
     RetireConnectionId(u64),
     /// A step of the fresh Diffie-Hellman (P3).
     Rekey,
-    /// The first of two fragments of a coded packet (P5): its loss is the loss of the whole, its arrival alone says nothing.
-    FirstHalf(Box<SentItem>),
+    /// One of two fragments of a coded packet (P5): its loss is the loss of the whole, its arrival alone says nothing.
+    Half {
+        /// Number of the packet that was cut.
+        id: u64,
+        /// 0 or 1.
+        index: u8,
+    },
     /// A path MTU probe of this many bytes of UDP payload.
     MtuProbe(u16),
     /// PING, PATH_CHALLENGE and the like: only the packet's fate itself matters.

@@ -92,6 +92,8 @@ pub struct FlowStats {
     pub redundant_packets: u64,
     /// Refused packets: no memory, outside credit, contradictory.
     pub refused_packets: u64,
+    /// RANK reports that found the sender to believe in more rank than the receiver has (P9).
+    pub corrections: u64,
     /// Source packets outstanding: sent, not yet known to be there.
     pub outstanding: u64,
     /// One past the highest sequence number allowed by credit.

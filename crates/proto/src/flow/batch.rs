@@ -12,12 +12,55 @@ use noctule_codes::span::CAUCHY_SEEDS;
 use smallvec::SmallVec;
 
 /// Combinations over the same part of the span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Class {
     from: u8,
     n: u8,
     acked: u8,
     flying: u8,
+    /// Those that RANK has counted before their acknowledgement came, which then counts no more: on their way as far as the path knows, and
+    /// declared lost.
+    early: u8,
+    early_lost: u8,
+}
+
+impl Class {
+    /// Which combinations RANK counted is a guess: as long as acknowledgements of any are to come, none counts again.
+    fn on_acked(&mut self, was_lost: bool) {
+        match (self.early, self.early_lost, was_lost) {
+            (0, 0, _) => {
+                self.acked = self.acked.saturating_add(1).min(64);
+                self.flying = self.flying.saturating_sub(u8::from(!was_lost));
+            }
+            (1.., _, false) => self.early -= 1,
+            (_, 1.., true) => self.early_lost -= 1,
+            (_, _, true) => {
+                self.early -= 1;
+                self.flying = self.flying.saturating_add(1);
+            }
+            (_, _, false) => {
+                self.early_lost -= 1;
+                self.flying = self.flying.saturating_sub(1);
+            }
+        }
+    }
+
+    fn on_lost(&mut self) {
+        if self.flying > 0 {
+            self.flying -= 1;
+        } else if self.early > 0 {
+            self.early -= 1;
+            self.early_lost = self.early_lost.saturating_add(1);
+        }
+    }
+
+    /// Of `count` combinations that the receiver has and no acknowledgement told of, as many as may be of this kind; returns the others.
+    fn count_early(&mut self, count: u8) -> u8 {
+        let early = count.min(self.flying);
+        self.flying -= early;
+        self.early = self.early.saturating_add(early);
+        count - early
+    }
 }
 
 /// Sender's state of one batch.
@@ -196,9 +239,9 @@ impl Batch {
         let n = self.end();
         if self.class(from, n).is_none() {
             if self.classes.len() >= MOST_CLASSES {
-                self.classes.retain(|c| c.acked + c.flying > 0);
+                self.classes.retain(|c| c.acked > 0 || c.flying > 0 || c.early > 0);
             }
-            self.classes.push(Class { from, n, acked: 0, flying: 0 });
+            self.classes.push(Class { from, n, ..Class::default() });
         }
         if let Some(class) = self.class(from, n) {
             class.flying = class.flying.saturating_add(1);
@@ -218,8 +261,7 @@ impl Batch {
             }
             None => {
                 if let Some(class) = self.class(from, n) {
-                    class.acked = class.acked.saturating_add(1).min(64);
-                    class.flying = class.flying.saturating_sub(u8::from(!was_lost));
+                    class.on_acked(was_lost);
                 }
             }
         }
@@ -234,18 +276,21 @@ impl Batch {
             }
             None => {
                 if let Some(class) = self.class(from, n) {
-                    class.flying = class.flying.saturating_sub(1);
+                    class.on_lost();
                 }
                 self.transmission = 3;
             }
         }
     }
 
-    /// The receiver's own word (P9): of the first `n` packets it has rank `rank` and lacks those in `missing`.
+    /// The receiver's own word (P9): of the first `n` packets it has rank `rank` and lacks those in `missing`. True if the sender had believed
+    /// in more rank than that: it is repaired as a deficit that was repaired in vain.
     ///
     /// Its word may be older than acknowledgements of uncoded packets that were heard since; these stand, unless the receiver said that
-    /// it refuses packets, or the last of them is older than `staleness`, the time that a report can have been under way.
-    pub fn on_rank(&mut self, now: Time, staleness: Duration, n: u8, rank: u8, missing: u64) {
+    /// it refuses packets, or the last of them is older than `staleness`, the time that a report can have been under way. It may also be
+    /// newer than the acknowledgements: combinations in it count once.
+    pub fn on_rank(&mut self, now: Time, staleness: Duration, n: u8, rank: u8, missing: u64) -> bool {
+        let before = self.deficit();
         let n = n.min(self.sent);
         let inside = mask(n);
         let determined = inside & !missing;
@@ -253,27 +298,37 @@ impl Batch {
             self.acked &= !inside;
             self.is_doubtful = false;
         }
+        self.acked |= determined;
+        let combinations = rank.min(n).saturating_sub(determined.count_ones() as u8);
+        let known: u8 = self.classes.iter().filter(|c| c.n <= n).fold(0, |sum, c| sum.saturating_add(c.acked));
+        let mut early = combinations.saturating_sub(known);
+        for class in self.classes.iter_mut().filter(|c| c.n <= n) {
+            class.acked = 0;
+            early = class.count_early(early);
+        }
         // Whatever was sent so long ago and has no fate was never sent, or its path is gone: it must not be waited for.
         if now.since(self.sent_at) > staleness * 3 {
             self.flying &= !inside;
             self.classes.iter_mut().for_each(|c| c.flying = 0);
-        }
-        self.acked |= determined;
-        let mut combinations = rank.min(n).saturating_sub(determined.count_ones() as u8);
-        for class in self.classes.iter_mut().filter(|c| c.n <= n) {
-            class.acked = 0;
         }
         // A span whose end was given up counts combinations up to its present end.
         let n = n.min(self.end().max(1));
         if combinations > 0 {
             let from = self.given_up().min(n.saturating_sub(1));
             if self.class(from, n).is_none() {
-                self.classes.push(Class { from, n, acked: 0, flying: 0 });
+                self.classes.push(Class { from, n, ..Class::default() });
             }
             if let Some(class) = self.class(from, n) {
-                class.acked = core::mem::take(&mut combinations);
+                class.acked = combinations;
+                // Neither acknowledged nor on their way: they had been declared lost.
+                class.early_lost = class.early_lost.saturating_add(early);
             }
         }
+        let is_mistaken = self.deficit() > before;
+        if is_mistaken {
+            self.transmission = 3;
+        }
+        is_mistaken
     }
 
     /// Everything below `index` is there or not needed.

@@ -1,30 +1,42 @@
-//! When a receiver reports rank (P9): on evidence that the sender is mistaken, and when nothing moves.
+//! When a receiver reports rank (P9): on evidence that the sender is mistaken, and about spans that should have been repaired by now.
 
 use crate::units::{Duration, Time};
 use std::collections::VecDeque;
 
-/// Spans whose rank is to be reported, and the watch over progress.
-#[derive(Debug)]
+/// Spans whose rank is to be reported, and the watch over spans that stay incomplete.
+#[derive(Debug, Default)]
 pub(super) struct RankReports {
     /// Numbers of batches, without repetition.
     queue: VecDeque<u64>,
-    /// `done` and arrivals when progress was last seen, and when that was.
-    mark: (u64, u64),
-    marked_at: Option<Time>,
-    /// Reports on a stalled flow back off.
-    backoff: u32,
+    watch: Option<Watch>,
+}
+
+/// Time is cut into steps of half the patience; what existed two steps ago and is not there yet is overdue.
+#[derive(Debug)]
+struct Watch {
+    stepped_at: Time,
+    /// Packets that existed at the last step, and at the one before.
+    known: u64,
+    known_before: u64,
+    /// `done` at the last step.
+    done: u64,
+    /// Steps in a row that `done` has not moved: reports back off.
+    standing: u32,
 }
 
 /// Spans reported at a time.
 pub(super) const MOST_REPORTS: usize = 8;
-/// A stalled flow reports at least this often.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A flow that stands still is reported at least this often.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+
+impl Watch {
+    fn due(&self, patience: Duration) -> Time {
+        let step = patience / 2;
+        self.stepped_at + (step * (1 << self.standing.min(6))).min(LONGEST_STEP.max(step))
+    }
+}
 
 impl RankReports {
-    pub fn new() -> Self {
-        Self { queue: VecDeque::new(), mark: (0, 0), marked_at: None, backoff: 0 }
-    }
-
     /// The sender should know the rank of this batch.
     pub fn want(&mut self, number: u64) {
         if self.queue.len() < MOST_REPORTS && !self.queue.contains(&number) {
@@ -40,38 +52,31 @@ impl RankReports {
         self.queue.is_empty()
     }
 
-    /// Notes progress; true when an incomplete flow has stood still for too long and its first spans should be reported.
+    /// Packets below the number returned should be there by now: those that are not deserve a report. `None` while no step is due.
     ///
-    /// `wait`: how long nothing may move; one RTT when the end is known, more otherwise, doubling up to a second.
-    pub fn is_stalled(&mut self, now: Time, progress: (u64, u64), wait: Duration) -> bool {
-        let since = *self.marked_at.get_or_insert(now);
-        if progress != self.mark {
-            self.mark = progress;
-            self.marked_at = Some(now);
-            self.backoff = 0;
-            return false;
+    /// `done`: everything below is there; `known`: so many packets exist; `patience`: how long a healthy repair takes.
+    pub fn overdue(&mut self, now: Time, done: u64, known: u64, patience: Duration) -> Option<u64> {
+        let watch = self.watch.get_or_insert(Watch { stepped_at: now, known, known_before: 0, done, standing: 0 });
+        if done != watch.done && watch.standing > 0 {
+            watch.standing = 0; // the next step is near again
         }
-        if now < since + self.interval(wait) {
-            return false;
+        if now < watch.due(patience) {
+            return None;
         }
-        self.marked_at = Some(now);
-        self.backoff = (self.backoff + 1).min(6);
-        true
+        let overdue = watch.known_before;
+        let standing = if done == watch.done && done < overdue { watch.standing + 1 } else { 0 };
+        *watch = Watch { stepped_at: now, known, known_before: watch.known, done, standing };
+        Some(overdue)
     }
 
     /// Nothing is missing: no watch.
     pub fn rest(&mut self) {
-        self.marked_at = None;
-        self.backoff = 0;
+        self.watch = None;
     }
 
-    /// When `is_stalled` should be asked again.
-    pub fn due(&self, wait: Duration) -> Option<Time> {
-        self.marked_at.map(|at| at + self.interval(wait))
-    }
-
-    fn interval(&self, wait: Duration) -> Duration {
-        (wait * (1 << self.backoff)).min(LONGEST_WAIT.max(wait))
+    /// When `overdue` should be asked again.
+    pub fn due(&self, patience: Duration) -> Option<Time> {
+        self.watch.as_ref().map(|watch| watch.due(patience))
     }
 }
 
@@ -80,22 +85,33 @@ mod tests {
     use super::*;
 
     const MS: fn(u64) -> Time = Time::from_millis;
+    const PATIENCE: Duration = Duration::from_millis(100);
 
     #[test]
-    fn standstill_is_reported_after_the_wait_and_then_less_and_less_often() {
-        let (mut reports, wait) = (RankReports::new(), Duration::from_millis(100));
-        assert!(!reports.is_stalled(MS(0), (0, 1), wait));
-        assert!(!reports.is_stalled(MS(99), (0, 1), wait));
-        assert!(reports.is_stalled(MS(100), (0, 1), wait));
-        assert!(!reports.is_stalled(MS(299), (0, 1), wait));
-        assert!(reports.is_stalled(MS(300), (0, 1), wait));
-        assert!(!reports.is_stalled(MS(400), (0, 2), wait), "progress starts the watch afresh");
-        assert_eq!(reports.due(wait), Some(MS(500)));
+    fn packets_are_overdue_after_the_patience_whatever_arrives_meanwhile() {
+        let mut reports = RankReports::default();
+        assert_eq!(reports.overdue(MS(0), 10, 20, PATIENCE), None);
+        assert_eq!(reports.due(PATIENCE), Some(MS(50)));
+        assert_eq!(reports.overdue(MS(50), 11, 30, PATIENCE), Some(0), "nothing is older than the patience");
+        assert_eq!(reports.overdue(MS(99), 12, 35, PATIENCE), None);
+        assert_eq!(reports.overdue(MS(100), 12, 40, PATIENCE), Some(20));
+        assert_eq!(reports.overdue(MS(150), 13, 50, PATIENCE), Some(30));
+    }
+
+    #[test]
+    fn a_flow_that_stands_still_is_reported_less_and_less_often() {
+        let mut reports = RankReports::default();
+        let at: Vec<u64> = (0..8000).filter(|ms| reports.overdue(MS(*ms), 3, 20, PATIENCE).is_some_and(|o| o > 0)).collect();
+        assert_eq!(at, [100, 200, 400, 800, 1600, 2600, 3600, 4600, 5600, 6600, 7600]);
+        assert_eq!(reports.overdue(MS(8000), 4, 20, PATIENCE), Some(20), "progress makes it watchful again");
+        assert_eq!(reports.due(PATIENCE), Some(MS(8050)));
+        reports.rest();
+        assert_eq!(reports.due(PATIENCE), None);
     }
 
     #[test]
     fn a_span_waits_only_once() {
-        let mut reports = RankReports::new();
+        let mut reports = RankReports::default();
         (0..100).for_each(|n| reports.want(n % 3));
         assert_eq!((reports.pop(), reports.pop(), reports.pop(), reports.pop()), (Some(0), Some(1), Some(2), None));
         (0..100).for_each(|n| reports.want(n));

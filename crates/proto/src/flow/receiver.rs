@@ -78,7 +78,7 @@ impl Receiver {
             done: 0,
             high: 0,
             end: None,
-            ranks: RankReports::new(),
+            ranks: RankReports::default(),
             pool: Pool::default(),
             window: WindowRepair::default(),
             ready: VecDeque::new(),
@@ -412,24 +412,33 @@ impl Receiver {
         None
     }
 
-    /// Reports the first incomplete spans when nothing has moved for a while: no loss of feedback may stop a flow for good.
+    /// Reports the first spans that should have been repaired by now: no error of the sender's belief may stop a flow (P9).
     fn watch(&mut self, now: Time) {
         let known = self.end.unwrap_or(self.high);
         if self.done >= known {
             return self.ranks.rest();
         }
-        if self.ranks.is_stalled(now, (self.done, 0), self.patience()) {
-            let size = self.batch_size();
-            for number in (self.done / size..known.div_ceil(size)).take(MOST_REPORTS) {
+        let Some(overdue) = self.ranks.overdue(now, self.done, known, self.patience()) else { return };
+        let size = self.batch_size();
+        let mut wanted = 0;
+        for number in self.done / size..overdue.div_ceil(size) {
+            let n = (overdue - number * size).min(size) as u8;
+            let span = number.checked_sub(self.first).and_then(|at| self.spans.get(at as usize));
+            if span.is_none_or(|span| span.missing(n) != 0) {
                 self.ranks.want(number);
+                wanted += 1;
+            }
+            if wanted == MOST_REPORTS {
+                break;
             }
         }
     }
 
-    /// How long an incomplete flow may stand still: a round trip when the end is known, six otherwise, in which a span that needs its fourth or fifth repair is done.
+    /// How long a healthy repair takes: a round trip, and what loss detection and delayed acknowledgements add to it (P8, P10). A report about a
+    /// span whose second repair is under way changes nothing.
     fn patience(&self) -> Duration {
         let rtt = self.credit.rtt().max(Duration::from_millis(10));
-        if self.end.is_some() { rtt + rtt / 4 } else { rtt * 6 }
+        rtt + rtt / 4
     }
 
     /// A report arrived. Reports are absolute: nothing to do.
@@ -466,6 +475,13 @@ impl Receiver {
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.
     pub fn memory(&self) -> usize {
         self.pool.bytes + self.window.memory(self.config.symbol) + self.ready_bytes + self.spans.len() * SPAN_BYTES
+    }
+
+    /// Rank held of the first `n` packets of a batch.
+    #[cfg(test)]
+    pub(super) fn held_rank(&self, number: u64, n: u8) -> u8 {
+        let at = number.checked_sub(self.first);
+        at.map_or(n, |at| self.spans.get(at as usize).map_or(0, |span| if span.missing(n) == 0 { n } else { span.rank(n) }))
     }
 
     /// Counts so far.

@@ -505,7 +505,8 @@ impl Sender {
         self.is_established = true;
         let rtt = self.rtt;
         if base.0.is_multiple_of(self.batch_size()) {
-            self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
+            let is_mistaken = self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
+            self.stats.corrections += u64::from(is_mistaken == Some(true));
         }
     }
 
@@ -610,6 +611,12 @@ impl Sender {
         }
         let window = self.credit.min(self.pushed + self.memory_room());
         self.pace.time_for(window - self.cursor.min(window))
+    }
+
+    /// Batches, packets sent of each, and the rank that the receiver is believed to have of them.
+    #[cfg(test)]
+    pub(super) fn believed_ranks(&self) -> impl Iterator<Item = (u64, u8, u8)> {
+        self.batches.iter().enumerate().map(|(at, batch)| (self.first + at as u64, batch.end(), batch.end() - batch.missing()))
     }
 
     fn batch(&self, number: u64) -> Option<&Batch> {

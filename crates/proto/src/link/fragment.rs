@@ -1,5 +1,6 @@
 //! Cutting one coded packet into two link fragments when a path's MTU fell below it, and putting them together (P5).
 
+use crate::sent::SentItem;
 use std::collections::BTreeMap;
 
 /// Half-received packets that are remembered.
@@ -12,14 +13,31 @@ const MAX_FRAME: usize = 16 * 1024;
 pub(crate) struct Fragments {
     next_id: u64,
     halves: BTreeMap<u64, (u8, Vec<u8>)>,
+    /// Packets that were cut and have no fate yet: what they are, and the half that arrived. Both halves have fates, so that this ends.
+    cut: BTreeMap<u64, (SentItem, Option<u8>)>,
 }
 
 impl Fragments {
-    /// A number for the next packet that is cut.
-    pub(crate) fn next_id(&mut self) -> u64 {
+    /// The coded packet `whole` is cut: its number, for the two fragments and their [`SentItem::Half`].
+    pub(crate) fn cut(&mut self, whole: SentItem) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
+        self.cut.insert(id, (whole, None));
         id
+    }
+
+    /// Half `index` arrived; the whole packet if that makes it complete.
+    pub(crate) fn on_acked(&mut self, id: u64, index: u8) -> Option<SentItem> {
+        let (_, there) = self.cut.get_mut(&id)?;
+        match there.replace(index) {
+            Some(other) if other != index => self.cut.remove(&id).map(|(whole, _)| whole),
+            _ => None,
+        }
+    }
+
+    /// A half was lost, and the whole with it; told once. Should both turn up after all, the receiver is better off than the sender believes.
+    pub(crate) fn on_lost(&mut self, id: u64) -> Option<SentItem> {
+        self.cut.remove(&id).map(|(whole, _)| whole)
     }
 
     /// A fragment arrived; returns the whole frame when its other half is there. Old halves are forgotten.
@@ -50,6 +68,17 @@ impl Fragments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cut_packet_has_one_fate_whatever_becomes_of_its_halves() {
+        let mut f = Fragments::default();
+        let ids = [(); 4].map(|()| f.cut(SentItem::Ping));
+        assert_eq!((f.on_acked(ids[0], 0), f.on_acked(ids[0], 1)), (None, Some(SentItem::Ping)));
+        assert_eq!((f.on_acked(ids[1], 0), f.on_lost(ids[1])), (None, Some(SentItem::Ping)), "the half that arrived did not count");
+        assert_eq!((f.on_lost(ids[2]), f.on_acked(ids[2], 1)), (Some(SentItem::Ping), None));
+        assert_eq!((f.on_lost(ids[3]), f.on_lost(ids[3])), (Some(SentItem::Ping), None));
+        assert!(f.cut.is_empty());
+    }
 
     #[test]
     fn two_halves_in_any_order_make_the_frame_and_memory_stays_bounded() {

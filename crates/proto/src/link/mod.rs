@@ -21,7 +21,6 @@ use crate::node::shared::Shared;
 use crate::options::Class;
 use crate::path::{Fates, Path};
 use crate::redundancy::LossEstimate;
-use crate::sent::SentItem;
 use crate::session::{RecvHalf, SendHalf};
 use crate::stats::LinkStats;
 use crate::units::{Duration, Time};
@@ -136,7 +135,7 @@ pub(crate) struct Link {
     fates: Fates,
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
-    pending_fragment: Option<(u64, Vec<u8>, SentItem)>,
+    pending_fragment: Option<(u64, Vec<u8>)>,
     /// A finished packet that did not fit into the train before it, and its path.
     overlong: Option<(PathId, Vec<u8>)>,
     last_heard: Time,

@@ -297,6 +297,13 @@ impl Link {
         let mut out = Touched::new();
         let mut incoming = Touched::new();
         for item in fates.acked.drain(..) {
+            let item = match item {
+                SentItem::Half { id, index } => match self.fragments.on_acked(id, index) {
+                    Some(whole) => whole,
+                    None => continue,
+                },
+                item => item,
+            };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
                     if let Some(f) = self.flows.out.get_mut(&flow) {
@@ -324,8 +331,11 @@ impl Link {
         }
         for item in fates.lost.drain(..) {
             let item = match item {
-                SentItem::FirstHalf(whole) => *whole,
-                other => other,
+                SentItem::Half { id, .. } => match self.fragments.on_lost(id) {
+                    Some(whole) => whole,
+                    None => continue,
+                },
+                item => item,
             };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {

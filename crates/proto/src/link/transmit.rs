@@ -283,8 +283,15 @@ impl Link {
     /// with what is protected.
     fn put_coded(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
         let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
-        if let Some((id, data, item)) = self.pending_fragment.take() {
-            draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(item), buf);
+        if let Some((id, data)) = self.pending_fragment.take() {
+            let is_fresh = draft.is_empty(buf);
+            if !draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(SentItem::Half { id, index: 1 }), buf) {
+                match is_fresh {
+                    true => self.lose_half(now, id),
+                    // No room beside other frames: the next packet begins with it.
+                    false => self.pending_fragment = Some((id, data)),
+                }
+            }
             draft.is_full = true;
             return;
         }
@@ -363,17 +370,21 @@ impl Link {
 
     /// Sends one encoded CODED frame as two fragments in two packets (P5): the first in this packet, the second in the next.
     fn cut_in_two(&mut self, now: Time, draft: &mut Draft, frame: &[u8], item: SentItem, buf: &mut Vec<u8>) {
-        let id = self.fragments.next_id();
+        let id = self.fragments.cut(item);
         let (first, second) = frame.split_at(frame.len().div_ceil(2));
-        if !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::FirstHalf(Box::new(item.clone()))), buf) {
-            self.fates.lost.push(item);
-            let mut fates = core::mem::take(&mut self.fates);
-            self.dispatch_fates(now, &mut fates);
-            self.fates = fates;
-            return;
+        if !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::Half { id, index: 0 }), buf) {
+            return self.lose_half(now, id);
         }
-        self.pending_fragment = Some((id, second.to_vec(), item));
+        self.pending_fragment = Some((id, second.to_vec()));
         draft.is_full = true;
+    }
+
+    /// A half that no packet can carry counts as lost: everything that was polled has a fate.
+    fn lose_half(&mut self, now: Time, id: u64) {
+        self.fates.lost.push(SentItem::Half { id, index: 0 });
+        let mut fates = core::mem::take(&mut self.fates);
+        self.dispatch_fates(now, &mut fates);
+        self.fates = fates;
     }
 
     /// A PING padded to the size that is probed.

@@ -411,7 +411,7 @@ impl Path {
                 item => items.push(item),
             }
         }
-        tally.mtu_changed |= self.mtu.on_acked(bytes as u16);
+        tally.mtu_changed |= self.mtu.on_acked(pn, bytes as u16);
         if tally.mtu_changed {
             self.control.on_mtu(u64::from(self.mtu.current()));
         }
@@ -478,7 +478,7 @@ impl Path {
             if is_probe {
                 continue; // RFC 8899 §3: no sign of congestion.
             }
-            mtu_fell |= self.mtu.on_lost(now, packet.bytes);
+            mtu_fell |= self.mtu.on_lost(now, pn, packet.bytes);
             self.loss_stats.on_lost(pn, previous, sent_at);
             lost_bytes += bytes;
             lost_packets += 1;

@@ -12,7 +12,7 @@ const RESOLUTION: u16 = 16;
 const RAISE: Duration = Duration::from_secs(600);
 /// The same after a fall, which may have been an outage.
 const RAISE_AFTER_FALL: Duration = Duration::from_secs(5);
-/// Losses of packets above the base in a row, no such packet arriving between them, that betray a black hole.
+/// Losses of packets above the base in a row, in the order of sending, that betray a black hole.
 const BLACK_HOLE_LOSSES: u32 = 32;
 /// PTOs in a row after which only small packets are worth trying.
 const BLACK_HOLE_PTOS: u32 = 3;
@@ -30,8 +30,9 @@ pub struct PathMtu {
     tries: u8,
     next_probe: Time,
     lost_run: u32,
-    /// A small packet arrived since the last large one did.
-    small_passes: bool,
+    /// Highest number of a packet above the base, and of any other, that arrived.
+    newest_large: Option<u64>,
+    newest_small: Option<u64>,
 }
 
 impl PathMtu {
@@ -47,7 +48,8 @@ impl PathMtu {
             tries: 0,
             next_probe: now,
             lost_run: 0,
-            small_passes: false,
+            newest_large: None,
+            newest_small: None,
         }
     }
 
@@ -117,11 +119,13 @@ impl PathMtu {
         }
     }
 
-    /// Any packet of this size arrived; true if the size was restored by it.
-    pub fn on_acked(&mut self, size: u16) -> bool {
-        self.small_passes = size <= BASE;
+    /// Packet `pn` of this size arrived; true if the size was restored by it.
+    pub fn on_acked(&mut self, pn: u64, size: u16) -> bool {
         if size > BASE {
+            self.newest_large = self.newest_large.max(Some(pn));
             self.lost_run = 0;
+        } else {
+            self.newest_small = self.newest_small.max(Some(pn));
         }
         if self.restore.is_some() && size > self.current {
             return self.on_probe_acked(size);
@@ -129,13 +133,15 @@ impl PathMtu {
         false
     }
 
-    /// A packet of this size was lost while others arrive; true if the size fell.
-    pub fn on_lost(&mut self, now: Time, size: u16) -> bool {
-        if size <= BASE {
+    /// Packet `pn` of this size was lost while others arrive; true if the size fell.
+    ///
+    /// Losses are heard of late and many at a time: only those count that were sent after every large packet that arrived.
+    pub fn on_lost(&mut self, now: Time, pn: u64, size: u16) -> bool {
+        if size <= BASE || self.newest_large > Some(pn) {
             return false;
         }
         self.lost_run += 1;
-        self.lost_run >= BLACK_HOLE_LOSSES && self.small_passes && self.fall(now)
+        self.lost_run >= BLACK_HOLE_LOSSES && self.newest_small > self.newest_large && self.fall(now)
     }
 
     /// The `count`-th PTO in a row; true if the size fell.
@@ -193,9 +199,10 @@ mod tests {
     #[test]
     fn a_black_hole_is_left_and_the_old_size_comes_back() {
         let mut m = PathMtu::new(1472, 1472, Time::ZERO);
-        m.on_acked(200);
+        m.on_acked(0, 1472);
+        m.on_acked(99, 200);
         for i in 0..BLACK_HOLE_LOSSES {
-            assert_eq!(m.on_lost(Time::ZERO, 1472), i + 1 == BLACK_HOLE_LOSSES);
+            assert_eq!(m.on_lost(Time::ZERO, 1 + u64::from(i), 1472), i + 1 == BLACK_HOLE_LOSSES);
         }
         assert_eq!(m.current(), BASE);
         assert_eq!(m.poll_probe(Time::ZERO, RTT), Some(1472));
@@ -210,11 +217,21 @@ mod tests {
         let mut m = PathMtu::new(1472, 1472, Time::ZERO);
         for i in 0..10_000u64 {
             if i % 10 < 8 {
-                m.on_lost(Time::ZERO, 1472)
+                m.on_lost(Time::ZERO, i, 1472)
             } else {
-                m.on_acked(1472)
+                m.on_acked(i, 1472)
             };
         }
+        assert_eq!(m.current(), 1472);
+    }
+
+    #[test]
+    fn losses_heard_of_all_at_once_are_no_black_hole_if_large_packets_arrived_after_them() {
+        // 10 % of a flight of 1000 packets; acknowledgements were lost, the next one tells of all of them, the last of which was small.
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        assert!((0..1000).filter(|pn| pn % 10 != 0).all(|pn| !m.on_acked(pn, 1472)));
+        m.on_acked(1000, 90);
+        assert!((0..1000).step_by(10).all(|pn| !m.on_lost(Time::ZERO, pn, 1472)));
         assert_eq!(m.current(), 1472);
     }
 }

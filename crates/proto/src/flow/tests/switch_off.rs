@@ -116,3 +116,30 @@ fn packets_without_a_fate_do_not_hold_a_flow_up_for_good() {
     world.run(world.now + LONG);
     world.assert_all_there();
 }
+
+/// Longest time that an ordered bulk flow stands still when every hundredth packet is acknowledged on its path and never reaches the flow.
+fn longest_standstill(off: Off) -> Duration {
+    let mut world = World::new(Story { loss: 0.02, rate: 5000.0, off, ..Story::default() });
+    world.backlog = u64::MAX;
+    let mut longest = Duration::ZERO;
+    let (mut done, mut since) = (0, world.now);
+    let until = world.now + Duration::from_secs(8);
+    while world.step(until) {
+        if world.now.since(crate::units::Time::ZERO) > Duration::from_secs(2) && world.swallow.end <= world.arrived {
+            world.swallow = world.arrived + 100..world.arrived + 101;
+        }
+        if world.receiver.done().0 != done {
+            (done, since) = (world.receiver.done().0, world.now);
+        }
+        longest = longest.max(world.now.since(since));
+    }
+    longest
+}
+
+#[test]
+fn a_wrong_belief_costs_two_round_trips_and_not_the_window() {
+    let (with, without) = (longest_standstill(Off::default()), longest_standstill(Off { rank: true, ..Off::default() }));
+    println!("standstill {with:?} with RANK, {without:?} without");
+    // RTT 100 ms: at most 1.9 until the report, one until the repair is there.
+    assert!(with <= Duration::from_millis(320) && without >= Duration::from_secs(3), "{with:?} {without:?}");
+}

@@ -41,6 +41,8 @@ pub struct Story {
     pub report_loss: f64,
     /// Fates that are never told in time: the packet counts as lost though it arrived, and is told spurious later.
     pub late_fates: f64,
+    /// Acknowledgements that come up to two round trips late, so that reports overtake them.
+    pub late_acks: f64,
     /// Extra random delay of each packet, which reorders.
     pub jitter: Duration,
     pub one_way: Duration,
@@ -79,6 +81,7 @@ impl Default for Story {
             burst: 0.0,
             report_loss: 0.0,
             late_fates: 0.0,
+            late_acks: 0.0,
             jitter: Duration::ZERO,
             one_way: Duration::from_millis(50),
             rate: 1000.0,
@@ -175,6 +178,7 @@ pub struct World {
     read_credit: f64,
     last_read: Time,
     pub packets_sent: u64,
+    pub packets_lost: u64,
     pub bytes_sent: u64,
     pub reports_sent: u64,
     pub refused: u64,
@@ -183,7 +187,7 @@ pub struct World {
     want_finish: bool,
     /// Arrivals (by number) that reach the node and are acknowledged, but not the flow.
     pub swallow: core::ops::Range<u64>,
-    arrived: u64,
+    pub arrived: u64,
     /// Losses of coded packets from a script instead of dice: n-th packet sent.
     pub scripted: Option<Script>,
 }
@@ -245,6 +249,7 @@ impl World {
             read_credit: 0.0,
             last_read: Time::ZERO,
             packets_sent: 0,
+            packets_lost: 0,
             bytes_sent: 0,
             reports_sent: 0,
             refused: 0,
@@ -366,6 +371,7 @@ impl World {
         let arrival = self.next_slot + self.story.one_way + jitter;
         let told = self.next_slot + self.rtt() + self.story.jitter + Duration::from_millis(1);
         if lost {
+            self.packets_lost += 1;
             // Time-based detection (P10): a little later than an acknowledgement would have come.
             self.schedule(told + self.rtt() / 8, Happening::Fate(out.item, FateKind::Lost));
         } else {
@@ -374,7 +380,9 @@ impl World {
                 self.schedule(told + self.rtt() / 8, Happening::Fate(out.item.clone(), FateKind::Lost));
                 self.schedule(told + self.rtt(), Happening::Fate(out.item, FateKind::Spurious));
             } else {
-                self.schedule(told, Happening::Fate(out.item, FateKind::Acked));
+                let late = if self.dice.chance(self.story.late_acks) { self.rtt() * 2 } else { Duration::ZERO };
+                let late = Duration::from_nanos(self.dice.below(late.as_nanos() as u64 + 1));
+                self.schedule(told + late, Happening::Fate(out.item, FateKind::Acked));
             }
         }
     }
@@ -448,6 +456,11 @@ impl World {
             }
             self.schedule(self.now + rtt, Happening::ReportFate(frame.item(), !lost || off));
         }
+    }
+
+    /// A batch of which the sender believes the receiver to have more rank than it has: its number, the rank believed, and the rank held.
+    pub fn overestimate(&self) -> Option<(u64, u8, u8)> {
+        self.sender.believed_ranks().map(|(number, n, believed)| (number, believed, self.receiver.held_rank(number, n))).find(|b| b.1 > b.2)
     }
 
     /// One step: to the next instant at which something happens, at most `until`. False if nothing is left to happen.
