@@ -1,5 +1,6 @@
 //! Opening a session: one address, or all addresses of a name, whichever answers first.
 
+use crate::closed_port;
 use crate::error::ConnectError;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -40,6 +41,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
+/// Connects without waiting for the far end's consent: one round trip.
 pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
     if !(if remote.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }) {
         return Err(ConnectError::Family { local: shared.local, remote });
@@ -56,17 +58,22 @@ pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: O
         Attempt { shared, link, is_taken: false }
     };
     let link = attempt.link;
+    let mut closed_port = std::pin::pin!(closed_port::found(shared.local, remote));
     let key = poll_fn(|cx| {
-        shared.poll_state(
+        let answer = shared.poll_state(
             cx,
             |state, _| match state.links.get(&link) {
-                Some(LinkEntry { down: Some(reason), .. }) => Some(Err(ConnectError::from_reason(reason.clone(), remote, peer))),
+                Some(LinkEntry { down: Some(reason), up, .. }) => Some(Err(ConnectError::from_reason(reason.clone(), remote, peer, *up))),
                 Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
                 Some(_) => None,
                 None => Some(Err(ConnectError::EndpointClosed)),
             },
             |state| state.links.get_mut(&link).map(|l| &mut l.wakers),
-        )
+        );
+        match answer {
+            Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
+            answer => answer,
+        }
     })
     .await?;
     if let Some(expected) = peer.filter(|p| *p != key) {
@@ -174,10 +181,11 @@ fn telling(error: &ConnectError) -> u8 {
     match error {
         ConnectError::Family { .. } => 0,
         ConnectError::Unreachable(_) => 1,
-        ConnectError::Failed(_) => 2,
-        ConnectError::VersionMismatch => 3,
-        ConnectError::WrongKey { .. } => 4,
-        _ => 5,
+        ConnectError::NobodyListens(_) => 2,
+        ConnectError::Failed(_) => 3,
+        ConnectError::VersionMismatch => 4,
+        ConnectError::WrongKey { .. } => 5,
+        _ => 6,
     }
 }
 

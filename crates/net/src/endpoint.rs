@@ -126,14 +126,24 @@ impl Endpoint {
     }
 
     /// Opens a session with the node at `remote`. `peer` is the key that it must have; `None` takes whatever key answers, to be checked
-    /// with [`Session::peer_key`]. Resolves after one round trip, when the far end is authenticated; data sent then needs no further one.
-    ///
-    /// The far end decides about this node's key when it has heard it proved, half a round trip after this end is sure of the far end: a
-    /// refusal (`NotAuthorised`) can therefore also come as the end of a session that was opened. Dropping the future gives the attempt up.
+    /// with [`Session::peer_key`]. Resolves after two round trips, when the far end has taken the session: it decides about this node's key when
+    /// it has heard it proved, and its refusal is an error here. Who wants to send after one round trip uses
+    /// [`connect_early`](Self::connect_early). Dropping the future gives the attempt up.
     ///
     /// # Errors
-    /// See [`ConnectError`]; an address where nobody answers is given up after [`connect_timeout`](noctule_proto::NodeConfig::connect_timeout).
+    /// See [`ConnectError`]; an address where nobody answers is given up after [`connect_timeout`](noctule_proto::NodeConfig::connect_timeout),
+    /// a port that the host says is closed after half a second.
     pub async fn connect(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+        accepted(connect::to_address(&self.inner.shared, remote, peer).await?).await
+    }
+
+    /// Like [`connect`](Self::connect), but resolves after one round trip, when the far end is authenticated: what is sent at once is there half a
+    /// round trip later. The far end may still decline; then the session ends with its reason, and [`Session::accepted`] tells it as the
+    /// error that `connect` would have returned.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), a refusal excepted.
+    pub async fn connect_early(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
         connect::to_address(&self.inner.shared, remote, peer).await
     }
 
@@ -144,6 +154,14 @@ impl Endpoint {
     /// # Errors
     /// Those of [`connect`](Self::connect) for the most telling of the attempts, and those of name resolution.
     pub async fn connect_host(&self, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+        accepted(connect::to_host(&self.inner.shared, host, peer).await?).await
+    }
+
+    /// [`connect_early`](Self::connect_early) with a host name.
+    ///
+    /// # Errors
+    /// As [`connect_host`](Self::connect_host), a refusal excepted.
+    pub async fn connect_host_early(&self, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
         connect::to_host(&self.inner.shared, host, peer).await
     }
 
@@ -212,6 +230,11 @@ impl Drop for Inner {
         }
         state.kick();
     }
+}
+
+async fn accepted(session: Session) -> Result<Session, ConnectError> {
+    session.accepted().await?;
+    Ok(session)
 }
 
 impl std::fmt::Debug for Endpoint {

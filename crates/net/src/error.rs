@@ -54,6 +54,9 @@ pub enum ConnectError {
     /// Nobody answered at this address.
     #[error("no answer from {0}")]
     Unreachable(SocketAddr),
+    /// The host is there and says that no program has the port open.
+    #[error("nobody listens at {0}")]
+    NobodyListens(SocketAddr),
     /// The socket cannot reach this kind of address, for instance IPv6 from an endpoint bound to an IPv4 address.
     #[error("an endpoint bound to {local} cannot reach {remote}")]
     Family {
@@ -63,11 +66,11 @@ pub enum ConnectError {
         remote: SocketAddr,
     },
     /// The peer is not the one that was asked for.
-    #[error("the peer's key is not the expected one")]
+    #[error("the peer's key is {}, not {}", text(.got), text(.expected))]
     WrongKey {
         /// Key asked for.
         expected: Option<PublicKey>,
-        /// Key that answered, if it showed itself.
+        /// Key that the peer has proved to own; always there as of this version.
         got: Option<PublicKey>,
     },
     /// The peer does not know this node's key.
@@ -109,11 +112,16 @@ pub enum ConnectError {
     EndpointClosed,
 }
 
+fn text(key: &Option<PublicKey>) -> String {
+    key.map_or_else(|| "unknown".to_owned(), |k| k.to_string())
+}
+
 impl ConnectError {
-    pub(crate) fn from_reason(reason: CloseReason, remote: SocketAddr, expected: Option<PublicKey>) -> Self {
+    /// `got`: the key that the peer has shown to own.
+    pub(crate) fn from_reason(reason: CloseReason, remote: SocketAddr, expected: Option<PublicKey>, got: Option<PublicKey>) -> Self {
         match reason.code {
             Code::Unreachable => Self::Unreachable(remote),
-            Code::WrongKey => Self::WrongKey { expected, got: None },
+            Code::WrongKey => Self::WrongKey { expected, got },
             Code::NotAuthorised => Self::NotAuthorised,
             Code::VersionMismatch => Self::VersionMismatch,
             Code::Shutdown if !reason.is_remote => Self::EndpointClosed,

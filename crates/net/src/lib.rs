@@ -70,6 +70,7 @@
 //! ```
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod closed_port;
 mod config;
 mod connect;
 mod driver;
@@ -100,5 +101,5 @@ pub use noctule_proto::event::SessionOutcome;
 pub use noctule_proto::ids::{FlowId, LinkId, PathId, SessionId};
 pub use noctule_proto::node::Message;
 pub use noctule_proto::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
-pub use noctule_proto::stats::{FlowStats, LinkStats, Memory, PathStats};
+pub use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, Memory, PathStats};
 pub use noctule_proto::units::{Bandwidth, Probability};

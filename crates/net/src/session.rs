@@ -1,6 +1,6 @@
 //! A session with another node: where flows are opened and accepted.
 
-use crate::error::{OpenError, SessionClosed};
+use crate::error::{ConnectError, OpenError, SessionClosed};
 use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
 use crate::stream::{RecvStream, SendStream};
@@ -9,7 +9,7 @@ use noctule_proto::error::CloseReason;
 use noctule_proto::event::SessionOutcome;
 use noctule_proto::ids::{FlowId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
-use noctule_proto::stats::{FlowStats, LinkStats, PathStats};
+use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ impl IncomingFlow {
 pub struct SessionStats {
     /// The link that the session runs over; the last known state of it once the session is closed.
     pub link: LinkStats,
+    /// Sums over the session's flows, those that ended included; as they were at its end once the session is closed.
+    pub flows: FlowTotals,
 }
 
 impl SessionStats {
@@ -187,6 +189,31 @@ impl Session {
         .await
     }
 
+    /// Waits until the far end has taken this session, which [`connect`](crate::Endpoint::connect) has done already and
+    /// [`connect_early`](crate::Endpoint::connect_early) has not.
+    ///
+    /// # Errors
+    /// The far end declined, for instance because it does not know this node's key; or it fell silent before it answered.
+    pub async fn accepted(&self) -> Result<(), ConnectError> {
+        let Handle { shared, session } = &*self.handle;
+        poll_fn(|cx| {
+            shared.poll_state(
+                cx,
+                |state, _| match (state.session_closed(*session), state.sessions.get(session)) {
+                    // One that was taken and then ended well was taken.
+                    (Some(closed), entry) if !(entry.is_some_and(|s| s.is_confirmed) && closed.0.reason.is_clean()) => {
+                        let remote = entry.and_then(|s| state.links.get(&s.link)?.remote).unwrap_or(shared.local);
+                        Some(Err(ConnectError::from_reason(closed.0.reason, remote, entry.map(|s| s.peer), None)))
+                    }
+                    (Some(_), _) => Some(Ok(())),
+                    (None, entry) => entry.is_some_and(|s| s.is_confirmed).then_some(Ok(())),
+                },
+                |state| state.sessions.get_mut(session).map(|s| &mut s.close_wakers),
+            )
+        })
+        .await
+    }
+
     /// Closes gracefully: what was written to `brtp` flows and finished is delivered first, for at most the endpoint's linger. Resolves
     /// when the session is over and says whether everything arrived. The close goes on if the future is dropped.
     pub async fn close(&self, code: u64, reason: &str) -> SessionOutcome {
@@ -244,7 +271,7 @@ impl Session {
         state.links.get(&link)?.remote
     }
 
-    /// Statistics of the link and its paths.
+    /// Statistics of the link and its paths, and what all flows of the session have counted.
     pub fn stats(&self) -> SessionStats {
         let state = self.handle.shared.lock();
         let entry = state.sessions.get(&self.handle.session);
@@ -256,8 +283,10 @@ impl Session {
             key_epoch: 0,
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
+            flows: FlowTotals::default(),
         });
-        SessionStats { link }
+        let flows = state.node.session_stats(self.handle.session).or_else(|| entry.map(|s| s.last_totals.clone())).unwrap_or_default();
+        SessionStats { link, flows }
     }
 
     /// Statistics of every flow of the session that still has a handle, in the order of opening.

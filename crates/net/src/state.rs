@@ -6,7 +6,7 @@ use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::event::{Event, SessionOutcome};
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::options::FlowOptions;
-use noctule_proto::stats::{FlowStats, LinkStats};
+use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats};
 use noctule_proto::units::Time;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -61,8 +61,12 @@ pub(crate) struct SessionEntry {
     pub(crate) flows: BTreeSet<FlowId>,
     pub(crate) accept_wakers: Wakers,
     pub(crate) close_wakers: Wakers,
+    /// The far end has taken the session; it may not have heard of it, or not have decided yet.
+    pub(crate) is_confirmed: bool,
     /// The last known state of the link, for those who ask after it is gone.
     pub(crate) last_stats: Option<LinkStats>,
+    /// What the session's flows counted when it ended.
+    pub(crate) last_totals: FlowTotals,
 }
 
 #[derive(Debug)]
@@ -208,10 +212,25 @@ impl State {
                 entry.up = Some(peer);
                 Self::wake(&mut self.woken, &mut entry.wakers);
             }
-            Event::LinkDown { link, reason } => self.on_link_down(link, reason),
+            Event::LinkDown { link, reason, peer } => {
+                if let Some(entry) = self.links.get_mut(&link) {
+                    entry.up = entry.up.or(peer);
+                }
+                self.on_link_down(link, reason);
+            }
             Event::SessionIncoming { session, link, peer } => self.on_session_incoming(now, session, link, peer),
-            Event::SessionOpened { .. } => {}
-            Event::SessionClosed { session, outcome } => self.on_session_closed(now, session, outcome),
+            Event::SessionOpened { session } => {
+                if let Some(entry) = self.sessions.get_mut(&session) {
+                    entry.is_confirmed = true;
+                    Self::wake(&mut self.woken, &mut entry.close_wakers);
+                }
+            }
+            Event::SessionClosed { session, outcome, totals } => {
+                if let Some(entry) = self.sessions.get_mut(&session) {
+                    entry.last_totals = *totals;
+                }
+                self.on_session_closed(now, session, outcome);
+            }
             Event::FlowIncoming { session, flow, options } => self.on_flow_incoming(now, session, flow, options),
             Event::FlowReadable(flow) | Event::FlowWritable(flow) => self.wake_flow(flow),
             Event::FlowFinished(flow) => {
@@ -556,7 +575,9 @@ impl SessionEntry {
             flows: BTreeSet::new(),
             accept_wakers: Wakers::default(),
             close_wakers: Wakers::default(),
+            is_confirmed: false,
             last_stats: None,
+            last_totals: FlowTotals::default(),
         }
     }
 }

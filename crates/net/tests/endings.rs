@@ -63,7 +63,53 @@ async fn a_peer_with_another_key_is_not_connected_to() {
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let expected = PublicKey([9; 32]);
     let error = within(client.connect(server.local_addr(), Some(expected))).await.unwrap_err();
-    assert!(matches!(error, ConnectError::WrongKey { expected: Some(key), .. } if key == expected), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::WrongKey { expected: Some(key), got: Some(other) } if key == expected && other == key_of(2)),
+        "{error:?}"
+    );
+    for key in [expected, key_of(2)] {
+        assert!(error.to_string().contains(&key.to_string()), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_closed_port_is_told_long_before_the_timeout() {
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = bind("127.0.0.1:0", config(1));
+    let error = tokio::time::timeout(Duration::from_secs(4), client.connect(gone, None)).await.expect("well before 10 s").unwrap_err();
+    assert!(matches!(error, ConnectError::NobodyListens(addr) if addr == gone), "{error}");
+    assert_eq!(error.to_string(), format!("nobody listens at {gone}"));
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn an_established_session_does_not_mind_a_port_that_closes_for_a_while() {
+    // The server's socket is behind a middleman whose own port goes away: ICMP errors for an established session mean nothing.
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let middleman = Middleman::new(server.local_addr(), 0).await;
+    let address = middleman.addr;
+    let (ours, theirs) = join(&client, address, &server).await;
+    drop(middleman);
+    let flow = ours.open_messages(FlowOptions::default()).unwrap();
+    flow.send("into a closed port".into(), MessageOptions::default()).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(1500), ours.closed()).await.is_err(), "only silence ends a session");
+    drop((ours, theirs));
+}
+
+#[tokio::test]
+async fn a_session_that_was_opened_early_is_told_whether_it_was_accepted() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let session = within(client.connect_early(server.local_addr(), Some(key_of(2)))).await.unwrap();
+    let flow = session.open_messages(FlowOptions::default()).unwrap();
+    flow.send("at once".into(), MessageOptions::default()).await.unwrap();
+    within(session.accepted()).await.unwrap();
+    let theirs = within(server.accept()).await.unwrap();
+    let mut recv = within(accept_messages(&theirs)).await;
+    assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "at once");
+    // It ends, but it was accepted.
+    theirs.close(0, "").await;
+    within(session.closed()).await;
+    within(session.accepted()).await.unwrap();
 }
 
 #[tokio::test]
@@ -83,12 +129,13 @@ async fn a_key_that_is_not_authorised_is_refused() {
     let server = bind("127.0.0.1:0", config(2).with_authorised(vec![PublicKey([5; 32])]));
     let client = bind("127.0.0.1:0", config(1));
     for pinned in [Some(server_key), None] {
-        // The far end decides when it has heard this end prove its key, so the session may open before the refusal comes.
-        match within(client.connect(server.local_addr(), pinned)).await {
-            Err(ConnectError::NotAuthorised) => {}
-            Ok(session) => assert_eq!(within(session.closed()).await.reason.code, Code::NotAuthorised),
-            Err(other) => panic!("{other}"),
-        }
+        let error = within(client.connect(server.local_addr(), pinned)).await.unwrap_err();
+        assert!(matches!(error, ConnectError::NotAuthorised), "{error}");
+        // Opened early, the refusal comes as the session's end, and as the same error for who asks.
+        let early = within(client.connect_early(server.local_addr(), pinned)).await.unwrap();
+        let error = within(early.accepted()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::NotAuthorised), "{error}");
+        assert_eq!(within(early.closed()).await.reason.code, Code::NotAuthorised);
     }
 }
 

@@ -35,6 +35,9 @@ pub enum Failure {
     /// No answer.
     #[error("no answer from {0}: is `noctule recv` or `noctule perf -s` running there, and does the firewall let UDP pass?")]
     Unreachable(String),
+    /// The host says that the port is closed.
+    #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
+    NobodyListens(String),
     /// The peer vanished.
     #[error("the peer went away: {0}; what was verified before is kept, run the command again for the rest")]
     PeerGone(String),
@@ -98,6 +101,7 @@ impl Failure {
     pub fn connect(host: &str, ours: PublicKey, expected: PublicKey, error: ConnectError) -> Self {
         match error {
             ConnectError::Unreachable(_) => Self::Unreachable(host.to_owned()),
+            ConnectError::NobodyListens(address) => Self::NobodyListens(address.to_string()),
             ConnectError::WrongKey { got, .. } => {
                 Self::WrongKey { expected, got: got.map_or_else(|| format!("{host} has another one"), |k| format!("{host} has {k}")) }
             }
@@ -124,7 +128,7 @@ impl Failure {
             Self::Source { .. } => 3,
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
-            Self::Unreachable(_) => 6,
+            Self::Unreachable(_) | Self::NobodyListens(_) => 6,
             Self::PeerGone(_) => 7,
             Self::WrongKey { .. } => 8,
             Self::NotAuthorised(_) => 9,

@@ -4,6 +4,7 @@ use crate::crypto::PublicKey;
 use crate::error::CloseReason;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::options::FlowOptions;
+use crate::stats::FlowTotals;
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,8 @@ pub enum Event {
         link: LinkId,
         /// Why.
         reason: CloseReason,
+        /// The key that the far end has shown to own, if it came to that. With `WrongKey` this is the key that answered.
+        peer: Option<PublicKey>,
     },
     /// The other end opened a session.
     SessionIncoming {
@@ -43,6 +46,8 @@ pub enum Event {
         session: SessionId,
         /// How it ended.
         outcome: SessionOutcome,
+        /// What its data flows counted until then.
+        totals: Box<FlowTotals>,
     },
     /// The far end opened a flow towards us.
     FlowIncoming {

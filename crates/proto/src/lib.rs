@@ -19,7 +19,13 @@ pub mod redundancy;
 pub mod sent;
 pub mod session;
 pub mod stats;
+mod switch;
 pub mod units;
 pub mod wire;
 
 pub use node::{Node, NodeConfig};
+
+// The simulated pair of the integration tests serves this crate's own tests as well.
+#[cfg(test)]
+#[allow(unused_extern_crates)]
+extern crate self as noctule_proto;

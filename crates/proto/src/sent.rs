@@ -34,8 +34,15 @@ pub enum SentItem {
     FlowReset(FlowLabel),
     /// FLOW_STOP.
     FlowStop(FlowLabel),
-    /// FLOW_REFUSED (P9).
-    FlowRefused(FlowLabel),
+    /// FLOW_REFUSED, repeated until acknowledged: nothing else tells that what was acknowledged was not taken (P9).
+    FlowRefused {
+        /// Flow on this hop.
+        flow: FlowLabel,
+        /// Base of the packet that was refused.
+        base: Seq,
+        /// Code.
+        reason: u64,
+    },
     /// CREDIT with its absolute limit, repeated until acknowledged (P15).
     Credit {
         /// Flow on this hop.

@@ -67,6 +67,30 @@ pub struct LinkStats {
     pub handshake_packets: u64,
     /// Duration of the handshake.
     pub handshake_time: Duration,
+    /// All data flows that the link has carried, ended ones included.
+    pub flows: FlowTotals,
+}
+
+/// Sums over the data flows of a session or a link, from its beginning on: what a flow counted stays when the flow is gone. `outstanding` and
+/// `memory` are those of the flows that exist; `credit_limit` is 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowTotals {
+    /// Flows that this side sends.
+    pub sent: FlowStats,
+    /// Flows that this side receives.
+    pub received: FlowStats,
+}
+
+impl FlowTotals {
+    /// Adds a flow that exists.
+    pub(crate) fn add(&mut self, is_outgoing: bool, flow: &FlowStats) {
+        if is_outgoing { &mut self.sent } else { &mut self.received }.add(flow);
+    }
+
+    /// Adds a flow that ends now.
+    pub(crate) fn add_ended(&mut self, is_outgoing: bool, flow: FlowStats) {
+        self.add(is_outgoing, &FlowStats { outstanding: 0, memory: 0, ..flow });
+    }
 }
 
 /// One direction of a flow. Counts on the sending or receiving side of this node.
@@ -100,6 +124,23 @@ pub struct FlowStats {
     pub credit_limit: u64,
     /// Bytes of memory held.
     pub memory: usize,
+}
+
+impl FlowStats {
+    fn add(&mut self, other: &Self) {
+        self.source_packets += other.source_packets;
+        self.repair_packets += other.repair_packets;
+        self.proactive_packets += other.proactive_packets;
+        self.coded_bytes += other.coded_bytes;
+        self.app_bytes += other.app_bytes;
+        self.messages += other.messages;
+        self.expired_messages += other.expired_messages;
+        self.decoded_packets += other.decoded_packets;
+        self.redundant_packets += other.redundant_packets;
+        self.refused_packets += other.refused_packets;
+        self.outstanding += other.outstanding;
+        self.memory += other.memory;
+    }
 }
 
 /// Memory of a node.

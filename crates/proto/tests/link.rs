@@ -246,3 +246,42 @@ fn btp_messages_expire_instead_of_arriving_late() {
     });
     assert!(sent == 500 && got >= 480, "{got} of {sent}");
 }
+
+#[test]
+fn what_finished_flows_counted_stays_with_their_session_and_link() {
+    let mut p = Pair::simple(0.1, 21);
+    for c in &mut p.conditions {
+        c.rate = Some(12.5e6);
+    }
+    let (link, session) = p.connect();
+    let mut sum = 0;
+    for (i, len) in [400_000, 1, 70_000].into_iter().enumerate() {
+        let data = content(len, i as u64);
+        assert!(p.transfer(session, &data, Duration::from_secs(20)) == data);
+        sum += len as u64;
+        let totals = p.nodes[A].session_stats(session).unwrap();
+        assert_eq!((totals.sent.app_bytes, totals.received.app_bytes), (sum, 0));
+        assert_eq!(p.nodes[A].link_stats(link).unwrap().flows, totals);
+    }
+    let sent = p.nodes[A].session_stats(session).unwrap().sent;
+    assert!(sent.repair_packets > 0 && sent.coded_bytes > sum && sent.outstanding == 0, "{sent:?}");
+    let (theirs, at) = p.nodes[B].sessions().next().unwrap();
+    let received = p.nodes[B].session_stats(theirs).unwrap().received;
+    assert_eq!((received.app_bytes, received.source_packets), (sum, sent.source_packets));
+    p.nodes[A].close_session(p.now, session, 0, "", Duration::from_secs(5)).unwrap();
+    let mut totals = [None, None];
+    assert!(p.run_until(Duration::from_secs(10), |p| {
+        for (i, found) in totals.iter_mut().enumerate() {
+            *found = found.take().or_else(|| {
+                p.take(i, |e| match e {
+                    Event::SessionClosed { totals, .. } => Some(totals.clone()),
+                    _ => None,
+                })
+            });
+        }
+        totals.iter().all(Option::is_some)
+    }));
+    let [a, b] = totals.map(Option::unwrap);
+    assert_eq!((a.sent.app_bytes, b.received.app_bytes), (sum, sum));
+    assert_eq!(p.nodes[B].link_stats(at).unwrap().flows.received.app_bytes, sum);
+}

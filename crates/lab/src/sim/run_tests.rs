@@ -118,7 +118,7 @@ impl Machine for Bare {
     fn close_session(&mut self, _: Time, session: SessionId, _: u64, _: &str, _: Duration) -> Result<(), CommandError> {
         let reason = CloseReason::local(Code::NoError, Layer::Session, "");
         let outcome = SessionOutcome { reason, all_delivered: false, all_received: false };
-        self.events.push_back(Event::SessionClosed { session, outcome });
+        self.events.push_back(Event::SessionClosed { session, outcome, totals: Box::default() });
         Ok(())
     }
     fn open_flow(&mut self, _: Time, _: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {

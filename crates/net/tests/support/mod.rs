@@ -23,6 +23,11 @@ pub fn config(name: u8) -> EndpointConfig {
     config
 }
 
+/// The public key of `config(name)`.
+pub fn key_of(name: u8) -> noctule::PublicKey {
+    config(name).identity.public()
+}
+
 pub fn bind(addr: &str, config: EndpointConfig) -> Endpoint {
     Endpoint::bind(addr.parse().unwrap(), config).unwrap()
 }

@@ -29,7 +29,9 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let ours = config.identity.public();
     let host = identity::host_with_port(host, DEFAULT_PORT);
     let endpoint = Endpoint::client(config)?;
-    let session = endpoint.connect_host(&host, Some(args.peer_key)).await.map_err(|e| Failure::connect(&host, ours, args.peer_key, e))?;
+    // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
+    let session =
+        endpoint.connect_host_early(&host, Some(args.peer_key)).await.map_err(|e| Failure::connect(&host, ours, args.peer_key, e))?;
 
     let entries: Vec<_> = items.iter().map(|i| i.entry.clone()).collect();
     let files = entries.iter().filter(|e| e.kind == records::Kind::File).count() as u64;

@@ -9,6 +9,8 @@ pub(super) struct Credit {
     window: u64,
     /// The window grows up to this.
     ceiling: u64,
+    /// What the sender may assume before the first report.
+    initial: u64,
     consumed: u64,
     limit: u64,
     /// Limit and done as last reported, and when.
@@ -39,6 +41,7 @@ impl Credit {
         Self {
             window,
             ceiling,
+            initial,
             consumed: 0,
             limit: window,
             reported: (initial, 0),
@@ -54,6 +57,17 @@ impl Credit {
     /// One past the last sequence number granted.
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// One past the last sequence number for which there is memory now: below the limit if memory was lent to others since.
+    pub fn covered(&self) -> u64 {
+        self.limit.min(self.consumed.saturating_add(self.ceiling))
+    }
+
+    /// Memory for so many packets; never less than what the sender may send before the first report.
+    pub fn set_ceiling(&mut self, packets: u64) {
+        self.ceiling = packets.max(self.initial);
+        self.window = self.window.min(self.ceiling);
     }
 
     /// The smoothed RTT as last told.

@@ -94,6 +94,15 @@ impl Receiver {
         Self::packets_in(memory, symbol).clamp(128, 1024)
     }
 
+    /// From now on so many bytes may be held. Credit that was given stands, but packets beyond what memory covers now are refused (P9) until it
+    /// covers them again.
+    pub fn set_memory(&mut self, bytes: usize) {
+        if bytes != self.config.memory {
+            self.config.memory = bytes;
+            self.credit.set_ceiling(Self::packets_in(bytes, self.config.symbol));
+        }
+    }
+
     /// Packets that fit the memory even if every one waits for decoding, with some room to decode into.
     fn packets_in(memory: usize, symbol: u16) -> u64 {
         let room = memory.saturating_sub(16 * usize::from(symbol));
@@ -133,6 +142,11 @@ impl Receiver {
         };
         if span_end <= self.done {
             return Offer::Redundant;
+        }
+        if span_end > self.credit.covered() {
+            // The application reads too slowly for what all flows hold together. Rank is reported when there is room again.
+            self.high = self.high.max(span_end);
+            return Offer::Refused(Code::NoMemory);
         }
         if !self.is_batch(coded) {
             return self.receive_window(coded, span_end);
@@ -414,7 +428,7 @@ impl Receiver {
 
     /// Reports the first spans that should have been repaired by now: no error of the sender's belief may stop a flow (P9).
     fn watch(&mut self, now: Time) {
-        let known = self.end.unwrap_or(self.high);
+        let known = self.wanted();
         if self.done >= known {
             return self.ranks.rest();
         }
@@ -432,6 +446,11 @@ impl Receiver {
                 break;
             }
         }
+    }
+
+    /// One past the last packet that exists and for which there is memory: asking for more of them would only move them in vain.
+    fn wanted(&self) -> u64 {
+        self.end.unwrap_or(self.high).min(self.credit.covered())
     }
 
     /// How long a healthy repair takes: a round trip, and what loss detection and delayed acknowledgements add to it (P8, P10). A report about a
@@ -456,8 +475,7 @@ impl Receiver {
     /// When `handle_timeout` wants to be called. What is due already is not a matter of time: see `has_report`.
     pub fn poll_timeout(&self) -> Option<Time> {
         let credit = self.credit.due(self.done, self.is_complete()).filter(|at| *at > self.woken_at);
-        let stall =
-            if self.done < self.end.unwrap_or(self.high) { Some(self.ranks.due(self.patience()).unwrap_or(Time::ZERO)) } else { None };
+        let stall = if self.done < self.wanted() { Some(self.ranks.due(self.patience()).unwrap_or(Time::ZERO)) } else { None };
         [credit, stall].into_iter().flatten().min()
     }
 

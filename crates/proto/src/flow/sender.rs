@@ -141,6 +141,11 @@ impl Sender {
         self.config.label
     }
 
+    /// From now on symbols of so many bytes may be held; what is held already stays, and two batches are always possible (P15).
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.config.memory = bytes;
+    }
+
     /// Source packets that may be pushed now: what credit, memory and the short queue of unsent packets leave.
     pub fn room(&self) -> u64 {
         if self.finished {

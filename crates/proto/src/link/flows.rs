@@ -5,9 +5,11 @@
 
 use crate::flow;
 use crate::ids::{FlowId, FlowLabel, SessionId};
+use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
 use crate::options::FlowOptions;
-use crate::session::{RecvHalf, SendHalf};
+use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
+use crate::stats::FlowStats;
 use crate::units::Time;
 use crate::wire::frame::FlowOpen;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +22,17 @@ pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
     if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
 }
 
-/// Memory that a flow must get to be opened at all: two batches, and the packets that may come before the first CREDIT (P15).
-pub(crate) fn reserve_of(open: &FlowOpen) -> usize {
-    (2 * usize::from(open.batch_size)).max(INITIAL_CREDIT as usize) * usize::from(open.symbol)
+/// Memory that a flow owns at each node, or is refused when it opens (P15): two batches, and for data the packets that may come before the first
+/// CREDIT. A session's control messages are far shorter than its packets could be, and taken at once.
+pub(crate) fn floor_of(open: &FlowOpen) -> usize {
+    let batches = 2 * usize::from(open.batch_size);
+    let packets = if open.index == CONTROL_INDEX { batches } else { batches.max(INITIAL_CREDIT as usize) };
+    packets * usize::from(open.symbol)
+}
+
+/// Bytes of a sending half's queue in a flow that may hold `memory` bytes.
+pub(crate) fn buffer_of(memory: usize) -> usize {
+    (memory / 8).clamp(64 * 1024, 4 << 20).min(memory / 2)
 }
 
 /// What the application of the far end asked for, apart from `answers`, which is named by index on the wire.
@@ -58,10 +68,8 @@ pub(crate) struct OutFlow {
     pub(crate) is_ended: bool,
     /// FLOW_OPEN was sent at least once: flows without data still have to be announced.
     pub(crate) is_announced: bool,
-    /// Memory counted in the node's ledger.
-    pub(crate) accounted: usize,
-    /// Reservation in the node's ledger.
-    pub(crate) reserved: usize,
+    /// What the node's ledger knows of it.
+    pub(crate) account: Account,
 }
 
 impl OutFlow {
@@ -90,6 +98,26 @@ impl OutFlow {
         self.sender.memory() + self.source.memory()
     }
 
+    /// Tells the ledger what is held now, and both halves what they may hold.
+    pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
+        if self.sender.outstanding() == 0 && self.source.buffered() == 0 {
+            self.source.shrink();
+        }
+        let held = self.memory();
+        let allowed = ledger.settle(&mut self.account, held);
+        self.source.set_buffer(buffer_of(allowed));
+        self.sender.set_memory(allowed.saturating_sub(self.source.memory()));
+    }
+
+    /// Counts of both halves.
+    pub(crate) fn stats(&self) -> FlowStats {
+        // What the coded machine calls application bytes are payloads; the application's own are the session's to count.
+        let mut stats = FlowStats { app_bytes: 0, ..self.sender.stats() };
+        self.source.add_stats(&mut stats);
+        stats.memory = self.memory();
+        stats
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         [self.sender.poll_timeout(), self.source.poll_timeout()].into_iter().flatten().min()
     }
@@ -111,13 +139,27 @@ pub(crate) struct InFlow {
     pub(crate) is_end_read: bool,
     /// The session was told that everything is here.
     pub(crate) is_received_told: bool,
-    pub(crate) accounted: usize,
-    pub(crate) reserved: usize,
+    /// What the node's ledger knows of it.
+    pub(crate) account: Account,
 }
 
 impl InFlow {
     pub(crate) fn memory(&self) -> usize {
         self.receiver.memory() + self.sink.memory()
+    }
+
+    /// Tells the ledger what is held now, and the receiver what it may hold.
+    pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
+        let held = self.memory();
+        self.receiver.set_memory(ledger.settle(&mut self.account, held));
+    }
+
+    /// Counts of both halves.
+    pub(crate) fn stats(&self) -> FlowStats {
+        let mut stats = FlowStats { app_bytes: 0, ..self.receiver.stats() };
+        self.sink.add_stats(&mut stats);
+        stats.memory = self.memory();
+        stats
     }
 }
 

@@ -9,6 +9,7 @@ use crate::ids::PathId;
 use crate::node::shared::Shared;
 use crate::node::{NodeConfig, Transmit};
 use crate::path::{Path, PathConfig};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
 use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
@@ -17,10 +18,18 @@ use std::net::{IpAddr, SocketAddr};
 /// First retransmission of a handshake packet, and the cap of its growth (P19).
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(1);
+/// A first message that is repeated goes out in so many datagrams, so far apart: what lost the first may well lose one more, and the next timer is far
+/// away (docs/decisions/0030).
+const COPIES: u32 = 3;
+const COPY_DELAY: Duration = Duration::from_millis(10);
+/// The initiator shows itself to the responder after this long again, then after twice as long, and so on, until it hears it.
+const FIRST_CONFIRMATION: Duration = Duration::from_millis(10);
+/// From here on the path's own probes, which know its round trip, are enough.
+const LAST_CONFIRMATION: Duration = Duration::from_millis(160);
 /// A link that was answered but never confirmed is forgotten after this (P19).
 pub(crate) const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
-/// Attempts with a pinned key before the peer is asked who it is: a peer with another key cannot even read the first kind.
-const ATTEMPTS_BEFORE_ASKING: u32 = 3;
+/// Flights with a pinned key before the peer is asked who it is: a peer with another key cannot even read the first kind.
+const FLIGHTS_BEFORE_ASKING: u32 = 2;
 
 /// One handshake in progress.
 #[derive(Debug)]
@@ -36,7 +45,12 @@ pub(crate) struct Initiating {
     expected: Option<PublicKey>,
     attempts: Vec<Attempt>,
     destination: ConnectionId,
+    /// Datagrams sent.
     sends: u32,
+    /// Flights sent: one datagram in the first, [`COPIES`] in each later one.
+    flights: u32,
+    /// Datagrams of the present flight that were sent.
+    copies: u32,
     first_sent: Option<Time>,
     deadline: Time,
     next_send: Time,
@@ -90,6 +104,8 @@ impl Initiating {
             attempts: Vec::new(),
             destination: shared.random_cid(),
             sends: 0,
+            flights: 0,
+            copies: 0,
             first_sent: None,
             deadline: now + shared.config.connect_timeout,
             next_send: now,
@@ -121,6 +137,22 @@ impl Initiating {
             Err(_) => shared.forget_cid(&source),
         }
     }
+}
+
+impl Initiating {
+    /// Bytes of the next datagram. The first two flights probe the path MTU; in later ones some datagrams have the size that every path must take,
+    /// for both kinds of first message.
+    fn datagram_size(&self, max: u16) -> u16 {
+        let is_small = self.flights >= 2 && (self.copies == 0) == self.flights.is_multiple_of(2);
+        if is_small { MIN_DATAGRAM } else { max }
+    }
+}
+
+/// How the initiator shows itself to a responder that it has not heard yet.
+#[derive(Debug)]
+pub(super) struct Confirmation {
+    pub(super) at: Time,
+    wait: Duration,
 }
 
 impl Handshake {
@@ -155,12 +187,15 @@ impl Link {
                 if now < i.next_send || i.attempts.is_empty() {
                     return None;
                 }
-                if i.sends == ATTEMPTS_BEFORE_ASKING && i.expected.is_some() {
+                if i.sends > 0 && switch::is_off(Mechanism::HandshakeRepetition) {
+                    i.next_send = i.deadline;
+                    return None;
+                }
+                if i.flights == FLIGHTS_BEFORE_ASKING && i.expected.is_some() && i.attempts.len() == 1 {
                     let source = shared.new_cid(id, PathId(0));
                     i.add_attempt(source, false, Vec::new(), shared);
                 }
-                let newest = i.attempts.len() - 1;
-                let attempt = &i.attempts[if i.sends % 2 == 1 { newest } else { 0 }];
+                let attempt = if i.copies % 2 == 1 { i.attempts.last() } else { i.attempts.first() }?;
                 HandshakePacket {
                     version: VERSION,
                     destination: i.destination.clone(),
@@ -168,13 +203,18 @@ impl Link {
                     body: HandshakeBody::Initiate { pattern: attempt.pattern, token: &attempt.token, message: &attempt.message },
                 }
                 .emit(buf);
-                // The first flight probes the path MTU; when it is not answered, the smallest size that every path must take is tried in turn.
-                let size = if i.sends < 2 || i.sends % 2 == 0 { shared.config.max_datagram } else { MIN_DATAGRAM };
+                let size = i.datagram_size(shared.config.max_datagram);
                 buf.resize(usize::from(size).max(buf.len()), 0);
-                let wait = (FIRST_RETRY * (1 << i.sends.min(8))).min(RETRY_CAP);
                 i.sends += 1;
                 i.first_sent.get_or_insert(now);
-                i.next_send = now + wait;
+                i.copies += 1;
+                if i.flights > 0 && i.copies < COPIES {
+                    i.next_send = now + COPY_DELAY;
+                } else {
+                    i.next_send = now + (FIRST_RETRY * (1 << i.flights.min(8))).min(RETRY_CAP);
+                    i.flights += 1;
+                    i.copies = 0;
+                }
                 (i.remote, None)
             }
             Handshake::Responder(r) => {
@@ -200,8 +240,9 @@ impl Link {
                         let source = attempt.source.clone();
                         self.on_established_as_initiator(now, established, source, packet.source.clone(), size, shared);
                     }
-                    Err(e @ CryptoError::WrongKey { .. }) => {
+                    Err(e @ CryptoError::WrongKey { actual, .. }) => {
                         let text = format!("{}: {e}", i.remote);
+                        self.peer = Some(actual);
                         self.die(CloseReason::local(Code::WrongKey, Layer::Crypto, text));
                     }
                     // An answer that does not verify could have been sent by anyone: the attempt stands.
@@ -217,6 +258,13 @@ impl Link {
                 let attempt = i.attempts.remove(at);
                 let is_key_known = matches!(attempt.pattern, Pattern::Ik | Pattern::IkPsk2);
                 i.add_attempt(attempt.source, is_key_known, token.to_vec(), shared);
+                // The order of attempts stays: a known key first.
+                if at < i.attempts.len() {
+                    i.attempts[at..].rotate_right(1);
+                }
+                // At once, and as a first flight: a cookie does not live long, and its loss is not waited for longer than that of the first.
+                i.copies = u32::from(at > 0);
+                i.flights = if at > 0 { i.flights } else { i.flights.min(1) };
                 i.next_send = now;
             }
             // A list that contains our version answers something that we did not send.
@@ -252,7 +300,7 @@ impl Link {
         shared: &mut Shared,
     ) {
         let State::Handshaking(Handshake::Initiator(i)) = &self.state else { return };
-        let (remote, sends, first_sent) = (i.remote, i.sends, i.first_sent.unwrap_or(now));
+        let (remote, sends, first_sent, deadline) = (i.remote, i.sends, i.first_sent.unwrap_or(now), i.deadline);
         let others: Vec<_> = i.attempts.iter().filter(|a| a.source != ours).map(|a| a.source.clone()).collect();
         for id in others {
             shared.forget_cid(&id);
@@ -277,9 +325,26 @@ impl Link {
         ) {
             return;
         }
+        self.confirm_by = Some(deadline);
+        self.confirmation =
+            (!switch::is_off(Mechanism::Confirmation)).then_some(Confirmation { at: now + FIRST_CONFIRMATION, wait: FIRST_CONFIRMATION });
         self.become_up(now, shared);
         // The responder waits for a protected packet as proof of life.
         self.send_control(Control::Ping);
+    }
+
+    /// The responder was not heard yet: whatever was sent may have been lost, and any packet of ours will do.
+    pub(super) fn repeat_confirmation(&mut self, now: Time) {
+        let Some(confirmation) = self.confirmation.as_mut().filter(|c| c.at <= now) else { return };
+        let is_silent = self.last_sent + confirmation.wait <= now;
+        confirmation.wait = confirmation.wait * 2;
+        confirmation.at = now + confirmation.wait;
+        if confirmation.wait > LAST_CONFIRMATION {
+            self.confirmation = None;
+        }
+        if is_silent {
+            self.send_control(Control::Ping);
+        }
     }
 
     /// Keys and the first path. False if the peer's parameters are unusable.
@@ -336,6 +401,8 @@ impl Link {
     /// First authenticated protected packet: the responder's link is up; the initiator need not repeat FINISH.
     pub(super) fn on_first_protected(&mut self, now: Time, shared: &mut Shared) {
         self.finish_packet = None;
+        self.confirmation = None;
+        self.confirm_by = None;
         if let State::Handshaking(Handshake::Responder(_)) = &self.state {
             self.handshake_time = now.since(self.opened_at);
             self.become_up(now, shared);

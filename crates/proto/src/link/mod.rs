@@ -17,12 +17,13 @@ use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
 use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
+use crate::node::ledger::Account;
 use crate::node::shared::Shared;
 use crate::options::Class;
 use crate::path::{Fates, Path};
 use crate::redundancy::LossEstimate;
-use crate::session::{RecvHalf, SendHalf};
-use crate::stats::LinkStats;
+use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
+use crate::stats::{FlowTotals, LinkStats};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
@@ -125,6 +126,10 @@ pub(crate) struct Link {
     pub(crate) half_open_key: Option<(SocketAddr, ConnectionId)>,
     /// FINISH, until the responder is heard.
     finish_packet: Option<Vec<u8>>,
+    /// Initiator: when to show ourselves to the responder again, as long as it was not heard.
+    confirmation: Option<handshake::Confirmation>,
+    /// Initiator: a responder that was not heard by then is not there.
+    confirm_by: Option<Time>,
     schedule: Schedule,
     /// Flows with proactive repair to spend spare rate on.
     proactive: VecDeque<FlowLabel>,
@@ -143,6 +148,8 @@ pub(crate) struct Link {
     handshake_packets: u64,
     handshake_time: Duration,
     undecryptable: u64,
+    /// What the data flows that are gone have counted.
+    pub(crate) ended: FlowTotals,
     /// Key epoch of the newest packet sent.
     send_epoch: u64,
     epoch_log2: u8,
@@ -166,6 +173,8 @@ impl Link {
             is_ready: false,
             half_open_key: None,
             finish_packet: None,
+            confirmation: None,
+            confirm_by: None,
             schedule: Schedule::default(),
             proactive: VecDeque::new(),
             reports: VecDeque::new(),
@@ -180,6 +189,7 @@ impl Link {
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
             undecryptable: 0,
+            ended: FlowTotals::default(),
             send_epoch: 0,
             epoch_log2: 20,
         }
@@ -217,6 +227,7 @@ impl Link {
         session: SessionId,
         mut open: FlowOpen,
         source: SendHalf,
+        account: Account,
         memory: usize,
         now: Time,
     ) -> FlowLabel {
@@ -243,8 +254,7 @@ impl Link {
             balance: 0,
             is_ended: false,
             is_announced: false,
-            accounted: 0,
-            reserved: memory,
+            account,
         };
         self.flows.out.insert(label, flow);
         self.touch_out(label, now);
@@ -383,6 +393,12 @@ impl Link {
             }
             State::Up => {}
         }
+        if self.confirm_by.is_some_and(|t| now >= t) {
+            // The answer to our first flight came, but nothing after it: the responder's half-open state may be gone.
+            self.die(CloseReason::local(Code::Unreachable, Layer::Link, "the peer answered once and was not heard again"));
+            return;
+        }
+        self.repeat_confirmation(now);
         if now >= self.idle_deadline(shared.config.idle_timeout) {
             let silent = now.since(self.last_heard).as_secs_f64();
             self.close(now, CloseReason::local(Code::IdleTimeout, Layer::Link, format!("nothing heard for {silent:.0} s")));
@@ -452,6 +468,7 @@ impl Link {
                 if let Some(t) = self.keys.as_ref().and_then(LinkKeys::poll_timeout) {
                     next = next.min(t);
                 }
+                [self.confirm_by, self.confirmation.as_ref().map(|c| c.at)].into_iter().flatten().for_each(|t| next = next.min(t));
                 Some(next)
             }
         }
@@ -475,7 +492,19 @@ impl Link {
             key_epoch: self.send_epoch,
             handshake_packets: self.handshake_packets,
             handshake_time: self.handshake_time,
+            flows: {
+                let mut flows = self.ended.clone();
+                self.add_flows(&mut flows, |_| true);
+                flows
+            },
         }
+    }
+
+    /// Adds the data flows that exist and belong to certain sessions.
+    pub(crate) fn add_flows(&self, totals: &mut FlowTotals, is_wanted: impl Fn(SessionId) -> bool) {
+        let is_counted = |session, index| index != CONTROL_INDEX && is_wanted(session);
+        self.flows.out.values().filter(|f| is_counted(f.session, f.open.index)).for_each(|f| totals.add(true, &f.stats()));
+        self.flows.incoming.values().filter(|f| is_counted(f.session, f.open.index)).for_each(|f| totals.add(false, &f.stats()));
     }
 
     /// Largest symbol that a packet of the best path takes, for flows that open now.
@@ -486,17 +515,13 @@ impl Link {
     /// Settles memory of all flows that changed in the node's ledger.
     pub(crate) fn settle_out(&mut self, label: FlowLabel, shared: &mut Shared) {
         if let Some(flow) = self.flows.out.get_mut(&label) {
-            let held = flow.memory();
-            shared.ledger.change(flow.accounted, held);
-            flow.accounted = held;
+            flow.settle(&mut shared.ledger);
         }
     }
 
     pub(crate) fn settle_in(&mut self, label: FlowLabel, shared: &mut Shared) {
         if let Some(flow) = self.flows.incoming.get_mut(&label) {
-            let held = flow.memory();
-            shared.ledger.change(flow.accounted, held);
-            flow.accounted = held;
+            flow.settle(&mut shared.ledger);
             if flow.sink.is_starved() {
                 shared.starved.insert((self.id, label));
             }

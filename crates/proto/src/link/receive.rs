@@ -8,6 +8,7 @@ use crate::ids::{FlowLabel, PathId};
 use crate::node::shared::Shared;
 use crate::path::Fates;
 use crate::sent::SentItem;
+use crate::switch::{self, Mechanism};
 use crate::units::{Ecn, Time};
 use crate::wire::Frames;
 use crate::wire::frame::{Coded, FlowOpen, Frame};
@@ -179,7 +180,7 @@ impl Link {
                         f.is_open_acked = false;
                         f.sender.on_refused(base, code);
                         self.touch_out(flow, now);
-                    } else if code == Code::NoMemory && f.sender.is_established() {
+                    } else if code == Code::NoMemory && (base.0 > 0 || f.sender.is_established()) {
                         // P9: one packet was not taken; RANK says what is missing, and the flow goes on.
                         f.sender.on_refused(base, code);
                     } else {
@@ -254,14 +255,15 @@ impl Link {
                 return;
             }
         };
-        // P15: every flow owns a reserve of two batches, or is refused when it opens.
-        let reserve = super::flows::reserve_of(&open);
-        let Some(memory) = shared.ledger.reserve(reserve, super::flows::memory_wish(open.index, shared.config.flow_memory)) else {
+        // P15: every flow owns its floor, or is refused when it opens.
+        let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
+        let Some(account) = shared.ledger.open(super::flows::floor_of(&open), ceiling) else {
             self.flows.closed.insert(label);
             self.send_control(Control::FlowRefused { flow: label, base: 0, reason: Code::NoMemory as u64 });
             return;
         };
-        let sink = Self::new_sink(&open, shared, memory);
+        let memory = shared.ledger.allowed(&account);
+        let sink = Self::new_sink(&open, shared, ceiling);
         let receiver = flow::Receiver::new(flow::ReceiverConfig {
             label,
             batch_size: open.batch_size,
@@ -283,8 +285,7 @@ impl Link {
                 is_finish_told: false,
                 is_end_read: false,
                 is_received_told: false,
-                accounted: 0,
-                reserved: memory,
+                account,
             },
         );
         self.events.push_back(LinkEvent::FlowOpened(label));
@@ -362,6 +363,9 @@ impl Link {
                 SentItem::FlowDone { flow, end } => self.send_control(Control::FlowDone { flow, end }),
                 SentItem::NewConnectionId(sequence) => self.send_control(Control::NewConnectionId(sequence)),
                 SentItem::RetireConnectionId(sequence) => self.send_control(Control::RetireConnectionId(sequence)),
+                SentItem::FlowRefused { flow, base, reason } if !switch::is_off(Mechanism::RefusalRepetition) => {
+                    self.send_control(Control::FlowRefused { flow, base: base.0, reason });
+                }
                 SentItem::FlowReset(flow) => self.send_control(Control::FlowReset { flow, reason: Code::Reset as u64 }),
                 SentItem::FlowStop(flow) => self.send_control(Control::FlowStop { flow, reason: Code::Stopped as u64 }),
                 SentItem::Rekey => {

@@ -240,7 +240,7 @@ impl Link {
                 ),
                 Control::FlowRefused { flow, base, reason } => draft.put(
                     &Frame::FlowRefused { flow: *flow, base: Seq(*base), reason: *reason },
-                    Some(SentItem::FlowRefused(*flow)),
+                    Some(SentItem::FlowRefused { flow: *flow, base: Seq(*base), reason: *reason }),
                     buf,
                 ),
                 Control::FlowReset { flow, reason } => {

@@ -10,7 +10,8 @@ use crate::link::flows::{InFlow, OutFlow};
 use crate::link::handshake::{Handshake, Initiating};
 use crate::link::{Link, State};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
-use crate::stats::{FlowStats, LinkStats, Memory};
+use crate::session::CONTROL_INDEX;
+use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -107,22 +108,27 @@ impl Node {
         self.links.get(&link).map(Link::stats)
     }
 
-    /// Statistics of a flow. They vanish with the flow: after `FlowDelivered`, `FlowFinished` was read, or a reset.
+    /// Sums over the data flows of a session, ended ones included.
+    pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
+        let mut totals = self.shared.sessions.ended_flows(session)?.clone();
+        if let Some(link) = self.session_link(session).and_then(|l| self.links.get(&l)) {
+            link.add_flows(&mut totals, |s| s == session);
+        }
+        Some(totals)
+    }
+
+    /// Statistics of a flow. They vanish with the flow: after `FlowDelivered`, `FlowFinished` was read, or a reset; those of its session and its
+    /// link keep them.
     pub fn flow_stats(&self, flow: FlowId) -> Option<FlowStats> {
+        if let Some(orphan) = self.orphans.get(&flow) {
+            return Some(orphan.stats());
+        }
         let place = self.flows.get(&flow)?;
         let link = self.links.get(&place.link)?;
         if place.is_outgoing {
-            let f = link.flows.out.get(&place.label)?;
-            let mut stats = f.sender.stats();
-            f.source.add_stats(&mut stats);
-            stats.memory = f.memory();
-            Some(stats)
+            link.flows.out.get(&place.label).map(OutFlow::stats)
         } else {
-            let f = link.flows.incoming.get(&place.label)?;
-            let mut stats = f.receiver.stats();
-            f.sink.add_stats(&mut stats);
-            stats.memory = f.memory();
-            Some(stats)
+            link.flows.incoming.get(&place.label).map(InFlow::stats)
         }
     }
 
@@ -203,27 +209,39 @@ impl Node {
     }
 
     fn release_orphan(&mut self, orphan: InFlow) {
-        self.shared.ledger.release(orphan.reserved);
-        self.shared.ledger.change(orphan.accounted, 0);
-        self.flows.remove(&orphan.id);
+        self.shared.ledger.close(&orphan.account);
+        if let Some(place) = self.flows.remove(&orphan.id) {
+            self.note_ended(place.link, orphan.session, false, orphan.open.index, orphan.stats());
+        }
     }
 
     /// Forgets an outgoing flow and gives its memory back.
     pub(super) fn drop_out(&mut self, place: FlowPlace) {
         if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_out(place.label)) {
-            self.shared.ledger.release(flow.reserved);
-            self.shared.ledger.change(flow.accounted, 0);
+            self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
+            self.note_ended(place.link, flow.session, true, flow.open.index, flow.stats());
         }
     }
 
     /// Forgets an incoming flow and gives its memory back.
     pub(super) fn drop_in(&mut self, place: FlowPlace) {
         if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) {
-            self.shared.ledger.release(flow.reserved);
-            self.shared.ledger.change(flow.accounted, 0);
+            self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
+            self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
         }
+    }
+
+    /// What a flow counted stays with its link and its session.
+    pub(super) fn note_ended(&mut self, link: LinkId, session: SessionId, is_outgoing: bool, index: u64, stats: FlowStats) {
+        if index == CONTROL_INDEX {
+            return;
+        }
+        if let Some(link) = self.links.get_mut(&link) {
+            link.ended.add_ended(is_outgoing, stats.clone());
+        }
+        self.shared.sessions.note_ended(session, is_outgoing, stats);
     }
 
     /// A session over the neighbour's link; flows can be opened and written at once, even before the link is up.

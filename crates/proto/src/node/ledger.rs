@@ -1,42 +1,81 @@
-//! The node's memory: every flow reserves its ceiling when it opens, so that the sum is bounded whatever the neighbours do (P15, P18).
+//! The node's memory (P15, P18): every flow owns a floor from when it opens; beyond it, memory is lent to those that hold something.
+//!
+//! What counts is what a flow *holds*, not what it might: an idle flow costs its floor and nothing more, and gives everything else back by
+//! becoming idle. How much a flow may hold follows from what the others hold (dynamic thresholds, Choudhury and Hahne 1998): two thirds of what
+//! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
+//! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
 use crate::stats::Memory;
+use crate::switch::{self, Mechanism};
 
-/// Reservations and use, in bytes.
+/// This part of the limit is lent to nobody: flows that open find their floors there.
+const KEPT_FOR_FLOORS: usize = 8;
+
+/// What one flow has to do with the ledger, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Always the flow's, whatever others hold (P15).
+    floor: usize,
+    /// The flow never needs more.
+    ceiling: usize,
+    held: usize,
+}
+
+impl Account {
+    /// What the flow costs the others.
+    fn charge(&self) -> usize {
+        if switch::is_off(Mechanism::Lending) { self.ceiling } else { self.held.max(self.floor) }
+    }
+}
+
+/// Floors and use, in bytes.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     limit: usize,
-    reserved: usize,
+    /// Sum of what flows hold, or of their floors where these are higher.
+    charged: usize,
     used: usize,
     peak: usize,
 }
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, reserved: 0, used: 0, peak: 0 }
+        Self { limit, charged: 0, used: 0, peak: 0 }
     }
 
-    /// A ceiling for a new flow: `wanted`, but never more than a quarter of what is free, so that later flows find something; `None` if not even
-    /// `reserve` bytes are free.
-    pub(crate) fn reserve(&mut self, reserve: usize, wanted: usize) -> Option<usize> {
-        let free = self.limit.saturating_sub(self.reserved);
-        let granted = wanted.min(free / 4).max(reserve);
-        if granted > free {
+    /// An account for a new flow with this floor, and a ceiling above it; `None` if the floor is not free.
+    pub(crate) fn open(&mut self, floor: usize, ceiling: usize) -> Option<Account> {
+        let account = Account { floor, ceiling: ceiling.max(floor), held: 0 };
+        if account.charge() > self.limit.saturating_sub(self.charged) {
             return None;
         }
-        self.reserved += granted;
-        Some(granted)
+        self.charged += account.charge();
+        Some(account)
     }
 
-    /// Gives a reservation back.
-    pub(crate) fn release(&mut self, granted: usize) {
-        self.reserved = self.reserved.saturating_sub(granted);
+    /// The flow is gone.
+    pub(crate) fn close(&mut self, account: &Account) {
+        self.charged = self.charged.saturating_sub(account.charge());
+        self.used = self.used.saturating_sub(account.held);
     }
 
-    /// A flow's use changed.
-    pub(crate) fn change(&mut self, before: usize, after: usize) {
-        self.used = (self.used + after).saturating_sub(before);
-        self.peak = self.peak.max(self.used);
+    /// The flow now holds so much; returns how much it may hold.
+    pub(crate) fn settle(&mut self, account: &mut Account, held: usize) -> usize {
+        if held != account.held {
+            self.charged -= account.charge().min(self.charged);
+            self.used = (self.used + held).saturating_sub(account.held);
+            self.peak = self.peak.max(self.used);
+            account.held = held;
+            self.charged += account.charge();
+        }
+        self.allowed(account)
+    }
+
+    /// How much the flow may hold now.
+    pub(crate) fn allowed(&self, account: &Account) -> usize {
+        let others = self.charged.saturating_sub(account.charge());
+        let left = (self.limit - self.limit / KEPT_FOR_FLOORS).saturating_sub(others);
+        (left / 3 * 2).clamp(account.floor, account.ceiling)
     }
 
     pub(crate) fn memory(&self) -> Memory {
@@ -48,19 +87,74 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    #[test]
-    fn reservations_never_exceed_the_limit_and_late_flows_still_get_their_reserve() {
-        let mut l = Ledger::new(512 << 20);
-        let first = l.reserve(50_000, 128 << 20).unwrap();
-        assert_eq!(first, 128 << 20);
-        let mut granted = first;
-        let mut flows = 1;
-        while let Some(g) = l.reserve(50_000, 128 << 20) {
-            granted += g;
-            flows += 1;
+    const MIB: usize = 1 << 20;
+    const FLOOR: usize = 100_000;
+
+    /// Every account takes what it may, in turn, until nothing changes.
+    fn fill(ledger: &mut Ledger, accounts: &mut [Account]) -> Vec<usize> {
+        for _ in 0..100 {
+            for account in accounts.iter_mut() {
+                let allowed = ledger.allowed(account);
+                // Nobody is made to give back what it holds; it does not take more, and drains.
+                let held = account.held.saturating_sub(account.held / 4).max(allowed.min(account.held + MIB));
+                ledger.settle(account, held.min(allowed.max(account.held)));
+            }
+            assert!(ledger.charged <= ledger.limit && ledger.used <= ledger.limit);
         }
-        assert!(granted <= 512 << 20 && flows > 25, "{flows} flows");
-        l.release(first);
-        assert!(l.reserve(50_000, 128 << 20).is_some());
+        accounts.iter().map(|a| a.held).collect()
+    }
+
+    #[test]
+    fn a_flow_alone_may_hold_its_whole_ceiling_beside_a_thousand_idle_sessions() {
+        let mut ledger = Ledger::new(512 * MIB);
+        let idle: Vec<Account> = (0..2000).map(|_| ledger.open(FLOOR, 128 * MIB).expect("an idle flow")).collect();
+        let bulk = ledger.open(FLOOR, 128 * MIB).unwrap();
+        assert_eq!(ledger.allowed(&bulk), 128 * MIB);
+        for account in &idle {
+            ledger.close(account);
+        }
+        ledger.close(&bulk);
+        assert_eq!((ledger.charged, ledger.used), (0, 0));
+    }
+
+    #[test]
+    fn greedy_flows_share_equally_and_never_pass_the_limit() {
+        let mut ledger = Ledger::new(512 * MIB);
+        let mut flows: Vec<Account> = (0..20).map(|_| ledger.open(FLOOR, 128 * MIB).unwrap()).collect();
+        let held = fill(&mut ledger, &mut flows);
+        let (least, most) = (*held.iter().min().unwrap(), *held.iter().max().unwrap());
+        assert!(least * 10 >= most * 9, "{least} to {most}");
+        assert!(held.iter().sum::<usize>() > 350 * MIB, "the memory is used: {held:?}");
+        let late = ledger.open(FLOOR, 128 * MIB).unwrap();
+        assert!(ledger.allowed(&late) > 5 * MIB, "a newcomer finds something: {}", ledger.allowed(&late));
+    }
+
+    #[test]
+    fn what_a_flow_no_longer_holds_is_there_for_others_at_once() {
+        let mut ledger = Ledger::new(100 * MIB);
+        let (mut first, second) = (ledger.open(FLOOR, 80 * MIB).unwrap(), ledger.open(FLOOR, 80 * MIB).unwrap());
+        ledger.settle(&mut first, 50 * MIB);
+        let before = ledger.allowed(&second);
+        ledger.settle(&mut first, 0);
+        assert!(ledger.allowed(&second) > before + 30 * MIB);
+    }
+
+    #[test]
+    fn without_lending_a_few_idle_flows_hold_everything() {
+        let open = || {
+            let mut ledger = Ledger::new(512 * MIB);
+            (0..4000).filter_map(|_| ledger.open(FLOOR, 128 * MIB)).count()
+        };
+        assert!(open() == 4000, "{}", open());
+        assert_eq!(switch::without(Mechanism::Lending, open), 4);
+    }
+
+    #[test]
+    fn a_floor_that_is_not_free_is_refused() {
+        let mut ledger = Ledger::new(10 * FLOOR);
+        let accounts: Vec<_> = (0..10).map(|_| ledger.open(FLOOR, MIB).unwrap()).collect();
+        assert_eq!(ledger.open(FLOOR, MIB), None);
+        ledger.close(&accounts[0]);
+        assert!(ledger.open(FLOOR, MIB).is_some());
     }
 }

@@ -5,7 +5,7 @@
 
 mod accept;
 mod commands;
-mod ledger;
+pub(crate) mod ledger;
 pub(crate) mod sessions;
 pub(crate) mod shared;
 
@@ -342,13 +342,11 @@ impl Node {
             self.half_open.remove(&key);
         }
         for flow in link.flows.out.values() {
-            self.shared.ledger.release(flow.reserved);
-            self.shared.ledger.change(flow.accounted, 0);
+            self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
         }
         for flow in link.flows.incoming.values() {
-            self.shared.ledger.release(flow.reserved);
-            self.shared.ledger.change(flow.accounted, 0);
+            self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
         }
         self.shared.forget_link(id);

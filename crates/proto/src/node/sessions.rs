@@ -5,13 +5,15 @@ use super::{Node, TimerKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
-use crate::link::flows::{memory_wish, options_of, reserve_of};
+use crate::link::flows::{buffer_of, floor_of, memory_wish, options_of};
 use crate::link::{Link, State};
 use crate::options::{FlowOptions, MessageOptions};
 use crate::session::{self, Accepted, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
+use crate::stats::{FlowStats, FlowTotals};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
-use std::collections::{BTreeMap, VecDeque};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What every node takes, for sessions that are opened before the neighbour has said what it takes.
 const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
@@ -31,6 +33,8 @@ pub(crate) struct Entry {
     is_told: bool,
     /// The owner knows of it: always, when this side opened it.
     is_announced: bool,
+    /// What its data flows that are gone have counted.
+    ended: FlowTotals,
 }
 
 /// All sessions.
@@ -39,6 +43,8 @@ pub(crate) struct Sessions {
     entries: BTreeMap<SessionId, Entry>,
     by_key: BTreeMap<(LinkId, SessionKey), SessionId>,
     ended: VecDeque<(LinkId, SessionKey)>,
+    /// Sessions whose `is_told` is false: only these have control messages to move or to hear of.
+    untold: BTreeSet<(LinkId, SessionId)>,
     next: u64,
 }
 
@@ -47,18 +53,32 @@ impl Sessions {
         self.entries.get(&id).map(|e| e.link)
     }
 
+    /// What the data flows of a session that are gone have counted.
+    pub(crate) fn ended_flows(&self, id: SessionId) -> Option<&FlowTotals> {
+        self.entries.get(&id).map(|e| &e.ended)
+    }
+
+    /// A data flow is gone.
+    pub(crate) fn note_ended(&mut self, id: SessionId, is_outgoing: bool, stats: FlowStats) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.ended.add_ended(is_outgoing, stats);
+        }
+    }
+
     fn insert(&mut self, link: LinkId, session: Session) -> SessionId {
         let is_announced = session.role() == SessionRole::Opener;
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((link, session.key()), id);
-        self.entries.insert(id, Entry { session, link, control: None, is_told: false, is_announced });
+        self.entries.insert(id, Entry { session, link, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
+        self.untold.insert((link, id));
         id
     }
 
     fn remove(&mut self, id: SessionId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         let name = (entry.link, entry.session.key());
+        self.untold.remove(&(entry.link, id));
         self.by_key.remove(&name);
         self.ended.push_back(name);
         if self.ended.len() > REMEMBERED {
@@ -182,19 +202,20 @@ impl Node {
             bidirectional: options.bidirectional,
             tag: options.tag,
         };
-        let memory = self
+        let account = self
             .shared
             .ledger
-            .reserve(reserve_of(&open), memory_wish(index, self.shared.config.flow_memory))
+            .open(floor_of(&open), memory_wish(index, self.shared.config.flow_memory))
             .ok_or(CommandError::Limit { what: "bytes of memory for flows (node_memory)", limit: self.shared.config.node_memory })?;
-        let buffer = (memory / 8).clamp(64 * 1024, 4 << 20).min(memory);
+        let memory = self.shared.ledger.allowed(&account);
+        let buffer = buffer_of(memory);
         let max_message = if index == CONTROL_INDEX {
             session::MAX_CONTROL_MESSAGE
         } else {
             usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
         };
         let source = SendHalf::new(options, SendLimits { buffer, max_message });
-        Ok(link.open_out(id, session, open, source, memory, now))
+        Ok(link.open_out(id, session, open, source, account, memory, now))
     }
 
     /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.
@@ -218,6 +239,7 @@ impl Node {
                     let Some(message) = entry.session.poll_control(now) else { break };
                     is_written = true;
                     entry.is_told = false;
+                    self.shared.sessions.untold.insert((link_id, id));
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;
                     }
@@ -225,6 +247,7 @@ impl Node {
                 let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && flow.sender.outstanding() == 0;
                 if is_empty && !entry.is_told {
                     entry.is_told = true;
+                    self.shared.sessions.untold.remove(&(link_id, id));
                     entry.session.on_control_delivered(now);
                 }
             }
@@ -243,6 +266,7 @@ impl Node {
 
     /// A session is over: what was received whole can still be read, everything else goes.
     fn finish_session(&mut self, now: Time, id: SessionId) {
+        let totals = self.session_stats(id).unwrap_or_default();
         let Some(mut entry) = self.shared.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
         let places: Vec<FlowPlace> = self.flows.values().filter(|p| p.session == id).copied().collect();
@@ -274,7 +298,7 @@ impl Node {
             self.rearm(entry.link);
         }
         if let Some(outcome) = entry.session.outcome() {
-            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone() });
+            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
         }
     }
 
@@ -284,9 +308,9 @@ impl Node {
         if flow.sink.has_all() && !flow.sink.is_finished() {
             self.orphans.insert(flow.id, flow);
         } else {
-            self.shared.ledger.release(flow.reserved);
-            self.shared.ledger.change(flow.accounted, 0);
+            self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
+            self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
         }
     }
 
@@ -343,7 +367,8 @@ impl Node {
         }
         let was_announced = self.links.get(&id).is_some_and(|l| l.is_initiator || l.was_up);
         if was_announced {
-            self.events.push_back(Event::LinkDown { link: id, reason });
+            let peer = self.links.get(&id).and_then(|l| l.peer);
+            self.events.push_back(Event::LinkDown { link: id, reason, peer });
         }
     }
 
@@ -554,8 +579,8 @@ impl Node {
 
     /// Sessions with control frames that wait for room, or whose last words were just acknowledged.
     pub(super) fn pump_sessions_of(&mut self, now: Time, link: LinkId) {
-        let waiting: Vec<SessionId> =
-            self.shared.sessions.entries.iter().filter(|(_, e)| e.link == link && !e.is_told).map(|(id, _)| *id).collect();
+        let all = (link, SessionId(0))..=(link, SessionId(u64::MAX));
+        let waiting: SmallVec<[SessionId; 4]> = self.shared.sessions.untold.range(all).map(|(_, id)| *id).collect();
         for id in waiting {
             self.pump_session(now, id);
         }

@@ -113,7 +113,8 @@ pub enum SessionAction {
 
 /// Options of the control flow, in both directions.
 pub fn control_options() -> FlowOptions {
-    FlowOptions { mode: Mode::Brtp, kind: FlowKind::OrderedMessages, class: Class::Latency, ..FlowOptions::default() }
+    // Small batches: what a flow owns at each node is two of them (P15), and control messages never fill many.
+    FlowOptions { mode: Mode::Brtp, kind: FlowKind::OrderedMessages, class: Class::Latency, batch_size: 8, ..FlowOptions::default() }
 }
 
 /// Refuses options that contradict each other, with a sentence that says which.

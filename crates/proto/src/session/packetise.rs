@@ -14,7 +14,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use core::ops::Range;
 use std::collections::VecDeque;
 
-/// Bytes of the slabs that symbols are cut from.
+/// Bytes of the slabs that symbols are cut from: the first is small, each further one twice as large, because most flows never send much.
+const FIRST_SLAB: usize = 4 * 1024;
 const SLAB: usize = 64 * 1024;
 /// Symbols smaller than this are not made: there would be hardly room for framing.
 pub const MIN_SYMBOL: usize = 64;
@@ -84,6 +85,8 @@ pub struct SendHalf {
     next_seq: u64,
     next_id: u64,
     slab: BytesMut,
+    /// Bytes of the next slab.
+    slab_len: usize,
     /// Room that the last refused command wanted.
     blocked: Option<usize>,
     app_bytes: u64,
@@ -111,6 +114,7 @@ impl SendHalf {
             next_seq: 0,
             next_id: 0,
             slab: BytesMut::new(),
+            slab_len: FIRST_SLAB,
             blocked: None,
             app_bytes: 0,
             messages: 0,
@@ -272,6 +276,21 @@ impl SendHalf {
         self.stream.len() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len())
     }
 
+    /// From now on so many bytes may be queued; what is queued stays.
+    pub fn set_buffer(&mut self, bytes: usize) {
+        self.limits.buffer = bytes;
+        if self.stream.is_empty() && self.stream.capacity() > 2 * bytes {
+            self.stream.shrink_to(bytes);
+        }
+    }
+
+    /// Gives back what only a sender with much to send needs.
+    pub fn shrink(&mut self) {
+        if self.stream.is_empty() && self.stream.capacity() > SLAB {
+            self.stream = VecDeque::new();
+        }
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         self.stream.capacity() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len()) + self.slab.capacity()
@@ -301,7 +320,10 @@ impl SendHalf {
             return None;
         }
         // A slab that everyone has let go of is used again.
-        self.slab.reserve(if self.slab.capacity() < max_symbol { SLAB.max(max_symbol) } else { 0 });
+        if self.slab.capacity() < max_symbol {
+            self.slab.reserve(self.slab_len.max(max_symbol));
+            self.slab_len = (self.slab_len * 2).min(SLAB);
+        }
         let room = max_symbol - 2 - self.cipher.overhead();
         self.slab.put_u16(0);
         let (deadline, last_of_message) = match self.kind {

@@ -1,0 +1,66 @@
+//! Mechanisms that this crate's own tests switch off, each for the test that shows what it is worth (P26). Outside those tests nothing can be
+//! switched off: [`is_off`] is the constant `false`.
+
+/// What can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)]
+pub(crate) enum Mechanism {
+    /// Coded packets too long for a path that shrank are cut in two (P5).
+    Fragments,
+    /// A path that swallows large packets is noticed (P5).
+    BlackHoleDetection,
+    /// Larger datagrams are probed for (P5).
+    MtuProbes,
+    /// The keys of neighbouring epochs stay usable (P3).
+    NeighbouringEpochs,
+    /// Strangers beyond a rate get a cookie instead of work (P19).
+    Cookies,
+    /// CREDIT and RANK are sent (P9, P15).
+    FlowReports,
+    /// What was lost of the receiver's refusals is said again (P9).
+    RefusalRepetition,
+    /// An arrival rides in several acknowledgements (P8).
+    AckRepetition,
+    /// Tail probes (P4, P10).
+    TailProbes,
+    /// The cap of the probes' backoff (P10).
+    BackoffCap,
+    /// Lost handshake packets are sent again (P19).
+    HandshakeRepetition,
+    /// The initiator shows itself several times until the responder was heard (P19).
+    Confirmation,
+    /// Packets that were opened before are dropped (P3).
+    ReplayWindow,
+    /// The reordering window follows the path (P10).
+    ReorderingWindow,
+    /// CLOSE is repeated to a neighbour that keeps sending.
+    CloseRepetition,
+    /// Marks that do not arrive end marking (P8).
+    EcnValidation,
+    /// Idle flows leave their memory to others (P15).
+    Lending,
+}
+
+#[cfg(not(test))]
+pub(crate) const fn is_off(_: Mechanism) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static OFF: core::cell::Cell<Option<Mechanism>> = const { core::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(crate) fn is_off(mechanism: Mechanism) -> bool {
+    OFF.get() == Some(mechanism)
+}
+
+/// Runs `story` with one mechanism switched off.
+#[cfg(test)]
+pub(crate) fn without<T>(mechanism: Mechanism, story: impl FnOnce() -> T) -> T {
+    OFF.set(Some(mechanism));
+    let result = story();
+    OFF.set(None);
+    result
+}
