@@ -40,6 +40,16 @@ pub enum Workload {
 /// Room for the number of the message at its start.
 pub const SMALLEST_MESSAGE: usize = 16;
 
+impl Workload {
+    /// Bytes of each message, 0 for a stream.
+    pub fn message_size(&self) -> usize {
+        match *self {
+            Self::Messages { size, .. } | Self::Block { size, .. } => size,
+            Self::Bulk | Self::Transfer { .. } => 0,
+        }
+    }
+}
+
 impl FromStr for Workload {
     type Err = ParseQuantityError;
 

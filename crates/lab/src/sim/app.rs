@@ -98,6 +98,9 @@ struct Answers {
 /// Answers that wait for room, at most; more are dropped and count as lost.
 const ANSWERS_WAITING: usize = 4096;
 
+/// Messages of up to so many bytes may be sent before the far end has told its limit.
+const EARLY_MESSAGE: usize = 64 * 1024;
+
 impl App {
     /// An application that has done nothing yet.
     pub fn new(plan: AppPlan) -> Self {
@@ -147,7 +150,8 @@ impl App {
         self.outgoing.as_ref().map_or(0, |o| o.due_between(self.plan.window.from, self.plan.window.until))
     }
 
-    /// Begins: the connecting end opens link, session and flow at once and writes without waiting.
+    /// Begins: the connecting end opens link, session and flow at once and writes without waiting, unless its messages are so large that
+    /// the far end's limit must be known (P18).
     pub fn start(&mut self, now: Time, node: &mut dyn Machine) {
         let Some((remote, peer)) = self.plan.connect else { return };
         let opened = node.connect(now, remote, peer).and_then(|link| {
@@ -157,7 +161,9 @@ impl App {
         match opened {
             Ok(session) => {
                 self.session = Some(session);
-                self.open_outgoing(now, node);
+                if self.plan.workload.message_size() <= EARLY_MESSAGE {
+                    self.open_outgoing(now, node);
+                }
             }
             Err(error) => self.fail(now, format!("cannot connect: {error}")),
         }
@@ -215,7 +221,7 @@ impl App {
                 self.session = Some(session);
                 self.open_outgoing(now, node);
             }
-            Event::SessionOpened { .. } => {}
+            Event::SessionOpened { .. } => self.open_outgoing(now, node),
             Event::SessionClosed { outcome, .. } => {
                 if !outcome.reason.is_clean() {
                     self.fail(now, format!("session closed: {}", outcome.reason));

@@ -290,7 +290,7 @@ impl Batch {
     /// it refuses packets, or the last of them is older than `staleness`, the time that a report can have been under way. It may also be
     /// newer than the acknowledgements: combinations in it count once.
     pub fn on_rank(&mut self, now: Time, staleness: Duration, n: u8, rank: u8, missing: u64) -> bool {
-        let before = self.deficit();
+        let before = self.missing();
         let n = n.min(self.sent);
         let inside = mask(n);
         let determined = inside & !missing;
@@ -324,7 +324,7 @@ impl Batch {
                 class.early_lost = class.early_lost.saturating_add(early);
             }
         }
-        let is_mistaken = self.deficit() > before;
+        let is_mistaken = self.missing() > before;
         if is_mistaken {
             self.transmission = 3;
         }

@@ -142,7 +142,9 @@ pub struct Path {
     unanswered_since: Option<Time>,
     /// The last time something was received or an ack-eliciting packet was sent.
     active_at: Time,
-    /// The window or the pacer held data back in this or the last flight.
+    /// Since when data has been waiting without a break.
+    backlog_since: Option<Time>,
+    /// When data had last been waiting for a good part of a round trip: the path was full.
     full_at: Option<Time>,
     newly_lost: Vec<u64>,
 }
@@ -180,6 +182,7 @@ impl Path {
             pacer_wake: None,
             unanswered_since: None,
             active_at: now,
+            backlog_since: None,
             full_at: None,
             newly_lost: Vec::new(),
         };
@@ -256,9 +259,13 @@ impl Path {
         self.send_allowance(now).min(room)
     }
 
-    /// Tells that data waits which window or pacer hold back: the path is full, capacity is not spare.
+    /// Tells that data waits which window or pacer hold back. If that lasts the path is full, capacity is not spare; a message of some packets
+    /// that the pacer spreads does not fill it.
     pub fn on_blocked(&mut self, now: Time) {
-        self.full_at = Some(now);
+        let since = *self.backlog_since.get_or_insert(now);
+        if now.since(since) > self.rtt.smoothed() / 4 {
+            self.full_at = Some(now);
+        }
     }
 
     /// The codepoint for the next packet.
@@ -297,8 +304,10 @@ impl Path {
         } else {
             Snapshot::default()
         };
-        if !is_app_limited && is_ack_eliciting {
-            self.full_at = Some(now);
+        if is_app_limited {
+            self.backlog_since = None;
+        } else if is_ack_eliciting {
+            self.on_blocked(now);
         }
         let fate = if is_ack_eliciting { Fate::InFlight } else { Fate::Uncounted };
         self.sent.push(SentPacket { sent_at: now, bytes, fate, is_ect, is_mtu_probe, snapshot, items });
