@@ -1,6 +1,6 @@
 //! Congestion control alone on a virtual bottleneck: a grid of rate x delay x loss, or the story of one link.
 //!
-//! `cargo run --release -p noctule-proto --example cc_grid -- grid` or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
+//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|compete|noise` or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
@@ -24,6 +24,7 @@ fn main() {
         ),
         Some("scenes") => scenes(),
         Some("compete") => compete(),
+        Some("noise") => noise(),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
 }
@@ -44,6 +45,7 @@ fn grid(scale: f64, rates: &[f64], queue: f64) {
 
 fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f64, policer_ms: f64) {
     let mut link = Link::new(mbit, delay, loss).queue_bdp(queue);
+    link.hold_back = Duration::from_secs_f64(std::env::var("NOCTULE_HOLD_MS").map_or(0.0, |ms| ms.parse().expect("a number")) / 1e3);
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
     let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
     if std::env::var_os("NOCTULE_CUBIC").is_some() {
@@ -172,6 +174,27 @@ fn scenes() {
                 r.iter().sum::<f64>(),
                 b.queue_ms(0.95)
             );
+        }
+    }
+}
+
+/// Delay that varies and is no queue: packets held back in order, both ways.
+fn noise() {
+    for (mbit, delay, hold) in
+        [(30.0, 20, 20.0), (20.0, 30, 40.0), (100.0, 25, 4.0), (100.0, 2, 4.0), (100.0, 10, 20.0), (5.0, 50, 40.0), (500.0, 1, 3.0)]
+    {
+        for loss in [0.0, 0.05] {
+            let mut link = Link::new(mbit, delay, loss);
+            link.hold_back = Duration::from_secs_f64(hold / 1e3);
+            let r = alone(&link, CongestionControl::Model, 3, 0.3);
+            print!("{mbit} Mbit/s, {delay} ms, 0..{hold} ms, {loss}: share {:5.1}%  queue p95 {:6.2} ms", r.share * 100.0, r.queue_p95_ms);
+            let specs = (0..2).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
+            let mut b = Bottleneck::new(link.clone(), specs, 5);
+            let two = rates(&mut b, 2, 15_000, 25_000);
+            let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(CongestionControl::Cubic).at(2000)];
+            let mut b = Bottleneck::new(link, specs, 5);
+            let r = rates(&mut b, 2, 10_000, 20_000);
+            println!("  two {two:.1?}  beside cubic {:4.1}% of {:.1}", 100.0 * r[0] / (r[0] + r[1]), r[0] + r[1]);
         }
     }
 }

@@ -97,6 +97,17 @@ fn bursts_jitter_and_lost_acknowledgements_are_no_congestion() {
     assert_cell(&jitter, 5, 0.2, 0.95);
 }
 
+/// Packets that wait for one that is held back come late, and no queue is the cause: measured without the noise floor, 8 to 40 % of the link.
+#[test]
+fn delay_that_varies_is_no_queue() {
+    for (mbit, delay, hold_ms, loss, least) in [(30.0, 20, 20, 0.0, 0.85), (30.0, 20, 20, 0.05, 0.85), (20.0, 30, 40, 0.05, 0.75)] {
+        let mut link = Link::new(mbit, delay, loss);
+        link.hold_back = Duration::from_millis(hold_ms);
+        let r = alone(&link, Model, 5, 0.3);
+        assert!(r.share > least, "{mbit} Mbit/s, {delay} ms, held back up to {hold_ms} ms, loss {loss}: {:.3}", r.share);
+    }
+}
+
 /// P10: jitter of +-5 ms without loss costs at most 1 % of spurious repair after two seconds.
 #[test]
 fn reordering_by_jitter_is_learnt() {

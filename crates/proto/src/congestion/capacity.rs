@@ -6,7 +6,7 @@ use crate::units::{Duration, Time};
 /// Epochs in the maximum.
 const EPOCHS: usize = 3;
 /// An epoch lasts at least this long and has at least so many packets: shorter ones measure jitter and rounding.
-const MIN_EPOCH: Duration = Duration::from_millis(8);
+pub(super) const MIN_EPOCH: Duration = Duration::from_millis(8);
 const MIN_PACKETS: f64 = 16.0;
 
 /// One finished epoch. Rates in bytes per second.

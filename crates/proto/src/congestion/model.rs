@@ -3,7 +3,7 @@
 //! The sending rate is the capacity that was measured in sent units, corrected by a proportional law on the queueing delay; see
 //! docs/spec/congestion.md for the reasons and the table of constants.
 
-use super::capacity::{Capacity, Epoch};
+use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
@@ -27,6 +27,8 @@ const MAX_PUSH: f64 = 0.1;
 const TARGET_QUEUE: f64 = 0.009;
 const TARGET_RATE: f64 = 30e6 / 8.0;
 const TARGET_EXPONENT: f64 = 0.6;
+/// Added to it: standard deviations of the delay that is not a queue's doing.
+const NOISE_TARGET: u32 = 2;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
@@ -47,6 +49,9 @@ const HOLD_GAIN: f64 = 0.98;
 /// A queue that marks or losses have shown to be too long: the least that is aimed at, and rounds before a quarter more is tried.
 const MIN_QUEUE_LIMIT: Duration = Duration::from_micros(200);
 const RELAX_ROUNDS: u64 = 32;
+/// Where the delay varies more than the queue that is aimed at, it is looked for after so many rounds already, twice as many each time.
+const UNCLEAR_ROUNDS: u64 = 8;
+const MAX_UNCLEAR_ROUNDS: u64 = 1024;
 /// The smallest RTT is looked for again after this, and forgotten after twice as long.
 const REFRESH: Duration = Duration::from_secs(5);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
@@ -85,9 +90,11 @@ pub(super) struct Model {
     queue: Queue,
     loss: BaseLoss,
     sent_offset: u64,
-    /// Rounds: one RTT of sent bytes each.
+    last_sent: Time,
+    /// Rounds: one RTT of sent bytes and one epoch at least.
     round: u64,
     round_end: u64,
+    round_epochs: u32,
     round_ce: u64,
     round_acked: u64,
     round_limited: bool,
@@ -99,6 +106,9 @@ pub(super) struct Model {
     hold: u64,
     is_refused: bool,
     suspicion: u32,
+    /// Round from which on noise is a reason to look for the RTT without our queue, and rounds until the next time.
+    unclear_until: u64,
+    unclear_for: u64,
     queue_limit: Duration,
     /// Round in which marks or losses last lowered it.
     limited_at: u64,
@@ -121,6 +131,8 @@ pub(super) struct Model {
     grown_from: f64,
     /// Rounds since then.
     waited: u32,
+    /// What the latest epoch sent.
+    latest_sent: f64,
     /// Newest byte acknowledged.
     newest_offset: u64,
     smoothed_rtt: Duration,
@@ -142,8 +154,10 @@ impl Model {
             queue: Queue::new(now),
             loss: BaseLoss::default(),
             sent_offset: 0,
+            last_sent: now,
             round: 0,
             round_end: 0,
+            round_epochs: 0,
             round_ce: 0,
             round_acked: 0,
             round_limited: false,
@@ -155,6 +169,8 @@ impl Model {
             hold: HOLD_ROUNDS,
             is_refused: false,
             suspicion: 0,
+            unclear_until: UNCLEAR_ROUNDS,
+            unclear_for: UNCLEAR_ROUNDS,
             queue_limit: Duration::MAX,
             limited_at: 0,
             ce_share: 0.0,
@@ -169,6 +185,7 @@ impl Model {
             judge_from: 0,
             grown_from: 0.0,
             waited: 0,
+            latest_sent: 0.0,
             smoothed_rtt: rtt,
             in_flight: 0,
             rival: None,
@@ -177,13 +194,18 @@ impl Model {
         }
     }
 
-    /// The queueing delay aimed at.
-    fn target(&self) -> Duration {
+    /// The queueing delay aimed at where nothing hides it.
+    fn clear_target(&self) -> Duration {
         let rate = self.capacity.get().max(1.0);
         let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).powf(TARGET_EXPONENT));
         // Never less than a packet: a queue cannot be measured more finely.
         let floor = 2.0 * self.datagram / rate;
-        Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003)).min(self.queue_limit)
+        Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003))
+    }
+
+    /// The queueing delay aimed at.
+    fn target(&self) -> Duration {
+        (self.clear_target() + NOISE_TARGET * self.queue.noise()).min(self.queue_limit)
     }
 
     fn enter(&mut self, state: State, now: Time) {
@@ -195,6 +217,8 @@ impl Model {
         if matches!(state, State::Test | State::Refresh) {
             self.low_from = self.sent_offset;
             self.loss.begin_low();
+        }
+        if matches!(state, State::Test | State::Refresh) {
             self.queue.begin_low();
         }
     }
@@ -222,7 +246,7 @@ impl Model {
 
     fn drain_is_done(&self) -> bool {
         let target = self.target();
-        let fit = self.capacity.get() * (self.queue.min_rtt() + target).as_secs_f64() + 2.0 * self.datagram;
+        let fit = self.capacity.get() * (self.queue.base() + target).as_secs_f64() + 2.0 * self.datagram;
         (self.in_flight as f64) <= fit || self.queue.now() <= target
     }
 
@@ -270,6 +294,7 @@ impl Model {
             }
             _ => {}
         }
+        self.round_epochs = 0;
         self.round_ce = 0;
         self.round_acked = 0;
         self.round_limited = false;
@@ -290,9 +315,14 @@ impl Model {
         } else {
             self.waited += 1;
             if self.waited >= PATIENCE_ROUNDS {
-                // P12c: delivery does not follow the rate.
-                self.capacity.settle_delivered(self.loss.base());
-                self.refuse();
+                if self.latest_sent >= self.grown_from * (1.0 + self.growth / 2.0) {
+                    // P12c: delivery does not follow the rate.
+                    self.capacity.settle_delivered(self.loss.base());
+                    self.refuse();
+                } else {
+                    // Nor did we: the host is too slow for the rate that was asked of it, the path has said nothing.
+                    self.growth = 0.0;
+                }
             }
         }
         if !is_held && self.is_refused && self.growth > 4.0 * FIRST_STEP {
@@ -326,14 +356,21 @@ impl Model {
         } else if self.stuck == 0 {
             self.stuck = 1;
             self.queue.begin_watch();
-        } else if queue + queue / 8 >= self.last_queue {
+        } else if queue + queue / 8 + self.queue.noise() * 2 >= self.last_queue {
             self.stuck += 1;
         }
         self.last_queue = queue;
-        let is_due = now.since(self.queue.min_at()) >= REFRESH;
-        if (is_due && now.since(self.since) >= REFRESH / 2) || self.stuck >= STUCK_ROUNDS {
+        let is_due = now.since(self.queue.min_at()) >= REFRESH && now.since(self.since) >= REFRESH / 2;
+        // What delay is the path's own is learnt by sending less: sooner where noise hides the queue.
+        let is_unclear = self.is_noisy() && self.round >= self.unclear_until && queue > target / 2;
+        if is_due || is_unclear || self.stuck >= STUCK_ROUNDS {
             self.enter(State::Refresh, now);
         }
+    }
+
+    /// The delay varies by more than the queue that is aimed at.
+    fn is_noisy(&self) -> bool {
+        self.queue.noise() * 2 * NOISE_TARGET > self.clear_target()
     }
 
     /// The queue is so long that it is either not ours or left from a higher rate.
@@ -349,6 +386,7 @@ impl Model {
     }
 
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
+        self.latest_sent = epoch.sent;
         let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
         let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
         // Where we send less than we could and see no queue, the sample is our own rate.
@@ -423,6 +461,8 @@ impl Model {
 
     fn end_refresh(&mut self, now: Time) {
         self.loss.end_low();
+        self.unclear_for = (self.unclear_for * 2).min(MAX_UNCLEAR_ROUNDS);
+        self.unclear_until = self.round + self.unclear_for;
         let is_stuck = self.stuck >= STUCK_ROUNDS || self.rival.is_some();
         self.stuck = 0;
         let remained = self.queue.remained();
@@ -435,6 +475,9 @@ impl Model {
             return;
         }
         self.rival = None;
+        if self.queue.now() > self.target() / 4 {
+            self.queue.raise_floor();
+        }
         self.queue.end_refresh(now, REFRESH * 2, is_stuck);
         if is_stuck {
             // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
@@ -452,7 +495,7 @@ impl Model {
         }
         let rtt = self.smoothed_rtt.as_secs_f64().max(1e-4);
         let (queue, target) = (self.queue.now().as_secs_f64(), self.target().as_secs_f64());
-        let bdp = capacity * self.queue.min_rtt().as_secs_f64();
+        let bdp = capacity * self.queue.base().as_secs_f64();
         // What acknowledgements on their way and sends in trains may hold: on the shortest paths these, not the way itself, are what takes time.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).clamp(MIN_SLACK, 0.025);
         let catch_up = f64::from(self.below.min(CATCH_UP_ROUNDS)) / f64::from(CATCH_UP_ROUNDS);
@@ -492,9 +535,11 @@ impl Controller for Model {
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
-        if event.in_flight == event.bytes {
+        // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
+        if event.in_flight == event.bytes && event.now.since(self.last_sent) > self.smoothed_rtt.max(MIN_EPOCH) {
             self.capacity.restart();
         }
+        self.last_sent = event.now;
     }
 
     fn on_ack(&mut self, event: &AckEvent) {
@@ -511,7 +556,7 @@ impl Controller for Model {
             rival.on_ack(event);
         }
         if let Some(rtt) = event.rtt {
-            self.queue.on_rtt(now, rtt, self.target());
+            self.queue.on_rtt(now, rtt, self.target(), self.state != State::Startup);
         }
         let is_low = self.low_from < event.newest_offset;
         if matches!(self.state, State::Test | State::Refresh) && is_low {
@@ -526,9 +571,11 @@ impl Controller for Model {
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
         }
         if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0) {
+            self.round_epochs += 1;
             self.on_epoch(&epoch, now);
         }
-        if event.newest_offset >= self.round_end {
+        // On the shortest paths an RTT is over before anything was measured.
+        if event.newest_offset >= self.round_end && self.round_epochs > 0 {
             self.end_round(now);
         }
         match self.state {
@@ -601,3 +648,7 @@ impl Controller for Model {
         self.datagram = max_datagram as f64;
     }
 }
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

@@ -4,6 +4,15 @@ use crate::units::{Duration, Time};
 
 /// Samples that a bucket needs before its minimum counts.
 const SAMPLES: u32 = 3;
+/// Buckets that the measure of noise looks back over.
+const NOISE_BUCKETS: u32 = 16;
+/// However large an outlier, it counts no more than this and four times what was usual.
+const NOISE_STEP: Duration = Duration::from_millis(1);
+/// Time over which a queue grows or shrinks by one at most, when rates differ by this part of the capacity.
+const QUEUE_SLOPE: u32 = 2;
+/// Most that noise explains of the delay that remains without our queue, in standard deviations: packets that wait for one another
+/// behind one that is held back all come late, and hardly differ among themselves.
+const MAX_FLOOR: u32 = 16;
 
 /// The estimator.
 #[derive(Clone, Debug)]
@@ -22,6 +31,16 @@ pub(super) struct Queue {
     watched: (Duration, Duration),
     /// Buckets to pass over before: the one under way began earlier.
     skip: u32,
+    /// Largest sample of the present bucket.
+    bucket_high: Duration,
+    /// Minimum of the bucket before the last.
+    older_bucket: Duration,
+    /// What of the differences within and between buckets no queue that fills or empties explains, as a standard deviation.
+    noise: Duration,
+    /// Delay above the smallest RTT that remains without our queue because the path's delay varies.
+    floor: Duration,
+    /// Mean of the latest buckets since the rate was lowered.
+    low_mean: Option<Duration>,
 }
 
 impl Queue {
@@ -38,21 +57,29 @@ impl Queue {
             is_fresh: false,
             watched: (Duration::MAX, Duration::ZERO),
             skip: 0,
+            bucket_high: Duration::ZERO,
+            older_bucket: Duration::ZERO,
+            noise: Duration::ZERO,
+            floor: Duration::ZERO,
+            low_mean: None,
         }
     }
 
-    /// An RTT sample; `target` is the queue aimed at, an eighth of which is the same as none.
-    pub(super) fn on_rtt(&mut self, now: Time, rtt: Duration, target: Duration) {
+    /// An RTT sample; `target` is the queue aimed at, an eighth of which is the same as none; `is_steady`: the rate is not far from the capacity.
+    pub(super) fn on_rtt(&mut self, now: Time, rtt: Duration, target: Duration, is_steady: bool) {
         if rtt <= self.min_rtt.saturating_add(target / 8) {
             self.min_at = now;
         }
         self.min_rtt = self.min_rtt.min(rtt);
         self.low = self.low.min(rtt);
         self.bucket = self.bucket.min(rtt);
+        self.bucket_high = self.bucket_high.max(rtt);
         self.samples += 1;
         let length = (self.min_rtt / 8).max(Duration::from_millis(2));
         self.is_fresh = false;
         if now.since(self.bucket_began) >= length && self.samples >= SAMPLES {
+            self.end_bucket(now, is_steady);
+            self.older_bucket = self.last_bucket.min(self.bucket.saturating_mul(8));
             self.last_bucket = self.bucket;
             if self.skip > 0 {
                 self.skip -= 1;
@@ -61,15 +88,43 @@ impl Queue {
             }
             self.peak = self.now().max(self.peak - self.peak / 16);
             self.bucket = Duration::MAX;
+            self.bucket_high = Duration::ZERO;
             self.samples = 0;
             self.bucket_began = now;
             self.is_fresh = true;
         }
     }
 
+    fn end_bucket(&mut self, now: Time, is_steady: bool) {
+        if is_steady && self.last_bucket < Duration::MAX {
+            // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
+            let explained = now.since(self.bucket_began) / QUEUE_SLOPE;
+            let trend = self.bucket.abs_diff(self.last_bucket);
+            let bend = (self.bucket + self.older_bucket).abs_diff(self.last_bucket * 2).saturating_sub(explained);
+            let spread = self.bucket_high.saturating_sub(self.bucket).saturating_sub(explained.max(trend));
+            // Of independent values the second difference is twice the standard deviation on average, the spread of a dozen three to four times.
+            let noise = (bend / 2).max(spread / 4).min(self.noise * 4 + NOISE_STEP);
+            self.noise = (self.noise * (NOISE_BUCKETS - 1) + noise) / NOISE_BUCKETS;
+        }
+        self.low_mean = Some(self.low_mean.map_or(self.bucket, |mean| (mean * 3 + self.bucket) / 4));
+        // Lower than noise explains: there is less of it than before.
+        let least = self.bucket + self.noise() * 2;
+        self.floor = self.floor.saturating_sub(self.base().saturating_sub(least) / 8);
+    }
+
+    /// Standard deviation of the delay that is not a queue's doing.
+    pub(super) fn noise(&self) -> Duration {
+        self.noise
+    }
+
+    /// The RTT without a queue.
+    pub(super) fn base(&self) -> Duration {
+        self.min_rtt().saturating_add(self.floor)
+    }
+
     /// The queueing delay now.
     pub(super) fn now(&self) -> Duration {
-        if self.last_bucket == Duration::MAX { Duration::ZERO } else { self.last_bucket.min(self.bucket).saturating_sub(self.min_rtt) }
+        if self.last_bucket == Duration::MAX { Duration::ZERO } else { self.last_bucket.min(self.bucket).saturating_sub(self.base()) }
     }
 
     /// A bucket has just been completed.
@@ -98,20 +153,28 @@ impl Queue {
         self.skip = 8;
     }
 
-    /// The RTT hardly moved since: nobody fills or empties a queue on the way, the way itself is long.
+    /// The RTT hardly moved since, noise apart: nobody fills or empties a queue on the way, the way itself is long.
     pub(super) fn is_flat(&self) -> bool {
         let (low, high) = self.watched;
-        high.saturating_sub(low) < (low.min(high) / 25).max(Duration::from_millis(1))
+        high.saturating_sub(low) < (low.min(high) / 25).max(Duration::from_millis(1)).max(self.noise * 6)
     }
 
     /// Queueing delay that remained at the lowest while the rate was lowered.
     pub(super) fn remained(&self) -> Duration {
-        if self.low == Duration::MAX { Duration::ZERO } else { self.low.saturating_sub(self.min_rtt) }
+        if self.low == Duration::MAX { Duration::ZERO } else { self.low.saturating_sub(self.base()) }
     }
 
-    /// The rate is lowered to look for the smallest RTT.
+    /// The rate is lowered to look for the RTT without our queue.
     pub(super) fn begin_low(&mut self) {
         self.low = Duration::MAX;
+        self.low_mean = None;
+    }
+
+    /// It has been low for long enough: what delay remains and varies is the path's own.
+    pub(super) fn raise_floor(&mut self) {
+        if let Some(mean) = self.low_mean {
+            self.floor = mean.saturating_sub(self.min_rtt()).min(self.noise() * MAX_FLOOR).max(self.floor);
+        }
     }
 
     /// It is raised again. What was seen becomes the minimum if the old one was not seen for `memory`, or the path `has_changed`.

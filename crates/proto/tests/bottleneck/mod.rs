@@ -26,6 +26,8 @@ pub struct Link {
     pub delay: Duration,
     /// Uniform 0..=jitter, added to the forward delay; may reorder.
     pub jitter: Duration,
+    /// Uniform 0..=this, both ways, packets stay in order: one that is held back holds back those behind it.
+    pub hold_back: Duration,
     pub queue_bytes: u64,
     pub loss_before: f64,
     pub loss_after: f64,
@@ -47,6 +49,7 @@ impl Link {
             mbit,
             delay,
             jitter: Duration::ZERO,
+            hold_back: Duration::ZERO,
             queue_bytes: (bdp as u64).max(12 * 1500),
             loss_before: 0.0,
             loss_after: loss,
@@ -150,6 +153,8 @@ pub struct Bottleneck {
     pub record_every: Duration,
     next_record: Time,
     changes: Vec<(Time, Change)>,
+    /// Latest arrival at either end.
+    latest: [Time; 2],
     pub dropped: u64,
     fates: Fates,
     pub ack_bytes: u64,
@@ -180,6 +185,7 @@ impl Bottleneck {
             record_every: Duration::from_millis(100),
             next_record: Time::ZERO,
             changes: Vec::new(),
+            latest: [Time::ZERO; 2],
             dropped: 0,
             fates: Fates::default(),
             ack_bytes: 0,
@@ -396,6 +402,23 @@ impl Bottleneck {
         self.transmit(f, e, size, wants, true, Some((bytes, item)));
     }
 
+    fn up_to(&mut self, most: Duration) -> Duration {
+        match most.as_nanos() as u64 {
+            0 => Duration::ZERO,
+            j => Duration::from_nanos(self.rng.next_u64() % (j + 1)),
+        }
+    }
+
+    /// When a packet arrives that would have at `at`, if some are held back and none overtakes.
+    fn held_back(&mut self, end: usize, at: Time) -> Time {
+        if self.link.hold_back == Duration::ZERO {
+            return at;
+        }
+        let at = (at + self.up_to(self.link.hold_back)).max(self.latest[end]);
+        self.latest[end] = at;
+        at
+    }
+
     fn transmit(&mut self, f: usize, e: usize, bytes: u16, eliciting: bool, is_app_limited: bool, ack: Option<(Vec<u8>, SentItem)>) {
         let now = self.now;
         let path = &mut self.flows[f].ends[e].path;
@@ -416,7 +439,8 @@ impl Bottleneck {
             self.ack_bytes += size;
             let loss = self.link.ack_loss;
             if !self.chance(loss) {
-                self.push(now + delay, Event::Arrive(f, 0, Packet { pn: pn.0, bytes, ecn, eliciting, ack }));
+                let arrive = self.held_back(0, now + delay);
+                self.push(arrive, Event::Arrive(f, 0, Packet { pn: pn.0, bytes, ecn, eliciting, ack }));
             }
             return;
         }
@@ -452,11 +476,8 @@ impl Bottleneck {
         if self.lost_after() {
             return;
         }
-        let jitter = match self.link.jitter.as_nanos() as u64 {
-            0 => Duration::ZERO,
-            j => Duration::from_nanos(self.rng.next_u64() % (j + 1)),
-        };
-        let arrive = self.busy_until.max(now) + delay + jitter;
+        let jitter = self.up_to(self.link.jitter);
+        let arrive = self.held_back(1, self.busy_until.max(now) + delay + jitter);
         self.push(arrive, Event::Arrive(f, 1, Packet { pn: pn.0, bytes, ecn, eliciting, ack }));
     }
 
