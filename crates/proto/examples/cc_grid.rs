@@ -5,7 +5,7 @@
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
 
-use bottleneck::{Bottleneck, FlowSpec, Link, alone, jain};
+use bottleneck::{Bottleneck, FlowSpec, Link, alone, jain, rates};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::units::{Duration, Time};
 
@@ -82,15 +82,6 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
         println!();
     }
     println!("{:?}", b.path(0).stats());
-}
-
-/// Each flow's mean rate in Mbit/s of IP bytes between two times.
-fn rates(b: &mut Bottleneck, flows: usize, from_ms: u64, to_ms: u64) -> Vec<f64> {
-    b.run_until(Time::from_millis(from_ms));
-    let before: Vec<u64> = (0..flows).map(|f| b.received(f)).collect();
-    b.queue_delays.clear();
-    b.run_until(Time::from_millis(to_ms));
-    (0..flows).map(|f| (b.received(f) - before[f]) as f64 * 8e-3 / (to_ms - from_ms) as f64).collect()
 }
 
 fn scenes() {

@@ -2,7 +2,7 @@
 
 mod bottleneck;
 
-use bottleneck::{Bottleneck, DATAGRAM, FlowSpec, IP_UDP, Link, Load, alone, jain};
+use bottleneck::{Bottleneck, DATAGRAM, FlowSpec, IP_UDP, Link, Load, alone, jain, rates};
 use noctule_proto::congestion::CongestionControl::{self, Cubic, Model, Rate};
 use noctule_proto::units::{Bandwidth, Duration, Time};
 use std::fmt::Write;
@@ -20,15 +20,6 @@ fn assert_cell(link: &Link, seed: u64, scale: f64, least: f64) {
     // P8; on short and slow paths no acknowledgement waits long enough to be paid for by 2 %.
     let most = if link.delay < Duration::from_millis(10) && link.mbit < 20.0 { 0.025 } else { 0.02 };
     assert!(r.reverse <= most, "{cell}");
-}
-
-/// IP rate in Mbit/s of each flow between two times.
-fn rates(b: &mut Bottleneck, flows: usize, from_ms: u64, to_ms: u64) -> Vec<f64> {
-    b.run_until(Time::from_millis(from_ms));
-    let before: Vec<u64> = (0..flows).map(|f| b.received(f)).collect();
-    b.queue_delays.clear();
-    b.run_until(Time::from_millis(to_ms));
-    (0..flows).map(|f| (b.received(f) - before[f]) as f64 * 8e-3 / (to_ms - from_ms) as f64).collect()
 }
 
 #[test]

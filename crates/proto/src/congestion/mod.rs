@@ -2,11 +2,10 @@
 
 mod capacity;
 mod cubic;
+mod fixed;
 mod model;
 mod noise;
-mod none;
 mod queue;
-mod rate;
 
 use crate::units::{Bandwidth, Duration, Time};
 
@@ -142,7 +141,7 @@ pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time
     match control {
         CongestionControl::Model => Box::new(model::Model::new(datagram, rtt, now)),
         CongestionControl::Cubic => Box::new(cubic::Cubic::new(datagram, rtt)),
-        CongestionControl::Rate(rate) => Box::new(rate::FixedRate::new(rate)),
-        CongestionControl::None => Box::new(none::Unlimited),
+        CongestionControl::Rate(rate) => Box::new(fixed::Fixed { rate: Some(rate) }),
+        CongestionControl::None => Box::new(fixed::Fixed { rate: None }),
     }
 }

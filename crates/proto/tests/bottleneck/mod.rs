@@ -536,6 +536,15 @@ pub fn alone(link: &Link, control: CongestionControl, seed: u64, scale: f64) -> 
     }
 }
 
+/// IP rate in Mbit/s of each flow between two times.
+pub fn rates(b: &mut Bottleneck, flows: usize, from_ms: u64, to_ms: u64) -> Vec<f64> {
+    b.run_until(Time::from_millis(from_ms));
+    let before: Vec<u64> = (0..flows).map(|f| b.received(f)).collect();
+    b.queue_delays.clear();
+    b.run_until(Time::from_millis(to_ms));
+    (0..flows).map(|f| (b.received(f) - before[f]) as f64 * 8e-3 / (to_ms - from_ms) as f64).collect()
+}
+
 /// Jain's index.
 pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
