@@ -28,7 +28,7 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         memory,
         initial_credit: 100_000,
     });
-    let mut receiver = Receiver::new(ReceiverConfig { label, batch_size: 16, symbol, mode: Mode::Brtp, memory, initial_credit: 100_000 });
+    let mut receiver = Receiver::new(ReceiverConfig { label, batch_size: 16, symbol, memory, initial_credit: 100_000 });
     let mut payload = vec![7u8; SYMBOL];
     payload[..2].copy_from_slice(&(SYMBOL as u16 - 2).to_be_bytes());
     let payload = Bytes::from(payload);

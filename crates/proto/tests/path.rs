@@ -210,3 +210,22 @@ fn an_idle_path_asks_for_nothing() {
     ack_of(&[pn.0], Time::from_millis(40), &mut p, &mut fates).expect("honest");
     assert_eq!(p.poll_timeout(), None);
 }
+
+#[test]
+fn a_burst_leaves_capacity_to_spare_and_a_backlog_does_not() {
+    let mut p = path(PathConfig::default());
+    let mut number = 0;
+    let mut waits = |p: &mut Path, from: u64, ms: u64| {
+        // A packet per millisecond with more behind it; the last one finds nothing behind it.
+        for at in from..from + ms {
+            let (now, pn) = (Time::from_millis(at), p.next_packet_number());
+            p.on_sent(now, pn, 100, true, at + 1 == from + ms, [coded(number)].into_iter().collect());
+            number += 1;
+        }
+    };
+    waits(&mut p, 1000, 8);
+    assert!(p.spare_allowance(Time::from_millis(1009)) > 0, "a message of eight packets does not fill the path");
+    waits(&mut p, 1100, 20);
+    assert_eq!(p.spare_allowance(Time::from_millis(1121)), 0, "data waited for half a round trip");
+    assert!(p.spare_allowance(Time::from_millis(1300)) > 0, "that is long ago");
+}

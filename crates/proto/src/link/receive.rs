@@ -268,7 +268,6 @@ impl Link {
             label,
             batch_size: open.batch_size,
             symbol: open.symbol,
-            mode: open.mode,
             memory,
             initial_credit: crate::node::shared::INITIAL_CREDIT,
         });
@@ -315,11 +314,6 @@ impl Link {
                 SentItem::FlowOpen(flow) => {
                     if let Some(f) = self.flows.out.get_mut(&flow) {
                         f.is_open_acked = true;
-                    }
-                }
-                SentItem::Credit { flow, .. } | SentItem::Rank { flow, .. } => {
-                    if let Some(f) = self.flows.incoming.get_mut(&flow) {
-                        f.receiver.on_report_acked(&item);
                     }
                 }
                 SentItem::Ack { path, reported_below } => {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 const T: u16 = 200;
 
 fn receiver(memory: usize) -> Receiver {
-    Receiver::new(ReceiverConfig { label: FlowLabel(1), batch_size: 16, symbol: T, mode: Mode::Brtp, memory, initial_credit: 256 })
+    Receiver::new(ReceiverConfig { label: FlowLabel(1), batch_size: 16, symbol: T, memory, initial_credit: 256 })
 }
 
 fn coded<'a>(base: u64, n: u8, coefficients: Coefficients<'a>, symbol: &'a [u8]) -> Coded<'a> {

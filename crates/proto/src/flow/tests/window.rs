@@ -4,14 +4,13 @@ use super::world::{content, symbol};
 use crate::error::Code;
 use crate::flow::{Offer, Receiver, ReceiverConfig};
 use crate::ids::{FlowLabel, Seq};
-use crate::options::Mode;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{Coded, Coefficients};
 use bytes::Bytes;
 use noctule_codes::span::{encode, repair_coefficients};
 
 fn receiver(memory: usize) -> Receiver {
-    Receiver::new(ReceiverConfig { label: FlowLabel(1), batch_size: 16, symbol: 300, mode: Mode::Brtp, memory, initial_credit: 256 })
+    Receiver::new(ReceiverConfig { label: FlowLabel(1), batch_size: 16, symbol: 300, memory, initial_credit: 256 })
 }
 
 fn packet(seq: u64) -> Bytes {

@@ -228,7 +228,6 @@ impl World {
             label: LABEL,
             batch_size: story.batch_size,
             symbol: story.symbol,
-            mode: story.mode,
             memory: story.receiver_memory,
             initial_credit: story.initial_credit,
         });
@@ -411,8 +410,8 @@ impl World {
             Happening::ToSender(FlowControlFrame::Rank { base, n, rank, missing, .. }) => {
                 self.sender.on_rank(self.now, base, n, rank, missing)
             }
-            Happening::ReportFate(item, true) => self.receiver.on_report_acked(&item),
             Happening::ReportFate(item, false) => self.receiver.on_report_lost(&item),
+            Happening::ReportFate(_, true) => {}
             Happening::ToReceiver(_) | Happening::ToSender(_) => unreachable!("frames go one way"),
         }
         self.read();

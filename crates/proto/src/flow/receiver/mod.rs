@@ -3,21 +3,21 @@
 //! Spans stand in a queue from the first one that is not wholly there. Every bound is checked before anything is kept: a packet outside
 //! the credit granted, larger than T, or at odds with the batch size is refused, and so is one for which there is no memory.
 
+mod overlap;
+mod report;
+
 use super::credit::Credit;
-use super::rank::{MOST_REPORTS, RankReports};
+use super::rank::RankReports;
 use super::span::{self, Pool, Received, Solved, Span, trim};
 use super::window::WindowRepair;
-use super::{FlowControlFrame, Offer, mask};
+use super::{Offer, mask};
 use crate::error::Code;
 use crate::ids::{FlowLabel, Seq};
-use crate::options::Mode;
-use crate::sent::SentItem;
 use crate::stats::FlowStats;
-use crate::units::{Duration, Time};
+use crate::units::Time;
 use crate::wire::frame::{Coded, Coefficients};
 use bytes::Bytes;
 use noctule_codes::span::{MAX_SPAN, repair_coefficients};
-use noctule_codes::window::Offered;
 use std::collections::VecDeque;
 
 /// How a [`Receiver`] is made.
@@ -29,8 +29,6 @@ pub struct ReceiverConfig {
     pub batch_size: u8,
     /// Largest symbol T in bytes.
     pub symbol: u16,
-    /// Promise.
-    pub mode: Mode,
     /// Bytes that the flow may hold; at least two batches (P15). Also the ceiling of the credit window.
     pub memory: usize,
     /// Source packets that the sender may send before the first CREDIT, as announced to it.
@@ -214,51 +212,6 @@ impl Receiver {
         coded.n <= self.config.batch_size && coded.base.0.is_multiple_of(self.batch_size())
     }
 
-    /// Window repair: a span that is not a batch (P4).
-    fn receive_window(&mut self, coded: &Coded<'_>, span_end: u64) -> Offer {
-        if let Coefficients::Index(index) = coded.coefficients {
-            let seq = coded.base.0 + u64::from(index);
-            let within = (seq % self.batch_size()) as u8;
-            return self.receive(&Coded {
-                base: Seq(seq - u64::from(within)),
-                n: within + 1,
-                coefficients: Coefficients::Index(within),
-                ..coded.clone()
-            });
-        }
-        let cost = if self.window.is_active() { 0 } else { WindowRepair::cost(self.config.symbol) };
-        let decoded = (MAX_SPAN + 1) * (usize::from(self.config.symbol) + span::row_bytes(self.config.batch_size));
-        if self.memory() + cost + decoded > self.config.memory {
-            return Offer::Refused(Code::NoMemory);
-        }
-        self.stats.coded_bytes += coded.symbol.len() as u64;
-        self.stats.repair_packets += 1;
-        self.high = self.high.max(span_end);
-        let mut row = [0; MAX_SPAN];
-        vector(&coded.coefficients, coded.n, &mut row);
-        let offered = self.window.repair(coded.base, &row[..usize::from(coded.n)], coded.symbol, Seq(self.done));
-        match offered {
-            Offered::Innovative => Offer::Accepted,
-            Offered::Redundant | Offered::TooOld => Offer::Redundant,
-            Offered::Malformed => Offer::Refused(Code::SpanInvalid),
-        }
-    }
-
-    /// Takes what window repairs have given back, now that something became known; false if they contradict each other.
-    fn take_from_window(&mut self) -> bool {
-        while let Some((seq, data)) = self.window.take_recovered() {
-            let Some(len) = trim(&data) else {
-                self.window.reset();
-                return false;
-            };
-            let within = (seq.0 % self.batch_size()) as u8;
-            let (flow, base) = (self.config.label, Seq(seq.0 - u64::from(within)));
-            let offer = self.receive(&Coded { flow, base, n: within + 1, coefficients: Coefficients::Index(within), symbol: &data[..len] });
-            self.stats.decoded_packets += u64::from(offer == Offer::Accepted);
-        }
-        true
-    }
-
     /// Bounds that every packet keeps; the end of its span.
     fn check(&self, coded: &Coded<'_>) -> Result<u64, Code> {
         let n = coded.n;
@@ -402,92 +355,9 @@ impl Receiver {
         Seq(self.credit.limit())
     }
 
-    /// CREDIT or RANK that is due. `rtt`: smoothed RTT of the link, as far as known.
-    pub fn poll_report(&mut self, now: Time, rtt: Duration) -> Option<FlowControlFrame> {
-        self.credit.set_rtt(rtt);
-        let flow = self.config.label;
-        if self.credit.due(self.done, self.is_complete()).is_some_and(|at| at <= now) {
-            let limit = Seq(self.credit.report(now, self.done));
-            return Some(FlowControlFrame::Credit { flow, limit, done: Seq(self.done) });
-        }
-        self.watch(now);
-        while let Some(number) = self.ranks.pop() {
-            let base = number * self.batch_size();
-            let n = self.end.unwrap_or(self.high).saturating_sub(base).min(self.batch_size()) as u8;
-            if n == 0 || base + u64::from(n) <= self.done {
-                continue;
-            }
-            let span = number.checked_sub(self.first).and_then(|at| self.spans.get(at as usize));
-            let (rank, missing) = span.map_or((0, mask(n)), |s| (s.rank(n), s.missing(n)));
-            if missing != 0 {
-                return Some(FlowControlFrame::Rank { flow, base: Seq(base), n, rank, missing });
-            }
-        }
-        None
-    }
-
-    /// Reports the first spans that should have been repaired by now: no error of the sender's belief may stop a flow (P9).
-    fn watch(&mut self, now: Time) {
-        let known = self.wanted();
-        if self.done >= known {
-            return self.ranks.rest();
-        }
-        let Some(overdue) = self.ranks.overdue(now, self.done, known, self.patience()) else { return };
-        let size = self.batch_size();
-        let mut wanted = 0;
-        for number in self.done / size..overdue.div_ceil(size) {
-            let n = (overdue - number * size).min(size) as u8;
-            let span = number.checked_sub(self.first).and_then(|at| self.spans.get(at as usize));
-            if span.is_none_or(|span| span.missing(n) != 0) {
-                self.ranks.want(number);
-                wanted += 1;
-            }
-            if wanted == MOST_REPORTS {
-                break;
-            }
-        }
-    }
-
     /// One past the last packet that exists and for which there is memory: asking for more of them would only move them in vain.
     fn wanted(&self) -> u64 {
         self.end.unwrap_or(self.high).min(self.credit.covered())
-    }
-
-    /// How long a healthy repair takes: a round trip, and what loss detection and delayed acknowledgements add to it (P8, P10). A report about a
-    /// span whose second repair is under way changes nothing.
-    fn patience(&self) -> Duration {
-        let rtt = self.credit.rtt().max(Duration::from_millis(10));
-        rtt + rtt / 4
-    }
-
-    /// A report arrived. Reports are absolute: nothing to do.
-    pub fn on_report_acked(&mut self, _item: &SentItem) {}
-
-    /// A report was lost: it is repeated if nothing newer replaces it.
-    pub fn on_report_lost(&mut self, item: &SentItem) {
-        match *item {
-            SentItem::Credit { limit, .. } => self.credit.on_lost(limit.0),
-            SentItem::Rank { base, .. } => self.ranks.want(base.0 / self.batch_size()),
-            _ => {}
-        }
-    }
-
-    /// When `handle_timeout` wants to be called. What is due already is not a matter of time: see `has_report`.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        let credit = self.credit.due(self.done, self.is_complete()).filter(|at| *at > self.woken_at);
-        let stall = if self.done < self.wanted() { Some(self.ranks.due(self.patience()).unwrap_or(Time::ZERO)) } else { None };
-        [credit, stall].into_iter().flatten().min()
-    }
-
-    /// Time passes; what is due then comes from `poll_report`, and `poll_timeout` does not name it again.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.woken_at = now;
-        self.watch(now);
-    }
-
-    /// `poll_report` has something now. O(1).
-    pub fn has_report(&self, now: Time) -> bool {
-        !self.ranks.is_empty() || self.credit.due(self.done, self.is_complete()).is_some_and(|at| at <= now)
     }
 
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.

@@ -1,0 +1,175 @@
+//! What goes out next: repairs of known deficits, source packets, the tail probe; and the bytes of each.
+
+use super::Sender;
+use crate::flow::batch::Batch;
+use crate::flow::{Outgoing, SendContext, Stage, mask};
+use crate::ids::Seq;
+use crate::options::Class;
+use crate::redundancy::repair_extra;
+use crate::sent::SentItem;
+use crate::units::{Duration, Time};
+use crate::wire::frame::Coefficients;
+use noctule_codes::span::{MAX_SPAN, encode, repair_coefficients};
+
+impl Sender {
+    /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
+    pub fn has(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()),
+            Stage::Source => self.cursor < self.pushed,
+            Stage::Proactive => self.is_protection_due(),
+            Stage::Probe => self.outstanding > 0,
+        }
+    }
+
+    /// The next coded packet of a stage, at most `max_symbol` bytes of symbol; `None` if there is none (that fits).
+    ///
+    /// A packet handed out counts as on its way until its fate is told. O(1) amortised.
+    pub fn poll(&mut self, now: Time, stage: Stage, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
+        self.rtt = context.rtt;
+        self.pace.sample(now, context.rtt, self.cursor);
+        match stage {
+            Stage::Repair => self
+                .poll_repair(now, context, max_symbol)
+                .or_else(|| if self.is_urgent() { self.poll_proactive(now, context, max_symbol) } else { None }),
+            Stage::Source => self.poll_source(now, max_symbol),
+            Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol),
+            Stage::Proactive => None,
+            Stage::Probe => self.poll_probe(now, max_symbol),
+        }
+    }
+
+    fn poll_repair(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
+        let slack = self.slack();
+        while let Some(&number) = self.repair.front() {
+            let tight = self.config.class == Class::Latency;
+            if let Some(batch) = self.batch_mut(number) {
+                let deficit = batch.deficit();
+                // P13; one grant per round trip, whatever the number of losses that it heard of meanwhile.
+                if deficit > 0 && batch.transmission >= 3 && now.since(batch.extra_at) >= context.rtt / 2 {
+                    batch.extra = repair_extra(batch.transmission, slack, context.rtt);
+                    batch.extra_at = now;
+                    batch.transmission = 2;
+                }
+                let is_extra = deficit == 0;
+                if !is_extra || (batch.extra > 0 && batch.missing() > 0) {
+                    let from = fitting_from(batch, tight, max_symbol);
+                    if batch.longest(from) > max_symbol {
+                        return None;
+                    }
+                    batch.extra -= u8::from(is_extra);
+                    self.protect(number);
+                    return self.combination(now, number, from);
+                }
+                batch.extra = 0;
+                batch.in_repair = false;
+            }
+            self.repair.pop_front();
+        }
+        None
+    }
+
+    /// How long the flow can go on sending new packets at its present rate.
+    fn slack(&self) -> Duration {
+        #[cfg(test)]
+        if self.is_exact_only {
+            return Duration::MAX;
+        }
+        if self.finished && self.cursor == self.pushed {
+            return Duration::ZERO; // the end: nothing but repairs is left to do
+        }
+        if self.config.class == Class::Latency {
+            return Duration::ZERO;
+        }
+        let window = self.credit.min(self.pushed + self.memory_room());
+        self.pace.time_for(window - self.cursor.min(window))
+    }
+
+    fn poll_source(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
+        while self.cursor < self.pushed {
+            let (number, index) = (self.cursor / self.batch_size(), (self.cursor % self.batch_size()) as u8);
+            let batch = self.batch(number)?;
+            let flies = !batch.is_abandoned(index);
+            let len = batch.symbols[usize::from(index)].len();
+            if flies && len > max_symbol {
+                return None;
+            }
+            self.touch(number, |batch| batch.take_turn(now, index, flies));
+            self.cursor += 1;
+            if !flies {
+                continue;
+            }
+            self.protect(number);
+            self.stats.source_packets += 1;
+            self.stats.coded_bytes += len as u64;
+            let (flow, base, n) = (self.config.label, Seq(number * self.batch_size()), index + 1);
+            return Some(Outgoing {
+                base,
+                n,
+                coefficients: Coefficients::Index(index),
+                len,
+                item: SentItem::Coded { flow, base, n, from: 0, index: Some(index) },
+            });
+        }
+        None
+    }
+
+    fn poll_probe(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
+        // Once per PTO: the newest batch that is not known to be there; near the end unless almost everything was acknowledged.
+        let newest = self.batches.iter().rposition(|b| b.missing() > 0)?;
+        let from = fitting_from(&self.batches[newest], true, max_symbol);
+        if self.batches[newest].longest(from) > max_symbol {
+            return None;
+        }
+        self.combination(now, self.first + newest as u64, from)
+    }
+
+    /// A fresh combination over what was sent of a batch, from packet `from` on.
+    pub(super) fn combination(&mut self, now: Time, number: u64, from: u8) -> Option<Outgoing> {
+        let (seed, n, len) = self.touch(number, |batch| (batch.combine(now, from), batch.end(), batch.longest(from)))?;
+        let coefficients = match n - from {
+            1 => Coefficients::Index(from), // a multiple of one packet is that packet
+            _ if from == 0 => Coefficients::Seed(seed),
+            _ => Coefficients::BitmapSeed { bitmap: mask(n) & !mask(from), seed },
+        };
+        self.stats.repair_packets += 1;
+        self.stats.coded_bytes += len as u64;
+        let (flow, base) = (self.config.label, Seq(number * self.batch_size()));
+        Some(Outgoing { base, n, coefficients, len, item: SentItem::Coded { flow, base, n, from, index: None } })
+    }
+
+    /// Appends the bytes of a packet that `poll` handed out. Nothing is appended if its batch is gone meanwhile.
+    pub fn write_symbol(&self, outgoing: &Outgoing, out: &mut Vec<u8>) {
+        let Some(batch) = self.batch(outgoing.base.0 / self.batch_size()) else { return };
+        let (seed, covered) = match outgoing.coefficients {
+            Coefficients::Index(index) => {
+                return out.extend_from_slice(batch.symbols.get(usize::from(index)).map_or(&[], |s| s));
+            }
+            Coefficients::Seed(seed) => (seed, u64::MAX),
+            Coefficients::BitmapSeed { bitmap, seed } => (seed, bitmap),
+            Coefficients::Vector(_) => return,
+        };
+        let n = usize::from(outgoing.n).min(batch.symbols.len());
+        let (mut coefficients, mut sources): ([u8; MAX_SPAN], [&[u8]; MAX_SPAN]) = ([0; MAX_SPAN], [&[]; MAX_SPAN]);
+        repair_coefficients(seed, n, &mut coefficients);
+        for (j, symbol) in batch.symbols[..n].iter().enumerate() {
+            if covered >> j & 1 == 1 {
+                sources[j] = symbol;
+            } else {
+                coefficients[j] = 0;
+            }
+        }
+        let start = out.len();
+        out.resize(start + outgoing.len, 0);
+        encode(&coefficients[..n], &sources[..n], &mut out[start..]);
+    }
+}
+
+/// Where a combination begins. Leaving known packets out at the front takes a bitmap in the header: not if the packet is nearly full.
+pub(super) fn fitting_from(batch: &Batch, tight: bool, max_symbol: usize) -> u8 {
+    let from = batch.from(tight);
+    if tight && batch.longest(from) + BITMAP > max_symbol { batch.from(false) } else { from }
+}
+
+/// Most bytes that the bitmap form takes beyond the seed form.
+const BITMAP: usize = 8;

@@ -1,0 +1,117 @@
+//! Proactive packets: which batches deserve them, and how many (DESIGN 3.3).
+
+use super::Sender;
+use super::poll::fitting_from;
+use crate::flow::{Outgoing, SendContext};
+use crate::options::{Class, Mode};
+use crate::redundancy::{RedundancyInput, plan};
+use crate::units::{Duration, Probability, Time};
+
+/// Part of the packets of the last flight of a finished bulk flow that shall need no second round trip: the link has nothing else to do.
+const TAIL_TARGET: f64 = 0.99;
+
+impl Sender {
+    /// Protection is part of the promise, not a use of spare capacity: datagrams whose lifetime leaves no time for feedback.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.config.mode == Mode::Btp
+    }
+
+    /// The session has more data for this flow at this moment: the burst is not over, and a batch that will grow is not protected yet.
+    /// Matters to flows whose protection does not wait until the link has nothing else to do; false until told otherwise.
+    pub fn expect_more(&mut self, more: bool) {
+        self.has_more = more;
+    }
+
+    /// A batch waits for proactive packets and will not be sent more of at once.
+    pub(super) fn is_protection_due(&self) -> bool {
+        let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
+        let is_waiting = self.proactive.front().is_some_and(|front| !self.has_more || !grows(front));
+        self.cursor == self.pushed && (is_waiting || self.is_tail_open())
+    }
+
+    fn is_tail_open(&self) -> bool {
+        self.finished && !self.tail_protected && self.outstanding > 0
+    }
+
+    pub(super) fn poll_proactive(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
+        if !self.is_protection_due() {
+            return None;
+        }
+        if self.is_tail_open() {
+            self.protect_tail();
+        }
+        while let Some(&number) = self.proactive.front() {
+            let planned = self.planned(now, number, context);
+            if let Some(batch) = self.batch_mut(number).filter(|_| planned > 0) {
+                let from = fitting_from(batch, true, max_symbol);
+                if batch.longest(from) > max_symbol {
+                    return None;
+                }
+                batch.planned = Some(planned - 1);
+                self.stats.proactive_packets += 1;
+                return self.combination(now, number, from);
+            }
+            if let Some(batch) = self.batch_mut(number) {
+                batch.in_proactive = false;
+            }
+            self.proactive.pop_front();
+            if !self.is_protection_due() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Proactive packets still to send for a batch, by the redundancy policy (DESIGN 3.3).
+    fn planned(&mut self, now: Time, number: u64, context: &SendContext) -> u8 {
+        let target = match (self.config.class, self.config.mode) {
+            (Class::Bulk, Mode::Brtp) => Probability::new(self.config.no_retransmit.get().min(TAIL_TARGET)),
+            _ => self.config.no_retransmit,
+        };
+        let is_bulk = self.config.class == Class::Bulk && !self.finished;
+        let Some(batch) = self.batch(number) else { return 0 };
+        if let Some(planned) = batch.planned {
+            return if batch.missing() > 0 { planned } else { 0 };
+        }
+        let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
+        // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
+        let lifetime = lifetime.map(|l| if l >= context.rtt * 2 { context.rtt * 2 } else { Duration::ZERO });
+        let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };
+        let answer = match &self.last_plan {
+            Some((asked, answer)) if *asked == input => *answer,
+            _ if batch.missing() == 0 => 0,
+            _ => plan(&input),
+        };
+        self.last_plan = Some((input, answer));
+        if let Some(batch) = self.batch_mut(number) {
+            batch.planned = Some(answer);
+        }
+        answer
+    }
+
+    /// Puts a batch into the queue of those that deserve proactive packets, to be planned afresh.
+    pub(super) fn protect(&mut self, number: u64) {
+        if self.config.class == Class::Bulk && self.config.mode == Mode::Brtp {
+            return;
+        }
+        let Some(batch) = self.batch_mut(number) else { return };
+        batch.planned = None;
+        if !batch.in_proactive {
+            batch.in_proactive = true;
+            self.proactive.push_back(number);
+        }
+    }
+
+    /// A finished bulk flow protects what is still out, once: then the link would be idle for round trips.
+    fn protect_tail(&mut self) {
+        self.tail_protected = true;
+        for at in 0..self.batches.len() {
+            let batch = &mut self.batches[at];
+            if batch.missing() > 0 && !batch.in_proactive {
+                batch.planned = None;
+                batch.in_proactive = true;
+                self.proactive.push_back(self.first + at as u64);
+            }
+        }
+    }
+}
