@@ -1,7 +1,7 @@
 //! Homomorphic MAC: an 8-byte tag that survives recoding and tells a polluted combination before it is used (P16).
 //!
 //! Construction (after Agrawal and Boneh, "Homomorphic MACs: MAC-based integrity for network coding", ACNS 2009, with an inner product over
-//! GF(256^8)): eight bytes of a packet are an element of GF(256)[y] / (y^8 + y^3 + y + 9), a field of 2^64 elements over which GF(256) acts byte
+//! GF(256^8)): eight bytes of a packet are an element of `GF(256)[y] / (y^8 + y^3 + y + 9)`, a field of 2^64 elements over which GF(256) acts byte
 //! by byte. With a secret key k_0, k_1, … and a secret pad F(seq) per source packet, tag(p) = sum of p_J · k_J + F(seq). The tag of a
 //! combination is the same combination of tags, and a receiver that knows the key and the pads checks
 //! `tag = sum of p_J · k_J + sum of c_j · F(seq_j)`. Who does not know them makes a wrong packet pass with probability 2^-64 per attempt

@@ -1,5 +1,6 @@
 //! RFC 9426 baseline: vectors computed from the RFC's pseudocode by an independent program, and decoding after recoding.
 
+use noctule_codes::gf256::div;
 use noctule_codes::prng::SplitMix64;
 use noctule_codes::rfc9426::*;
 use proptest::prelude::*;
@@ -116,4 +117,29 @@ proptest! {
         }
         let _ = decoder.into_data();
     }
+}
+
+#[test]
+fn a_relay_that_hides_one_source_packet_cannot_fill_the_memory() {
+    // All vectors are innovative in their batches, and none of them lets source packet 0 through.
+    let (k, m, d) = (20, 4, 10);
+    let parameters = Parameters::new(m, FieldSize::Q256, 20).unwrap();
+    let mut weights = vec![0; d + 1];
+    weights[d] = 1;
+    let mut decoder = Decoder::new(parameters, DegreeDistribution::new(&weights).unwrap(), k).unwrap();
+    let mut refused = 0;
+    for bid in 0..2000u16 {
+        let (indices, generator) = batch_sampler(bid, d, k, m);
+        let Some(row) = indices.iter().position(|j| *j == 0).map(|i| &generator[i * m..][..m]) else { continue };
+        let Some(pivot) = row.iter().position(|g| *g != 0) else { continue };
+        for free in (0..m).filter(|i| *i != pivot) {
+            let mut packet = vec![9; 20];
+            packet[..m].fill(0);
+            packet[free] = 1;
+            packet[pivot] = div(row[free], row[pivot]);
+            refused += usize::from(decoder.receive(bid, &packet) == Received::Refused);
+        }
+        assert!(decoder.rank() <= 2 * k + 256 && !decoder.is_complete());
+    }
+    assert!(refused > 0);
 }

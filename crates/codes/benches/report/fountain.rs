@@ -159,7 +159,8 @@ pub fn run(report: &Report) {
 
     text += &parameters(trials);
     text += "\nTime to encode a block of 100 packets for 6 % loss (semi-random: N_pro repair packets; LT: 130 packets; Reed-Solomon and noctule: 12 repair packets) and to decode it with 6 packets lost, microseconds.\n\n| symbol length | encode: semi-random LT | LT | Reed-Solomon | noctule | decode: semi-random LT | LT | Reed-Solomon | noctule |\n|---|---|---|---|---|---|---|---|---|\n";
-    let mut curves: Vec<Line> = CODES.iter().map(|code| Line { name: code.name().into(), points: Vec::new() }).collect();
+    let empty = || -> Vec<Line> { CODES.iter().map(|code| Line { name: code.name().into(), points: Vec::new() }).collect() };
+    let (mut encoding, mut decoding) = (empty(), empty());
     for len in [100usize, 250, 500, 1000, 1500, 2000] {
         let settings = settings(len, 0.06);
         let mut data = vec![0u8; BLOCK * len];
@@ -206,19 +207,17 @@ pub fn run(report: &Report) {
             }));
         }
         let times: Vec<f64> = interleaved(report.repetitions(201), &mut contenders).into_iter().map(|s| s * 1e6).collect();
-        for (curve, time) in curves.iter_mut().zip(&times) {
+        for (curve, time) in encoding.iter_mut().chain(&mut decoding).zip(&times) {
             curve.points.push((len as f64, *time));
         }
         text += &format!("| {len} B |{}\n", times.iter().map(|t| format!(" {t:.0} |")).collect::<String>());
     }
-    lines(
-        &report.plot_path("coding-time-over-length"),
-        "Encoding time of a block of 100 packets (as Sphinx figure 8)",
-        "symbol length, B",
-        "microseconds",
-        false,
-        &curves,
-    );
-    text += "\n![redundancy over loss](redundancy-over-loss.svg)\n![encoding time over symbol length](coding-time-over-length.svg)\n";
+    for (name, title, curves) in [
+        ("encoding-time-over-length", "Encoding time of a block of 100 packets (as Sphinx figure 8)", &encoding),
+        ("decoding-time-over-length", "Decoding time of a block of 100 packets, 6 lost (as Sphinx figure 8)", &decoding),
+    ] {
+        lines(&report.plot_path(name), title, "symbol length, B", "microseconds", false, curves);
+    }
+    text += "\n![redundancy over loss](redundancy-over-loss.svg)\n![encoding time over symbol length](encoding-time-over-length.svg)\n![decoding time over symbol length](decoding-time-over-length.svg)\n";
     report.write("fountain", &text);
 }

@@ -31,14 +31,17 @@ struct Batch {
     rows: Vec<u32>,
     /// Sources known at this time are subtracted from the rows (repair batches only).
     stamp: u32,
-    /// Known parts of the batch's packets, made when the first recoded packet arrives (repair batches only).
-    known_parts: Vec<u8>,
 }
+
+/// Repair batches whose known parts are kept: as many as are commonly interleaved.
+const PARTS: usize = 16;
 
 /// Decoder of one block: packets in as they arrive, source packets out as soon as they are known.
 ///
 /// Work is spread over arrivals: what is known of a repair packet is subtracted when it comes, so that the last packet costs only the solution
-/// of the missing ones. Memory: at most `2·K + 300` packets, of which repair packets take only as many as are missing.
+/// of the missing ones. Memory, whatever is received: at most `2·K + 300` packets, of which repair packets take only as many as are missing; M
+/// packets for each of the last 16 repair batches of which a recoded packet came; and `3·M²` bytes of coefficients for each batch with packets
+/// in waiting, of which there are K + 256 at most.
 #[derive(Clone, Debug)]
 pub struct BlockDecoder {
     profile: Profile,
@@ -52,6 +55,8 @@ pub struct BlockDecoder {
     clock: u32,
     missing: usize,
     batches: BTreeMap<u32, Batch>,
+    /// Known parts of the packets of the repair batches that recoded packets came of lately: batch, M packets.
+    parts: VecDeque<(u32, Vec<u8>)>,
     /// Independent equations over missing packets, batch by batch.
     equations: usize,
     /// Equations to wait for before the next attempt.
@@ -81,6 +86,7 @@ impl BlockDecoder {
             clock: 1,
             missing: profile.packets(),
             batches: BTreeMap::new(),
+            parts: VecDeque::new(),
             equations: 0,
             enough: 0,
             recovered: VecDeque::with_capacity(profile.packets()),
@@ -194,7 +200,7 @@ impl BlockDecoder {
         let (m, n) = (self.profile.batch_size(), coefficients.len());
         let first = number as usize * m;
         let mut batch = self.batches.remove(&number).unwrap_or_else(|| {
-            let mut batch = Batch { basis: Basis::new(n), rows: Vec::new(), stamp: 0, known_parts: Vec::new() };
+            let mut batch = Batch { basis: Basis::new(n), rows: Vec::new(), stamp: 0 };
             let mut unit = [0u8; MAX_SPAN];
             for (i, _) in self.known_at[first..first + n].iter().enumerate().filter(|(_, at)| **at != 0) {
                 unit[i] = 1;
@@ -235,12 +241,7 @@ impl BlockDecoder {
 
     fn receive_repair(&mut self, number: u32, coefficients: &[u8], payload: &[u8]) -> Received {
         let (m, stamp) = (self.profile.batch_size(), self.clock);
-        let mut batch = self.batches.remove(&number).unwrap_or_else(|| Batch {
-            basis: Basis::new(m),
-            rows: Vec::new(),
-            stamp,
-            known_parts: Vec::new(),
-        });
+        let mut batch = self.batches.remove(&number).unwrap_or_else(|| Batch { basis: Basis::new(m), rows: Vec::new(), stamp });
         let outcome = match batch.basis.insert(coefficients) {
             Insert::Redundant => Received::Redundant,
             Insert::Innovative { .. } => {
@@ -249,14 +250,13 @@ impl BlockDecoder {
                 match single(coefficients) {
                     Some((index, factor)) => self.subtract_known(number, index, factor, batch.stamp, row),
                     None => {
-                        if batch.known_parts.is_empty() {
-                            batch.known_parts = self.known_parts(number, batch.stamp);
-                        }
+                        let parts = self.known_parts(number, batch.stamp);
                         let mut out = core::mem::take(&mut self.arena);
                         let terms: Vec<RowTerm> = weigh(coefficients, &(0..m as u32).collect::<Vec<_>>()).collect();
-                        let parts = Arena { bytes: &batch.known_parts, stride: self.stride, column: 0 };
-                        kernels().gather(&mut out[row * self.stride..][..self.stride], parts, &terms);
+                        let arena = Arena { bytes: &parts, stride: self.stride, column: 0 };
+                        kernels().gather(&mut out[row * self.stride..][..self.stride], arena, &terms);
                         self.arena = out;
+                        self.parts.push_back((number, parts));
                     }
                 }
                 batch.rows.push(row as u32);
@@ -284,10 +284,14 @@ impl BlockDecoder {
         self.support = support;
     }
 
-    /// What sources known up to `stamp` contribute to each packet of a repair batch.
+    /// What sources known up to `stamp` contribute to each packet of a repair batch: taken out of those kept, or computed.
     fn known_parts(&mut self, number: u32, stamp: u32) -> Vec<u8> {
-        let m = self.profile.batch_size();
-        let mut parts = vec![0; m * self.stride];
+        if let Some((_, parts)) = self.parts.iter().position(|(batch, _)| *batch == number).and_then(|i| self.parts.remove(i)) {
+            return parts;
+        }
+        let mut parts = if self.parts.len() == PARTS { self.parts.pop_front().map_or(Vec::new(), |(_, parts)| parts) } else { Vec::new() };
+        parts.clear();
+        parts.resize(self.profile.batch_size() * self.stride, 0);
         let mut support = core::mem::take(&mut self.support);
         for (index, part) in parts.chunks_exact_mut(self.stride).enumerate() {
             self.profile.support(number, index, &mut support);

@@ -16,6 +16,8 @@ pub enum Received {
     Redundant,
     /// Wrong length, or a batch id of 2^13 or more.
     Malformed,
+    /// Twice as many packets are held as the block has: their contents, or the degrees, cannot be right.
+    Refused,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +38,8 @@ struct Batch {
 
 /// Decoder of one BATS session.
 ///
-/// Memory: K source packets, and coded packets up to the rank that solves them (each needs its batch's d x M generator as well).
+/// Memory, whatever is received: K source packets, at most 2·K + 256 coded ones, and for each batch that a packet came of (at most 2^13) its
+/// d x M generator and 2·M² bytes of coefficients.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     parameters: Parameters,
@@ -112,6 +115,9 @@ impl Decoder {
         }
         if self.is_complete() {
             return Received::Redundant;
+        }
+        if self.rank >= 2 * self.source_packets + 256 {
+            return Received::Refused;
         }
         let (header, payload) = packet.split_at(self.parameters.coefficient_len());
         let mut batch = self.batches.remove(&bid).unwrap_or_else(|| self.open(bid));

@@ -5,7 +5,7 @@
 //! A relay that only recodes never pays for data.
 
 use super::MAX_SPAN;
-use crate::gf256::{inv, kernels};
+use crate::gf256::{Arena, RowTerm, inv, kernels};
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -253,11 +253,14 @@ impl Basis {
     /// Coefficients of the recoded packet `sum of row_weights[r] · inserted row r`; the same weights applied to the rows' data give its data.
     /// `out` takes `n` entries.
     pub fn recode_coefficients(&self, row_weights: &[u8], out: &mut [u8]) {
-        let mut rows: [&[u8]; MAX_SPAN] = [&[]; MAX_SPAN];
-        for (r, row) in rows.iter_mut().enumerate().take(self.rank) {
-            *row = self.row(r);
+        out.fill(0);
+        let n = self.n.min(out.len());
+        let (mut terms, mut count) = ([RowTerm { row: 0, factor: 0 }; MAX_SPAN], 0);
+        for (row, &factor) in (0..).zip(&row_weights[..row_weights.len().min(self.rank)]).filter(|(_, w)| **w != 0) {
+            terms[count] = RowTerm { row, factor };
+            count += 1;
         }
-        super::recode_coefficients(&rows[..self.rank], row_weights, out);
+        kernels().gather(&mut out[..n], Arena { bytes: &self.inserted, stride: self.capacity, column: 0 }, &terms[..count]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A basis with the data of its rows: what a destination decodes from and a relay recodes from.
 
+use super::coefficients::add_combination;
 use super::{Basis, Insert, MAX_SPAN};
 use crate::gf256::kernels;
 use alloc::vec::Vec;
@@ -143,14 +144,8 @@ impl SpanBuffer {
 
 /// `out = sum of weights[r] · rows[r]`, as long as the longest row used.
 fn combine(rows: &[Vec<u8>], weights: &[u8], out: &mut Vec<u8>) {
-    let mut terms: [(u8, &[u8]); MAX_SPAN] = [(0, &[]); MAX_SPAN];
-    let (mut count, mut longest) = (0, 0);
-    for (&w, row) in weights.iter().zip(rows).filter(|(w, _)| **w != 0) {
-        terms[count] = (w, row);
-        count += 1;
-        longest = longest.max(row.len());
-    }
+    let used = || weights.iter().zip(rows).filter(|(w, _)| **w != 0);
     out.clear();
-    out.resize(longest, 0);
-    kernels().dot_add(out, &terms[..count]);
+    out.resize(used().map(|(_, row)| row.len()).max().unwrap_or(0), 0);
+    add_combination(used().map(|(w, row)| (*w, row.as_slice())), out);
 }

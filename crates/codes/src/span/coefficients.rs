@@ -37,15 +37,22 @@ pub fn repair_coefficients(seed: u16, n: usize, out: &mut [u8]) {
 /// `out = sum of coefficients[j] · sources[j]`; `out.len()` should be the length of the longest source with a non-zero coefficient.
 pub fn encode(coefficients: &[u8], sources: &[&[u8]], out: &mut [u8]) {
     out.fill(0);
-    let mut terms: [(u8, &[u8]); MAX_SPAN] = [(0, &[]); MAX_SPAN];
-    for (coefficients, sources) in coefficients.chunks(MAX_SPAN).zip(sources.chunks(MAX_SPAN)) {
-        let mut count = 0;
-        for (&c, src) in coefficients.iter().zip(sources).filter(|(c, _)| **c != 0) {
-            terms[count] = (c, src);
-            count += 1;
+    add_combination(coefficients.iter().copied().zip(sources.iter().copied()), out);
+}
+
+/// `out ^= sum of c · source`, in passes of a few terms: a longer list on the stack costs more than another pass.
+pub(super) fn add_combination<'a>(terms: impl Iterator<Item = (u8, &'a [u8])>, out: &mut [u8]) {
+    const AT_ONCE: usize = 16;
+    let (mut held, mut count): ([(u8, &[u8]); AT_ONCE], usize) = ([(0, &[]); AT_ONCE], 0);
+    for term in terms.filter(|(c, _)| *c != 0) {
+        held[count] = term;
+        count += 1;
+        if count == AT_ONCE {
+            kernels().dot_add(out, &held);
+            count = 0;
         }
-        kernels().dot_add(out, &terms[..count]);
     }
+    kernels().dot_add(out, &held[..count]);
 }
 
 /// Coefficients of a recoded packet: `out = sum of weights[r] · rows[r]`, the rows being coefficient vectors of received packets.

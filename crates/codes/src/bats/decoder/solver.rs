@@ -163,6 +163,7 @@ impl BlockDecoder {
             self.learn(*j as usize);
         }
         self.batches.clear();
+        self.parts.clear();
     }
 
     /// A row that holds this combination and may be overwritten.
