@@ -106,7 +106,8 @@ fn wrong_key_names_both_keys() {
     fs::write(&file, b"secret").unwrap();
     let receiver = receiver("127.0.0.1:0", dir.path(), &[]);
     let out = send(&[&file], &receiver.address, &other);
-    assert_fails(&out, 8, &other);
+    assert_fails(&out, 8, &format!("expected key {other}"));
+    assert_fails(&out, 8, &format!("has {}", receiver.key));
 }
 
 #[test]

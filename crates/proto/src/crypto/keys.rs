@@ -3,6 +3,7 @@
 use super::CryptoError;
 use super::aead::{OpenJob, PacketKey, SealJob, integrity_limit};
 use crate::ids::{PacketNumber, PathId};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::params::Cipher;
 use core::fmt;
@@ -167,7 +168,7 @@ impl ReceiveKeys {
         self.opened += 1;
         let Some(entry) = self.paths.iter_mut().find(|p| p.path == job.path) else { return };
         if entry.newest.is_none_or(|newest| job.epoch > newest) {
-            let end = now + retention;
+            let end = if switch::is_off(Mechanism::NeighbouringEpochs) { now } else { now + retention };
             for key in entry.keys.iter_mut().filter(|k| k.epoch < job.epoch) {
                 key.expires = key.expires.min(end);
             }

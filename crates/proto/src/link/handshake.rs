@@ -337,7 +337,7 @@ impl Link {
     pub(super) fn repeat_confirmation(&mut self, now: Time) {
         let Some(confirmation) = self.confirmation.as_mut().filter(|c| c.at <= now) else { return };
         let is_silent = self.last_sent + confirmation.wait <= now;
-        confirmation.wait = confirmation.wait * 2;
+        confirmation.wait *= 2;
         confirmation.at = now + confirmation.wait;
         if confirmation.wait > LAST_CONFIRMATION {
             self.confirmation = None;

@@ -24,7 +24,7 @@ use crate::path::{Fates, Path};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::{FlowTotals, LinkStats};
-use crate::units::{Duration, Time};
+use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
@@ -141,8 +141,8 @@ pub(crate) struct Link {
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
     pending_fragment: Option<(u64, Vec<u8>)>,
-    /// A finished packet that did not fit into the train before it, and its path.
-    overlong: Option<(PathId, Vec<u8>)>,
+    /// A finished packet that did not fit into the train before it, its path, and the codepoint that it was numbered with.
+    overlong: Option<(PathId, Ecn, Vec<u8>)>,
     last_heard: Time,
     last_sent: Time,
     handshake_packets: u64,
@@ -228,7 +228,6 @@ impl Link {
         mut open: FlowOpen,
         source: SendHalf,
         account: Account,
-        memory: usize,
         now: Time,
     ) -> FlowLabel {
         let label = self.flows.allocate_label();
@@ -240,7 +239,8 @@ impl Link {
             class: open.class,
             mode: open.mode,
             no_retransmit: open.no_retransmit,
-            memory,
+            // Until the ledger says more.
+            memory: account.floor(),
             initial_credit: self.peer_params.initial_credit,
         });
         let flow = OutFlow {

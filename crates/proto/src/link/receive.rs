@@ -37,14 +37,14 @@ impl Link {
         shared: &mut Shared,
     ) {
         if let State::Closing { is_answer_due, .. } = &mut self.state {
-            *is_answer_due = true;
+            *is_answer_due = !switch::is_off(Mechanism::CloseRepetition);
         }
         if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
             return;
         }
         let Some(p) = self.paths.get(&path) else { return };
         let number = p.expand(header.packet_number);
-        if p.is_duplicate(number) {
+        if p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow) {
             if let Some(p) = self.paths.get_mut(&path) {
                 p.on_duplicate();
             }

@@ -11,7 +11,8 @@ use crate::ids::{FlowLabel, PathId, Seq};
 use crate::node::Transmit;
 use crate::node::shared::Shared;
 use crate::sent::{SentItem, SentItems};
-use crate::units::Time;
+use crate::switch::{self, Mechanism};
+use crate::units::{Ecn, Time};
 use crate::wire::coded;
 use crate::wire::frame::{Coefficients, Frame};
 use crate::wire::packet::{ProtectedHeader, TAG_LEN};
@@ -83,11 +84,15 @@ impl Link {
             return self.build_probe(now, path, probe, buf);
         }
         let mut segment = None;
+        let mut ecn = self.paths.get(&path)?.ecn_codepoint();
         // A packet that was too long for the train before it begins this one.
-        if let Some((_, packet)) = self.overlong.take_if(|(on, _)| *on == path) {
+        if let Some((_, numbered_with, packet)) = self.overlong.take_if(|(on, ..)| *on == path) {
             buf.extend_from_slice(&packet);
             segment = Some(packet.len());
+            ecn = numbered_with;
         }
+        // One train, one codepoint, which is what the path counts for each of its packets (P8).
+        self.paths.get_mut(&path)?.set_train(Some(ecn));
         let from = usize::from(segment.is_some());
         let prefix = if segment.is_none() { self.handshake_prefix(path, buf) } else { 0 };
         for i in from..max_segments.max(1) {
@@ -100,7 +105,7 @@ impl Link {
             let first = *segment.get_or_insert(len);
             // GSO: every piece but the last has the length of the first; a shorter packet ends the train.
             if len > first {
-                self.overlong = Some((path, buf[before..].to_vec()));
+                self.overlong = Some((path, ecn, buf[before..].to_vec()));
                 buf.truncate(before);
                 break;
             }
@@ -116,14 +121,9 @@ impl Link {
             }
         };
         self.last_sent = now;
-        let p = self.paths.get(&path)?;
-        Some(Transmit {
-            remote: p.remote(),
-            local: p.local(),
-            ecn: p.ecn_codepoint(),
-            len: buf.len(),
-            segment_size: (buf.len() > segment).then_some(segment),
-        })
+        let p = self.paths.get_mut(&path)?;
+        p.set_train(None);
+        Some(Transmit { remote: p.remote(), local: p.local(), ecn, len: buf.len(), segment_size: (buf.len() > segment).then_some(segment) })
     }
 
     /// One protected packet of at most `capacity` bytes appended to `buf`; its length, or `None` if there was nothing to send.
@@ -131,7 +131,7 @@ impl Link {
         let mut draft = self.begin(path, capacity, buf)?;
         let p = self.paths.get_mut(&path)?;
         let allowance = p.send_allowance(now);
-        let is_probe_wanted = p.probe_wanted();
+        let is_probe_wanted = p.probe_wanted() && !switch::is_off(Mechanism::TailProbes);
 
         self.put_acks(now, &mut draft, buf);
         self.put_control(&mut draft, path, buf);
@@ -259,6 +259,9 @@ impl Link {
     /// CREDIT and RANK of incoming flows (P9, P15).
     fn put_reports(&mut self, now: Time, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
         let Some(rtt) = self.paths.get(&path).map(|p| p.rtt()) else { return };
+        if switch::is_off(Mechanism::FlowReports) {
+            return;
+        }
         for _ in 0..self.reports.len() {
             if draft.room(buf) < 48 {
                 break;
@@ -372,7 +375,9 @@ impl Link {
     fn cut_in_two(&mut self, now: Time, draft: &mut Draft, frame: &[u8], item: SentItem, buf: &mut Vec<u8>) {
         let id = self.fragments.cut(item);
         let (first, second) = frame.split_at(frame.len().div_ceil(2));
-        if !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::Half { id, index: 0 }), buf) {
+        if switch::is_off(Mechanism::Fragments)
+            || !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::Half { id, index: 0 }), buf)
+        {
             return self.lose_half(now, id);
         }
         self.pending_fragment = Some((id, second.to_vec()));
@@ -392,9 +397,11 @@ impl Link {
         let mut draft = self.begin(path, usize::from(size), buf)?;
         draft.put(&Frame::Ping, Some(SentItem::MtuProbe(size)), buf);
         buf.resize(draft.limit, 0);
+        self.paths.get_mut(&path)?.set_train(Some(Ecn::NotEct));
         self.finish(now, path, draft, true, buf)?;
-        let p = self.paths.get(&path)?;
-        Some(Transmit { remote: p.remote(), local: p.local(), ecn: crate::units::Ecn::NotEct, len: buf.len(), segment_size: None })
+        let p = self.paths.get_mut(&path)?;
+        p.set_train(None);
+        Some(Transmit { remote: p.remote(), local: p.local(), ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
     }
 
     /// CLOSE, once at the end and again for each packet that a deaf neighbour sends.
@@ -410,9 +417,10 @@ impl Link {
         let mut draft = self.begin(path, size.saturating_sub(prefix), buf)?;
         draft.put(&Frame::Close(reason), None, buf);
         draft.is_ack_eliciting = false;
+        let ecn = self.paths.get(&path)?.ecn_codepoint();
         self.finish(now, path, draft, true, buf)?;
         let p = self.paths.get(&path)?;
-        Some(Transmit { remote: p.remote(), local: p.local(), ecn: p.ecn_codepoint(), len: buf.len(), segment_size: None })
+        Some(Transmit { remote: p.remote(), local: p.local(), ecn, len: buf.len(), segment_size: None })
     }
 
     /// Data wait on some flow: the path is not application-limited.

@@ -3,13 +3,14 @@
 use super::Node;
 use crate::crypto::cookie;
 use crate::link::Link;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::{HandshakeBody, HandshakePacket, emit_version_list};
 use rand_chacha::ChaCha12Rng;
 use std::net::{IpAddr, SocketAddr};
 
 /// Half-open handshakes at most (P19).
-const MAX_HALF_OPEN: usize = 1024;
+pub(super) const MAX_HALF_OPEN: usize = 1024;
 /// New handshakes per second above which strangers must show that they receive at their address (P19).
 const FREE_PER_SECOND: f64 = 100.0;
 /// Replies without a link that wait to be sent, at most.
@@ -73,6 +74,9 @@ impl Node {
         let has_cookie = !token.is_empty() && self.throttle.cookies.check(now, remote, &packet.source, token);
         if !has_cookie && !self.throttle.is_free(now, self.half_open.len()) {
             self.shared.counters.throttled += 1;
+            if switch::is_off(Mechanism::Cookies) {
+                return;
+            }
             let token = self.throttle.cookies.issue(now, remote, &packet.source);
             let tag = cookie::retry_tag(&packet.destination, &packet.source, &token);
             let mut out = Vec::new();

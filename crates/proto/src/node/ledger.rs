@@ -22,6 +22,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Bytes that are the flow's own.
+    pub(crate) fn floor(&self) -> usize {
+        self.floor
+    }
+
     /// What the flow costs the others.
     fn charge(&self) -> usize {
         if switch::is_off(Mechanism::Lending) { self.ceiling } else { self.held.max(self.floor) }

@@ -8,6 +8,8 @@ mod commands;
 pub(crate) mod ledger;
 pub(crate) mod sessions;
 pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
 
 use crate::congestion::CongestionControl;
 use crate::crypto::{PublicKey, SecretKey};

@@ -207,15 +207,16 @@ impl Node {
             .ledger
             .open(floor_of(&open), memory_wish(index, self.shared.config.flow_memory))
             .ok_or(CommandError::Limit { what: "bytes of memory for flows (node_memory)", limit: self.shared.config.node_memory })?;
-        let memory = self.shared.ledger.allowed(&account);
-        let buffer = buffer_of(memory);
+        let buffer = buffer_of(self.shared.ledger.allowed(&account));
         let max_message = if index == CONTROL_INDEX {
             session::MAX_CONTROL_MESSAGE
         } else {
             usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
         };
         let source = SendHalf::new(options, SendLimits { buffer, max_message });
-        Ok(link.open_out(id, session, open, source, account, memory, now))
+        let label = link.open_out(id, session, open, source, account, now);
+        link.settle_out(label, &mut self.shared);
+        Ok(label)
     }
 
     /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.

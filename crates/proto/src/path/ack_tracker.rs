@@ -3,6 +3,7 @@
 use super::bitmap::Bitmap;
 use super::ecn;
 use crate::ids::{PacketNumber, PathId};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::ack::{self, AckHead, EcnCounts};
 
@@ -206,7 +207,10 @@ impl AckTracker {
         // Each arrival rides in many ACKs; a full report, as far back as the peer may not know, follows every quarter of an RTT.
         let is_full = self.last_full.is_none_or(|t| now.since(t) >= rtt / 4);
         let recent = self.history.iter().fold(self.lowest_new, |a, &b| a.min(b)).min(largest);
-        let from = if is_full { self.floor.min(recent) } else { recent.max(self.floor) };
+        let mut from = if is_full { self.floor.min(recent) } else { recent.max(self.floor) };
+        if switch::is_off(Mechanism::AckRepetition) {
+            from = self.lowest_new.min(largest);
+        }
         // What the forward bytes have paid for, saved up for the long reports.
         self.paid = (self.paid + self.bytes_since / self.config.forward_per_reverse).min(MAX_SAVED);
         let paid = self.paid.saturating_sub(ACK_OVERHEAD) as usize;

@@ -1,5 +1,6 @@
 //! ECN on a path (RFC 9000 §13.4): mark, check that the marks arrive, stop marking where they are bleached or dropped.
 
+use crate::switch::{self, Mechanism};
 use crate::units::Ecn;
 use crate::wire::ack::EcnCounts;
 
@@ -31,27 +32,35 @@ pub struct EcnValidator {
     acked_marked: u64,
     lost_marked: u64,
     reported: EcnCounts,
+    /// Codepoint of the train that is being made.
+    train: Option<Ecn>,
 }
 
 impl EcnValidator {
     /// `is_wanted`: whether to mark at all.
     pub fn new(is_wanted: bool) -> Self {
         let state = if is_wanted { State::Testing } else { State::Failed };
-        Self { state, marked: 0, acked_marked: 0, lost_marked: 0, reported: EcnCounts::default() }
+        Self { state, marked: 0, acked_marked: 0, lost_marked: 0, reported: EcnCounts::default(), train: None }
     }
 
     /// Codepoint for the next packet.
     pub fn codepoint(&self) -> Ecn {
         match self.state {
+            _ if switch::is_off(Mechanism::EcnValidation) => Ecn::Ect0,
             State::Capable => Ecn::Ect0,
             State::Testing if self.marked < TESTING_PACKETS => Ecn::Ect0,
             _ => Ecn::NotEct,
         }
     }
 
+    /// The packets that follow leave in one train, which has one codepoint; `None`: packets are sent one by one again.
+    pub fn set_train(&mut self, train: Option<Ecn>) {
+        self.train = train;
+    }
+
     /// A packet left; true if it is marked.
     pub fn on_sent(&mut self) -> bool {
-        let is_ect = self.codepoint() == Ecn::Ect0;
+        let is_ect = self.train.unwrap_or_else(|| self.codepoint()) == Ecn::Ect0;
         self.marked += u64::from(is_ect);
         is_ect
     }
@@ -115,6 +124,20 @@ mod tests {
         assert_eq!(v.on_ack(2, 2, true, Some(EcnCounts { ect0: 1, ect1: 0, ce: 1 })), 1);
         assert!(v.is_capable());
         assert_eq!(v.on_ack(2, 2, true, Some(EcnCounts { ect0: 3, ect1: 0, ce: 1 })), 0);
+    }
+
+    #[test]
+    fn a_train_is_marked_as_a_whole_although_the_test_ends_within_it() {
+        let mut v = EcnValidator::new(true);
+        let train = v.codepoint();
+        v.set_train(Some(train));
+        for _ in 0..16 {
+            assert!(v.on_sent());
+        }
+        v.set_train(None);
+        assert!(!v.on_sent());
+        v.on_ack(16, 17, true, Some(EcnCounts { ect0: 16, ect1: 0, ce: 0 }));
+        assert!(v.is_capable());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::rtt::RttEstimator;
 use super::sent::SentPackets;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// The reordering window never falls below this: timers and sends in trains are no finer.
@@ -46,7 +47,7 @@ impl LossDetector {
 
     /// The present reordering window: RTT/8 to RTT (P10).
     pub fn window(&self, rtt: &RttEstimator) -> Duration {
-        let seen = self.extent_now.max(self.extent_before);
+        let seen = if switch::is_off(Mechanism::ReorderingWindow) { Duration::ZERO } else { self.extent_now.max(self.extent_before) };
         let low = (rtt.smoothed() / 8).max(MIN_WINDOW);
         let high = (rtt.smoothed() + rtt.var()).max(MAX_FLOOR);
         // A quarter above the widest seen: the next one may be a little wider.

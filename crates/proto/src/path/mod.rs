@@ -21,6 +21,7 @@ use crate::error::Code;
 use crate::ids::{PacketNumber, PathId};
 use crate::sent::{SentItem, SentItems};
 use crate::stats::PathStats;
+use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Ecn, Time};
 use crate::wire::ack::AckView;
 use ack_tracker::AckTracker;
@@ -273,6 +274,11 @@ impl Path {
         self.ecn.codepoint()
     }
 
+    /// The packets that are numbered until the next call leave in one train with this codepoint (GSO); `None`: with the one that each would get.
+    pub fn set_train(&mut self, ecn: Option<Ecn>) {
+        self.ecn.set_train(ecn);
+    }
+
     /// A packet left. `is_app_limited`: there was nothing more to send after it.
     #[allow(clippy::too_many_arguments)]
     pub fn on_sent(&mut self, now: Time, pn: PacketNumber, bytes: u16, is_ack_eliciting: bool, is_app_limited: bool, items: SentItems) {
@@ -325,7 +331,7 @@ impl Path {
 
     /// Size of a path MTU probe to send now: a packet padded to it that carries [`SentItem::MtuProbe`].
     pub fn poll_mtu_probe(&mut self, now: Time) -> Option<u16> {
-        if self.pto_count > 0 {
+        if self.pto_count > 0 || switch::is_off(Mechanism::MtuProbes) {
             return None;
         }
         self.mtu.poll_probe(now, self.rtt.smoothed())
@@ -478,7 +484,7 @@ impl Path {
             for item in &packet.items {
                 if let SentItem::MtuProbe(size) = *item {
                     is_probe = true;
-                    self.mtu.on_probe_lost(now, size);
+                    self.mtu.on_probe_lost(size);
                 } else {
                     fates.lost.push(item.clone());
                 }

@@ -1,5 +1,6 @@
 //! Path MTU discovery with probes of our own (DPLPMTUD, RFC 8899). All sizes are bytes of UDP payload.
 
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// Size that every path must carry (`BASE_PLPMTU`).
@@ -10,7 +11,7 @@ const MAX_PROBES: u8 = 6;
 const RESOLUTION: u16 = 16;
 /// A larger size is tried again after this (`PMTU_RAISE_TIMER`).
 const RAISE: Duration = Duration::from_secs(600);
-/// The same after a fall, which may have been an outage.
+/// The same after a fall, which may have been an outage or a detour: at first, then twice as long each time.
 const RAISE_AFTER_FALL: Duration = Duration::from_secs(5);
 /// Losses of packets above the base in a row, in the order of sending, that betray a black hole.
 const BLACK_HOLE_LOSSES: u32 = 32;
@@ -29,6 +30,8 @@ pub struct PathMtu {
     in_flight: Option<u16>,
     tries: u8,
     next_probe: Time,
+    /// When nothing larger passes now, it is tried again after this.
+    raise: Duration,
     lost_run: u32,
     /// Highest number of a packet above the base, and of any other, that arrived.
     newest_large: Option<u64>,
@@ -47,6 +50,7 @@ impl PathMtu {
             in_flight: None,
             tries: 0,
             next_probe: now,
+            raise: RAISE,
             lost_run: 0,
             newest_large: None,
             newest_small: None,
@@ -78,7 +82,8 @@ impl PathMtu {
         let Some(size) = self.candidate() else {
             // Done: look again for something larger later.
             self.too_large = self.max.saturating_add(1);
-            self.next_probe = now + RAISE;
+            self.next_probe = now + self.raise;
+            self.raise = (self.raise * 2).min(RAISE);
             return None;
         };
         self.in_flight = Some(size);
@@ -104,7 +109,7 @@ impl PathMtu {
     }
 
     /// A probe was lost.
-    pub fn on_probe_lost(&mut self, now: Time, size: u16) {
+    pub fn on_probe_lost(&mut self, size: u16) {
         if self.in_flight != Some(size) {
             return;
         }
@@ -112,9 +117,8 @@ impl PathMtu {
         self.tries += 1;
         if self.tries >= MAX_PROBES {
             self.tries = 0;
-            if self.restore.take().is_some() {
-                self.next_probe = now + RAISE_AFTER_FALL;
-            }
+            // What passes below it is searched for at once.
+            self.restore = None;
             self.too_large = size;
         }
     }
@@ -151,10 +155,11 @@ impl PathMtu {
 
     fn fall(&mut self, now: Time) -> bool {
         self.lost_run = 0;
-        if self.current == BASE {
+        if self.current == BASE || switch::is_off(Mechanism::BlackHoleDetection) {
             return false;
         }
         self.restore = Some(self.current);
+        self.raise = RAISE_AFTER_FALL;
         self.current = BASE;
         self.in_flight = None;
         self.tries = 0;
@@ -178,7 +183,7 @@ mod tests {
                 if size <= real {
                     m.on_probe_acked(size);
                 } else {
-                    m.on_probe_lost(now, size);
+                    m.on_probe_lost(size);
                 }
             }
         }
@@ -206,10 +211,26 @@ mod tests {
         }
         assert_eq!(m.current(), BASE);
         assert_eq!(m.poll_probe(Time::ZERO, RTT), Some(1472));
-        m.on_probe_lost(Time::ZERO, 1472);
+        m.on_probe_lost(1472);
         assert_eq!(m.poll_probe(Time::from_millis(20), RTT), Some(1472));
         assert!(m.on_probe_acked(1472));
         assert_eq!(m.current(), 1472);
+    }
+
+    #[test]
+    fn after_a_fall_the_size_that_passes_is_found_and_the_old_one_is_tried_again_soon() {
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        assert!(m.on_pto(Time::ZERO, BLACK_HOLE_PTOS));
+        let mut run = |real: u16, from: u64, to: u64| {
+            for now in (from..to).step_by(20).map(Time::from_millis) {
+                if let Some(size) = m.poll_probe(now, RTT) {
+                    if size <= real { _ = m.on_probe_acked(size) } else { m.on_probe_lost(size) }
+                }
+            }
+            m.current()
+        };
+        assert!((1236..=1252).contains(&run(1252, 0, 3000)));
+        assert_eq!(run(1472, 3000, 9000), 1472);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Round-trip time of one path: smoothed, deviation (RFC 6298) and the minimum over a window.
 
 use super::ack_tracker::MIN_PATIENCE;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// Granularity below which deviations are not trusted (RFC 9002 §6.1.2, `kGranularity`).
@@ -105,7 +106,8 @@ impl RttEstimator {
     /// Probe time-out after `count` earlier ones without an answer (P10).
     pub fn pto_backed_off(&self, count: u32) -> Duration {
         let base = self.pto();
-        base.saturating_mul(1 << count.min(16)).min(base.max(MAX_BACKOFF))
+        let cap = if switch::is_off(Mechanism::BackoffCap) { Duration::MAX } else { MAX_BACKOFF };
+        base.saturating_mul(1 << count.min(16)).min(base.max(cap))
     }
 }
 

@@ -28,11 +28,42 @@ pub struct Conditions {
     pub mtu: usize,
     /// Nothing passes in these spans.
     pub outages: Vec<(Time, Time)>,
+    /// Each datagram takes up to so much longer, so that datagrams overtake each other.
+    pub jitter: Duration,
+    /// Share of datagrams that arrive twice.
+    pub duplicates: f64,
+    /// What becomes of ECN codepoints.
+    pub ecn: EcnFate,
 }
+
+/// What a path does to ECN codepoints.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EcnFate {
+    /// Marks datagrams that waited longer than this for the bottleneck.
+    Marked(Duration),
+    /// Passes none on.
+    Bleached,
+    /// Drops what is marked as capable.
+    Dropped,
+}
+
+/// Looks at each datagram: from which node, when, its bytes. True: it is lost.
+pub type Filter = Box<dyn FnMut(usize, Time, &[u8]) -> bool>;
+/// A change of the conditions at an instant.
+pub type Change = (Time, Box<dyn FnOnce(&mut [Conditions; 2])>);
 
 impl Default for Conditions {
     fn default() -> Self {
-        Self { delay: Duration::from_millis(10), loss: 0.0, rate: None, mtu: 1472, outages: Vec::new() }
+        Self {
+            delay: Duration::from_millis(10),
+            loss: 0.0,
+            rate: None,
+            mtu: 1472,
+            outages: Vec::new(),
+            jitter: Duration::ZERO,
+            duplicates: 0.0,
+            ecn: EcnFate::Bleached,
+        }
     }
 }
 
@@ -42,6 +73,8 @@ struct Flight {
     order: u64,
     to: usize,
     data: Vec<u8>,
+    is_ect: bool,
+    is_marked: bool,
 }
 
 pub struct Pair {
@@ -51,6 +84,14 @@ pub struct Pair {
     pub conditions: [Conditions; 2],
     pub sent: [u64; 2],
     pub sent_bytes: [u64; 2],
+    /// Datagrams sent as ECN-capable.
+    pub sent_ect: [u64; 2],
+    /// Datagrams lost for want of room in the bottleneck's queue.
+    pub overflowed: [u64; 2],
+    /// Lost, besides what the conditions lose.
+    pub filter: Option<Filter>,
+    /// Changes to come, in their order.
+    pub changes: std::collections::VecDeque<Change>,
     busy_until: [Time; 2],
     flights: BinaryHeap<Reverse<Flight>>,
     rng: ChaCha12Rng,
@@ -77,6 +118,10 @@ impl Pair {
             conditions: [conditions.clone(), conditions],
             sent: [0; 2],
             sent_bytes: [0; 2],
+            sent_ect: [0; 2],
+            overflowed: [0; 2],
+            filter: None,
+            changes: Default::default(),
             busy_until: [now; 2],
             flights: BinaryHeap::new(),
             rng: ChaCha12Rng::seed_from_u64(seed),
@@ -113,6 +158,8 @@ impl Pair {
             for piece in buf.chunks(size) {
                 self.sent[from] += 1;
                 self.sent_bytes[from] += piece.len() as u64;
+                let is_ect = t.ecn != Ecn::NotEct;
+                self.sent_ect[from] += u64::from(is_ect);
                 let c = &self.conditions[from];
                 if let Some(rate) = c.rate {
                     let busy = self.busy_until[from].max(self.now);
@@ -120,6 +167,7 @@ impl Pair {
                     // A queue of 50 ms, drop-tail.
                     if busy.since(self.now) > Duration::from_millis(50) {
                         self.busy_until[from] = busy;
+                        self.overflowed[from] += 1;
                         continue;
                     }
                 } else {
@@ -127,16 +175,25 @@ impl Pair {
                 }
                 let lost = (self.rng.next_u64() as f64 / u64::MAX as f64) < c.loss;
                 let out = c.outages.iter().any(|(a, b)| *a <= self.now && self.now < *b);
-                if lost || out || piece.len() > c.mtu {
+                let filtered = self.filter.as_mut().is_some_and(|f| f(from, self.now, piece));
+                if lost || out || filtered || piece.len() > c.mtu || (is_ect && c.ecn == EcnFate::Dropped) {
                     continue;
                 }
-                self.order += 1;
-                self.flights.push(Reverse(Flight {
-                    at: self.busy_until[from] + c.delay,
-                    order: self.order,
-                    to: 1 - from,
-                    data: piece.to_vec(),
-                }));
+                let queue = self.busy_until[from].since(self.now);
+                let is_marked = is_ect && matches!(c.ecn, EcnFate::Marked(limit) if queue > limit);
+                let copies = if c.duplicates > 0.0 && (self.rng.next_u64() as f64 / u64::MAX as f64) < c.duplicates { 2 } else { 1 };
+                for _ in 0..copies {
+                    let late = if c.jitter.is_zero() { Duration::ZERO } else { c.jitter * (self.rng.next_u32() % 1000) / 1000 };
+                    self.order += 1;
+                    self.flights.push(Reverse(Flight {
+                        at: self.busy_until[from] + c.delay + late,
+                        order: self.order,
+                        to: 1 - from,
+                        data: piece.to_vec(),
+                        is_ect: is_ect && c.ecn != EcnFate::Bleached,
+                        is_marked,
+                    }));
+                }
             }
         }
         while let Some(e) = self.nodes[from].poll_event() {
@@ -150,11 +207,24 @@ impl Pair {
         self.flush(B);
         let next =
             [self.nodes[A].poll_timeout(), self.nodes[B].poll_timeout(), self.flights.peek().map(|f| f.0.at)].into_iter().flatten().min();
+        let next = next.into_iter().chain(self.changes.front().map(|c| c.0)).min();
         let Some(next) = next else { return false };
         self.now = self.now.max(next);
+        while self.changes.front().is_some_and(|c| c.0 <= self.now) {
+            if let Some((_, change)) = self.changes.pop_front() {
+                change(&mut self.conditions);
+            }
+        }
         while self.flights.peek().is_some_and(|f| f.0.at <= self.now) {
             let Some(Reverse(mut f)) = self.flights.pop() else { break };
-            self.nodes[f.to].handle_datagram(self.now, address(1 - f.to), None, Ecn::NotEct, &mut f.data);
+            let ecn = if f.is_marked {
+                Ecn::Ce
+            } else if f.is_ect {
+                Ecn::Ect0
+            } else {
+                Ecn::NotEct
+            };
+            self.nodes[f.to].handle_datagram(self.now, address(1 - f.to), None, ecn, &mut f.data);
             self.flush(f.to);
         }
         for n in 0..2 {
@@ -208,6 +278,21 @@ impl Pair {
 
     /// Sends `data` on a stream from A to B and returns what B read. Panics if it does not arrive in `limit`.
     pub fn transfer(&mut self, session: SessionId, data: &[u8], limit: Duration) -> Vec<u8> {
+        let (got, is_done) = self.attempt(session, data, limit, |_| true);
+        assert!(
+            is_done,
+            "transfer incomplete: {} of {} bytes at {:?}; events {:?} {:?}",
+            got.len(),
+            data.len(),
+            self.now,
+            self.events[A],
+            self.events[B]
+        );
+        got
+    }
+
+    /// The same, but it may fail: what was read, and whether everything was and A knows it. B reads while `is_reading`.
+    pub fn attempt(&mut self, session: SessionId, data: &[u8], limit: Duration, is_reading: impl Fn(Time) -> bool) -> (Vec<u8>, bool) {
         use noctule_proto::options::{FlowKind, FlowOptions};
         let flow = self.nodes[A].open_flow(self.now, session, FlowOptions { kind: FlowKind::Stream, ..Default::default() }).unwrap();
         let mut written = 0;
@@ -220,38 +305,30 @@ impl Pair {
                 match p.nodes[A].write(p.now, flow, &data[written..]) {
                     Ok(n) => written += n,
                     Err(noctule_proto::error::CommandError::Blocked) => break,
-                    Err(e) => panic!("write: {e}"),
+                    // The link is gone, and the transfer has failed.
+                    Err(_) => break,
                 }
             }
             if written == data.len() && !finished {
                 finished = true;
-                p.nodes[A].finish(p.now, flow).unwrap();
+                let _ = p.nodes[A].finish(p.now, flow);
             }
             if incoming.is_none() {
                 incoming = p.incoming_flow(B).map(|f| f.0);
             }
-            if let Some(f) = incoming {
+            if let Some(f) = incoming.filter(|_| is_reading(p.now)) {
                 while !ended {
                     match p.nodes[B].read(p.now, f, 1 << 20) {
                         Ok(Some(chunk)) if chunk.is_empty() => ended = true,
                         Ok(Some(chunk)) => got.extend_from_slice(&chunk),
                         Ok(None) => break,
-                        Err(e) => panic!("read: {e}"),
+                        Err(_) => break,
                     }
                 }
             }
             ended && p.take(A, |e| matches!(e, Event::FlowDelivered(f) if *f == flow).then_some(())).is_some()
         });
-        assert!(
-            done,
-            "transfer incomplete: {} of {} bytes at {:?}; events {:?} {:?}",
-            got.len(),
-            data.len(),
-            self.now,
-            self.events[A],
-            self.events[B]
-        );
-        got
+        (got, done)
     }
 }
 

@@ -1,0 +1,50 @@
+//! The path's MTU falls and rises again under a transfer (P5).
+
+use super::pair::{A, Pair, content};
+use super::{MS, lossy};
+use crate::switch::{Mechanism, without};
+
+/// 8 MB over a path that takes 1252 bytes of UDP payload (IP packets of 1280) from 200 ms on, and, if they arrive, 8 MB more, in the middle of which it
+/// takes 1472 again; some seconds later one more. Whether each arrived in 20 s, and the size of datagrams after it.
+fn story() -> Vec<(bool, u16)> {
+    let mut p = Pair::new(Default::default(), lossy(), 5);
+    let (link, session) = p.connect();
+    let data = content(8_000_000, 5);
+    let mut seen = Vec::new();
+    for (mtu, pause) in [(1252, 0), (1472, 7000), (1472, 0)] {
+        let change = p.now + MS(200);
+        p.changes.push_back((change, Box::new(move |c| c.iter_mut().for_each(|c| c.mtu = mtu))));
+        let (got, is_done) = p.attempt(session, &data, MS(20_000), |_| true);
+        assert!(!is_done || (got == data && p.now > change + MS(200)), "the change came in mid-transfer");
+        seen.push((is_done, p.nodes[A].link_stats(link).map_or(0, |s| s.paths[0].mtu)));
+        if !is_done {
+            break;
+        }
+        p.run_until(MS(pause), |_| false);
+    }
+    seen
+}
+
+#[test]
+fn a_path_that_shrinks_to_1280_in_mid_transfer_and_grows_again_is_used_at_its_size() {
+    let seen = story();
+    assert!(seen[0].0 && (1200..=1252).contains(&seen[0].1), "{seen:?}");
+    assert!(seen[1].0, "{seen:?}");
+    assert_eq!(seen[2], (true, 1472));
+}
+
+#[test]
+fn without_the_detection_of_black_holes_it_swallows_the_rest() {
+    assert!(!without(Mechanism::BlackHoleDetection, story)[0].0);
+}
+
+#[test]
+fn without_fragments_the_packets_made_before_never_arrive() {
+    assert!(!without(Mechanism::Fragments, story)[0].0);
+}
+
+#[test]
+fn without_probes_nobody_knows_that_it_has_grown() {
+    let seen = without(Mechanism::MtuProbes, story);
+    assert!(seen[2].0 && seen[2].1 < 1472, "{seen:?}");
+}

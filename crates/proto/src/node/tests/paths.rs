@@ -1,0 +1,125 @@
+//! ECN, a lossy way back, outages, reordering and duplicates (P3, P8, P10, P12).
+
+use super::pair::{A, B, Conditions, EcnFate, Pair, content};
+use super::{MS, at, lossy};
+use crate::NodeConfig;
+use crate::congestion::CongestionControl;
+use crate::stats::PathStats;
+use crate::switch::{Mechanism, without};
+use crate::units::Duration;
+
+struct Story {
+    p: Pair,
+    /// Whether all of 6 MB arrived in 20 s.
+    is_done: bool,
+    /// The sender's and the receiver's view, as long as their link exists.
+    sender: Option<PathStats>,
+    receiver: Option<PathStats>,
+}
+
+fn story(config: NodeConfig, change: impl Fn(&mut [Conditions; 2])) -> Story {
+    let mut p = Pair::new([config, NodeConfig::default()], lossy(), 6);
+    change(&mut p.conditions);
+    let (link, session) = p.connect();
+    let data = content(6_000_000, 6);
+    let (got, is_done) = p.attempt(session, &data, MS(20_000), |_| true);
+    assert!(!is_done || got == data);
+    let sender = p.nodes[A].link_stats(link).map(|mut s| s.paths.remove(0));
+    let theirs = p.nodes[B].sessions().next().map(|(_, l)| l);
+    let receiver = theirs.and_then(|l| p.nodes[B].link_stats(l)).map(|mut s| s.paths.remove(0));
+    Story { p, is_done, sender, receiver }
+}
+
+impl Story {
+    fn sender(&self) -> &PathStats {
+        self.sender.as_ref().expect("the link exists")
+    }
+}
+
+fn cubic(ecn: bool) -> NodeConfig {
+    NodeConfig { congestion: CongestionControl::Cubic, ecn, ..NodeConfig::default() }
+}
+
+#[test]
+fn marks_slow_the_sender_down_before_the_queue_overflows() {
+    let marking = |c: &mut [Conditions; 2]| {
+        for c in c {
+            *c = Conditions { loss: 0.0, rate: Some(2.5e6), ecn: EcnFate::Marked(MS(10)), ..lossy() };
+        }
+    };
+    let with = story(cubic(true), marking);
+    assert!(with.is_done && with.sender().ce_packets > 0, "{:?}", with.sender());
+    let without = story(cubic(false), marking);
+    assert!(without.sender().ce_packets == 0 && without.is_done);
+    let (with, without) = (with.p.overflowed[A], without.p.overflowed[A]);
+    assert!(with * 3 < without, "{with} datagrams overflowed with marks, {without} without");
+}
+
+#[test]
+fn a_path_that_bleaches_marks_is_sent_none_and_one_that_drops_them_is_used_all_the_same() {
+    let on = |ecn| move |c: &mut [Conditions; 2]| c.iter_mut().for_each(|c| c.ecn = ecn);
+    let bleached = || story(NodeConfig::default(), on(EcnFate::Bleached));
+    let s = bleached();
+    assert!(s.is_done && s.p.sent_ect[A] <= 100, "{} of {} marked as capable", s.p.sent_ect[A], s.p.sent[A]);
+    let s = without(Mechanism::EcnValidation, bleached);
+    assert!(s.p.sent_ect[A] > 1000);
+
+    let dropped = || story(NodeConfig::default(), on(EcnFate::Dropped));
+    assert!(dropped().is_done);
+    assert!(!without(Mechanism::EcnValidation, dropped).is_done);
+}
+
+#[test]
+fn thirty_percent_loss_on_the_way_back_costs_the_way_there_little() {
+    let on = |c: &mut [Conditions; 2]| c[B].loss = 0.3;
+    let spurious = |s: &Story| s.sender().spurious_losses as f64 / s.sender().sent_packets as f64;
+    let per_byte = |s: &Story| s.p.sent_bytes[A] as f64 / 6e6;
+    let with = story(NodeConfig::default(), on);
+    assert!(with.is_done && spurious(&with) < 0.02 && per_byte(&with) < 1.2 / 0.9, "{} {}", spurious(&with), per_byte(&with));
+    let without = without(Mechanism::AckRepetition, || story(NodeConfig::default(), on));
+    // What is never reported counts as lost: 30 % more seem to be.
+    let seen = |s: &Story| s.sender().lost_packets as f64 / s.sender().sent_packets as f64;
+    assert!(seen(&without) > 0.25 && seen(&with) < 0.15, "{} {}", seen(&without), seen(&with));
+    assert!(per_byte(&without) > per_byte(&with) * 1.1, "{} {}", per_byte(&without), per_byte(&with));
+}
+
+#[test]
+fn an_outage_of_five_seconds_is_over_a_second_after_its_end() {
+    // When a probe that backs off without bound meets the end of an outage is chance: four outages.
+    let finish = |start: u64| {
+        let s = story(NodeConfig::default(), |c: &mut [Conditions; 2]| {
+            for c in c {
+                c.outages.push((at(start), at(start + 5000)));
+                c.delay = MS(50);
+            }
+        });
+        assert!(s.is_done);
+        s.p.now.since(at(start + 5000))
+    };
+    let starts = [600, 700, 800, 900];
+    let with: Vec<_> = starts.into_iter().map(finish).collect();
+    let without: Vec<_> = without(Mechanism::BackoffCap, || starts.into_iter().map(finish).collect());
+    assert!(with.iter().all(|t| *t < MS(3500)), "a probe each second, then the rest of the transfer: {with:?}");
+    assert!(without.iter().sum::<Duration>() > with.iter().sum::<Duration>() + MS(1000), "{without:?} {with:?}");
+}
+
+#[test]
+fn duplicates_are_taken_once() {
+    let on = |c: &mut [Conditions; 2]| c.iter_mut().for_each(|c| (c.duplicates, c.jitter) = (0.2, MS(20)));
+    let with = story(NodeConfig::default(), on);
+    let received = with.receiver.as_ref().unwrap();
+    assert!(with.is_done && received.replayed > 300 && received.received_packets <= with.sender().sent_packets, "{received:?}");
+    let without = without(Mechanism::ReplayWindow, || story(NodeConfig::default(), on));
+    let (received, sent) = (without.receiver.as_ref().unwrap().received_packets, without.sender().sent_packets);
+    assert!(received > sent, "{received} packets received of {sent}");
+}
+
+#[test]
+fn reordering_is_learnt_and_not_taken_for_loss() {
+    let on = |c: &mut [Conditions; 2]| c.iter_mut().for_each(|c| (c.loss, c.jitter) = (0.02, MS(10)));
+    let spurious = |s: &Story| s.sender().spurious_losses as f64 / s.sender().sent_packets as f64;
+    let with = story(NodeConfig::default(), on);
+    let without = without(Mechanism::ReorderingWindow, || story(NodeConfig::default(), on));
+    assert!(with.is_done && spurious(&with) < 0.05, "{}", spurious(&with));
+    assert!(spurious(&without) > 3.0 * spurious(&with) && spurious(&without) > 0.1, "{} {}", spurious(&without), spurious(&with));
+}
