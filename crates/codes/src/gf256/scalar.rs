@@ -52,15 +52,23 @@ fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
     }
 }
 
+/// Horner over the bits of the data, highest first, and no table: the time does not depend on the key.
 fn convolve8(key: &[u8], data: &[u8]) -> [u8; 15] {
-    let mut out = [0; 15];
-    for (key, data) in key.chunks(8).zip(data.chunks(8)) {
-        for (i, x) in data.iter().enumerate().filter(|(_, x)| **x != 0) {
-            let row = &PRODUCTS[*x as usize];
-            for (j, k) in key.iter().enumerate() {
-                out[i + j] ^= row[*k as usize];
+    // Sum i: byte i of each block times the whole block of the key, eight elements to a word.
+    let mut sums = [0u64; 8];
+    for bit in (0..8).rev() {
+        for sum in &mut sums {
+            let high = (*sum >> 7) & 0x0101_0101_0101_0101;
+            *sum = ((*sum & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
+        }
+        for (key, data) in key.as_chunks::<8>().0.iter().zip(data.chunks(8)) {
+            let key = u64::from_le_bytes(*key);
+            for (sum, x) in sums.iter_mut().zip(data) {
+                *sum ^= key & 0u64.wrapping_sub(u64::from((x >> bit) & 1));
             }
         }
     }
-    out
+    let product = (0..).zip(sums).fold(0, |product, (i, sum)| product ^ (u128::from(sum) << (8 * i)));
+    let bytes = product.to_le_bytes();
+    core::array::from_fn(|i| bytes[i])
 }
