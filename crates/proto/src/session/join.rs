@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of the slabs that small messages are cut from.
+/// Bytes of the slabs that small messages are cut from: the first is small, each further one twice as large, because most flows join few.
+const FIRST_SLAB: usize = 4 * 1024;
 const SLAB: usize = 64 * 1024;
 /// Larger messages get a buffer of their own, so that one kept by the application pins little besides itself.
 const SMALL: usize = 8 * 1024;
@@ -11,6 +12,8 @@ const SMALL: usize = 8 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     slab: BytesMut,
+    /// Bytes of the latest slab.
+    latest: usize,
 }
 
 impl Joiner {
@@ -21,7 +24,10 @@ impl Joiner {
             pieces.into_iter().for_each(|piece| data.extend_from_slice(piece));
             return data.into();
         }
-        self.slab.reserve(if self.slab.capacity() < total { SLAB } else { 0 });
+        if self.slab.capacity() < total {
+            self.latest = (self.latest * 2).clamp(FIRST_SLAB, SLAB).max(total);
+            self.slab.reserve(self.latest);
+        }
         pieces.into_iter().for_each(|piece| self.slab.extend_from_slice(piece));
         self.slab.split().freeze()
     }

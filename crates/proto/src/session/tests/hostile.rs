@@ -171,6 +171,18 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 0..80)
 }
 
+#[test]
+fn a_short_message_in_two_packets_takes_no_more_than_the_bound() {
+    let mut rx = RecvHalf::new(&options(FlowKind::OrderedMessages), RecvLimits { memory: 200, max_message: 50 });
+    let mut head = Vec::new();
+    put_head(&mut head, Some(9), 9, &[0; 7]);
+    let mut tail = Vec::new();
+    put_tail(&mut tail, 1, &[0; 2], true);
+    rx.on_packet(NOW, Seq(0), head.into()).unwrap();
+    rx.on_packet(NOW, Seq(1), tail.into()).unwrap();
+    assert!(rx.is_readable() && rx.memory() < 8 * 1024, "{}", rx.memory());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
     #[test]
