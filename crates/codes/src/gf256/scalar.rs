@@ -54,18 +54,26 @@ fn gather(dst: &mut [u8], arena: Arena<'_>, terms: &[RowTerm]) {
 
 /// Horner over the bits of the data, highest first, and no table: the time does not depend on the key.
 fn convolve8(key: &[u8], data: &[u8]) -> [u8; 15] {
+    let ((keys, _), (blocks, rest)) = (key.as_chunks::<8>(), data.as_chunks::<8>());
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
     // Sum i: byte i of each block times the whole block of the key, eight elements to a word.
     let mut sums = [0u64; 8];
+    let step = |sums: &mut [u64; 8], key: &[u8; 8], data: &[u8; 8], bit: u32| {
+        for (sum, x) in sums.iter_mut().zip(data) {
+            *sum ^= u64::from_le_bytes(*key) & 0u64.wrapping_sub(u64::from((x >> bit) & 1));
+        }
+    };
     for bit in (0..8).rev() {
         for sum in &mut sums {
             let high = (*sum >> 7) & 0x0101_0101_0101_0101;
             *sum = ((*sum & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (high * 0x1d);
         }
-        for (key, data) in key.as_chunks::<8>().0.iter().zip(data.chunks(8)) {
-            let key = u64::from_le_bytes(*key);
-            for (sum, x) in sums.iter_mut().zip(data) {
-                *sum ^= key & 0u64.wrapping_sub(u64::from((x >> bit) & 1));
-            }
+        for (key, block) in keys.iter().zip(blocks) {
+            step(&mut sums, key, block, bit);
+        }
+        if let Some(key) = keys.get(blocks.len()) {
+            step(&mut sums, key, &last, bit);
         }
     }
     let product = (0..).zip(sums).fold(0, |product, (i, sum)| product ^ (u128::from(sum) << (8 * i)));
