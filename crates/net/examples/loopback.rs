@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p noctule --example loopback -- --seconds 5`
 //!
-//! Options: `--seconds N` (5), `--messages BYTES` (messages of that size instead of a stream), `--cc model|cubic|none` (model), `--v6`,
+//! Options: `--seconds N` (5), `--messages BYTES` (messages of that size instead of a stream), `--cc model|cubic|reno|vegas|none` (model), `--v6`,
 //! `--plaintext`, `--datagram BYTES` (1472), `--multi` (one runtime of two workers for both ends instead of one thread for each end),
 //! `--raw` (no protocol: what the kernel alone does with trains of this size). For a profile: `perf record -g target/release/examples/loopback`.
 
@@ -41,12 +41,9 @@ fn options() -> Result<Options, String> {
             "--messages" => o.messages = Some(value()?.parse().map_err(|e| format!("--messages: {e}"))?),
             "--datagram" => o.datagram = value()?.parse().map_err(|e| format!("--datagram: {e}"))?,
             "--cc" => {
-                o.cc = match value()?.as_str() {
-                    "model" => CongestionControl::Model,
-                    "cubic" => CongestionControl::Cubic,
-                    "none" => CongestionControl::None,
-                    other => return Err(format!("--cc: {other} is not one of model, cubic, none")),
-                }
+                let name = value()?;
+                o.cc = CongestionControl::from_name(&name)
+                    .ok_or_else(|| format!("--cc: {name} is not one of {}", CongestionControl::names()))?;
             }
             "--v6" => o.is_v6 = true,
             "--plaintext" => o.plaintext = true,

@@ -64,25 +64,21 @@ pub struct CcName(pub CongestionControl);
 impl FromStr for CcName {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text {
-            "model" => CongestionControl::Model,
-            "cubic" => CongestionControl::Cubic,
-            "none" => CongestionControl::None,
-            _ => match text.strip_prefix("rate:") {
-                Some(rate) => CongestionControl::Rate(rate.parse::<Rate>()?.0),
-                None => return Err(format!("unknown congestion control {text:?}: model, cubic, none or rate:RATE")),
-            },
-        }))
+        if let Some(named) = CongestionControl::from_name(text) {
+            return Ok(Self(named));
+        }
+        let Some(rate) = text.strip_prefix("rate:") else {
+            return Err(format!("unknown congestion control {text:?}: {} or rate:RATE", CongestionControl::names()));
+        };
+        Ok(Self(CongestionControl::Rate(rate.parse::<Rate>()?.0)))
     }
 }
 
 impl fmt::Display for CcName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            CongestionControl::Model => f.write_str("model"),
-            CongestionControl::Cubic => f.write_str("cubic"),
-            CongestionControl::None => f.write_str("none"),
             CongestionControl::Rate(rate) => write!(f, "rate:{}bit", rate.bytes_per_sec() * 8.0),
+            named => f.write_str(named.name()),
         }
     }
 }
@@ -99,7 +95,7 @@ mod tests {
         assert!("0mbit".parse::<Rate>().is_err());
         assert!("20 apples".parse::<Rate>().unwrap_err().contains("20mbit"));
         assert!("ten".parse::<Span>().is_err());
-        for name in ["model", "cubic", "none", "rate:100mbit"] {
+        for name in CongestionControl::NAMED.map(CongestionControl::name).into_iter().chain(["rate:100mbit"]) {
             let cc: CcName = name.parse().unwrap();
             assert_eq!(cc.to_string().parse::<CcName>().unwrap(), cc);
         }

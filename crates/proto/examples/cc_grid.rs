@@ -1,6 +1,6 @@
 //! Congestion control alone on a virtual bottleneck: a grid of rate x delay x loss, or the story of one link.
 //!
-//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|compete|noise` or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
+//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|noise`, `… alone|compete [CC]` (compete: model beside it; alone: without loss and with 1 %), or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
@@ -23,7 +23,11 @@ fn main() {
             number(7, 0.0),
         ),
         Some("scenes") => scenes(),
-        Some("compete") => compete(),
+        Some("compete") => compete(named(args.get(1)).unwrap_or(CongestionControl::Cubic)),
+        Some("alone") => {
+            let all = CongestionControl::NAMED.into_iter().filter(|c| *c != CongestionControl::None).collect();
+            alone_of_each(named(args.get(1)).map_or(all, |c| vec![c]));
+        }
         Some("noise") => noise(),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
@@ -190,14 +194,38 @@ fn noise() {
     }
 }
 
-fn compete() {
+fn named(text: Option<&String>) -> Option<CongestionControl> {
+    text.map(|t| CongestionControl::from_name(t).unwrap_or_else(|| panic!("{t}: not one of {}", CongestionControl::names())))
+}
+
+/// Each control alone: share of C(1-p) and queue with a queue of 1 BDP.
+fn alone_of_each(controls: Vec<CongestionControl>) {
+    for control in controls {
+        for (mbit, delay) in [(20.0, 40), (100.0, 10), (100.0, 40)] {
+            for loss in [0.0, 0.01] {
+                let r = alone(&Link::new(mbit, delay, loss), control, 5, 1.0);
+                let (name, rtt) = (control.name(), delay * 2);
+                println!(
+                    "{name:6} {mbit} Mbit/s RTT {rtt} ms loss {loss}: share {:5.1}%  queue p95 {:6.2} ms",
+                    r.share * 100.0,
+                    r.queue_p95_ms
+                );
+            }
+        }
+    }
+}
+
+/// `model` beside another control.
+fn compete(other: CongestionControl) {
     for mbit in [20.0, 100.0] {
         for delay in [10, 40] {
             for queue in [0.5, 1.0, 2.0, 4.0] {
-                let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(CongestionControl::Cubic).at(2000)];
+                let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(other).at(2000)];
                 let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, 5);
                 let r = rates(&mut b, 2, 10_000, 60_000);
-                println!("{mbit} Mbit/s RTT {} ms queue {queue} BDP: model {:4.1}%", delay * 2, 100.0 * r[0] / (r[0] + r[1]));
+                let (rtt, sum) = (delay * 2, r[0] + r[1]);
+                let share = 100.0 * r[0] / sum;
+                println!("{mbit} Mbit/s RTT {rtt} ms queue {queue} BDP: model {share:4.1}% beside {}, together {sum:.1}", other.name());
             }
         }
     }

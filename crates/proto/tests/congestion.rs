@@ -3,7 +3,7 @@
 mod bottleneck;
 
 use bottleneck::{Bottleneck, DATAGRAM, FlowSpec, IP_UDP, Link, Load, alone, jain, rates};
-use noctule_proto::congestion::CongestionControl::{self, Cubic, Model, Rate};
+use noctule_proto::congestion::CongestionControl::{self, Cubic, Model, Rate, Reno, Vegas};
 use noctule_proto::units::{Bandwidth, Duration, Time};
 use std::fmt::Write;
 
@@ -235,6 +235,39 @@ fn cubic_is_hurt_by_loss_that_model_ignores() {
     assert!(share(Cubic, 0.0) >= 0.95);
     assert!(share(Cubic, 0.02) < 0.3);
     assert!(share(Model, 0.02) >= 0.95);
+}
+
+#[test]
+fn reno_and_vegas_fill_a_clean_link() {
+    for control in [Reno, Vegas] {
+        let r = alone(&Link::new(100.0, 10, 0.0), control, 5, 0.4);
+        assert!(r.share >= 0.9 && r.share < 1.03, "{control:?}: {r:?}");
+    }
+}
+
+/// Mathis et al. 1997, RFC 3448 §3.1 without timeouts: MSS/RTT x sqrt(3 / 2p), acknowledgements counted by bytes.
+#[test]
+fn reno_collapses_under_random_loss_as_the_formula_of_tcp_says() {
+    for loss in [0.01, 0.0025] {
+        let link = Link::new(100.0, 10, loss);
+        let got = alone(&link, Reno, 5, 1.0).share * (1.0 - loss) * link.mbit;
+        let formula = (f64::from(DATAGRAM) + IP_UDP as f64) * 8e-6 / 0.020 * (1.5 / loss).sqrt();
+        assert!((formula / 2.0..=formula * 2.0).contains(&got), "{loss}: {got:.2} Mbit/s, by the formula {formula:.2}");
+    }
+}
+
+/// Two to four segments in the queue, where one is 0.12 ms: the window's, not the pacer's, and one more that is being sent.
+#[test]
+fn vegas_keeps_a_few_packets_in_the_queue() {
+    let packet_ms = 1500.0 * 8e-3 / 100.0;
+    let mut b = Bottleneck::new(Link::new(100.0, 10, 0.0), vec![FlowSpec::bulk(Vegas)], 5);
+    rates(&mut b, 1, 5000, 25_000);
+    let queue = [0.5, 0.95].map(|q| b.queue_ms(q) / packet_ms);
+    assert!((1.0..=5.0).contains(&queue[0]) && queue[1] <= 8.0, "{queue:.1?} packets");
+    // P26: what only loss stops fills the whole queue.
+    let mut b = Bottleneck::new(Link::new(100.0, 10, 0.0), vec![FlowSpec::bulk(Reno)], 5);
+    rates(&mut b, 1, 5000, 25_000);
+    assert!(b.queue_ms(0.95) / packet_ms > 50.0, "{}", b.queue_ms(0.95));
 }
 
 /// An outage of the link: nothing is sent but probes, and the flow is back at once.

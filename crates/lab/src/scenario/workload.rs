@@ -139,6 +139,10 @@ pub enum Congestion {
     Model,
     /// RFC 9438.
     Cubic,
+    /// RFC 5681 and 6582.
+    Reno,
+    /// Brakmo and Peterson 1995.
+    Vegas,
     /// A fixed rate of UDP payload.
     Rate(Bandwidth),
     /// None at all.
@@ -151,6 +155,8 @@ impl Congestion {
         match self {
             Self::Model => CongestionControl::Model,
             Self::Cubic => CongestionControl::Cubic,
+            Self::Reno => CongestionControl::Reno,
+            Self::Vegas => CongestionControl::Vegas,
             Self::Rate(rate) => CongestionControl::Rate(noctule_proto::units::Bandwidth::from_bits_per_sec(rate.bits_per_sec() as f64)),
             Self::None => CongestionControl::None,
         }
@@ -160,17 +166,19 @@ impl Congestion {
 impl FromStr for Congestion {
     type Err = ParseQuantityError;
 
-    /// `model`, `cubic`, `rate:50mbit`, `none`.
+    /// `model`, `cubic`, `reno`, `vegas`, `rate:50mbit`, `none`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "model" => Ok(Self::Model),
             "cubic" => Ok(Self::Cubic),
+            "reno" => Ok(Self::Reno),
+            "vegas" => Ok(Self::Vegas),
             "none" => Ok(Self::None),
             _ => text
                 .strip_prefix("rate:")
                 .and_then(|rate| rate.parse().ok())
                 .map(Self::Rate)
-                .ok_or_else(|| ParseQuantityError::new(text, "a congestion control that exists yet: model, cubic, rate:50mbit or none")),
+                .ok_or_else(|| ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, rate:50mbit or none")),
         }
     }
 }
@@ -180,6 +188,8 @@ impl fmt::Display for Congestion {
         match self {
             Self::Model => f.write_str("model"),
             Self::Cubic => f.write_str("cubic"),
+            Self::Reno => f.write_str("reno"),
+            Self::Vegas => f.write_str("vegas"),
             Self::Rate(rate) => write!(f, "rate:{rate}"),
             Self::None => f.write_str("none"),
         }

@@ -3,9 +3,16 @@
 mod capacity;
 mod cubic;
 mod fixed;
+mod hystart;
+mod loss_epoch;
 mod model;
 mod noise;
 mod queue;
+mod reno;
+#[cfg(test)]
+mod script;
+mod vegas;
+mod window;
 
 use crate::units::{Bandwidth, Duration, Time};
 
@@ -127,10 +134,41 @@ pub enum CongestionControl {
     Model,
     /// RFC 9438.
     Cubic,
+    /// Van Jacobson's control: RFC 5681 with NewReno's recovery (RFC 6582) and byte counting (RFC 3465).
+    Reno,
+    /// Brakmo and Peterson 1995: two to four segments of one's own in the queue.
+    Vegas,
     /// A fixed rate of UDP payload; no reaction to loss (space links with reserved bandwidth).
     Rate(Bandwidth),
     /// Offered load as it is, for method tests.
     None,
+}
+
+impl CongestionControl {
+    /// Every control that has nothing to set, so that its name says it all.
+    pub const NAMED: [Self; 5] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::None];
+
+    /// Name as on a command line; a rate is written after it by whoever knows its units.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+            Self::Vegas => "vegas",
+            Self::Rate(_) => "rate",
+            Self::None => "none",
+        }
+    }
+
+    /// The one of [`NAMED`](Self::NAMED) with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|c| c.name() == name)
+    }
+
+    /// The names of [`NAMED`](Self::NAMED) for a message, separated by commas.
+    pub fn names() -> String {
+        Self::NAMED.map(Self::name).join(", ")
+    }
 }
 
 /// Packets in the initial window (P11).
@@ -141,6 +179,8 @@ pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time
     match control {
         CongestionControl::Model => Box::new(model::Model::new(datagram, rtt, now)),
         CongestionControl::Cubic => Box::new(cubic::Cubic::new(datagram, rtt)),
+        CongestionControl::Reno => Box::new(reno::Reno::new(datagram, rtt)),
+        CongestionControl::Vegas => Box::new(vegas::Vegas::new(datagram, rtt)),
         CongestionControl::Rate(rate) => Box::new(fixed::Fixed { rate: Some(rate) }),
         CongestionControl::None => Box::new(fixed::Fixed { rate: None }),
     }
