@@ -176,7 +176,7 @@ fn scenes() {
 /// Delay that varies and is no queue: packets held back in order, both ways.
 fn noise() {
     for (mbit, delay, hold) in
-        [(30.0, 20, 20.0), (20.0, 30, 40.0), (100.0, 25, 4.0), (100.0, 2, 4.0), (100.0, 10, 20.0), (5.0, 50, 40.0), (500.0, 1, 3.0)]
+        [(30.0, 20, 20.0), (20.0, 30, 40.0), (20.0, 30, 80.0), (100.0, 25, 4.0), (100.0, 2, 4.0), (100.0, 10, 20.0), (5.0, 50, 40.0), (500.0, 1, 3.0)]
     {
         for loss in [0.0, 0.05] {
             let mut link = Link::new(mbit, delay, loss);

@@ -29,6 +29,8 @@ const TARGET_RATE: f64 = 30e6 / 8.0;
 const TARGET_EXPONENT: f64 = 0.6;
 /// Added to it: standard deviations of the delay that is not a queue's doing.
 const NOISE_TARGET: u32 = 2;
+/// The same for the queue that ends start-up.
+const NOISE_STARTUP: u32 = 6;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
@@ -232,7 +234,7 @@ impl Model {
 
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
-        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
+        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets) + NOISE_STARTUP * self.queue.noise()
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -556,7 +558,7 @@ impl Controller for Model {
             rival.on_ack(event);
         }
         if let Some(rtt) = event.rtt {
-            self.queue.on_rtt(now, rtt, self.target(), self.state != State::Startup);
+            self.queue.on_rtt(now, rtt, self.target());
         }
         let is_low = self.low_from < event.newest_offset;
         if matches!(self.state, State::Test | State::Refresh) && is_low {

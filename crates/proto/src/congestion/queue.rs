@@ -12,7 +12,7 @@ const NOISE_STEP: Duration = Duration::from_millis(1);
 const QUEUE_SLOPE: u32 = 2;
 /// Most that noise explains of the delay that remains without our queue, in standard deviations: packets that wait for one another
 /// behind one that is held back all come late, and hardly differ among themselves.
-const MAX_FLOOR: u32 = 16;
+const MAX_FLOOR: u32 = 32;
 
 /// The estimator.
 #[derive(Clone, Debug)]
@@ -65,8 +65,8 @@ impl Queue {
         }
     }
 
-    /// An RTT sample; `target` is the queue aimed at, an eighth of which is the same as none; `is_steady`: the rate is not far from the capacity.
-    pub(super) fn on_rtt(&mut self, now: Time, rtt: Duration, target: Duration, is_steady: bool) {
+    /// An RTT sample; `target` is the queue aimed at, an eighth of which is the same as none.
+    pub(super) fn on_rtt(&mut self, now: Time, rtt: Duration, target: Duration) {
         if rtt <= self.min_rtt.saturating_add(target / 8) {
             self.min_at = now;
         }
@@ -78,7 +78,7 @@ impl Queue {
         let length = (self.min_rtt / 8).max(Duration::from_millis(2));
         self.is_fresh = false;
         if now.since(self.bucket_began) >= length && self.samples >= SAMPLES {
-            self.end_bucket(now, is_steady);
+            self.end_bucket(now);
             self.older_bucket = self.last_bucket.min(self.bucket.saturating_mul(8));
             self.last_bucket = self.bucket;
             if self.skip > 0 {
@@ -95,8 +95,8 @@ impl Queue {
         }
     }
 
-    fn end_bucket(&mut self, now: Time, is_steady: bool) {
-        if is_steady && self.last_bucket < Duration::MAX {
+    fn end_bucket(&mut self, now: Time) {
+        if self.last_bucket < Duration::MAX {
             // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
             let explained = now.since(self.bucket_began) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
