@@ -50,12 +50,14 @@ fn grid(scale: f64, rates: &[f64], queue: f64) {
 fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f64, policer_ms: f64) {
     let mut link = Link::new(mbit, delay, loss).queue_bdp(queue);
     link.hold_back = Duration::from_secs_f64(std::env::var("NOCTULE_HOLD_MS").map_or(0.0, |ms| ms.parse().expect("a number")) / 1e3);
+    link.burst = std::env::var("NOCTULE_BURST").map_or(1.0, |packets| packets.parse().expect("a number"));
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
     let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
     if std::env::var_os("NOCTULE_CUBIC").is_some() {
         specs.push(FlowSpec::bulk(CongestionControl::Cubic).at(2000));
     }
-    let mut b = Bottleneck::new(link, specs, 1);
+    let seed = std::env::var("NOCTULE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let mut b = Bottleneck::new(link, specs, seed);
     // NOCTULE_AT=ms:mbit:delay_ms:loss% changes the link in mid-run.
     for change in std::env::var("NOCTULE_AT").unwrap_or_default().split_whitespace() {
         let f: Vec<f64> = change.split(':').map(|v| v.parse().expect("a number")).collect();
@@ -120,10 +122,12 @@ fn scenes() {
             show(&format!("jitter {jitter} ms, {delay} ms, {loss}"), link);
         }
     }
-    for loss in [0.02, 0.05, 0.1] {
-        let mut link = Link::new(100.0, 25, loss);
-        link.burst = 8.0;
-        show(&format!("bursts of 8, 25 ms, {loss}"), link);
+    for (burst, delay) in [(8.0, 25), (10.0, 50), (30.0, 10)] {
+        for loss in [0.02, 0.05, 0.1, 0.2] {
+            let mut link = Link::new(100.0, delay, loss);
+            link.burst = burst;
+            show(&format!("bursts of {burst}, {delay} ms, {loss}"), link);
+        }
     }
     let mut link = Link::new(100.0, 25, 0.05);
     link.ack_loss = 0.3;
@@ -175,9 +179,16 @@ fn scenes() {
 
 /// Delay that varies and is no queue: packets held back in order, both ways.
 fn noise() {
-    for (mbit, delay, hold) in
-        [(30.0, 20, 20.0), (20.0, 30, 40.0), (20.0, 30, 80.0), (100.0, 25, 4.0), (100.0, 2, 4.0), (100.0, 10, 20.0), (5.0, 50, 40.0), (500.0, 1, 3.0)]
-    {
+    for (mbit, delay, hold) in [
+        (30.0, 20, 20.0),
+        (20.0, 30, 40.0),
+        (20.0, 30, 80.0),
+        (100.0, 25, 4.0),
+        (100.0, 2, 4.0),
+        (100.0, 10, 20.0),
+        (5.0, 50, 40.0),
+        (500.0, 1, 3.0),
+    ] {
         for loss in [0.0, 0.05] {
             let mut link = Link::new(mbit, delay, loss);
             link.hold_back = Duration::from_secs_f64(hold / 1e3);

@@ -41,6 +41,8 @@ pub struct AckEvent {
     pub sent_rate: Bandwidth,
     /// Share of that flight's bytes that was lost, 0..=1.
     pub flight_loss: f64,
+    /// Mean number of consecutive packets lost on the path so far, 0 before any was.
+    pub loss_burst: f64,
     /// Length of the interval that the rate sample covers.
     pub sample_interval: Duration,
     /// The sample was taken while the sender had too little to send.

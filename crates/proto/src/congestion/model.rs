@@ -93,7 +93,7 @@ pub(super) struct Model {
     loss: BaseLoss,
     sent_offset: u64,
     last_sent: Time,
-    /// Rounds: one RTT of sent bytes and one epoch at least.
+    /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
     round_epochs: u32,
@@ -234,7 +234,8 @@ impl Model {
 
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
-        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets) + NOISE_STARTUP * self.queue.noise()
+        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
+            + NOISE_STARTUP * self.queue.noise()
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -414,9 +415,10 @@ impl Model {
         match self.state {
             State::Startup => {
                 self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold());
-                self.suspicion = if is_excess { self.suspicion + 1 } else { 0 };
-                // A shallow buffer or a policer: loss that came with the rate.
-                if epoch.loss > STARTUP_HOPELESS {
+                let is_hopeless = epoch.loss > STARTUP_HOPELESS;
+                self.suspicion = if is_excess || is_hopeless { self.suspicion + 1 } else { 0 };
+                // A shallow buffer or a policer: loss that came with the rate. Of a few packets one burst may take most.
+                if is_hopeless && (self.suspicion >= 2 || epoch.packets >= TEST_PACKETS as f64) {
                     self.loss.doubt();
                     self.suspicion = 1;
                     self.leave_startup(now);
@@ -557,6 +559,7 @@ impl Controller for Model {
         {
             rival.on_ack(event);
         }
+        self.loss.on_burst(event.loss_burst);
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
         }
@@ -577,8 +580,12 @@ impl Controller for Model {
             self.on_epoch(&epoch, now);
         }
         // On the shortest paths an RTT is over before anything was measured.
-        if event.newest_offset >= self.round_end && self.round_epochs > 0 {
+        if event.newest_offset >= self.round_end && (self.round_epochs > 0 || self.smoothed_rtt >= MIN_EPOCH) {
             self.end_round(now);
+        }
+        if self.growth > 0.0 && self.queue.is_fresh() && self.queue.now() > self.target() {
+            // The answer is there before the round is over.
+            self.growth = 0.0;
         }
         match self.state {
             State::Startup if self.queue.now() > self.startup_threshold() && self.queue.is_fresh() => self.leave_startup(now),

@@ -33,6 +33,7 @@ fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
             delivery_rate: rate,
             sent_rate: rate,
             flight_loss: 0.0,
+            loss_burst: 0.0,
             sample_interval: gap,
             is_app_limited: false,
             in_flight: 0,

@@ -4,9 +4,11 @@
 const POOL: f64 = 1000.0;
 /// Standard deviations that count as evidence.
 const SIGMAS: f64 = 3.0;
+/// Variance of the loss over that of independent losses, at most.
+const MAX_DISPERSION: f64 = 128.0;
 /// However few packets there are and however bursty their losses, so much more than p0 is worth a test.
 const MAX_MARGIN: f64 = 0.3;
-/// Losses assumed before any was seen.
+/// Bursts of loss assumed before any was seen.
 const PRIOR: f64 = 1.5;
 /// Loss below which nothing is ever suspected.
 const SLACK: f64 = 0.01;
@@ -33,6 +35,8 @@ pub(super) struct BaseLoss {
     cruise: Pool,
     /// Variance of the loss per epoch over that of independent losses: above 1 where losses come in bursts.
     dispersion: f64,
+    /// Mean number of consecutive packets lost.
+    burst: f64,
     low_start: Option<(u64, u64)>,
     low: Pool,
     is_doubtful: bool,
@@ -40,7 +44,15 @@ pub(super) struct BaseLoss {
 
 impl Default for BaseLoss {
     fn default() -> Self {
-        Self { base: Pool::default(), cruise: Pool::default(), dispersion: 1.0, low_start: None, low: Pool::default(), is_doubtful: false }
+        Self {
+            base: Pool::default(),
+            cruise: Pool::default(),
+            dispersion: 1.0,
+            burst: 1.0,
+            low_start: None,
+            low: Pool::default(),
+            is_doubtful: false,
+        }
     }
 }
 
@@ -51,16 +63,26 @@ impl BaseLoss {
     }
 
     fn sigma(&self, packets: f64) -> f64 {
-        // Few packets without loss prove little: as if one and a half of them had been lost.
+        // Few packets without loss prove little: as if one and a half bursts had been lost.
         let n = self.base.packets.max(1.0);
-        let p = ((self.base.loss * n + PRIOR) / (n + PRIOR)).clamp(0.001, 0.9);
-        let variance = |n: f64| p * (1.0 - p) * self.dispersion / n.max(1.0);
+        let prior = PRIOR * self.burst;
+        let p = ((self.base.loss * n + prior) / (n + prior)).clamp(0.001, 0.9);
+        // Bursts of mean length b, if their lengths are geometric: 2b - 1 times the variance of independent losses.
+        let dispersion = self.dispersion.max(2.0 * self.burst - 1.0).min(MAX_DISPERSION);
+        let variance = |n: f64| p * (1.0 - p) * dispersion / n.max(1.0);
         (variance(packets) + variance(self.base.packets.max(8.0))).sqrt()
+    }
+
+    /// What the path knows of the length of bursts, in packets.
+    pub(super) fn on_burst(&mut self, mean: f64) {
+        self.burst = mean.max(1.0);
     }
 
     /// The loss of so many packets is more than chance adds to p0.
     pub(super) fn is_excess(&self, loss: f64, packets: f64) -> bool {
-        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(MAX_MARGIN);
+        // One burst in a short epoch is not evidence either.
+        let most = (MAX_MARGIN + 2.0 * self.burst / packets.max(1.0)).min(0.9);
+        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(most);
         self.base.packets > 0.0 && loss > self.base.loss + margin
     }
 
@@ -102,7 +124,8 @@ impl BaseLoss {
             let p = self.base.loss;
             let ratio = (loss - p) * (loss - p) * packets / (p * (1.0 - p));
             // A congested epoch is no sign of bursts: outliers count little.
-            self.dispersion = (self.dispersion + (ratio.min(4.0 * self.dispersion.max(1.0)) - self.dispersion) / 16.0).clamp(1.0, 24.0);
+            self.dispersion =
+                (self.dispersion + (ratio.min(4.0 * self.dispersion.max(1.0)) - self.dispersion) / 16.0).clamp(1.0, MAX_DISPERSION);
         }
         self.cruise.add(loss, packets);
     }
