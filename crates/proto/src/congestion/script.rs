@@ -71,6 +71,7 @@ impl<C: Controller> Script<C> {
                 delivery_rate: rate,
                 sent_rate: rate,
                 flight_loss: 0.0,
+                loss_burst: 0.0,
                 sample_interval: self.rtt,
                 is_app_limited: false,
                 in_flight: (packets - done) * Self::DATAGRAM,
