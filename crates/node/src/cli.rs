@@ -78,7 +78,7 @@ pub struct SendArgs {
     /// This side's secret key [default: the one that keygen made, else a fresh one for this run].
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Congestion control: model, cubic, reno, vegas, none, or rate:RATE for reserved bandwidth (rate:100mbit).
+    /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit).
     #[arg(long, default_value = "model", value_name = "NAME")]
     pub cc: CcName,
     /// One JSON object per line instead of text.
@@ -108,7 +108,7 @@ pub struct RecvArgs {
     /// End after one transfer, with its result.
     #[arg(long)]
     pub once: bool,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, none, or rate:RATE.
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE.
     #[arg(long, default_value = "model", value_name = "NAME")]
     pub cc: CcName,
     /// One JSON object per line instead of text.
@@ -171,7 +171,7 @@ pub struct PerfArgs {
     /// Client, btp: lifetime of a message.
     #[arg(long, value_name = "TIME", default_value = "500ms", conflicts_with = "server")]
     pub lifetime: Span,
-    /// Congestion control of this side: model, cubic, reno, vegas, none, or rate:RATE. A client's choice is passed to the server when it sends.
+    /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE. A client's choice is passed to the server when it sends.
     #[arg(long, default_value = "model", value_name = "NAME")]
     pub cc: CcName,
     /// Client: JSON at the end, fields named as iperf3 names them where they mean the same.

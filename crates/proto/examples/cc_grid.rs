@@ -52,7 +52,9 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
     link.hold_back = Duration::from_secs_f64(std::env::var("NOCTULE_HOLD_MS").map_or(0.0, |ms| ms.parse().expect("a number")) / 1e3);
     link.burst = std::env::var("NOCTULE_BURST").map_or(1.0, |packets| packets.parse().expect("a number"));
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
-    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000)).collect();
+    // NOCTULE_CC=name instead of `model`.
+    let control = named(std::env::var("NOCTULE_CC").ok().as_ref()).unwrap_or_default();
+    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(control).at(i as u64 * 5000)).collect();
     if std::env::var_os("NOCTULE_CUBIC").is_some() {
         specs.push(FlowSpec::bulk(CongestionControl::Cubic).at(2000));
     }

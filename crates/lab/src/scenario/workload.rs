@@ -143,6 +143,8 @@ pub enum Congestion {
     Reno,
     /// Brakmo and Peterson 1995.
     Vegas,
+    /// BBR version 3.
+    Bbr,
     /// A fixed rate of UDP payload.
     Rate(Bandwidth),
     /// None at all.
@@ -157,6 +159,7 @@ impl Congestion {
             Self::Cubic => CongestionControl::Cubic,
             Self::Reno => CongestionControl::Reno,
             Self::Vegas => CongestionControl::Vegas,
+            Self::Bbr => CongestionControl::Bbr,
             Self::Rate(rate) => CongestionControl::Rate(noctule_proto::units::Bandwidth::from_bits_per_sec(rate.bits_per_sec() as f64)),
             Self::None => CongestionControl::None,
         }
@@ -166,19 +169,20 @@ impl Congestion {
 impl FromStr for Congestion {
     type Err = ParseQuantityError;
 
-    /// `model`, `cubic`, `reno`, `vegas`, `rate:50mbit`, `none`.
+    /// `model`, `cubic`, `reno`, `vegas`, `bbr`, `rate:50mbit`, `none`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "model" => Ok(Self::Model),
             "cubic" => Ok(Self::Cubic),
             "reno" => Ok(Self::Reno),
             "vegas" => Ok(Self::Vegas),
+            "bbr" => Ok(Self::Bbr),
             "none" => Ok(Self::None),
-            _ => text
-                .strip_prefix("rate:")
-                .and_then(|rate| rate.parse().ok())
-                .map(Self::Rate)
-                .ok_or_else(|| ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, rate:50mbit or none")),
+            _ => {
+                text.strip_prefix("rate:").and_then(|rate| rate.parse().ok()).map(Self::Rate).ok_or_else(|| {
+                    ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, bbr, rate:50mbit or none")
+                })
+            }
         }
     }
 }
@@ -190,6 +194,7 @@ impl fmt::Display for Congestion {
             Self::Cubic => f.write_str("cubic"),
             Self::Reno => f.write_str("reno"),
             Self::Vegas => f.write_str("vegas"),
+            Self::Bbr => f.write_str("bbr"),
             Self::Rate(rate) => write!(f, "rate:{rate}"),
             Self::None => f.write_str("none"),
         }

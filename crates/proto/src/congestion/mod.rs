@@ -1,5 +1,8 @@
 //! Congestion control behind a small trait: few methods taking event structs, so that fields grow and methods don't.
 
+mod bbr;
+mod bbr_filters;
+mod bbr_path;
 mod capacity;
 mod cubic;
 mod fixed;
@@ -140,6 +143,8 @@ pub enum CongestionControl {
     Reno,
     /// Brakmo and Peterson 1995: two to four segments of one's own in the queue.
     Vegas,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr,
     /// A fixed rate of UDP payload; no reaction to loss (space links with reserved bandwidth).
     Rate(Bandwidth),
     /// Offered load as it is, for method tests.
@@ -148,7 +153,7 @@ pub enum CongestionControl {
 
 impl CongestionControl {
     /// Every control that has nothing to set, so that its name says it all.
-    pub const NAMED: [Self; 5] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::None];
+    pub const NAMED: [Self; 6] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::Bbr, Self::None];
 
     /// Name as on a command line; a rate is written after it by whoever knows its units.
     pub fn name(self) -> &'static str {
@@ -157,6 +162,7 @@ impl CongestionControl {
             Self::Cubic => "cubic",
             Self::Reno => "reno",
             Self::Vegas => "vegas",
+            Self::Bbr => "bbr",
             Self::Rate(_) => "rate",
             Self::None => "none",
         }
@@ -183,6 +189,7 @@ pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time
         CongestionControl::Cubic => Box::new(cubic::Cubic::new(datagram, rtt)),
         CongestionControl::Reno => Box::new(reno::Reno::new(datagram, rtt)),
         CongestionControl::Vegas => Box::new(vegas::Vegas::new(datagram, rtt)),
+        CongestionControl::Bbr => Box::new(bbr::Bbr::new(datagram, rtt, now)),
         CongestionControl::Rate(rate) => Box::new(fixed::Fixed { rate: Some(rate) }),
         CongestionControl::None => Box::new(fixed::Fixed { rate: None }),
     }

@@ -14,6 +14,8 @@ const ALPHA: f64 = 2.0;
 const BETA: f64 = 4.0;
 /// §IV.C: more than this in slow start, slow start is over.
 const GAMMA: f64 = 1.0;
+/// Samples that begin a round of growth: of packets sent when the window had stood at its size for a moment.
+const SAMPLES: u32 = 4;
 
 /// The Vegas controller: `reno` with another law of growth.
 #[derive(Debug)]
@@ -28,8 +30,10 @@ pub(super) struct Vegas {
     /// RTT samples of the round: smallest and number.
     round_min: Duration,
     samples: u32,
-    /// §IV.C: slow start grows every other RTT, and compares in between.
+    /// §IV.C: slow start grows every other RTT. What the RTT in between shows is known when its first packets are acknowledged.
     is_growing: bool,
+    /// Bytes acknowledged before that was known.
+    held: u64,
     last_sent_at: Time,
 }
 
@@ -43,6 +47,7 @@ impl Vegas {
             round_min: Duration::MAX,
             samples: 0,
             is_growing: true,
+            held: 0,
             last_sent_at: Time::ZERO,
         }
     }
@@ -53,16 +58,34 @@ impl Vegas {
         self.reno.window.cwnd * (1.0 - base / rtt)
     }
 
+    /// §IV.C.
+    fn slow_start(&mut self, acked: u64) {
+        if !self.is_growing {
+            return;
+        }
+        self.held += acked;
+        if self.samples < SAMPLES {
+            return;
+        }
+        let queued = self.queued();
+        let w = &mut self.reno.window;
+        if self.samples == SAMPLES && queued > GAMMA {
+            // The window that fills the path is known now: what stands in the queue is taken back.
+            w.cwnd = (w.cwnd - queued + GAMMA).max(MIN_SEGMENTS);
+            w.ssthresh = w.cwnd;
+        } else {
+            w.cwnd += self.held as f64 / w.datagram;
+        }
+        self.held = 0;
+    }
+
+    /// §IV.B.
     fn end_round(&mut self) {
         let queued = self.queued();
         let w = &mut self.reno.window;
         if w.is_slow_start() {
-            if queued > GAMMA && !self.is_growing {
-                // The window that fills the path is known now: what stands in the queue is taken back.
-                w.cwnd = (w.cwnd - queued + GAMMA).max(MIN_SEGMENTS);
-                w.ssthresh = w.cwnd;
-            }
             self.is_growing = !self.is_growing;
+            self.held = 0;
         } else if queued < ALPHA {
             w.cwnd += 1.0;
         } else if queued > BETA {
@@ -103,8 +126,8 @@ impl Controller for Vegas {
             self.round_min = self.round_min.min(rtt);
             self.samples += 1;
         }
-        if may_grow && self.reno.window.is_slow_start() && self.is_growing {
-            self.reno.window.cwnd += event.acked_bytes as f64 / self.reno.window.datagram;
+        if may_grow && self.reno.window.is_slow_start() {
+            self.slow_start(event.acked_bytes);
         }
     }
 
