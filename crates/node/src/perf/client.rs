@@ -150,7 +150,8 @@ impl Report {
         let seconds = (r.end - r.start).max(1e-9);
         let bits = r.bytes as f64 * 8.0 / seconds;
         let s = s.cloned().unwrap_or_else(|| self.finished.clone());
-        if !self.is_json {
+        // What came in the last milliseconds is in the total; a rate it is not.
+        if !self.is_json && seconds >= 0.05 {
             println!(
                 "{:>6.2}-{:<6.2} s  {:>9.2} MB  {:>7.2} Mbit/s  {:>5.1} ms  {:>5.2} %  {:>5.2} %  {:>3.0}/{:.0} %",
                 r.start,
