@@ -36,6 +36,8 @@ pub enum Command {
     Net(crate::net::command::NetArgs),
     /// Measure an emulated link against its description.
     Fidelity(crate::net::command::FidelityArgs),
+    /// Run a grid of conditions, in the simulator or on namespaces: tables, CSV, JSON, heat map, bars.
+    Matrix(Box<crate::matrix::MatrixArgs>),
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).

@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod demo;
 pub mod link;
+pub mod matrix;
 pub mod net;
 pub mod plot;
 pub mod report;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{grid_table, run_table};
+use noctule_lab::report::{Progress, grid_table, run_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json } => simulate(&run, json),
         Command::Run { files, full, json } => run_files(&files, full, json),
+        Command::Matrix(matrix) => matrix.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
         Command::Fidelity(fidelity) => Ok(fidelity.execute()),
@@ -46,8 +47,8 @@ fn run_files(files: &[PathBuf], full: bool, json: bool) -> Outcome {
         let file = ScenarioFile::read(path)?;
         cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let results = sim::run_cases(&cases, threads, |case, _| eprintln!("done: {}", case.name));
+    let progress = Progress::new(cases.iter().map(|case| case.scenario.effort()));
+    let results = sim::run_cases(&cases, sim::all_cores(), |case, _| progress.done(&case.name, case.scenario.effort()));
     let mut rows = Vec::new();
     for (case, result) in cases.iter().zip(&results) {
         let report = result.as_ref().map_err(|e| format!("{}: {e}", case.name))?;

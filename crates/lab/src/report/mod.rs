@@ -1,5 +1,6 @@
 //! What a run says: one JSON object with stable names, and a table for people.
 
+mod progress;
 mod table;
 
 use serde::Serialize;
@@ -7,6 +8,7 @@ use serde::Serialize;
 use crate::link::{Histogram, LinkStats};
 use crate::scenario::{Expectations, Scenario};
 
+pub use progress::Progress;
 pub use table::{grid_table, run_table};
 
 /// Version of the JSON object; grows when a field changes its meaning, not when one is added.

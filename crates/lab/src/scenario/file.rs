@@ -89,7 +89,7 @@ pub struct RunTable {
     both: bool,
     seconds: Option<Period>,
     warmup: Option<Period>,
-    seeds: Vec<u64>,
+    pub(crate) seeds: Vec<u64>,
     flow_memory: Option<usize>,
     batch_size: Option<u8>,
     epoch_packets: Option<u64>,
@@ -141,6 +141,8 @@ pub struct Expectations {
 pub struct Case {
     /// File and cell: `grid loss=2% delay=10ms seed=7`.
     pub name: String,
+    /// What tells this cell from the others, the seed left out: cases of the same cell differ in their seed only.
+    pub cell: Vec<(String, String)>,
     /// What to run.
     pub scenario: Scenario,
     /// What must hold.
@@ -156,6 +158,11 @@ impl ScenarioFile {
 
     /// Every cell and seed; with `full` off, the `[quick]` grid if there is one, and the first seed only.
     pub fn cases(&self, full: bool) -> Result<Vec<Case>, FileError> {
+        self.cases_of(full, full)
+    }
+
+    /// As [`Self::cases`], cells and seeds chosen apart.
+    pub fn cases_of(&self, full: bool, all_seeds: bool) -> Result<Vec<Case>, FileError> {
         let grid = if full { &self.grid } else { self.quick.as_ref().unwrap_or(&self.grid) };
         let mut cells: Vec<Vec<(&str, &str)>> =
             self.named.iter().map(|case| case.iter().map(|(key, value)| (&**key, &**value)).collect()).collect();
@@ -174,7 +181,7 @@ impl ScenarioFile {
                 })
                 .collect();
         }
-        let seeds = if full { &self.run.seeds[..] } else { &self.run.seeds[..self.run.seeds.len().min(1)] };
+        let seeds = if all_seeds { &self.run.seeds[..] } else { &self.run.seeds[..self.run.seeds.len().min(1)] };
         let mut cases = Vec::with_capacity(cells.len() * seeds.len());
         for cell in &cells {
             for &seed in seeds {
@@ -248,7 +255,8 @@ impl ScenarioFile {
         scenario.set_default_length(run.seconds, run.warmup);
         scenario.check()?;
         name.push_str(&format!(" seed={seed}"));
-        Ok(Case { name, scenario, expect: self.expect.clone() })
+        let cell = cell.iter().map(|&(key, value)| (if key == "name" { "case" } else { key }.to_owned(), value.to_owned())).collect();
+        Ok(Case { name, cell, scenario, expect: self.expect.clone() })
     }
 }
 
@@ -280,6 +288,8 @@ mod tests {
         let cases = file.cases(true).unwrap();
         assert_eq!(cases.len(), 12);
         assert_eq!(cases[0].name, "grid delay=10ms loss=0% seed=7");
+        assert_eq!(cases[0].cell, [("delay".to_owned(), "10ms".to_owned()), ("loss".to_owned(), "0%".to_owned())]);
+        assert_eq!(cases[0].cell, cases[1].cell);
         assert_eq!(cases[0].expect.min_share, Some(0.85));
         assert_eq!(file.cases(false).unwrap().len(), 1);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::link::{LinkSpec, Outage, Period, SpecError};
+use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, payload_share};
@@ -129,6 +129,17 @@ impl Scenario {
     /// Sum of the propagation delays towards the receiver.
     pub fn base_delay(&self) -> Duration {
         self.hops.iter().map(|hop| hop.forward.delay.0).sum()
+    }
+
+    /// What it costs to simulate, in no unit: megabits carried, and something for time in which nothing is. For telling how long a
+    /// list of runs will take.
+    pub fn effort(&self) -> f64 {
+        let mbit = self.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::as_mbit).fold(f64::INFINITY, f64::min);
+        let busy = match self.workload {
+            Workload::Bulk if mbit.is_finite() => mbit,
+            _ => 1.0,
+        };
+        (busy + 1.0) * self.seconds.0.as_secs_f64() * self.hops.len() as f64
     }
 
     /// P24: warm-up = max(5 s, 12 RTT), run = warm-up + max(25 s, 60 RTT), unless stated.

@@ -7,6 +7,11 @@ use super::run::{SimError, run};
 use crate::report::Report;
 use crate::scenario::Case;
 
+/// One thread per core.
+pub fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Runs every case, on `threads` threads; results in the order of the cases. `each` hears of every result as it comes.
 pub fn run_cases(cases: &[Case], threads: usize, each: impl Fn(&Case, &Result<Report, SimError>) + Sync) -> Vec<Result<Report, SimError>> {
     let next = AtomicUsize::new(0);

@@ -15,7 +15,7 @@ mod world;
 
 pub use app::{App, AppPlan};
 pub use content::Content;
-pub use grid::{run_cases, violations};
+pub use grid::{all_cores, run_cases, violations};
 pub use machine::Machine;
 pub use meter::{Meter, Window};
 pub use node_host::NodeHost;

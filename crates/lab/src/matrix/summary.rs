@@ -1,0 +1,218 @@
+//! Runs gathered into cells: the median over the seeds, and the worst of them beside it.
+
+use serde::Serialize;
+
+use super::outcome::{Outcome, RunFailure};
+use crate::report::round;
+use crate::scenario::{Case, Scenario};
+
+/// A quantity over the seeds of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Of an even number of seeds the mean of the two in the middle.
+    pub median: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// None if there is no value.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (first, last) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        Some(Self { median: round(median, 6), min: *first, max: *last })
+    }
+}
+
+/// One cell with all its seeds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// Its value of each axis.
+    pub settings: Vec<(String, String)>,
+    /// Goodput, Mbit/s.
+    pub goodput_mbit: Option<Spread>,
+    /// What the configuration allows, Mbit/s.
+    pub limit_mbit: Option<f64>,
+    /// Goodput over the limit.
+    pub share: Option<Spread>,
+    /// IP bytes sent per byte read.
+    pub wire_per_byte: Option<Spread>,
+    /// The same the other way.
+    pub reverse_wire_per_byte: Option<Spread>,
+    /// 95th percentile of the queueing delay, ms.
+    pub queue_ms_p95: Option<Spread>,
+    /// Sum over the seeds.
+    pub bytes_wrong: Option<u64>,
+    /// Mean round trip of messages, ms.
+    pub rtt_ms_mean: Option<Spread>,
+    /// Its 99th percentile, ms.
+    pub rtt_ms_p99: Option<Spread>,
+    /// Residual loss of messages.
+    pub residual_loss: Option<Spread>,
+    /// Goodput in the published table beside ours, Mbit/s.
+    pub beside_mbit: Option<f64>,
+    /// Each run.
+    pub runs: Vec<Outcome>,
+    /// Runs that could not be made.
+    pub not_run: Vec<RunFailure>,
+    /// The scenario of its first seed.
+    #[serde(skip)]
+    pub scenario: Scenario,
+}
+
+/// A key with the values that it takes, in the order in which they came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Axis {
+    /// Name of the flag.
+    pub key: String,
+    /// Its values.
+    pub values: Vec<String>,
+}
+
+/// Every cell of a matrix.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// What was varied.
+    pub axes: Vec<Axis>,
+    /// Cells in the order of the cases.
+    pub cells: Vec<Cell>,
+}
+
+impl Summary {
+    /// Gathers the results of `cases`, given in their order.
+    pub fn of(cases: &[Case], results: Vec<Result<Outcome, RunFailure>>) -> Self {
+        type Group<'a> = (&'a Case, Vec<Result<Outcome, RunFailure>>);
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for (case, result) in cases.iter().zip(results) {
+            match groups.iter_mut().rev().find(|(first, _)| first.cell == case.cell) {
+                Some((_, group)) => group.push(result),
+                None => groups.push((case, vec![result])),
+            }
+        }
+        let mut axes: Vec<Axis> = Vec::new();
+        for (key, value) in groups.iter().flat_map(|(case, _)| &case.cell) {
+            let at = axes.iter().position(|axis| axis.key == *key).unwrap_or_else(|| {
+                axes.push(Axis { key: key.clone(), values: Vec::new() });
+                axes.len() - 1
+            });
+            if !axes[at].values.contains(value) {
+                axes[at].values.push(value.clone());
+            }
+        }
+        Self { axes, cells: groups.into_iter().map(|(case, results)| Cell::of(case, results)).collect() }
+    }
+
+    /// Whether every run was made and counts.
+    pub fn is_clean(&self) -> bool {
+        self.cells.iter().all(|cell| cell.not_run.is_empty() && cell.runs.iter().all(|run| run.violations.is_empty()))
+    }
+}
+
+impl Cell {
+    fn of(case: &Case, results: Vec<Result<Outcome, RunFailure>>) -> Self {
+        let (mut runs, mut not_run) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(outcome) => runs.push(outcome),
+                Err(failure) => not_run.push(failure),
+            }
+        }
+        let spread = |of: &dyn Fn(&Outcome) -> Option<f64>| Spread::of(runs.iter().filter_map(of));
+        Self {
+            settings: case.cell.clone(),
+            goodput_mbit: spread(&|run| Some(run.goodput_mbit)),
+            limit_mbit: runs.first().and_then(|run| run.limit_mbit),
+            share: spread(&|run| run.share),
+            wire_per_byte: spread(&|run| run.wire_per_byte),
+            reverse_wire_per_byte: spread(&|run| run.reverse_wire_per_byte),
+            queue_ms_p95: spread(&|run| run.queue_ms_p95),
+            bytes_wrong: runs.iter().map(|run| run.bytes_wrong).sum::<Option<u64>>().filter(|_| !runs.is_empty()),
+            rtt_ms_mean: spread(&|run| run.rtt_ms_mean),
+            rtt_ms_p99: spread(&|run| run.rtt_ms_p99),
+            residual_loss: spread(&|run| run.residual_loss),
+            beside_mbit: None,
+            runs,
+            not_run,
+            scenario: case.scenario.clone(),
+        }
+    }
+
+    /// Its value on an axis.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
+    }
+
+    /// Everything that is wrong with it, with the seed of the run.
+    pub fn complaints(&self) -> Vec<String> {
+        let violated = self.runs.iter().flat_map(|run| run.violations.iter().map(|v| format!("seed {}: {v}", run.seed)));
+        violated.chain(self.not_run.iter().map(|f| format!("seed {}: {}", f.seed, f.reason))).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::link::LinkSpec;
+    use crate::scenario::{Expectations, Hop};
+
+    pub(in crate::matrix) fn outcome(seed: u64, goodput_mbit: f64) -> Outcome {
+        Outcome {
+            seed,
+            goodput_mbit,
+            limit_mbit: Some(100.0),
+            share: Some(goodput_mbit / 100.0),
+            wire_per_byte: Some(1.05),
+            reverse_wire_per_byte: Some(0.01),
+            queue_ms_p95: Some(seed as f64),
+            bytes_wrong: Some(0),
+            rtt_ms_mean: None,
+            rtt_ms_p99: None,
+            residual_loss: None,
+            violations: Vec::new(),
+        }
+    }
+
+    pub(in crate::matrix) fn case(cell: &[(&str, &str)], seed: u64) -> Case {
+        let mut spec = LinkSpec::default();
+        for (key, value) in cell {
+            spec.set(key, value).unwrap();
+        }
+        let scenario = Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }]);
+        let cell = cell.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+        Case { name: String::new(), cell, scenario: Scenario { seed, ..scenario }, expect: Expectations::default() }
+    }
+
+    #[test]
+    fn a_cell_is_the_median_of_its_seeds_with_the_worst_beside_it() {
+        let cases: Vec<Case> = [7, 8, 9].map(|seed| case(&[("loss", "2%")], seed)).into();
+        let results = vec![Ok(outcome(7, 90.0)), Ok(outcome(8, 40.0)), Ok(outcome(9, 95.0))];
+        let summary = Summary::of(&cases, results);
+        assert_eq!(summary.cells.len(), 1);
+        let cell = &summary.cells[0];
+        assert_eq!(cell.share, Some(Spread { median: 0.9, min: 0.4, max: 0.95 }));
+        assert_eq!(cell.queue_ms_p95.unwrap().max, 9.0);
+        assert_eq!(summary.axes, [Axis { key: "loss".to_owned(), values: vec!["2%".to_owned()] }]);
+        assert!(summary.is_clean());
+    }
+
+    #[test]
+    fn a_run_that_could_not_be_made_is_seen_and_leaves_the_others() {
+        let cases: Vec<Case> = [7, 8].map(|seed| case(&[("loss", "2%")], seed)).into();
+        let failure = RunFailure { seed: 8, reason: "no room".to_owned(), code: 2 };
+        let summary = Summary::of(&cases, vec![Ok(outcome(7, 90.0)), Err(failure)]);
+        assert!(!summary.is_clean());
+        assert_eq!(summary.cells[0].complaints(), ["seed 8: no room"]);
+        assert_eq!(summary.cells[0].share.unwrap().median, 0.9);
+    }
+
+    #[test]
+    fn the_median_of_two_lies_between_them() {
+        assert_eq!(Spread::of([1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(Spread::of([]), None);
+    }
+}
