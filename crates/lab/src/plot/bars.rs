@@ -77,7 +77,8 @@ impl Bars<'_> {
                 let ours_name = if sets == 2 { named("noctule") } else { named("") };
                 let first = Stage { name: ours_name, colour: OURS, height_of: &ours, plane, origin: (LEFT, bottom), top_mbit };
                 self.stage(&root, &first)?;
-                if let Some(beside) = &self.heading.beside {
+                let has_theirs = self.summary.cells.iter().filter(in_plane).any(|cell| cell.beside_mbit.is_some());
+                if let Some(beside) = self.heading.beside.as_ref().filter(|_| has_theirs) {
                     let origin = (LEFT + stage.0, bottom);
                     self.stage(&root, &Stage { name: named(beside), colour: THEIRS, height_of: &theirs, origin, ..first })?;
                 }

@@ -13,7 +13,7 @@ const LEFT: i32 = 210;
 /// Above the first plane: title, conditions.
 const HEAD: i32 = 130;
 /// Above each plane: its name and the values of the columns.
-const PLANE_HEAD: i32 = 110;
+const PLANE_HEAD: i32 = 150;
 /// Below everything: the scale.
 const FOOT: i32 = 120;
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -67,11 +67,11 @@ impl Heatmap<'_> {
 
     fn plane(&self, root: &DrawingArea<SVGBackend<'_>, Shift>, plane: &[(String, String)], top: i32) -> Result<(), PlotError> {
         let (rows, columns) = (&self.layout.rows, &self.layout.columns);
-        label(root, &plane_name(plane), (LEFT, top + 20), 28, HPos::Left)?;
-        label(root, &columns.key, (LEFT - 20, top + 60), 26, HPos::Right)?;
-        label(root, &rows.key, (LEFT - 20, top + 92), 26, HPos::Right)?;
+        label(root, &plane_name(plane), (LEFT, top + 54), 28, HPos::Left)?;
+        label(root, format!("{} →", columns.key).trim_start_matches(" →"), (LEFT - 20, top + 100), 26, HPos::Right)?;
+        label(root, format!("{} ↓", rows.key).trim_start_matches(" ↓"), (LEFT - 20, top + 132), 26, HPos::Right)?;
         for (column, x) in columns.values.iter().zip(0..) {
-            label(root, column, (LEFT + CELL.0 * x + CELL.0 / 2, top + 76), 28, HPos::Center)?;
+            label(root, column, (LEFT + CELL.0 * x + CELL.0 / 2, top + 116), 28, HPos::Center)?;
         }
         for (row, y) in rows.values.iter().zip(0..) {
             let above = top + PLANE_HEAD + CELL.1 * y;
