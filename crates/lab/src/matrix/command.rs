@@ -216,6 +216,7 @@ impl MatrixArgs {
 
 /// What all cells have in common, and how they were run.
 fn conditions(given: &str, cases: &[Case], backend: &str) -> String {
+    type Text<'a> = &'a dyn Fn(&Case) -> String;
     let mut seeds: Vec<u64> = cases.iter().map(|case| case.scenario.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
@@ -223,11 +224,11 @@ fn conditions(given: &str, cases: &[Case], backend: &str) -> String {
         [seed] => format!("seed {seed}"),
         _ => format!("median of seeds {}", seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
     };
-    let same = |text: &dyn Fn(&Case) -> String| cases.first().map(text).filter(|first| cases.iter().all(|case| text(case) == *first));
+    let same = |text: Text<'_>| cases.first().map(text).filter(|first| cases.iter().all(|case| text(case) == *first));
     let mut words: Vec<String> = Vec::new();
     // Named even where nobody gave them: a figure is nothing without them.
     let named = |key: &str| format!(", {given}").contains(&format!(", {key} "));
-    let usual: [(&str, &dyn Fn(&Case) -> String); 4] = [
+    let usual: [(&str, Text<'_>); 4] = [
         ("queue", &|case| format!("queue {}", case.scenario.hops[0].forward.queue)),
         ("mode", &|case| format!("mode {}", case.scenario.mode)),
         ("cc", &|case| format!("cc {}", case.scenario.cc)),
