@@ -49,6 +49,12 @@ pub enum Command {
         /// Print a JSON array.
         #[arg(long)]
         json: bool,
+        /// Compare the share of every case with the table in this file: a point more or less fails.
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
+        /// Keep the shares of this run in that file instead.
+        #[arg(long, requires = "against")]
+        update: bool,
     },
 }
 
@@ -58,9 +64,9 @@ pub struct RunArgs {
     /// Links between the two ends.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
-    /// Capacity of each link in IP bits per second.
-    #[arg(long, default_value = "100mbit")]
-    pub rate: String,
+    /// Capacity of each link in IP bits per second [default: 100mbit, or what --trace says].
+    #[arg(long)]
+    pub rate: Option<String>,
     /// One-way propagation delay of each link.
     #[arg(long, default_value = "10ms")]
     pub delay: String,
@@ -106,6 +112,14 @@ pub struct RunArgs {
     /// Share of packets that arrive with flipped bits.
     #[arg(long)]
     pub corrupt: Option<String>,
+    /// Queue that decides itself what to drop: fq_codel[:target=5ms][:interval=100ms][:flows=1024][:quantum=1500][:ecn],
+    /// pie[:target=15ms][:update=15ms][:burst=150ms][:ecn] or none.
+    #[arg(long)]
+    pub aqm: Option<String>,
+    /// Instead of a rate, a file with one opportunity to deliver an MTU per line, in ms, begun anew at its end (as mahimahi);
+    /// on the way back too, unless --rev says otherwise: trace=none,rate=10mbit.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
     /// Mark packets that waited longer than this (ECN).
     #[arg(long)]
     pub ecn: Option<String>,
@@ -214,8 +228,11 @@ impl RunArgs {
 
     fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
         let mut spec = LinkSpec::default();
+        let traced = self.trace.as_ref().is_some_and(|trace| trace != "none");
+        let usual_rate = (!traced).then(|| "100mbit".to_owned());
         let given = [
-            ("rate", Some(&self.rate)),
+            ("trace", self.trace.as_ref()),
+            ("rate", self.rate.as_ref().or(usual_rate.as_ref())),
             ("delay", Some(&self.delay)),
             ("jitter", self.jitter.as_ref()),
             ("jitter-dist", self.jitter_dist.as_ref()),
@@ -227,6 +244,7 @@ impl RunArgs {
             ("reorder", self.reorder.as_ref()),
             ("duplicate", self.duplicate.as_ref()),
             ("corrupt", self.corrupt.as_ref()),
+            ("aqm", self.aqm.as_ref()),
             ("ecn", self.ecn.as_ref()),
             ("bucket", self.bucket.as_ref()),
             ("policer", self.policer.as_ref()),
@@ -303,6 +321,10 @@ mod tests {
             ("--seconds 5 --warmup 5", "warm-up"),
             ("--loss 5% --loss-model ber:1e-6", "loss"),
             ("--peer tcp-cubic", "--peer"),
+            ("--aqm red", "fq_codel["),
+            ("--aqm pie --ecn 5ms", "pie:ecn"),
+            ("--aqm fq_codel --rate none", "without a rate"),
+            ("--trace /no/such/file", "/no/such/file"),
             ("--pairs 0", "pairs"),
         ] {
             let error = parse(line).expect_err(line);

@@ -1,11 +1,11 @@
 //! The noctule laboratory: the command line. What it does is in the library.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{Progress, grid_table, run_table};
+use noctule_lab::report::{Progress, Row, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 
@@ -17,7 +17,7 @@ const IMPOSSIBLE: u8 = 2;
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json } => simulate(&run, json),
-        Command::Run { files, full, json } => run_files(&files, full, json),
+        Command::Run { files, full, json, against, update } => run_files(&files, full, json, against.as_deref().map(|path| (path, update))),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
@@ -41,7 +41,7 @@ fn simulate(args: &RunArgs, json: bool) -> Outcome {
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn run_files(files: &[PathBuf], full: bool, json: bool) -> Outcome {
+fn run_files(files: &[PathBuf], full: bool, json: bool, against: Option<(&Path, bool)>) -> Outcome {
     let mut cases: Vec<Case> = Vec::new();
     for path in files {
         let file = ScenarioFile::read(path)?;
@@ -65,5 +65,22 @@ fn run_files(files: &[PathBuf], full: bool, json: bool) -> Outcome {
     }
     let failed = rows.iter().filter(|(_, _, violations)| !violations.is_empty()).count();
     eprintln!("{} cases, {failed} failed", rows.len());
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    let shares: Vec<_> = rows.iter().map(|(name, report, _)| (name.clone(), report.share)).collect();
+    let moved = against.map(|(path, update)| compare(path, &shares, update)).transpose()?.unwrap_or(0);
+    Ok(if failed + moved == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// Compares shares with the table that was kept, or keeps them; how many differ.
+fn compare(path: &Path, shares: &[Row], update: bool) -> Result<usize, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    if update {
+        std::fs::write(path, shares_table(shares)).map_err(failed)?;
+        return Ok(0);
+    }
+    let differences = differences(&std::fs::read_to_string(path).map_err(failed)?, shares);
+    for difference in &differences {
+        eprintln!("{difference}");
+    }
+    eprintln!("{} shares differ from {}; where that is meant, --update keeps the new ones", differences.len(), path.display());
+    Ok(differences.len())
 }

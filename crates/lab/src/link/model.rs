@@ -20,12 +20,15 @@ use std::time::Duration;
 
 use noctule_proto::units::{Ecn, Time};
 
+use super::discipline::{Discipline, Limits, Waiting};
 use super::jitter::shifted;
 use super::loss::{LossAt, LossProcess};
-use super::queue::BucketState;
+use super::pie::Refused;
+use super::queue::{BucketState, QueueLimit};
 use super::random::{Dice, Purpose};
 use super::spec::{LinkSpec, SpecError};
 use super::stats::LinkStats;
+use super::trace::Opportunities;
 use super::units::Probability;
 
 /// Why a packet was not taken.
@@ -37,6 +40,8 @@ pub enum DropReason {
     Policed,
     /// The queue is full.
     QueueFull,
+    /// Active queue management, before the queue was full.
+    Aqm,
     /// The loss model, before the bottleneck.
     Lost,
 }
@@ -85,18 +90,14 @@ impl<P> Ord for Delivery<P> {
     }
 }
 
-struct Waiting<P> {
-    since: Time,
-    wire_len: u32,
-    ecn: Ecn,
-    packet: P,
-}
-
-/// The packet at the head of the queue: when its first and last bit pass.
-#[derive(Clone, Copy)]
-struct Transmission {
-    starts: Time,
-    ends: Time,
+/// What the transmitter does.
+enum Transmitter<P> {
+    /// Nothing waits.
+    Idle,
+    /// It takes a packet from the queue at this time: a trace has no opportunity before.
+    Picks(Time),
+    /// It sends a packet, whose first and last bit pass at these times.
+    Sends { waiting: Waiting<P>, starts: Time, ends: Time },
 }
 
 /// Lost packets kept for [`LinkModel::poll_discarded`]; more than these are freed.
@@ -109,9 +110,11 @@ pub struct LinkModel<P> {
     now: Time,
     max_packets: u64,
     max_bytes: u64,
-    queue: VecDeque<Waiting<P>>,
+    queue: Discipline<P>,
+    /// Of the queue and of the packet in transmission.
     queue_bytes: u64,
-    head: Transmission,
+    transmitter: Transmitter<P>,
+    opportunities: Option<Opportunities>,
     /// Fraction of a nanosecond not yet charged, times the rate.
     carry: u64,
     bucket: Option<BucketState>,
@@ -127,6 +130,8 @@ pub struct LinkModel<P> {
     last_in_order: Time,
     seq: u64,
     discarded: Vec<P>,
+    /// Scratch: what the queue has just dropped.
+    dropped: Vec<Waiting<P>>,
     stats: LinkStats,
 }
 
@@ -140,9 +145,10 @@ impl<P: Clone> LinkModel<P> {
             now: Time::ZERO,
             max_packets: 0,
             max_bytes: 0,
-            queue: VecDeque::new(),
+            queue: Discipline::new(spec.aqm, seed),
             queue_bytes: 0,
-            head: Transmission { starts: Time::ZERO, ends: Time::ZERO },
+            transmitter: Transmitter::Idle,
+            opportunities: spec.trace.clone().map(|trace| Opportunities::new(trace, spec.mtu)),
             carry: 0,
             bucket: None,
             policer: None,
@@ -156,6 +162,7 @@ impl<P: Clone> LinkModel<P> {
             last_in_order: Time::ZERO,
             seq: 0,
             discarded: Vec::new(),
+            dropped: Vec::new(),
             stats: LinkStats::default(),
         };
         link.adopt(LinkSpec { at: Vec::new(), ..spec.clone() });
@@ -184,6 +191,11 @@ impl<P: Clone> LinkModel<P> {
 
     /// Hands a packet to the link at `now`, which must not lie before an earlier call's.
     pub fn enqueue(&mut self, now: Time, wire_len: u32, ecn: Ecn, packet: P) -> Result<(), Dropped<P>> {
+        self.enqueue_of_flow(now, 0, wire_len, ecn, packet)
+    }
+
+    /// As [`Self::enqueue`], with a number that tells flows apart, for queues that give each its turn: any hash of addresses and ports.
+    pub fn enqueue_of_flow(&mut self, now: Time, flow: u64, wire_len: u32, ecn: Ecn, packet: P) -> Result<(), Dropped<P>> {
         self.advance(now);
         let now = self.now;
         self.stats.offered_packets += 1;
@@ -191,15 +203,36 @@ impl<P: Clone> LinkModel<P> {
         if let Some(reason) = self.refuse(now, wire_len) {
             return Err(Dropped { reason, packet });
         }
-        let waiting = Waiting { since: now, wire_len, ecn, packet };
+        match self.queue.push(now, Waiting { since: now, wire_len, ecn, flow, packet }, &mut self.dropped) {
+            Ok(marked) => self.stats.marked += u64::from(marked),
+            Err((Refused::Full, waiting)) => {
+                self.stats.queue_drops += 1;
+                return Err(Dropped { reason: DropReason::QueueFull, packet: waiting.packet });
+            }
+            Err((Refused::Early, waiting)) => {
+                self.stats.aqm_drops += 1;
+                return Err(Dropped { reason: DropReason::Aqm, packet: waiting.packet });
+            }
+        }
         self.queue_bytes += u64::from(wire_len);
+        // What has to go when a packet is put into a full queue.
+        self.stats.queue_drops += self.dropped.len() as u64;
+        self.discard_dropped();
         self.stats.queue_bytes_max = self.stats.queue_bytes_max.max(self.queue_bytes);
-        self.queue.push_back(waiting);
-        if self.queue.len() == 1 {
+        if matches!(self.transmitter, Transmitter::Idle) {
             self.carry = 0;
-            self.begin_transmission(now);
+            self.next_packet(now);
         }
         Ok(())
+    }
+
+    fn discard_dropped(&mut self) {
+        for waiting in self.dropped.drain(..) {
+            self.queue_bytes -= u64::from(waiting.wire_len);
+            if self.discarded.len() < DISCARDED_KEPT {
+                self.discarded.push(waiting.packet);
+            }
+        }
     }
 
     fn refuse(&mut self, now: Time, wire_len: u32) -> Option<DropReason> {
@@ -219,8 +252,11 @@ impl<P: Clone> LinkModel<P> {
             return Some(DropReason::Lost);
         }
         // An empty queue takes any packet: a limit below one packet would stop the link.
-        let full = !self.queue.is_empty()
-            && (self.queue.len() as u64 >= self.max_packets || self.queue_bytes + u64::from(wire_len) > self.max_bytes);
+        let in_transmission = usize::from(matches!(self.transmitter, Transmitter::Sends { .. }));
+        let packets = self.queue.len() + in_transmission;
+        let full = self.queue.is_tail()
+            && packets > 0
+            && (packets as u64 >= self.max_packets || self.queue_bytes + u64::from(wire_len) > self.max_bytes);
         if full {
             self.stats.queue_drops += 1;
             return Some(DropReason::QueueFull);
@@ -270,12 +306,13 @@ impl<P: Clone> LinkModel<P> {
         if let Some(d) = self.strays.peek() {
             deadline = deadline.min(d.at);
         }
-        if !self.queue.is_empty() {
+        let leaves = self.transmitter_due();
+        if leaves != Time::MAX {
             let earliest = match self.spec.jitter.as_nanos() {
                 0 => self.spec.delay.0,
                 j => self.spec.delay.0.saturating_sub(Duration::from_nanos(self.spec.jitter_dist.earliest(j))),
             };
-            deadline = deadline.min(self.head.ends + earliest);
+            deadline = deadline.min(leaves + earliest);
             if let Some((at, _)) = self.changes.front() {
                 deadline = deadline.min(*at);
             }
@@ -287,7 +324,7 @@ impl<P: Clone> LinkModel<P> {
     fn advance(&mut self, now: Time) {
         loop {
             let change_at = self.changes.front().map_or(Time::MAX, |(at, _)| *at);
-            let head_ends = if self.queue.is_empty() { Time::MAX } else { self.head.ends };
+            let head_ends = self.transmitter_due();
             if change_at <= head_ends {
                 if change_at > now || change_at == Time::MAX {
                     break;
@@ -301,46 +338,75 @@ impl<P: Clone> LinkModel<P> {
                     break;
                 }
                 self.now = self.now.max(head_ends);
-                self.finish_transmission(head_ends);
+                match self.transmitter {
+                    Transmitter::Picks(at) => self.pick(at),
+                    _ => self.finish_transmission(head_ends),
+                }
             }
         }
         self.now = self.now.max(now);
     }
 
-    fn begin_transmission(&mut self, now: Time) {
-        let Some(head) = self.queue.front() else {
+    /// When the transmitter does something by itself next.
+    fn transmitter_due(&self) -> Time {
+        match self.transmitter {
+            Transmitter::Idle => Time::MAX,
+            Transmitter::Picks(at) => at,
+            Transmitter::Sends { ends, .. } => ends,
+        }
+    }
+
+    /// The transmitter is free at `now`.
+    fn next_packet(&mut self, now: Time) {
+        if self.queue.len() == 0 {
+            self.transmitter = Transmitter::Idle;
+            return;
+        }
+        match self.opportunities.as_ref().map(|o| o.ready_at(now)) {
+            // The queue decides at the opportunity what goes, not before: it may wait long.
+            Some(at) if at > now => self.transmitter = Transmitter::Picks(at),
+            _ => self.pick(now),
+        }
+    }
+
+    fn pick(&mut self, now: Time) {
+        let picked = self.queue.pop(now, &mut self.dropped);
+        self.stats.aqm_drops += self.dropped.len() as u64;
+        self.discard_dropped();
+        let Some((waiting, marked)) = picked else {
+            self.transmitter = Transmitter::Idle;
             return;
         };
-        let wire_len = head.wire_len;
+        self.stats.marked += u64::from(marked);
+        let wire_len = waiting.wire_len;
         let mut starts = now;
         if let Some(bucket) = &mut self.bucket {
             starts = bucket.ready_at(now, wire_len);
             bucket.take(starts, wire_len);
         }
-        let nanos = match self.spec.rate {
-            Some(rate) => {
+        let ends = match (&mut self.opportunities, self.spec.rate) {
+            (Some(opportunities), _) => opportunities.take(now, wire_len),
+            (None, Some(rate)) => {
                 // Charge the fraction of a nanosecond later, so that the rate is exact over a busy period.
                 let work = u64::from(wire_len) * 8_000_000_000 + self.carry;
                 self.carry = work % rate.bits_per_sec();
-                work / rate.bits_per_sec()
+                starts + Duration::from_nanos(work / rate.bits_per_sec())
             }
-            None => 0,
+            (None, None) => starts,
         };
-        self.head = Transmission { starts, ends: starts + Duration::from_nanos(nanos) };
+        self.transmitter = Transmitter::Sends { waiting, starts, ends };
     }
 
     fn finish_transmission(&mut self, at: Time) {
-        let Some(sent) = self.queue.pop_front() else {
+        let Transmitter::Sends { waiting: sent, starts, .. } = std::mem::replace(&mut self.transmitter, Transmitter::Idle) else {
             return;
         };
-        let waited = self.head.starts.since(sent.since);
+        let waited = starts.since(sent.since);
         self.queue_bytes -= u64::from(sent.wire_len);
         self.stats.carried_packets += 1;
         self.stats.carried_bytes += u64::from(sent.wire_len);
         self.stats.queue_delay.record(waited);
-        if !self.queue.is_empty() {
-            self.begin_transmission(at);
-        }
+        self.next_packet(at);
         let mut ecn = sent.ecn;
         if self.spec.ecn.is_some_and(|limit| waited > limit.0) && matches!(ecn, Ecn::Ect0 | Ecn::Ect1) {
             ecn = Ecn::Ce;
@@ -404,27 +470,33 @@ impl<P: Clone> LinkModel<P> {
 
     /// A change in mid-run at `at`: what is in transmission goes on at the new rate.
     fn change(&mut self, at: Time, state: LinkSpec) {
-        let old_rate = self.spec.rate;
-        let (old_bucket, starts) = (self.spec.bucket, self.head.starts);
+        let (old_rate, old_bucket) = (self.spec.rate, self.spec.bucket);
         self.adopt(state);
-        if self.queue.is_empty() || (self.spec.rate == old_rate && self.spec.bucket == old_bucket) {
+        let Transmitter::Sends { waiting, starts, ends } = &mut self.transmitter else { return };
+        if self.spec.rate == old_rate && self.spec.bucket == old_bucket {
             return;
         }
-        let wire_len = self.queue.front().map_or(0, |head| head.wire_len);
+        let wire_len = waiting.wire_len;
         let whole = self.spec.rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len)));
         self.carry = 0;
-        if starts >= at {
-            self.head.ends = starts + Duration::from_nanos(whole);
+        if *starts >= at {
+            *ends = *starts + Duration::from_nanos(whole);
         } else {
             let old_whole = old_rate.map_or(0, |rate| rate.transmit_nanos(u64::from(wire_len))).max(1);
-            let left = self.head.ends.since(at).as_nanos() as f64 / old_whole as f64;
-            self.head.ends = at + Duration::from_nanos((left.min(1.0) * whole as f64).round() as u64);
+            let left = ends.since(at).as_nanos() as f64 / old_whole as f64;
+            *ends = at + Duration::from_nanos((left.min(1.0) * whole as f64).round() as u64);
         }
     }
 
     fn adopt(&mut self, state: LinkSpec) {
         let rtt = state.bdp_rtt.unwrap_or(state.delay.0 * 2);
-        (self.max_packets, self.max_bytes) = state.queue.resolve(state.capacity().filter(|_| state.rate.is_some()), rtt);
+        let has_queue = state.rate.is_some() || state.trace.is_some();
+        (self.max_packets, self.max_bytes) = match state.aqm {
+            // The usual limit of a link is drop-tail's; beside another queue it means that nobody gave one.
+            Some(aqm) if state.queue == QueueLimit::default() => (aqm.usual_limit(), u64::MAX),
+            _ => state.queue.resolve(state.capacity().filter(|_| has_queue), rtt),
+        };
+        self.queue.set_limits(Limits { packets: self.max_packets, bytes: self.max_bytes }, state.mtu);
         if state.bucket != self.spec.bucket {
             self.bucket = state.bucket.map(BucketState::new);
         }

@@ -1,7 +1,7 @@
 //! Tests of the link model: rate, delay, order, limits and changes.
 
 use super::*;
-use crate::link::{Bandwidth, Period};
+use crate::link::{Bandwidth, Period, Trace};
 
 fn spec(list: &str) -> LinkSpec {
     let mut spec = LinkSpec::default();
@@ -197,4 +197,77 @@ fn a_description_that_contradicts_itself_makes_no_link() {
     spec.delay = Period::from_millis(1);
     spec.mtu = 100;
     assert!(LinkModel::<u32>::new(&spec, 1).is_err());
+}
+
+#[test]
+fn a_trace_delivers_one_mtu_per_line_and_what_is_not_used_is_gone() {
+    let mut spec = spec("delay=5ms,queue=none");
+    spec.trace = Some(Trace::parse("generated", "10\n20\n20\n50\n").unwrap());
+    let (arrivals, stats) = run(&spec, 1, [(0, 1500), (0, 700), (0, 700), (0, 700), (0, 1500), (71_000, 1500)]);
+    let ms: Vec<u64> = arrivals.iter().map(|a| a.0 / 1_000_000).collect();
+    // 1500 at 10 ms; 700 + 700 at 20 ms, the third 700 with 100 of that opportunity and 600 of the next; 1500 with the 900 left of it and 50 ms.
+    // The second round is 60, 70, 70, 100: at 71 ms only the last is left.
+    assert_eq!(ms, [15, 25, 25, 25, 55, 105]);
+    assert_eq!(stats.queue_delay.max(), Duration::from_millis(29));
+}
+
+#[test]
+fn a_trace_that_is_always_busy_carries_the_sum_of_its_opportunities() {
+    let mut spec = spec("queue=64KB");
+    let mut lines = String::new();
+    let mut ms = 0;
+    for i in 0..500u64 {
+        ms += (i * i) % 7;
+        lines.push_str(&format!("{}\n", ms + 1));
+    }
+    let trace = Trace::parse("generated", &lines).unwrap();
+    spec.trace = Some(trace.clone());
+    let (_, stats) = run(&spec, 1, (0..400_000).map(|i| (i * 50, 700 + (i % 700) as u32)));
+    let seconds = Duration::from_secs(20);
+    let sum = trace.opportunities(Time::ZERO, Time::ZERO + seconds) * 1500;
+    let share = stats.carried_bytes as f64 / sum as f64;
+    assert!((0.999..=1.01).contains(&share), "{share}");
+}
+
+#[test]
+fn aqm_keeps_the_delay_near_its_target_where_drop_tail_lets_it_grow() {
+    // 110 % of the capacity for 10 s, from a sender that does not slow down.
+    let p95 = |list: &str| {
+        let (_, stats) = run(&spec(&format!("rate=12mbit,delay=10ms,{list}")), 3, (0..11_000).map(|i| (i * 909, 1500)));
+        let lost = stats.queue_drops + stats.aqm_drops;
+        assert_eq!(stats.offered_packets, stats.carried_packets + lost, "{list}");
+        (stats.queue_delay.quantile(0.95).as_secs_f64() * 1e3, stats.aqm_drops)
+    };
+    assert!(p95("queue=500ms").0 > 400.0);
+    let (pie, drops) = p95("aqm=pie");
+    // Its probability has to grow from nothing first, in small steps.
+    assert!(pie < 100.0 && drops > 500, "{pie} ms, {drops} drops");
+    // CoDel's drops come ever faster and need seconds against one that does not listen; its limit is what holds it here.
+    let (codel, drops) = p95("aqm=fq_codel,queue=100ms");
+    assert!(codel < 101.0 && drops > 100, "{codel} ms, {drops} drops");
+}
+
+#[test]
+fn flows_have_queues_of_their_own_in_fq_codel() {
+    let delay_of_thin = |list: &str| {
+        let mut link = LinkModel::new(&spec(&format!("rate=12mbit,{list}")), 3).unwrap();
+        let mut worst = Duration::ZERO;
+        for ms in 0..1_000u64 {
+            let now = Time::from_nanos(ms * 1_000_000);
+            while let Some(d) = link.poll_deliver(now) {
+                if let Some(sent) = d.packet {
+                    worst = worst.max(d.at.since(sent));
+                }
+            }
+            for _ in 0..2 {
+                let _ = link.enqueue_of_flow(now, 1, 1500, Ecn::NotEct, None);
+            }
+            if ms % 10 == 0 {
+                let _ = link.enqueue_of_flow(now, 2, 200, Ecn::NotEct, Some(now));
+            }
+        }
+        worst
+    };
+    assert!(delay_of_thin("queue=100ms") > Duration::from_millis(90));
+    assert!(delay_of_thin("aqm=fq_codel,queue=100ms") < Duration::from_millis(3));
 }

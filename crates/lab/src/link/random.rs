@@ -14,6 +14,7 @@ pub(crate) enum Purpose {
     Duplicate = 2,
     Reorder = 3,
     Corrupt = 4,
+    Aqm = 5,
 }
 
 /// A deterministic stream of random numbers.

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::aqm::Aqm;
 use super::jitter::JitterDist;
 use super::loss::{Burst, LossAt, LossModel};
 use super::queue::{Bucket, QueueLimit};
 use noctule_proto::units::Time;
 
+use super::trace::Trace;
 use super::units::{Bandwidth, ParseQuantityError, Period, Probability, parse_duration, text_in_serde};
 
 /// A link description that cannot be.
@@ -27,12 +29,20 @@ pub enum SpecError {
     /// A key that no link has.
     #[error(
         "a link has no `{0}`; it has rate, delay, jitter, jitter-dist, jitter-reorder, loss, loss-model, loss-at, \
-             duplicate, reorder, corrupt, queue, ecn, bucket, policer, mtu and outage"
+             duplicate, reorder, corrupt, queue, aqm, ecn, bucket, policer, mtu, trace and outage"
     )]
     UnknownKey(String),
     /// A list that is not of the form `key=value,key=value`.
     #[error("`{0}` is not a list of key=value")]
     NotAList(String),
+    /// A trace that cannot be read, or is none.
+    #[error("trace {path}: {reason}")]
+    Trace {
+        /// Its file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// Two values that contradict each other.
     #[error("{0}")]
     Contradiction(String),
@@ -70,7 +80,8 @@ pub struct Change {
 
 /// One direction of a link.
 ///
-/// A packet passes, in this order: MTU, policer, loss `before`, queue (drop-tail, ECN), token bucket, transmitter, outage, loss `after`,
+/// A packet passes, in this order: MTU, policer, loss `before`, queue (drop-tail or AQM, ECN), token bucket, transmitter (at a rate or
+/// by a trace), outage, loss `after`,
 /// corruption, duplication, delay with jitter, reordering. Rates count IP bytes: UDP payload + 28 (IPv4) or 48 (IPv6).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -101,6 +112,12 @@ pub struct LinkSpec {
     pub corrupt: Probability,
     /// Limit of the queue before the transmitter.
     pub queue: QueueLimit,
+    /// A queue that decides itself what to drop, instead of drop-tail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aqm: Option<Aqm>,
+    /// Opportunities to deliver, one MTU each, instead of a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// Packets that waited longer than this are marked CE if they can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecn: Option<Period>,
@@ -136,6 +153,8 @@ impl Default for LinkSpec {
             reorder: None,
             corrupt: Probability::ZERO,
             queue: QueueLimit::default(),
+            aqm: None,
+            trace: None,
             ecn: None,
             bucket: None,
             policer: None,
@@ -175,6 +194,10 @@ impl LinkSpec {
             "reorder" => self.reorder = Some(value(key, text)?),
             "corrupt" => self.corrupt = value(key, text)?,
             "queue" => self.queue = value(key, text)?,
+            "aqm" if text == "none" => self.aqm = None,
+            "aqm" => self.aqm = Some(value(key, text)?),
+            "trace" if text == "none" => self.trace = None,
+            "trace" => self.trace = Some(Trace::read(text)?),
             "ecn" if text == "none" => self.ecn = None,
             "ecn" => self.ecn = Some(value(key, text)?),
             "bucket" if text == "none" => self.bucket = None,
@@ -211,7 +234,21 @@ impl LinkSpec {
                 ));
             }
         }
-        if self.rate.is_none() && self.queue != QueueLimit::default() {
+        if let Some(trace) = &self.trace {
+            let other = [(self.rate.is_some(), "a rate"), (self.bucket.is_some(), "a token bucket")];
+            if let Some((_, what)) = other.iter().find(|(given, _)| *given) {
+                return contradiction(format!("the trace {} says when the link delivers; leave out {what}", trace.path()));
+            }
+        }
+        if let Some(aqm) = self.aqm {
+            if self.rate.is_none() && self.trace.is_none() {
+                return contradiction(format!("{aqm} on a link without a rate: nothing ever waits there"));
+            }
+            if self.ecn.is_some() {
+                return contradiction(format!("{aqm} marks by its own rule ({aqm}:ecn); leave out ecn"));
+            }
+        }
+        if self.rate.is_none() && self.trace.is_none() && self.queue != QueueLimit::default() {
             return contradiction(format!("a queue limit of {} on a link without a rate: nothing ever waits there", self.queue));
         }
         if !(576..=65_535).contains(&self.mtu) {
@@ -243,9 +280,10 @@ impl LinkSpec {
         self.loss_model.mean_loss(self.loss, wire_len)
     }
 
-    /// What the link carries at most in IP bytes: its rate, or that of a token bucket or policer if lower.
+    /// What the link carries at most in IP bytes: its rate or the mean of its trace, or that of a token bucket or policer if lower.
     pub fn capacity(&self) -> Option<Bandwidth> {
-        [self.rate, self.bucket.map(|b| b.rate), self.policer.map(|b| b.rate)].into_iter().flatten().min()
+        let traced = self.trace.as_ref().map(|trace| trace.mean_rate(self.mtu));
+        [self.rate, traced, self.bucket.map(|b| b.rate), self.policer.map(|b| b.rate)].into_iter().flatten().min()
     }
 }
 
@@ -310,7 +348,8 @@ impl FromStr for Change {
         let mut trial = LinkSpec::default();
         for (key, text) in &settings {
             trial.set(key, text).map_err(|_| err())?;
-            if key == "outage" {
+            // An outage has its own time; a queue or a trace has a past that a change would have to invent.
+            if matches!(&**key, "outage" | "aqm" | "trace") {
                 return Err(err());
             }
         }
@@ -353,6 +392,9 @@ mod tests {
         assert!(spec.set_list("rate").is_err());
         assert!("10s:rats=5".parse::<Change>().is_err());
         assert!("10s:outage=1s+1s".parse::<Change>().is_err());
+        assert!("10s:aqm=pie".parse::<Change>().is_err());
+        assert!(spec.set("aqm", "red").unwrap_err().to_string().contains("fq_codel["));
+        assert!(spec.set("trace", "/no/such/file").unwrap_err().to_string().contains("/no/such/file"));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct LinkStats {
     pub policed: u64,
     /// Dropped because the queue was full.
     pub queue_drops: u64,
+    /// Dropped by active queue management, before the queue was full.
+    pub aqm_drops: u64,
     /// Lost by the loss model, on either side of the bottleneck.
     pub lost: u64,
     /// Lost in an outage.

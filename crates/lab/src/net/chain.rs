@@ -12,7 +12,7 @@ use super::netem::{self, DirectionCommands, NotExpressible};
 use super::privilege::{self, Privilege, PrivilegeError};
 use super::rtnetlink::{LinkChange, Rtnetlink};
 use super::tun::Tun;
-use crate::link::{LinkModel, SpecError};
+use crate::link::{Aqm, LinkModel, SpecError};
 use crate::scenario::{Hop, Ip};
 
 /// The device of a host towards the next one.
@@ -57,6 +57,14 @@ pub enum ChainError {
     /// netem was asked for and is not here.
     #[error("this kernel cannot do netem: {0}")]
     NoNetem(io::Error),
+    /// The kernel lacks the queue discipline of a link, and netem was asked for.
+    #[error("this kernel cannot do {aqm}: {error}; --backend emulator runs the model of the simulator instead")]
+    NoQueueDiscipline {
+        /// Which.
+        aqm: Aqm,
+        /// What it answered.
+        error: io::Error,
+    },
     /// The kernel refused a step.
     #[error("{step}: {error}")]
     Kernel {
@@ -347,11 +355,20 @@ fn choose_backend(
             if needed {
                 netem::is_available().map_err(ChainError::NoNetem)?;
             }
+            for aqm in wanted_aqms(links) {
+                netem::has_queue_discipline(aqm).map_err(|error| ChainError::NoQueueDiscipline { aqm, error })?;
+            }
             Ok(Some(commands))
         }
-        (_, Ok(commands)) if netem::is_available().is_ok() => Ok(Some(commands)),
+        (_, Ok(commands)) if netem::is_available().is_ok() && wanted_aqms(links).all(|aqm| netem::has_queue_discipline(aqm).is_ok()) => {
+            Ok(Some(commands))
+        }
         _ => Ok(None),
     }
+}
+
+fn wanted_aqms(links: &[Hop]) -> impl Iterator<Item = Aqm> {
+    links.iter().flat_map(|hop| [hop.forward.aqm, hop.reverse.aqm]).flatten()
 }
 
 /// Loopback up, forwarding on, and nothing of the kernel's own on the links.

@@ -341,7 +341,7 @@ impl Lane<'_> {
             }
             moved = true;
             let ecn = ip::ecn(&packet);
-            if let Err(dropped) = link.enqueue(clock(), length as u32, ecn, packet) {
+            if let Err(dropped) = link.enqueue_of_flow(clock(), ip::flow(&packet), length as u32, ecn, packet) {
                 self.recycle(dropped.packet);
             }
         }

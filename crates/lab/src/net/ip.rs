@@ -36,6 +36,23 @@ pub fn mark_congestion_experienced(packet: &mut [u8]) {
     }
 }
 
+/// A number for the 5-tuple of a packet, to tell flows apart; of an IPv6 packet with extension headers, addresses and protocol only.
+pub fn flow(packet: &[u8]) -> u64 {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    let (addresses, protocol, ports_at) = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => (12..20, 9, usize::from(packet[0] & 15) * 4),
+        Some(6) => (8..40, 6, 40),
+        _ => return 0,
+    };
+    let protocol = packet.get(protocol).copied().unwrap_or(0);
+    // Fragments after the first have no ports; the link carries none of ours.
+    let ports = packet.get(ports_at..ports_at + 4).filter(|_| matches!(protocol, TCP | UDP)).unwrap_or_default();
+    let bytes = packet.get(addresses).unwrap_or_default().iter().chain(ports).chain(std::iter::once(&protocol));
+    // FNV-1a, 64 bits (draft-eastlake-fnv).
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// IPv6 multicast: listener reports and the like, which the kernel sends by itself when a device comes up.
 pub fn is_link_chatter(packet: &[u8]) -> bool {
     packet.first().is_some_and(|byte| byte >> 4 == 6) && packet.get(24) == Some(&0xff)
@@ -51,6 +68,29 @@ mod tests {
             sum = (sum & 0xffff) + (sum >> 16);
         }
         !(sum as u16)
+    }
+
+    #[test]
+    fn a_flow_is_its_addresses_ports_and_protocol_and_nothing_else() {
+        let packet = |changes: &[(usize, u8)]| {
+            let mut packet = [0u8; 60];
+            (packet[0], packet[9]) = (0x45, 17);
+            for &(at, byte) in changes {
+                packet[at] = byte;
+            }
+            flow(&packet)
+        };
+        let first = packet(&[]);
+        for at in [9, 12, 19, 20, 23] {
+            assert_ne!(packet(&[(at, 9)]), first, "byte {at}");
+        }
+        for at in [1, 2, 5, 8, 10, 24, 40] {
+            assert_eq!(packet(&[(at, 9)]), first, "byte {at}");
+        }
+        for length in 0..60 {
+            flow(&[0x4f; 60][..length]);
+            flow(&[0x60; 60][..length]);
+        }
     }
 
     #[test]

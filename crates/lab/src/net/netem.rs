@@ -14,7 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::namespace::Namespace;
-use crate::link::{Burst, JitterDist, LinkSpec, LossAt, LossModel};
+use crate::link::{Aqm, Burst, JitterDist, LinkSpec, LossAt, LossModel, PieParameters, QueueLimit};
 
 /// Something in the description that netem cannot do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,6 +40,7 @@ const SMALL_PACKET: u64 = 64;
 impl DirectionCommands {
     /// Commands for `spec` on devices named `device`, with netem's own random generator seeded.
     pub fn new(spec: &LinkSpec, device: &str, seed: u64) -> Result<Self, NotExpressible> {
+        let other_burst = matches!(spec.aqm, Some(Aqm::Pie(p)) if p.burst != PieParameters::default().burst);
         let unsupported = [
             (!spec.outage.is_empty(), "outages"),
             (!spec.at.is_empty(), "changes in mid-run"),
@@ -47,6 +48,8 @@ impl DirectionCommands {
             (spec.ecn.is_some(), "ECN marks at a queueing delay"),
             (spec.bucket.is_some(), "a token bucket beside the rate"),
             (spec.policer.is_some(), "a policer"),
+            (spec.trace.is_some(), "a trace of opportunities to deliver"),
+            (other_burst, "a burst of PIE other than 150 ms"),
             (!spec.jitter.0.is_zero() && !spec.jitter_reorder, "jitter that keeps the order"),
             (spec.jitter_dist == JitterDist::Pareto, "our Pareto jitter (shape 3)"),
         ];
@@ -102,7 +105,14 @@ fn bottleneck(spec: &LinkSpec, bits: u64, device: &str) -> Vec<Vec<String>> {
     let burst = (bits / 8 / 10_000).max(u64::from(spec.mtu) + ETHERNET_BYTES);
     let round_trip = spec.bdp_rtt.unwrap_or(2 * spec.delay.0);
     let (packets, bytes) = spec.queue.resolve(spec.rate, round_trip);
-    let queue = if bytes == u64::MAX {
+    let queue = if let Some(aqm) = spec.aqm {
+        // The kernel's limit is in packets; one in bytes is turned into full ones.
+        let limit = match spec.queue == QueueLimit::default() {
+            true => aqm.usual_limit(),
+            false => packets.min(bytes / u64::from(spec.mtu)).clamp(1, 1_000_000),
+        };
+        aqm_words(aqm, limit)
+    } else if bytes == u64::MAX {
         format!("pfifo limit {}", packets.min(1_000_000))
     } else {
         format!("bfifo limit {}", bytes.min(u64::from(u32::MAX)))
@@ -119,6 +129,23 @@ fn bottleneck(spec: &LinkSpec, bits: u64, device: &str) -> Vec<Vec<String>> {
     .iter()
     .map(|line| line.split_whitespace().map(str::to_owned).collect())
     .collect()
+}
+
+/// The kernel's own queue discipline with the same parameters; tc-fq_codel(8), tc-pie(8).
+fn aqm_words(aqm: Aqm, limit: u64) -> String {
+    let ecn = |asked: bool| if asked { "ecn" } else { "noecn" };
+    match aqm {
+        Aqm::FqCodel(p) => format!(
+            "fq_codel limit {limit} flows {} quantum {} target {} interval {} {}",
+            p.flows,
+            u64::from(p.quantum) + ETHERNET_BYTES,
+            micros(p.target.0),
+            micros(p.interval.0),
+            ecn(p.ecn)
+        ),
+        // MAX_BURST is not a parameter of the kernel's.
+        Aqm::Pie(p) => format!("pie limit {limit} target {} tupdate {} {}", micros(p.target.0), micros(p.update.0), ecn(p.ecn)),
+    }
 }
 
 fn loss_words(spec: &LinkSpec) -> Result<Vec<String>, NotExpressible> {
@@ -183,6 +210,13 @@ fn micros(duration: Duration) -> String {
     format!("{}us", duration.as_nanos() as f64 / 1e3)
 }
 
+/// Whether this kernel has the queue discipline of a link: tried on the loopback device of a namespace that is thrown away.
+pub fn has_queue_discipline(aqm: Aqm) -> Result<(), io::Error> {
+    let trial = Namespace::new("aqm-trial")?;
+    let words: Vec<String> = format!("qdisc replace dev lo root {}", aqm_words(aqm, 1000)).split(' ').map(str::to_owned).collect();
+    tc(&trial, &words)
+}
+
 /// Runs `tc` with the given arguments inside a namespace.
 pub fn tc(namespace: &Namespace, arguments: &[String]) -> io::Result<()> {
     let output = namespace.command("tc").args(arguments).stdin(Stdio::null()).output().map_err(|error| match error.kind() {
@@ -235,6 +269,17 @@ mod tests {
             ]
         );
         assert_eq!(lines(&commands.propagation), ["qdisc replace dev right root netem limit 19531 delay 50000us loss random 10% seed 8"]);
+    }
+
+    #[test]
+    fn aqm_is_the_kernels_own_with_the_same_parameters() {
+        let queue = |list: &str| lines(&DirectionCommands::new(&link(list), "right", 7).unwrap().bottleneck)[2].clone();
+        assert_eq!(
+            queue("aqm=fq_codel"),
+            "qdisc add dev right parent 1:10 handle 10: \
+             fq_codel limit 10240 flows 1024 quantum 1514 target 5000us interval 100000us noecn"
+        );
+        assert!(queue("aqm=pie:target=20ms:ecn,queue=100p").ends_with("pie limit 100 target 20000us tupdate 15000us ecn"));
     }
 
     #[test]

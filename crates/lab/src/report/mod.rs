@@ -1,6 +1,7 @@
 //! What a run says: one JSON object with stable names, and a table for people.
 
 mod progress;
+mod snapshot;
 mod table;
 
 use serde::Serialize;
@@ -9,6 +10,7 @@ use crate::link::{Histogram, LinkStats};
 use crate::scenario::{Expectations, Scenario};
 
 pub use progress::Progress;
+pub use snapshot::{Row, TOLERANCE_POINTS, differences, shares_table};
 pub use table::{grid_table, run_table};
 
 /// Version of the JSON object; grows when a field changes its meaning, not when one is added.
@@ -185,6 +187,8 @@ pub struct LinkCounts {
     pub delivered_packets: u64,
     /// Dropped by the full queue.
     pub queue_drops: u64,
+    /// Dropped by active queue management before it was full.
+    pub aqm_drops: u64,
     /// Lost by the loss model.
     pub lost: u64,
     /// Their share.
@@ -211,6 +215,7 @@ impl From<&LinkStats> for LinkCounts {
             carried_packets: s.carried_packets,
             delivered_packets: s.delivered_packets,
             queue_drops: s.queue_drops,
+            aqm_drops: s.aqm_drops,
             lost: s.lost,
             loss_share: round(s.loss_share(), 6),
             outage_lost: s.outage_lost,

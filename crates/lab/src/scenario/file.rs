@@ -153,7 +153,13 @@ impl ScenarioFile {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|source| FileError::Parse { path: path.to_owned(), source: Box::new(source) })
+        let wrong = |source| FileError::Parse { path: path.to_owned(), source: Box::new(source) };
+        let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
+        if !resolve_traces(&mut table, path.parent().unwrap_or(Path::new(""))) {
+            // Read from the text, so that an error knows its line.
+            return toml::from_str(&text).map_err(wrong);
+        }
+        table.try_into().map_err(wrong)
     }
 
     /// Every cell and seed; with `full` off, the `[quick]` grid if there is one, and the first seed only.
@@ -260,6 +266,37 @@ impl ScenarioFile {
     }
 }
 
+/// The names of traces in a file mean files beside it, wherever the laboratory is started. Whether there were any.
+fn resolve_traces(table: &mut toml::Table, beside: &Path) -> bool {
+    let mut found = false;
+    let mut resolve = |value: &mut toml::Value| {
+        let names: Vec<&mut toml::Value> = match value {
+            toml::Value::Array(list) => list.iter_mut().collect(),
+            one => vec![one],
+        };
+        for name in names {
+            if let toml::Value::String(name) = name
+                && name != "none"
+            {
+                *name = beside.join(&*name).to_string_lossy().into_owned();
+                found = true;
+            }
+        }
+    };
+    for (key, value) in table.iter_mut() {
+        let tables: Vec<&mut toml::Value> = match value {
+            toml::Value::Array(list) if key == "case" => list.iter_mut().collect(),
+            one => vec![one],
+        };
+        for table in tables.into_iter().filter_map(toml::Value::as_table_mut) {
+            for (_, value) in table.iter_mut().filter(|(key, _)| *key == "trace" || *key == "rev-trace") {
+                resolve(value);
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +350,19 @@ mod tests {
         assert!(toml::from_str::<ScenarioFile>(&FILE.replace("min-share", "min-shear")).is_err());
         let file: ScenarioFile = toml::from_str(&FILE.replace("loss =", "los =")).unwrap();
         assert!(file.cases(true).is_err());
+    }
+
+    #[test]
+    fn a_trace_is_looked_for_beside_the_file_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("one.trace"), "1\n2\n").unwrap();
+        let path = dir.path().join("file.toml");
+        std::fs::write(&path, "name = \"traced\"\n[link]\ntrace = \"one.trace\"\n[grid]\ntrace = [\"one.trace\"]\n").unwrap();
+        let cases = ScenarioFile::read(&path).unwrap().cases(true).unwrap();
+        let spec = &cases[0].scenario.hops[0].forward;
+        assert_eq!(spec.capacity().unwrap().to_string(), "12mbit");
+        std::fs::write(&path, "name = \"traced\"\n[link]\ntrace = \"two.trace\"\n").unwrap();
+        assert!(ScenarioFile::read(&path).unwrap_err().to_string().contains("two.trace"));
     }
 
     #[test]

@@ -42,11 +42,7 @@ pub fn payload_share(mtu: u32, overhead: u32) -> f64 {
 /// C(1-p) (MTU-overhead)/MTU of one state of a link.
 fn state_limit(spec: &LinkSpec, overhead: u32) -> f64 {
     let Some(capacity) = spec.capacity() else { return f64::INFINITY };
-    let passed = match spec.loss_at {
-        LossAt::After => 1.0 - spec.mean_loss(spec.mtu),
-        LossAt::Before => 1.0,
-    };
-    capacity.bits_per_sec() as f64 * passed * payload_share(spec.mtu, overhead)
+    capacity.bits_per_sec() as f64 * passed(spec) * payload_share(spec.mtu, overhead)
 }
 
 /// The mean of the limit between `begin` and `end`, through changes in mid-run and outages.
@@ -60,12 +56,33 @@ fn mean_limit(spec: &LinkSpec, overhead: u32, begin: Time, end: Time) -> f64 {
         if until <= from {
             continue;
         }
+        if state.trace.is_some() {
+            bits += traced_bits(state, overhead, from, until);
+            continue;
+        }
         let out: f64 = state.outage.iter().map(|o| overlap(Time::ZERO + o.at.0, Time::ZERO + o.at.0 + o.lasts.0, from, until)).sum();
         let up = (until.since(from).as_secs_f64() - out).max(0.0);
         bits += state_limit(state, overhead) * up;
     }
     let seconds = end.since(begin).as_secs_f64();
     if seconds > 0.0 { bits / seconds } else { state_limit(spec, overhead) }
+}
+
+/// The sum of a trace's opportunities from `from` to `until`, less those in outages. A policer below the trace's mean is not seen here.
+fn traced_bits(spec: &LinkSpec, overhead: u32, from: Time, until: Time) -> f64 {
+    let Some(trace) = &spec.trace else { return 0.0 };
+    let within = |a: Time, b: Time| trace.opportunities(a.max(from), b.min(until));
+    let out: u64 = spec.outage.iter().map(|o| within(Time::ZERO + o.at.0, Time::ZERO + o.at.0 + o.lasts.0)).sum();
+    let opportunities = within(from, until).saturating_sub(out);
+    opportunities as f64 * f64::from(spec.mtu) * 8.0 * passed(spec) * payload_share(spec.mtu, overhead)
+}
+
+/// Share of what the bottleneck sends that arrives.
+fn passed(spec: &LinkSpec) -> f64 {
+    match spec.loss_at {
+        LossAt::After => 1.0 - spec.mean_loss(spec.mtu),
+        LossAt::Before => 1.0,
+    }
 }
 
 /// Seconds that two intervals share.
@@ -117,6 +134,22 @@ mod tests {
         s.hops[0].forward.outage.push("3s+7s".parse().unwrap());
         near(Limits::of(&s).forward, 100e6 * 20.0 / 25.0 * 1472.0 / 1500.0);
         near(Limits::of(&s).forward_whole, 100e6 * 23.0 / 30.0 * 1472.0 / 1500.0);
+    }
+
+    #[test]
+    fn the_limit_of_a_trace_is_the_sum_of_its_opportunities_after_the_warm_up() {
+        // One per 10 ms in the first second of ten, then one per ms.
+        let text: String = (1..=100).map(|i| i * 10).chain(1001..=10_000).map(|ms| format!("{ms}\n")).collect();
+        let trace = crate::link::Trace::parse("generated", &text).unwrap();
+        let mut s = scenario("loss=10%");
+        s.hops[0].forward.trace = Some(trace);
+        // 5 s to 30 s: rounds of 9100 opportunities, the first half of one missing; the edges count where they lie.
+        let opportunities = f64::from(5_001 + 2 * 9100 - 1);
+        near(Limits::of(&s).forward, opportunities * 1472.0 * 8.0 * 0.9 / 25.0);
+        near(Limits::of(&s).forward_whole, f64::from(3 * 9100 - 1) * 1472.0 * 8.0 * 0.9 / 30.0);
+        s.hops[0].forward.outage.push("10s+1s".parse().unwrap());
+        // The opportunity at 10 s is the last of its round, and in the outage.
+        near(Limits::of(&s).forward, (opportunities - 100.0) * 1472.0 * 8.0 * 0.9 / 25.0);
     }
 
     #[test]

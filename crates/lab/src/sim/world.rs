@@ -262,13 +262,16 @@ impl<H: Host> World<H> {
             self.unroutable += 1;
             return Ok(());
         };
+        // A pair of hosts is a flow to the queues on the way: all its datagrams have one 5-tuple.
+        let flow = ((i as u64) << 32) | to.0 as u64;
         for segment in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len).max(1)) {
             let mut data = self.pool.pop().unwrap_or_default();
             data.clear();
             data.extend_from_slice(segment);
             self.packets += 1;
             let wire_len = segment.len() as u32 + self.overhead;
-            if let Err(dropped) = self.pipes[pipe.0].enqueue(self.now, wire_len, transmit.ecn, Packet { to, from, data }) {
+            let packet = Packet { to, from, data };
+            if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, transmit.ecn, packet) {
                 self.pool.push(dropped.packet.data);
             }
         }
