@@ -39,7 +39,7 @@ pub enum GridError {
         value: String,
     },
     /// A cell that cannot be run.
-    #[error("cell {cell}: {reason}")]
+    #[error("{}{reason}", if cell.is_empty() { String::new() } else { format!("cell {cell}: ") })]
     Cell {
         /// The values of its axes.
         cell: String,

@@ -280,6 +280,23 @@ mod tests {
     }
 
     #[test]
+    fn figures_show_every_cell_and_both_tables() {
+        let mut summary = summary();
+        summary.cells[0].beside_mbit = Some(61.5);
+        let layout = Layout::of(&summary, None, None).unwrap();
+        let heading = Heading { beside: Some("bats".to_owned()), ..heading() };
+        let heatmap = crate::plot::Heatmap { heading: &heading, summary: &summary, layout: &layout }.svg().unwrap();
+        let bars = crate::plot::Bars { heading: &heading, summary: &summary, layout: &layout }.svg().unwrap();
+        let count = |svg: &str, text: &str| svg.lines().filter(|line| line.trim() == text).count();
+        assert_eq!((count(&heatmap, "87.5 %"), count(&heatmap, "72.5 %")), (4, 4), "{heatmap}");
+        assert_eq!((count(&bars, "87.5"), count(&bars, "72.5"), count(&bars, "61.5")), (4, 4, 1), "{bars}");
+        for text in ["queue 1bdp: bats", "queue 2bdp: noctule", "Mbit/s", "delay", "loss"] {
+            assert!(count(&bars, text) >= 1, "{text}");
+        }
+        assert_eq!(count(&bars, "queue 2bdp: bats"), 0);
+    }
+
+    #[test]
     fn a_matrix_of_one_cell_is_still_a_table() {
         let summary = Summary::of(&[case(&[], 7)], vec![Ok(outcome(7, 90.0))]);
         let layout = Layout::of(&summary, None, None).unwrap();

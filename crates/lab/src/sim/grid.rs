@@ -39,3 +39,33 @@ pub fn violations(case: &Case, report: &Report) -> Vec<String> {
     let pass = case.scenario.hops.first().map_or(1.0, |hop| 1.0 - hop.forward.mean_loss(hop.forward.mtu));
     report.violations(&case.expect, pass, report.scenario.base_rtt_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::ScenarioFile;
+
+    #[test]
+    fn results_and_their_order_are_the_same_for_any_number_of_threads() {
+        let text = r#"
+            name = "small"
+            [link]
+            rate = "5mbit"
+            delay = "10ms"
+            [run]
+            seconds = "3s"
+            warmup = "1s"
+            [grid]
+            loss = ["0%", "5%"]
+            aqm = ["none", "fq_codel", "pie"]
+        "#;
+        let cases = toml::from_str::<ScenarioFile>(text).unwrap().cases(true).unwrap();
+        let shares = |threads| -> Vec<String> {
+            let text = |result: Result<Report, SimError>| serde_json::to_string(&result.unwrap()).unwrap();
+            run_cases(&cases, threads, |_, _| ()).into_iter().map(text).collect()
+        };
+        let one = shares(1);
+        assert_eq!(one.len(), 6);
+        assert!(one == shares(2) && one == shares(5));
+    }
+}
