@@ -1,4 +1,4 @@
-//! Makes the traces of `scenarios/traces`: `cargo run -p noctule-lab --example make_trace -- lte|handover > FILE`.
+//! Makes traces for `--trace`: `cargo run -p noctule-lab --example make_trace -- lte|handover > FILE`.
 //!
 //! `lte`: a rate that walks between 3 and 45 Mbit/s every 20 ms, as of one phone in a moving car, with a gap of 80 ms now and then.
 //! `handover`: 50 Mbit/s for 5 s, nothing for 120 ms, 20 Mbit/s for 5 s, nothing for 120 ms, as between low satellites.
