@@ -208,6 +208,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_control_of_the_protocol_is_read_by_its_name_and_written_so() {
+        for control in CongestionControl::NAMED {
+            let read: Congestion = control.name().parse().unwrap();
+            assert_eq!(read.to_proto(), control);
+            assert_eq!(read.to_string(), control.name());
+        }
+        assert_eq!("rate:50mbit".parse::<Congestion>().unwrap().to_string().parse::<Congestion>(), "rate:50mbit".parse());
+    }
+
+    #[test]
     fn workloads_print_as_they_are_read() {
         for text in ["bulk", "messages:100/s:1024B", "messages:0.5/s:64B", "block:100000B:100ms", "transfer:10000000B"] {
             assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
