@@ -313,7 +313,7 @@ mod tests {
             ("--hop 1:speed=5mbit", "speed"),
             ("--at 10s:foo=1", "foo=1"),
             ("--mode brctp", "brctp"),
-            ("--cc bbr", "bbr"),
+            ("--cc copa", "copa"),
             ("--mode btp", "lifetime"),
             ("--lifetime 60ms", "lifetime"),
             ("--ip 5", "4 or 6"),

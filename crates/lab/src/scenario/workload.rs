@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn names_of_the_future_are_refused_and_not_ignored() {
         assert!("brctp".parse::<ModeName>().is_err());
-        assert!("bbr".parse::<Congestion>().is_err());
+        assert!("copa".parse::<Congestion>().is_err());
         assert!("rate".parse::<Congestion>().is_err());
         assert_eq!("rate:50mbit".parse::<Congestion>().unwrap().to_string(), "rate:50mbit");
     }
