@@ -14,7 +14,7 @@ use crate::net::chain::BackendChoice;
 use crate::net::command::{code_of, prepare};
 use crate::net::emulator::Tolerance;
 use crate::net::run::{Peer, Settings};
-use crate::plot::{Bars, Heatmap};
+use crate::plot::MatrixFigure;
 use crate::report::Progress;
 use crate::scenario::{Case, ScenarioFile};
 use crate::sim;
@@ -106,8 +106,9 @@ impl MatrixArgs {
             });
             Ok(serde_json::to_string_pretty(&value)? + "\n")
         })?;
-        write(&self.heatmap, &|| Ok(Heatmap { heading: &heading, summary: &summary, layout: &layout }.svg()?))?;
-        write(&self.bars, &|| Ok(Bars { heading: &heading, summary: &summary, layout: &layout }.svg()?))?;
+        let figure = MatrixFigure { heading: &heading, summary: &summary, layout: &layout };
+        write(&self.heatmap, &|| Ok(figure.heatmap()?))?;
+        write(&self.bars, &|| Ok(figure.bars()?))?;
         Ok(match code {
             Some(code) => ExitCode::from(code),
             None if summary.is_clean() => ExitCode::SUCCESS,

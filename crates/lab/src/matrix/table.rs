@@ -285,8 +285,8 @@ mod tests {
         summary.cells[0].beside_mbit = Some(61.5);
         let layout = Layout::of(&summary, None, None).unwrap();
         let heading = Heading { beside: Some("bats".to_owned()), ..heading() };
-        let heatmap = crate::plot::Heatmap { heading: &heading, summary: &summary, layout: &layout }.svg().unwrap();
-        let bars = crate::plot::Bars { heading: &heading, summary: &summary, layout: &layout }.svg().unwrap();
+        let figure = crate::plot::MatrixFigure { heading: &heading, summary: &summary, layout: &layout };
+        let (heatmap, bars) = (figure.heatmap().unwrap(), figure.bars().unwrap());
         let count = |svg: &str, text: &str| svg.lines().filter(|line| line.trim() == text).count();
         assert_eq!((count(&heatmap, "87.5 %"), count(&heatmap, "72.5 %")), (4, 4), "{heatmap}");
         assert_eq!((count(&bars, "87.5"), count(&bars, "72.5"), count(&bars, "61.5")), (4, 4, 1), "{bars}");

@@ -5,9 +5,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::PlotError;
 use super::heatmap::{label, wrapped};
-use crate::matrix::{Cell, Heading, Layout, Summary, plane_name};
+use super::{MatrixFigure, PlotError};
+use crate::matrix::{Cell, plane_name};
 
 /// Width of a bar's place, and how far the next row is shifted to the right and up.
 const STEP: i32 = 110;
@@ -25,17 +25,6 @@ const PALE: RGBColor = RGBColor(215, 215, 215);
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: RGBColor = RGBColor(230, 159, 0);
 
-/// What to draw.
-#[derive(Debug, Clone, Copy)]
-pub struct Bars<'a> {
-    /// Title and conditions.
-    pub heading: &'a Heading,
-    /// The cells.
-    pub summary: &'a Summary,
-    /// Where they lie.
-    pub layout: &'a Layout,
-}
-
 /// One set of bars on one plane.
 struct Stage<'a> {
     name: String,
@@ -47,9 +36,9 @@ struct Stage<'a> {
     top_mbit: f64,
 }
 
-impl Bars<'_> {
-    /// The figure as SVG text.
-    pub fn svg(&self) -> Result<String, PlotError> {
+impl MatrixFigure<'_> {
+    /// The bars as SVG text.
+    pub fn bars(&self) -> Result<String, PlotError> {
         let (across, deep) = (self.layout.columns.values.len() as i32, self.layout.rows.values.len() as i32);
         let stage = (LEFT + across * STEP + deep * DEPTH.0 + RIGHT, PLANE_HEAD + HEIGHT + deep * DEPTH.1 + PLANE_FOOT);
         let sets = if self.heading.beside.is_some() { 2 } else { 1 };

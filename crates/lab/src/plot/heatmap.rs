@@ -4,8 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::PlotError;
-use crate::matrix::{Cell, Heading, Layout, Summary, plane_name};
+use super::{MatrixFigure, PlotError};
+use crate::matrix::{Cell, plane_name};
 
 const CELL: (i32, i32) = (150, 64);
 /// Left of the cells: the values of the rows.
@@ -29,20 +29,9 @@ const SCALE: [(f64, [f64; 3]); 5] = [
     (1.0, [49.0, 90.0, 170.0]),
 ];
 
-/// What to draw.
-#[derive(Debug, Clone, Copy)]
-pub struct Heatmap<'a> {
-    /// Title and conditions.
-    pub heading: &'a Heading,
-    /// The cells.
-    pub summary: &'a Summary,
-    /// Where they lie.
-    pub layout: &'a Layout,
-}
-
-impl Heatmap<'_> {
-    /// The figure as SVG text.
-    pub fn svg(&self) -> Result<String, PlotError> {
+impl MatrixFigure<'_> {
+    /// The heat map as SVG text.
+    pub fn heatmap(&self) -> Result<String, PlotError> {
         let conditions = wrapped(&self.heading.conditions, 90);
         let head = HEAD + 34 * (conditions.len() as i32 - 1);
         let plane_height = PLANE_HEAD + CELL.1 * self.layout.rows.values.len() as i32;

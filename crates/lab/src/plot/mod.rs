@@ -4,6 +4,17 @@ mod bars;
 mod goodput;
 mod heatmap;
 
-pub use bars::Bars;
+use crate::matrix::{Heading, Layout, Summary};
+
 pub use goodput::{Curve, GoodputFigure, PlotError};
-pub use heatmap::Heatmap;
+
+/// A matrix to draw, as heat map or as bars.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixFigure<'a> {
+    /// Title and conditions.
+    pub heading: &'a Heading,
+    /// The cells.
+    pub summary: &'a Summary,
+    /// Where they lie.
+    pub layout: &'a Layout,
+}

@@ -116,12 +116,7 @@ impl Controller for Reno {
     }
 
     fn state(&self) -> ControlState {
-        let state = match self.window.is_slow_start() {
-            true if self.hystart.is_conservative() => "conservative_slow_start",
-            true => "slow_start",
-            false => "congestion_avoidance",
-        };
-        ControlState { state, cwnd: self.window.bytes(), pacing_rate: self.window.pacing_rate(), capacity: Bandwidth::ZERO, base_loss: 0.0 }
+        self.window.state(self.hystart.is_conservative())
     }
 
     fn on_mtu(&mut self, max_datagram: u64) {

@@ -1,6 +1,6 @@
 //! What every controller with a window in segments does the same way: count in segments, pace a window over an RTT, know whether it is used.
 
-use super::{INITIAL_PACKETS, SentEvent};
+use super::{ControlState, INITIAL_PACKETS, SentEvent};
 use crate::units::{Bandwidth, Duration};
 
 /// RFC 5681 §3.1: no reduction goes below this.
@@ -49,5 +49,15 @@ impl Window {
     pub(super) fn pacing_rate(&self) -> Bandwidth {
         let gain = if self.is_slow_start() { SLOW_START_PACING } else { AVOIDANCE_PACING };
         Bandwidth::from_bytes_per_sec(gain * self.cwnd * self.datagram / self.srtt.as_secs_f64().max(1e-6))
+    }
+
+    /// `is_conservative`: slow start is about to end (HyStart++).
+    pub(super) fn state(&self, is_conservative: bool) -> ControlState {
+        let state = match self.is_slow_start() {
+            true if is_conservative => "conservative_slow_start",
+            true => "slow_start",
+            false => "congestion_avoidance",
+        };
+        ControlState { state, cwnd: self.bytes(), pacing_rate: self.pacing_rate(), capacity: Bandwidth::ZERO, base_loss: 0.0 }
     }
 }
