@@ -218,7 +218,7 @@ impl State {
                 }
                 self.on_link_down(link, reason);
             }
-            Event::SessionIncoming { session, link, peer } => self.on_session_incoming(now, session, link, peer),
+            Event::SessionIncoming { session, link, peer, .. } => self.on_session_incoming(now, session, link, peer),
             Event::SessionOpened { session } => {
                 if let Some(entry) = self.sessions.get_mut(&session) {
                     entry.is_confirmed = true;

@@ -85,6 +85,12 @@ codes! {
     Reset = 0x25, "the sender reset the flow";
     /// No route to the destination.
     NoRoute = 0x26, "no route to the destination";
+    /// The flow passed as many nodes as it may: routes loop, or the way is too long.
+    HopLimit = 0x27, "the flow passed too many nodes, its route loops";
+    /// The node does not forward flows of others.
+    NoRelay = 0x28, "a node on the way does not relay";
+    /// A node on the way lost the flow: it restarted, its next link is gone, or its route changed. The source opens the flow again.
+    Rerouted = 0x29, "the route of the flow changed";
     /// Message larger than the receiver takes.
     MessageTooLarge = 0x30, "the message is larger than the receiver accepts";
     /// Session framing was violated.
@@ -168,6 +174,9 @@ pub enum CommandError {
     /// The call does not fit the flow, for instance bytes on a message flow.
     #[error("{0}")]
     Misuse(&'static str),
+    /// No route leads there over a link that is usable.
+    #[error("no route to {0}: none of the node's routes covers it over a link that is up")]
+    NoRoute(std::net::IpAddr),
     /// A limit of the configuration is reached.
     #[error("limit reached: at most {limit} {what}")]
     Limit {

@@ -5,6 +5,7 @@ use crate::error::CloseReason;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::options::FlowOptions;
 use crate::stats::FlowTotals;
+use std::net::IpAddr;
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +33,10 @@ pub enum Event {
         session: SessionId,
         /// The link it came by.
         link: LinkId,
-        /// The far end's static key.
+        /// The neighbour's static key: that of the far end, unless the session is relayed.
         peer: PublicKey,
+        /// The far end's address, if the session is relayed; as the far end states it.
+        far: Option<IpAddr>,
     },
     /// A session that this side opened was accepted by the far end.
     SessionOpened {

@@ -76,7 +76,7 @@ impl Machine for Bare {
         let (kind, tag) = (if data[0] == 1 { FlowKind::Stream } else { FlowKind::UnorderedMessages }, u64::from(data[1]));
         let session = SessionId(0);
         if self.is_server && self.peer.is_none() {
-            self.events.push_back(Event::SessionIncoming { session, link: LinkId(0), peer: PublicKey([0; 32]) });
+            self.events.push_back(Event::SessionIncoming { session, link: LinkId(0), peer: PublicKey([0; 32]), far: None });
         }
         self.peer = Some(remote);
         if !self.knows_peer_flow {

@@ -12,7 +12,7 @@ use crate::options::{Class, FlowKind, Mode};
 use crate::units::{Duration, Probability};
 use crate::wire::ack::{self, AckHead, EcnCounts};
 use crate::wire::coded;
-use crate::wire::frame::{Coded, Coefficients, FlowOpen, Frame};
+use crate::wire::frame::{Coded, Coefficients, FlowOpen, Frame, Relayed};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, ProtectedHeader, TAG_LEN, VERSION, emit_version_list};
 use crate::wire::params::{Cipher, Params};
 use crate::wire::{Frames, varint};
@@ -69,6 +69,7 @@ fn flow_open() -> FlowOpen {
         answers: Some(2),
         bidirectional: true,
         tag: 77,
+        relayed: None,
     }
 }
 
@@ -97,6 +98,20 @@ fn frames(book: &mut Book) {
         (
             "flow_open_plain",
             Frame::FlowOpen(FlowOpen { lifetime: None, answers: None, bidirectional: false, mode: Mode::Brtp, ..flow_open() }),
+        ),
+        (
+            "flow_open_relayed",
+            Frame::FlowOpen(FlowOpen {
+                answers: None,
+                relayed: Some(Relayed {
+                    destination: "10.9.0.3".parse().unwrap(),
+                    source: "fd00::1".parse().unwrap(),
+                    incarnation: 1,
+                    first: Seq(4096),
+                    fits: 1300,
+                }),
+                ..flow_open()
+            }),
         ),
         ("flow_end", Frame::FlowEnd { flow, end: Seq(100_000) }),
         ("flow_refused", Frame::FlowRefused { flow, base: Seq(16), reason: Code::NoMemory as u64 }),

@@ -203,6 +203,11 @@ impl Link {
         matches!(self.state, State::Up | State::Handshaking(_))
     }
 
+    /// Keys are agreed.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
     pub(crate) fn pto(&self) -> Duration {
         self.paths.values().map(Path::pto).max().unwrap_or(Duration::from_secs(1))
     }

@@ -491,7 +491,7 @@ fn fill_from(
 }
 
 /// Room kept for a FLOW_OPEN that rides along: more than any takes.
-const OPEN_ROOM: usize = 96;
+const OPEN_ROOM: usize = 160;
 
 /// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
 fn coded_header(flow: FlowLabel, base: Seq) -> usize {

@@ -1,5 +1,6 @@
 //! What an application commands: links, sessions, flows, messages, bytes.
 
+use super::sessions::Far;
 use super::shared::FlowPlace;
 use super::{Message, Node};
 use crate::crypto::PublicKey;
@@ -250,7 +251,7 @@ impl Node {
         if !l.is_usable() {
             return Err(CommandError::Closed(CloseReason::local(Code::Shutdown, Layer::Link, "the link is closing")));
         }
-        self.create_session(now, link)
+        self.create_session(now, Far::Neighbour(link), link)
     }
 
     /// Closes gracefully: everything written to `brtp` flows is delivered first (`SessionClosed` says whether it was), at most `linger` long.

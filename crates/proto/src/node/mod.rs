@@ -6,6 +6,7 @@
 mod accept;
 mod commands;
 pub(crate) mod ledger;
+pub mod routing;
 pub(crate) mod sessions;
 pub(crate) mod shared;
 #[cfg(test)]

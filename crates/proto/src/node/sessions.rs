@@ -4,16 +4,17 @@ use super::shared::{FlowPlace, INITIAL_CREDIT, Shared};
 use super::{Node, TimerKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
-use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
+use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::link::flows::{buffer_of, floor_of, memory_wish, options_of};
 use crate::link::{Link, State};
 use crate::options::{FlowOptions, MessageOptions};
 use crate::session::{self, Accepted, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals};
 use crate::units::{Duration, Time};
-use crate::wire::frame::FlowOpen;
+use crate::wire::frame::{FlowOpen, Relayed};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 
 /// What every node takes, for sessions that are opened before the neighbour has said what it takes.
 const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
@@ -22,10 +23,36 @@ const REMEMBERED: usize = 1024;
 /// Nodes that a flow may pass.
 const HOP_LIMIT: u8 = 16;
 
+/// The far end of a session, as this node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Far {
+    /// It is the neighbour at the other end of this link.
+    Neighbour(LinkId),
+    /// It is, or may be, behind relays.
+    Relayed {
+        /// Its address.
+        far: IpAddr,
+        /// The address of ours that it knows.
+        near: IpAddr,
+    },
+}
+
+impl Far {
+    /// Its address, if the session is relayed.
+    pub(crate) fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Neighbour(_) => None,
+            Self::Relayed { far, .. } => Some(far),
+        }
+    }
+}
+
 /// One session as the node keeps it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) session: Session,
+    pub(crate) far: Far,
+    /// Where its flows go out now.
     pub(crate) link: LinkId,
     /// Our control flow; `None` until the node has opened it.
     control: Option<FlowLabel>,
@@ -41,8 +68,8 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     entries: BTreeMap<SessionId, Entry>,
-    by_key: BTreeMap<(LinkId, SessionKey), SessionId>,
-    ended: VecDeque<(LinkId, SessionKey)>,
+    by_key: BTreeMap<(Far, SessionKey), SessionId>,
+    ended: VecDeque<(Far, SessionKey)>,
     /// Sessions whose `is_told` is false: only these have control messages to move or to hear of.
     untold: BTreeSet<(LinkId, SessionId)>,
     next: u64,
@@ -65,19 +92,19 @@ impl Sessions {
         }
     }
 
-    fn insert(&mut self, link: LinkId, session: Session) -> SessionId {
+    fn insert(&mut self, far: Far, link: LinkId, session: Session) -> SessionId {
         let is_announced = session.role() == SessionRole::Opener;
         self.next += 1;
         let id = SessionId(self.next);
-        self.by_key.insert((link, session.key()), id);
-        self.entries.insert(id, Entry { session, link, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
+        self.by_key.insert((far, session.key()), id);
+        self.entries.insert(id, Entry { session, far, link, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
         self.untold.insert((link, id));
         id
     }
 
     fn remove(&mut self, id: SessionId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
-        let name = (entry.link, entry.session.key());
+        let name = (entry.far, entry.session.key());
         self.untold.remove(&(entry.link, id));
         self.by_key.remove(&name);
         self.ended.push_back(name);
@@ -99,14 +126,21 @@ impl Shared {
 
     /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
     pub(crate) fn session_for_open(&mut self, link: LinkId, open: &FlowOpen, peer: SessionLimits) -> Result<SessionId, Code> {
-        let name = (link, open.session);
+        let far = match &open.relayed {
+            None => Far::Neighbour(link),
+            Some(r) if self.routing.is_local(r.destination) => Far::Relayed { far: r.source, near: r.destination },
+            Some(_) => return Err(Code::NoRelay),
+        };
+        // What the neighbour has said of itself says nothing about an end behind it.
+        let peer = if open.relayed.is_some() { FLOOR } else { peer };
+        let name = (far, open.session);
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
             None if self.sessions.ended.contains(&name) => return Err(Code::UnknownSession),
             None if self.sessions.entries.len() >= self.config.max_sessions => return Err(Code::TooMany),
             None => {
                 let limits = self.session_limits();
-                self.sessions.insert(link, Session::new(open.session, SessionRole::Acceptor, limits, peer))
+                self.sessions.insert(far, link, Session::new(open.session, SessionRole::Acceptor, limits, peer))
             }
         };
         if open.index != CONTROL_INDEX
@@ -135,14 +169,35 @@ pub(crate) fn limits_of(link: &Link) -> SessionLimits {
 }
 
 impl Node {
-    pub(super) fn create_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
+    /// A session to a node that may be several links away, over the best route to it. Flows can be opened and written at once; they come from this
+    /// node's first address of the destination's family.
+    ///
+    /// # Errors
+    /// `NoRoute` if no usable link leads there, `Misuse` if this node has no address of that family, `Limit`.
+    pub fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError> {
+        let near = self.shared.routing.source_for(destination).ok_or(CommandError::Misuse(
+            "this node has no address of the destination's family, so that nobody could answer: set one first",
+        ))?;
+        let link = self.next_hop(destination, &[]).ok_or(CommandError::NoRoute(destination))?;
+        self.create_session(now, Far::Relayed { far: destination, near }, link)
+    }
+
+    /// The far end's address of a session that is, or may be, relayed; `None` if the neighbour is the far end.
+    pub fn session_far(&self, session: SessionId) -> Option<IpAddr> {
+        self.shared.sessions.entries.get(&session)?.far.address()
+    }
+
+    pub(super) fn create_session(&mut self, now: Time, far: Far, link: LinkId) -> Result<SessionId, CommandError> {
         if self.shared.sessions.entries.len() >= self.shared.config.max_sessions {
             return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
         }
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
-        let peer = self.links.get(&link).map_or(FLOOR, limits_of);
+        let peer = match far {
+            Far::Neighbour(_) => self.links.get(&link).map_or(FLOOR, limits_of),
+            Far::Relayed { .. } => FLOOR,
+        };
         let limits = self.shared.session_limits();
-        let id = self.shared.sessions.insert(link, Session::new(key, SessionRole::Opener, limits, peer));
+        let id = self.shared.sessions.insert(far, link, Session::new(key, SessionRole::Opener, limits, peer));
         self.pump_session(now, id);
         self.settle(now, link);
         Ok(id)
@@ -186,11 +241,16 @@ impl Node {
     ) -> Result<FlowLabel, CommandError> {
         let entry = self.shared.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
         let link = self.links.get_mut(&entry.link).ok_or(CommandError::Unknown("link"))?;
+        let symbol = link.symbol_ceiling(&self.shared);
+        let relayed = match entry.far {
+            Far::Neighbour(_) => None,
+            Far::Relayed { far, near } => Some(Relayed { destination: far, source: near, incarnation: 0, first: Seq(0), fits: symbol }),
+        };
         let open = FlowOpen {
             session: entry.session.key(),
             index,
             label: FlowLabel(0),
-            symbol: link.symbol_ceiling(&self.shared),
+            symbol,
             mode: options.mode,
             kind: options.kind,
             class: options.class,
@@ -201,6 +261,7 @@ impl Node {
             answers,
             bidirectional: options.bidirectional,
             tag: options.tag,
+            relayed,
         };
         let account = self
             .shared
@@ -381,7 +442,8 @@ impl Node {
         if !core::mem::replace(&mut entry.is_announced, true)
             && let Some(peer) = self.links.get(&id).and_then(|l| l.peer)
         {
-            self.events.push_back(Event::SessionIncoming { session, link: id, peer });
+            let far = entry.far.address();
+            self.events.push_back(Event::SessionIncoming { session, link: id, peer, far });
         }
         if open.index != CONTROL_INDEX {
             let mut options = options_of(&open);
@@ -446,7 +508,7 @@ impl Node {
                     && let Some(link) = self.links.get_mut(&place.link)
                 {
                     if let Some(f) = link.flows.incoming.get_mut(&place.label)
-                        && f.receiver.on_end(crate::ids::Seq(packets)).is_err()
+                        && f.receiver.on_end(Seq(packets)).is_err()
                     {
                         let reason = CloseReason::local(Code::SessionProtocol, Layer::Session, "CLOSE contradicts the end of a flow");
                         self.fail_session(now, session, reason);

@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) sessions: super::sessions::Sessions,
+    pub(crate) routing: super::routing::Routing,
     /// What incomplete messages of all flows may hold together (P18).
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
@@ -55,6 +56,7 @@ impl Shared {
             identity,
             counters: Counters::default(),
             sessions: Default::default(),
+            routing: Default::default(),
             messages,
             starved: BTreeSet::new(),
             rng: ChaCha12Rng::from_seed(seed),

@@ -127,6 +127,10 @@ impl Display for Frame<'_> {
                 if let Some(answers) = open.answers {
                     write!(f, " answers {answers}")?;
                 }
+                if let Some(r) = &open.relayed {
+                    write!(f, " from {} to {} incarnation {}", r.source, r.destination, r.incarnation)?;
+                    write!(f, " first {} fits {}", r.first, r.fits)?;
+                }
                 f.write_str(if open.bidirectional { " bidirectional" } else { "" })
             }
             Self::FlowEnd { flow, end } => write!(f, "FLOW_END flow {flow} end {end}"),

@@ -4,6 +4,7 @@ use crate::error::CloseReason;
 use crate::ids::{FlowLabel, PathId, Seq, SessionKey};
 use crate::options::{Class, FlowKind, Mode};
 use crate::units::{Duration, Probability};
+use std::net::IpAddr;
 
 /// Coefficients of a coded packet in one of four forms (P4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,23 @@ pub struct FlowOpen {
     pub bidirectional: bool,
     /// The application's number.
     pub tag: u64,
+    /// Ends of a flow that may pass relays; `None`: the neighbour is the far end.
+    pub relayed: Option<Relayed>,
+}
+
+/// What FLOW_OPEN says beyond that of a flow that passes relays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// Node that the flow goes to.
+    pub destination: IpAddr,
+    /// Node that it comes from.
+    pub source: IpAddr,
+    /// How often the source has opened the flow before: a newer incarnation replaces an older one, wherever it comes from.
+    pub incarnation: u64,
+    /// First sequence number of this incarnation: everything below was acknowledged end to end, or given up.
+    pub first: Seq,
+    /// Largest symbol that goes uncut over every link so far, in bytes; each relay lowers it to what its next link takes.
+    pub fits: u16,
 }
 
 /// A frame.

@@ -5,7 +5,7 @@
 
 use super::ack::AckView;
 use super::coded::{emit_bitmap, parse_bitmap};
-use super::frame::{Coded, FlowOpen, Frame};
+use super::frame::{Coded, FlowOpen, Frame, Relayed};
 use super::packet::ConnectionId;
 use super::varint::{self, Reader, emit_prefixed};
 use super::{WireError, coded};
@@ -13,6 +13,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, PathId, Seq, SessionKey};
 use crate::options::{Class, FlowKind, Mode};
 use crate::units::{Duration, Probability};
+use std::net::IpAddr;
 
 /// Registered frame types.
 pub mod frame_type {
@@ -247,6 +248,7 @@ const PARTS: f64 = 1e9;
 const HAS_LIFETIME: u8 = 1;
 const HAS_ANSWERS: u8 = 2;
 const IS_BIDIRECTIONAL: u8 = 4;
+const IS_RELAYED: u8 = 8;
 
 impl FlowOpen {
     /// Bytes after the last field that is known are left for later versions.
@@ -287,6 +289,16 @@ impl FlowOpen {
             _ => Some(r.varint()?),
         };
         let bidirectional = flags & IS_BIDIRECTIONAL != 0;
+        let relayed = match flags & IS_RELAYED {
+            0 => None,
+            _ => Some(Relayed {
+                destination: address(r)?,
+                source: address(r)?,
+                incarnation: r.varint()?,
+                first: Seq(r.varint()?),
+                fits: r.u16()?,
+            }),
+        };
         Ok(Self {
             session,
             index,
@@ -302,11 +314,12 @@ impl FlowOpen {
             answers,
             bidirectional,
             tag,
+            relayed,
         })
     }
 
     fn emit_body(&self, out: &mut Vec<u8>) {
-        // At most 8 + 6 varints of 8 + 8 single bytes + 2: the length always takes two bytes in the form 0b01.
+        // At most 8 + 8 varints of 8 + 8 single bytes + 2 addresses of 17 + 4: the length always takes two bytes in the form 0b01.
         let length_at = out.len();
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&self.session.0.to_be_bytes());
@@ -331,7 +344,8 @@ impl FlowOpen {
         out.push(
             flag(self.lifetime.is_some(), HAS_LIFETIME)
                 | flag(self.answers.is_some(), HAS_ANSWERS)
-                | flag(self.bidirectional, IS_BIDIRECTIONAL),
+                | flag(self.bidirectional, IS_BIDIRECTIONAL)
+                | flag(self.relayed.is_some(), IS_RELAYED),
         );
         if let Some(lifetime) = self.lifetime {
             varint::emit(out, u64::try_from(lifetime.as_micros().div_ceil(1000)).unwrap_or(varint::MAX));
@@ -339,8 +353,33 @@ impl FlowOpen {
         if let Some(answers) = self.answers {
             varint::emit(out, answers);
         }
+        if let Some(relayed) = &self.relayed {
+            emit_address(out, relayed.destination);
+            emit_address(out, relayed.source);
+            emit_all(out, &[relayed.incarnation, relayed.first.0]);
+            out.extend_from_slice(&relayed.fits.to_be_bytes());
+        }
         let length = (out.len() - length_at - 2) as u16;
         out[length_at..length_at + 2].copy_from_slice(&(length | 0x4000).to_be_bytes());
+    }
+}
+
+/// An IP address: its length in bytes tells the family.
+fn address(r: &mut Reader<'_>) -> Result<IpAddr, WireError> {
+    let bytes = r.prefixed()?;
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        Ok(v4.into())
+    } else if let Ok(v6) = <[u8; 16]>::try_from(bytes) {
+        Ok(v6.into())
+    } else {
+        Err(WireError::Invalid("FLOW_OPEN: address"))
+    }
+}
+
+fn emit_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => emit_prefixed(out, &v4.octets()),
+        IpAddr::V6(v6) => emit_prefixed(out, &v6.octets()),
     }
 }
 

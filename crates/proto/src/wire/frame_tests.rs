@@ -1,6 +1,6 @@
 //! Laws of the frame formats: what is emitted is parsed, arbitrary bytes never panic, the golden bytes stay.
 
-use super::frame::{Coded, Coefficients, FlowOpen, Frame};
+use super::frame::{Coded, Coefficients, FlowOpen, Frame, Relayed};
 use super::packet::ConnectionId;
 use super::{Frames, Reader, WireError, frame_type, varint};
 use crate::error::{CloseReason, Code, Layer};
@@ -40,9 +40,9 @@ fn coded() -> impl Strategy<Value = Frame<'static>> {
 fn flow_open() -> impl Strategy<Value = Frame<'static>> {
     let numbers = (any::<u64>(), number(), number(), any::<u16>(), number());
     let kinds = (any::<bool>(), 0u8..3, any::<bool>(), prop_oneof![Just(8u8), Just(16), Just(32), Just(64)], any::<u8>());
-    let options = (proptest::option::of(number()), proptest::option::of(number()), any::<bool>(), 0u32..=1_000_000_000);
+    let options = (proptest::option::of(number()), proptest::option::of(number()), any::<bool>(), 0u32..=1_000_000_000, relayed());
     (numbers, kinds, options).prop_map(|((session, index, label, symbol, tag), (btp, kind, bulk, batch_size, hop_limit), options)| {
-        let (lifetime, answers, bidirectional, probability) = options;
+        let (lifetime, answers, bidirectional, probability, relayed) = options;
         Frame::FlowOpen(FlowOpen {
             session: SessionKey(session),
             index,
@@ -58,8 +58,17 @@ fn flow_open() -> impl Strategy<Value = Frame<'static>> {
             answers,
             bidirectional,
             tag,
+            relayed,
         })
     })
+}
+
+fn relayed() -> impl Strategy<Value = Option<Relayed>> {
+    proptest::option::of(
+        (any::<std::net::IpAddr>(), any::<std::net::IpAddr>(), number(), number(), any::<u16>()).prop_map(
+            |(destination, source, incarnation, first, fits)| Relayed { destination, source, incarnation, first: Seq(first), fits },
+        ),
+    )
 }
 
 fn close() -> impl Strategy<Value = Frame<'static>> {
@@ -179,6 +188,7 @@ fn fields_that_later_versions_add_to_flow_open_are_ignored() {
         answers: None,
         bidirectional: true,
         tag: 0,
+        relayed: None,
     };
     let mut payload = Vec::new();
     Frame::FlowOpen(open.clone()).emit(&mut payload);

@@ -11,6 +11,7 @@ mod mtu;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
 mod paths;
+mod relayed;
 mod strangers;
 
 use crate::units::{Duration, Time};

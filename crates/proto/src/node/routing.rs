@@ -1,0 +1,112 @@
+//! Addresses of this node and routes to others: longest prefix first, then metric; several routes to one prefix are alternatives in order.
+//!
+//! No routing protocol lives here: routes come from the owner, who reads a file or the kernel's table.
+
+use super::Node;
+use crate::crypto::PublicKey;
+use crate::ids::LinkId;
+use crate::units::Time;
+use std::net::IpAddr;
+
+pub use ipnet::IpNet as Prefix;
+
+/// The link that a route leads over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Via {
+    /// This link, as long as it lives.
+    Link(LinkId),
+    /// The newest link that is up to the neighbour with this key: survives that either side restarts.
+    Neighbour(PublicKey),
+}
+
+/// A route to the nodes whose addresses a prefix covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Whom it leads to.
+    pub to: Prefix,
+    /// Over which link.
+    pub via: Via,
+    /// Among routes to prefixes of one length the smallest is taken first.
+    pub metric: u32,
+}
+
+/// Addresses and routes of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Routing {
+    addresses: Vec<IpAddr>,
+    /// Best first.
+    routes: Vec<Route>,
+}
+
+impl Routing {
+    pub(crate) fn is_local(&self, address: IpAddr) -> bool {
+        self.addresses.contains(&address)
+    }
+
+    /// The address of ours that a session to `destination` comes from: the first one of its family.
+    pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|a| a.is_ipv4() == destination.is_ipv4())
+    }
+
+    fn set_routes(&mut self, mut routes: Vec<Route>) {
+        routes.sort_by_key(|r| (core::cmp::Reverse(r.to.prefix_len()), r.metric));
+        self.routes = routes;
+    }
+
+    /// Routes that cover an address, best first. Prefixes of one family never cover addresses of the other.
+    fn covering(&self, destination: IpAddr) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(move |r| r.to.contains(&destination))
+    }
+}
+
+impl Node {
+    /// The overlay's addresses of this node, of either family: flows to them end here. The first one of a family is where sessions come from.
+    pub fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.shared.routing.addresses = addresses.to_vec();
+    }
+
+    /// Replaces all routes.
+    pub fn set_routes(&mut self, _now: Time, routes: Vec<Route>) {
+        self.shared.routing.set_routes(routes);
+    }
+
+    /// The link over which `destination` is reached now: that of the best route whose link is usable and not among `without`.
+    pub fn next_hop(&self, destination: IpAddr, without: &[LinkId]) -> Option<LinkId> {
+        self.shared.routing.covering(destination).find_map(|route| self.resolve(route.via).filter(|link| !without.contains(link)))
+    }
+
+    fn resolve(&self, via: Via) -> Option<LinkId> {
+        match via {
+            Via::Link(id) => self.links.get(&id).filter(|l| l.is_usable()).map(|l| l.id),
+            Via::Neighbour(key) => self.links.values().rev().find(|l| l.is_up() && l.peer == Some(key)).map(|l| l.id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(to: &str, link: u64, metric: u32) -> Route {
+        Route { to: to.parse().unwrap(), via: Via::Link(LinkId(link)), metric }
+    }
+
+    #[test]
+    fn the_longest_prefix_comes_first_and_then_the_smallest_metric() {
+        let mut routing = Routing::default();
+        routing.set_routes(vec![
+            route("0.0.0.0/0", 1, 0),
+            route("10.0.0.0/8", 2, 9),
+            route("10.1.0.0/16", 3, 5),
+            route("10.1.0.0/16", 4, 1),
+            route("::/0", 5, 0),
+        ]);
+        let vias = |to: &str| -> Vec<u64> {
+            let link = |r: &Route| if let Via::Link(id) = r.via { id.0 } else { 0 };
+            routing.covering(to.parse().unwrap()).map(link).collect()
+        };
+        assert_eq!(vias("10.1.2.3"), [4, 3, 2, 1]);
+        assert_eq!(vias("192.0.2.1"), [1]);
+        assert_eq!(vias("2001:db8::1"), [5]);
+    }
+}
