@@ -2,6 +2,7 @@
 
 use crate::closed_port;
 use crate::error::ConnectError;
+use crate::link::{self, Link};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::state::{LinkEntry, SessionEntry};
@@ -94,6 +95,14 @@ pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: O
 pub(crate) async fn to_host(shared: &Arc<Shared>, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
     let addresses = resolve(shared, host).await?;
     race(addresses, |remote| Box::pin(to_address(shared, remote, peer)), ATTEMPT_DELAY)
+        .await
+        .unwrap_or_else(|| Err(ConnectError::NoAddress(host.to_owned())))
+}
+
+/// A link to whichever of the name's addresses answers first with the right key.
+pub(crate) async fn link_to_host(shared: &Arc<Shared>, host: &str, peer: PublicKey) -> Result<Link, ConnectError> {
+    let addresses = resolve(shared, host).await?;
+    race(addresses, |remote| Box::pin(link::connect(shared, remote, peer)), ATTEMPT_DELAY)
         .await
         .unwrap_or_else(|| Err(ConnectError::NoAddress(host.to_owned())))
 }

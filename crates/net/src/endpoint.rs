@@ -4,6 +4,7 @@ use crate::config::EndpointConfig;
 use crate::connect;
 use crate::driver::Driver;
 use crate::error::{BindError, ConnectError};
+use crate::link::{self, Link};
 use crate::session::Session;
 use crate::shared::{Shared, Surroundings};
 use crate::socket::{BufferSizes, Socket};
@@ -181,6 +182,29 @@ impl Endpoint {
         })
         .await?;
         Some(Session::new(Arc::clone(shared), session))
+    }
+
+    /// Opens a link to a neighbour, to be kept for its own sake; resolves after one round trip, when the neighbour is authenticated. It may still
+    /// decline: then the link goes down ([`Link::closed`]). Dropping the future gives the attempt up.
+    ///
+    /// # Errors
+    /// As [`connect_early`](Self::connect_early).
+    pub async fn connect_link(&self, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
+        link::connect(&self.inner.shared, remote, peer).await
+    }
+
+    /// [`connect_link`](Self::connect_link) with a host name: its addresses as [`connect_host`](Self::connect_host) tries them.
+    ///
+    /// # Errors
+    /// As [`connect_host_early`](Self::connect_host_early).
+    pub async fn connect_link_host(&self, host: &str, peer: PublicKey) -> Result<Link, ConnectError> {
+        connect::link_to_host(&self.inner.shared, host, peer).await
+    }
+
+    /// The next link that a neighbour opened, whether or not a session comes with it; `None` once the endpoint is closed. Links that came before
+    /// the first call are not told. Dropping the future loses nothing.
+    pub async fn accept_link(&self) -> Option<Link> {
+        link::accept(&self.inner.shared).await
     }
 
     /// The address that the socket is bound to, with the port that the system chose.

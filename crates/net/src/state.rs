@@ -105,6 +105,9 @@ pub(crate) struct State {
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     pub(crate) incoming: VecDeque<SessionId>,
+    /// Links that neighbours opened and nobody has taken yet; filled only once somebody asks for them.
+    pub(crate) incoming_links: VecDeque<LinkId>,
+    pub(crate) takes_links: bool,
     pub(crate) accept_wakers: Wakers,
     pub(crate) idle_wakers: Wakers,
     /// The endpoint was closed, or its driver is gone: nothing new begins.
@@ -136,6 +139,8 @@ impl State {
             sessions: HashMap::new(),
             flows: HashMap::new(),
             incoming: VecDeque::new(),
+            incoming_links: VecDeque::new(),
+            takes_links: false,
             accept_wakers: Wakers::default(),
             idle_wakers: Wakers::default(),
             closed: None,
@@ -208,9 +213,15 @@ impl State {
     fn on_event(&mut self, now: Time, event: Event) {
         match event {
             Event::LinkUp { link, peer } => {
+                let is_incoming = !self.links.contains_key(&link);
                 let entry = self.links.entry(link).or_insert_with(LinkEntry::incoming);
                 entry.up = Some(peer);
                 Self::wake(&mut self.woken, &mut entry.wakers);
+                // Links without an owner are bounded by the node's own limit.
+                if is_incoming && self.takes_links {
+                    self.incoming_links.push_back(link);
+                    Self::wake(&mut self.woken, &mut self.accept_wakers);
+                }
             }
             Event::LinkDown { link, reason, peer } => {
                 if let Some(entry) = self.links.get_mut(&link) {

@@ -53,6 +53,9 @@ pub struct FlowOptions {
     pub bidirectional: bool,
     /// A number for the application's own use, carried to the far end. Default 0; at most 2^62 - 1.
     pub tag: u64,
+    /// Bytes that may wait in this node before a command is `Blocked`, at most; the node's memory may allow less. A sender that keeps a queue
+    /// of its own, and wants to decide late what leaves it, asks for little. Not carried to the far end. Default none: as much as memory allows.
+    pub send_buffer: Option<usize>,
 }
 
 impl Default for FlowOptions {
@@ -67,6 +70,7 @@ impl Default for FlowOptions {
             answers: None,
             bidirectional: false,
             tag: 0,
+            send_buffer: None,
         }
     }
 }

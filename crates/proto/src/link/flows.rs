@@ -47,6 +47,7 @@ pub(crate) fn options_of(open: &FlowOpen) -> FlowOptions {
         answers: None,
         bidirectional: open.bidirectional,
         tag: open.tag,
+        send_buffer: None,
     }
 }
 

@@ -74,6 +74,8 @@ pub struct SendHalf {
     fills_packets: bool,
     lifetime: Option<Duration>,
     limits: SendLimits,
+    /// What the owner asked for, beside what memory allows.
+    wished_buffer: usize,
     cipher: Cipher,
     state: State,
     stream: VecDeque<u8>,
@@ -103,7 +105,8 @@ impl SendHalf {
             // A message in one packet needs one packet to arrive; a full packet saves headers. Each where it counts.
             fills_packets: options.class == Class::Bulk && options.mode == Mode::Brtp,
             lifetime: options.lifetime,
-            limits,
+            limits: SendLimits { buffer: limits.buffer.min(options.send_buffer.unwrap_or(usize::MAX)), ..limits },
+            wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
             cipher: Cipher::None,
             state: State::Open,
             stream: VecDeque::new(),
@@ -276,8 +279,9 @@ impl SendHalf {
         self.stream.len() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len())
     }
 
-    /// From now on so many bytes may be queued; what is queued stays.
+    /// From now on so many bytes may be queued, or fewer if the flow was opened so; what is queued stays.
     pub fn set_buffer(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.wished_buffer);
         self.limits.buffer = bytes;
         if self.stream.is_empty() && self.stream.capacity() > 2 * bytes {
             self.stream.shrink_to(bytes);

@@ -135,6 +135,20 @@ fn a_full_buffer_blocks_and_tells_once_when_there_is_room() {
 }
 
 #[test]
+fn a_flow_that_wants_little_buffer_never_gets_more_whatever_memory_allows() {
+    let wish = FlowOptions { send_buffer: Some(5000), ..ordered() };
+    let mut tx = SendHalf::new(&wish, SendLimits { buffer: 1 << 20, max_message: 1 << 20 });
+    let fill =
+        |tx: &mut SendHalf| (0..100).take_while(|_| tx.send_message(NOW, content(0, 1000), MessageOptions::default()).is_ok()).count();
+    assert_eq!(fill(&mut tx), 4, "1064 bytes each");
+    tx.set_buffer(1 << 20);
+    assert_eq!(fill(&mut tx), 0);
+    tx.set_buffer(3000);
+    drain(&mut tx, NOW, SYMBOL);
+    assert_eq!(fill(&mut tx), 2, "memory may allow less");
+}
+
+#[test]
 fn one_whole_message_is_taken_whatever_the_buffer() {
     let mut tx = SendHalf::new(&ordered(), SendLimits { buffer: 100, max_message: 1 << 20 });
     assert_eq!(tx.send_message(NOW, content(0, 100_000), MessageOptions::default()), Ok(0));

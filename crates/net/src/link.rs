@@ -1,0 +1,179 @@
+//! Links that are kept for their own sake: a node's neighbours, whoever called whom.
+//!
+//! [`Endpoint::connect`](crate::Endpoint::connect) opens a link for one session and takes it down with that session. A node of a network keeps
+//! its links whether or not a session of its own runs over them.
+
+use crate::closed_port;
+use crate::error::{ConnectError, OpenError};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::state::{LinkEntry, SessionEntry};
+use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::{CloseReason, Code, Layer};
+use noctule_proto::ids::LinkId;
+use noctule_proto::stats::LinkStats;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// A link to a neighbour.
+///
+/// **Dropping** it ends the link and all that runs over it. A link without a session falls silent, and ends after the idle timeout (P23): one
+/// that is to stay needs a session over it, of either end.
+pub struct Link {
+    shared: Arc<Shared>,
+    id: LinkId,
+    peer: PublicKey,
+}
+
+impl Link {
+    /// The link's name at this node.
+    pub fn id(&self) -> LinkId {
+        self.id
+    }
+
+    /// The neighbour's static key, authenticated by the handshake.
+    pub fn peer_key(&self) -> PublicKey {
+        self.peer
+    }
+
+    /// The neighbour's address on the first path.
+    pub fn remote_address(&self) -> Option<SocketAddr> {
+        let state = self.shared.lock();
+        let known = state.node.link_stats(self.id).and_then(|s| s.paths.first().map(|p| p.remote));
+        known.or_else(|| state.links.get(&self.id)?.remote)
+    }
+
+    /// Statistics of the link and its paths, while it is there.
+    pub fn stats(&self) -> Option<LinkStats> {
+        self.shared.lock().node.link_stats(self.id)
+    }
+
+    /// Opens a session with the neighbour; flows can be opened and written at once. Whether the neighbour takes it is told by
+    /// [`Session::accepted`]. The link stays when the session ends.
+    ///
+    /// # Errors
+    /// The link is down, or there are too many sessions.
+    pub fn open_session(&self) -> Result<Session, OpenError> {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        let session = match state.node.open_session(now, self.id) {
+            Ok(session) => session,
+            Err(noctule_proto::error::CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
+            Err(error) => return Err(OpenError::Misuse(error.to_string())),
+        };
+        state.sessions.insert(session, SessionEntry::new(self.id, self.peer));
+        state.kick();
+        Ok(Session::new(Arc::clone(&self.shared), session))
+    }
+
+    /// Waits until the link is down and says why.
+    pub async fn closed(&self) -> CloseReason {
+        poll_fn(|cx| {
+            self.shared.poll_state(
+                cx,
+                |state, _| match state.links.get(&self.id) {
+                    Some(entry) => entry.down.clone(),
+                    None => Some(CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint is closed")),
+                },
+                |state| state.links.get_mut(&self.id).map(|l| &mut l.wakers),
+            )
+        })
+        .await
+    }
+
+    /// Ends the link at once, with a code and a reason for the neighbour.
+    pub fn close(&self, code: u64, reason: &str) {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        state.close_link(now, self.id, code, reason);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let now = state.now;
+        let is_up = state.links.get(&self.id).is_some_and(|l| l.down.is_none());
+        if let Some(entry) = state.links.get_mut(&self.id) {
+            entry.is_watched = false;
+        }
+        if is_up {
+            state.close_link(now, self.id, 0, "");
+        } else {
+            state.links.remove(&self.id);
+        }
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// A link to `remote`; resolves when keys are agreed, after one round trip. The neighbour may still decline: then the link goes down.
+pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
+    if !(if remote.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }) {
+        return Err(ConnectError::Family { local: shared.local, remote });
+    }
+    let link = {
+        let mut state = shared.lock();
+        let now = state.now;
+        if state.closed.is_some() {
+            return Err(ConnectError::EndpointClosed);
+        }
+        let id = state.node.connect(now, remote, Some(peer)).map_err(ConnectError::from_command)?;
+        state.links.insert(id, LinkEntry { is_ours: false, ..LinkEntry::outgoing(remote) });
+        state.kick();
+        // Given up when the future is dropped.
+        Link { shared: Arc::clone(shared), id, peer }
+    };
+    let mut closed_port = std::pin::pin!(closed_port::found(shared.local, remote));
+    let key = poll_fn(|cx| {
+        let answer = shared.poll_state(
+            cx,
+            |state, _| match state.links.get(&link.id) {
+                Some(LinkEntry { down: Some(reason), up, .. }) => {
+                    Some(Err(ConnectError::from_reason(reason.clone(), remote, Some(peer), *up)))
+                }
+                Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
+                Some(_) => None,
+                None => Some(Err(ConnectError::EndpointClosed)),
+            },
+            |state| state.links.get_mut(&link.id).map(|l| &mut l.wakers),
+        );
+        match answer {
+            Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
+            answer => answer,
+        }
+    })
+    .await?;
+    if key != peer {
+        return Err(ConnectError::WrongKey { expected: Some(peer), got: Some(key) });
+    }
+    Ok(link)
+}
+
+/// The next link that a neighbour opened; `None` once the endpoint is closed.
+pub(crate) async fn accept(shared: &Arc<Shared>) -> Option<Link> {
+    let (id, peer) = poll_fn(|cx| {
+        shared.poll_state(
+            cx,
+            |state, _| loop {
+                state.takes_links = true;
+                let Some(id) = state.incoming_links.pop_front() else { return state.closed.is_some().then_some(None) };
+                if let Some(entry) = state.links.get_mut(&id).filter(|l| l.down.is_none())
+                    && let Some(peer) = entry.up
+                {
+                    entry.is_watched = true;
+                    return Some(Some((id, peer)));
+                }
+            },
+            |state| Some(&mut state.accept_wakers),
+        )
+    })
+    .await?;
+    Some(Link { shared: Arc::clone(shared), id, peer })
+}
