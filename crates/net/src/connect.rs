@@ -42,12 +42,12 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Connects without waiting for the far end's consent: one round trip.
-pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+/// Brings a link up: one round trip. The far end's key, which is `peer` if that was asked for.
+async fn link_up(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -> Result<(Attempt<'_>, PublicKey), ConnectError> {
     if !(if remote.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }) {
         return Err(ConnectError::Family { local: shared.local, remote });
     }
-    let mut attempt = {
+    let attempt = {
         let mut state = shared.lock();
         let now = state.now;
         if state.closed.is_some() {
@@ -80,6 +80,13 @@ pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: O
     if let Some(expected) = peer.filter(|p| *p != key) {
         return Err(ConnectError::WrongKey { expected: Some(expected), got: Some(key) });
     }
+    Ok((attempt, key))
+}
+
+/// Connects without waiting for the far end's consent: one round trip.
+pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: Option<PublicKey>) -> Result<Session, ConnectError> {
+    let (mut attempt, key) = link_up(shared, remote, peer).await?;
+    let link = attempt.link;
     let session = {
         let mut state = shared.lock();
         let now = state.now;
@@ -103,6 +110,14 @@ pub(crate) async fn to_host(shared: &Arc<Shared>, host: &str, peer: Option<Publi
 pub(crate) async fn link_to_host(shared: &Arc<Shared>, host: &str, peer: PublicKey) -> Result<Link, ConnectError> {
     let addresses = resolve(shared, host).await?;
     race(addresses, |remote| Box::pin(link::connect(shared, remote, peer)), ATTEMPT_DELAY)
+        .await
+        .unwrap_or_else(|| Err(ConnectError::NoAddress(host.to_owned())))
+}
+
+/// The key that the first answering address of `host` proves to own; the link ends at once.
+pub(crate) async fn key_of_host(shared: &Arc<Shared>, host: &str) -> Result<PublicKey, ConnectError> {
+    let addresses = resolve(shared, host).await?;
+    race(addresses, |remote| Box::pin(async move { Ok(link_up(shared, remote, None).await?.1) }), ATTEMPT_DELAY)
         .await
         .unwrap_or_else(|| Err(ConnectError::NoAddress(host.to_owned())))
 }

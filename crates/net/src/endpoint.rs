@@ -166,6 +166,16 @@ impl Endpoint {
         connect::to_host(&self.inner.shared, host, peer).await
     }
 
+    /// The key that `host` (written as for [`connect_host`](Self::connect_host)) proves to own, without opening a session: what is to be shown to
+    /// somebody who decides whether to trust it. The far end learns this endpoint's key; an [ephemeral](EndpointConfig::ephemeral) one tells
+    /// it nothing.
+    ///
+    /// # Errors
+    /// As [`connect_host`](Self::connect_host), a refusal excepted.
+    pub async fn key_of_host(&self, host: &str) -> Result<PublicKey, ConnectError> {
+        connect::key_of_host(&self.inner.shared, host).await
+    }
+
     /// The next session that another node opened; `None` once the endpoint is closed. Dropping the future loses nothing.
     pub async fn accept(&self) -> Option<Session> {
         let shared = &self.inner.shared;

@@ -97,7 +97,7 @@ pub use stream::{RecvStream, SendStream};
 pub use bytes::Bytes;
 pub use noctule_proto::NodeConfig;
 pub use noctule_proto::congestion::{CongestionControl, ControlState};
-pub use noctule_proto::crypto::{KeyTextError, PublicKey, SecretKey};
+pub use noctule_proto::crypto::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use noctule_proto::error::{CloseReason, Code, Layer};
 pub use noctule_proto::event::SessionOutcome;
 pub use noctule_proto::ids::{FlowId, LinkId, PathId, SessionId};

@@ -22,7 +22,7 @@ pub enum Failure {
         error: String,
     },
     /// The target cannot be written.
-    #[error("cannot write {path}: {error}; choose another directory with --into, or check its permissions")]
+    #[error("cannot write {path}: {error}; check the permissions there, or choose another place")]
     Target {
         /// Which.
         path: String,
@@ -33,7 +33,9 @@ pub enum Failure {
     #[error("the receiver's disk is full: {0}; free some space there, or receive into another file system with --into")]
     DiskFull(String),
     /// No answer.
-    #[error("no answer from {0}: is `noctule recv` or `noctule perf -s` running there, and does the firewall let UDP pass?")]
+    #[error(
+        "no answer from {0}: is `noctule recv` or `noctule perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
+    )]
     Unreachable(String),
     /// The host says that the port is closed.
     #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
@@ -49,9 +51,47 @@ pub enum Failure {
         /// What is known of the other.
         got: String,
     },
+    /// Another key than the remembered one.
+    #[error(
+        "THE KEY OF {host} HAS CHANGED\n\nEither the host has a new key, or somebody else answers in its place. Nothing was sent.\n  remembered: {known} (fingerprint {}) in {file}, line {line}\n  now:        {now} (fingerprint {})\nIf its owner confirms the new key, forget the old one: noctule keygen --forget {host}",
+        known.fingerprint(),
+        now.fingerprint()
+    )]
+    ChangedKey {
+        /// With its port.
+        host: String,
+        /// File of remembered keys.
+        file: String,
+        /// Line in it.
+        line: usize,
+        /// The remembered key.
+        known: PublicKey,
+        /// The key that answers.
+        now: PublicKey,
+    },
+    /// Not remembered, and nobody said yes.
+    #[error(
+        "the key of {host} is not known: it is {key} (fingerprint {fingerprint}). Compare it with what the other side shows, then pass --peer-key {key}, or --accept-new to take and remember whatever key a new host has"
+    )]
+    UnknownHost {
+        /// With its port.
+        host: String,
+        /// Its key.
+        key: PublicKey,
+        /// For people.
+        fingerprint: String,
+    },
+    /// Plain text was wanted by this side only.
+    #[error(
+        "the other side did not say --no-encryption too, so the link is encrypted; nothing was sent. Say it on both sides or on neither"
+    )]
+    Encrypted,
     /// Not among the allowed.
-    #[error("the peer does not accept this key; ask its owner to add --allow {0}")]
+    #[error("the peer does not accept this key; ask its owner to add --allow {0}, or a line in its file of authorised keys")]
     NotAuthorised(PublicKey),
+    /// May connect, may not write.
+    #[error("the receiver lets this key connect, but not write: its line in the file of authorised keys there lacks the option `write`")]
+    MayNotWrite,
     /// The port.
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
@@ -72,6 +112,9 @@ pub enum Failure {
     /// The target exists.
     #[error("{0} exists already at the receiver; start `noctule recv` with --overwrite to replace files")]
     Exists(String),
+    /// A key that exists.
+    #[error("there is a key in {0} already; --force replaces it, and whoever pinned it will refuse the new one")]
+    KeyExists(String),
     /// Ctrl-C.
     #[error("interrupted; nothing unfinished was left behind")]
     Interrupted,
@@ -130,13 +173,15 @@ impl Failure {
             Self::DiskFull(_) => 5,
             Self::Unreachable(_) | Self::NobodyListens(_) => 6,
             Self::PeerGone(_) => 7,
-            Self::WrongKey { .. } => 8,
-            Self::NotAuthorised(_) => 9,
+            Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
+            Self::NotAuthorised(_) | Self::MayNotWrite => 9,
             Self::Port(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
             Self::Resolve(_) => 13,
-            Self::Exists(_) => 14,
+            Self::Exists(_) | Self::KeyExists(_) => 14,
+            Self::UnknownHost { .. } => 15,
+            Self::Encrypted => 16,
             Self::Interrupted => 130,
         }
     }

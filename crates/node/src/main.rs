@@ -28,7 +28,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         let work = async {
             match cli.command {
-                cli::Command::Keygen(args) => identity::keygen(&args),
+                cli::Command::Keygen(args) => identity::keygen::run(&args),
                 cli::Command::Send(args) => transfer::send::run(args).await,
                 cli::Command::Recv(args) => transfer::recv::run(args).await,
                 cli::Command::Perf(args) => perf::run(args).await,

@@ -1,60 +1,11 @@
 //! The built command on loopback, as a user runs it: files that arrive, and every failure with its own words and exit code.
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-
-fn noctule() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_noctule"));
-    // No key of the user's own is touched or used.
-    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HOME").stdin(Stdio::null());
-    command
-}
-
-fn keygen(dir: &Path, name: &str) -> (PathBuf, String) {
-    let file = dir.join(name);
-    let out = noctule().args(["keygen", "-o"]).arg(&file).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    (file, String::from_utf8(out.stdout).unwrap().trim().to_owned())
-}
-
-/// A `recv --once --json` that listens; ended when dropped.
-struct Receiver {
-    child: Child,
-    address: String,
-    key: String,
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn receiver(bind: &str, into: &Path, more: &[&str]) -> Receiver {
-    let mut child =
-        noctule().args(["recv", "--once", "--json", "--bind", bind, "--into"]).arg(into).args(more).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!(first["event"], "listening", "{first}");
-    let text = |name: &str| first[name].as_str().unwrap().to_owned();
-    let receiver = Receiver { child, address: text("address"), key: text("public_key") };
-    // The rest is read so that the receiver never blocks on it.
-    std::thread::spawn(move || lines.for_each(drop));
-    receiver
-}
-
-fn send(files: &[&Path], host: &str, key: &str) -> Output {
-    noctule().arg("send").args(files).arg(host).args(["--peer-key", key]).output().unwrap()
-}
-
-fn assert_fails(out: &Output, code: i32, words: &str) {
-    let text = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "{text}");
-    assert!(text.contains(words), "{text:?} does not say {words:?}");
-}
+use std::process::Stdio;
+use support::*;
 
 #[test]
 fn directory_arrives_whole_over_ipv4_and_ipv6() {

@@ -59,6 +59,8 @@ pub struct LinkStats {
     pub paths: Vec<PathStats>,
     /// Datagrams that could not be authenticated.
     pub undecryptable: u64,
+    /// Nothing is encrypted: both sides asked for that.
+    pub is_plaintext: bool,
     /// Key generation (fresh Diffie-Hellman) in use.
     pub key_generation: u64,
     /// Key epoch of the latest packet sent.

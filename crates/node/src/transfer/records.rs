@@ -82,6 +82,8 @@ pub enum Refusal {
     Target,
     /// Hash or content.
     Hash,
+    /// This key may not write here.
+    NotAllowed,
     /// Not this protocol.
     Protocol,
 }
@@ -124,6 +126,7 @@ impl FromReceiver {
             Refusal::DiskFull => Failure::DiskFull(message),
             Refusal::Target => Failure::Target { path: format!("{path} at the receiver"), error: message },
             Refusal::Hash => Failure::Hash { path, problem: message },
+            Refusal::NotAllowed => Failure::MayNotWrite,
             Refusal::Protocol => Failure::PeerGone(message),
         }
     }

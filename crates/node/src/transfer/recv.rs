@@ -7,10 +7,12 @@ use super::target::{Refused, Target};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::failure::Failure;
 use crate::identity;
+use crate::identity::authorised::{Access, Grant};
 use noctule::{BindError, Endpoint, EndpointConfig, FlowError, IncomingFlow, NodeConfig, SendStream, Session};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +32,10 @@ pub fn bind(asked: Option<SocketAddr>, port: u16, config: EndpointConfig) -> Res
 
 /// Receives until interrupted, or once.
 pub async fn run(args: RecvArgs) -> Result<(), Failure> {
-    let (mut config, is_ephemeral) = identity::endpoint_config(args.key.as_deref())?;
-    config.node = NodeConfig { congestion: args.cc.0, ..NodeConfig::default() };
-    if !args.allow.is_empty() {
-        config = config.with_authorised(args.allow.clone());
-    }
+    let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
+    let access = Arc::new(Access::load(&args.access)?);
+    config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
+    identity::protect(&mut config.node, &args.identity)?;
     let public = config.identity.public();
     let target = Target::open(&args.into, args.overwrite).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
@@ -56,13 +57,19 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
         let host = if host.contains(':') && !port.is_empty() { format!("[{host}]") } else { host };
         eprintln!(
-            "receiving into {} on {local}; on the other host:\n\n  noctule send FILE... {host}{port} --peer-key {public}\n",
-            args.into.display()
+            "receiving into {} on {local}; on the other host:\n\n  noctule send FILE... {host}{port} --peer-key {public}\n\nfingerprint {}; {}",
+            args.into.display(),
+            public.fingerprint(),
+            match access.keys() {
+                None => "anyone who has this key may send".to_owned(),
+                Some(keys) => format!("{} authorised keys", keys.len()),
+            }
         );
     }
     loop {
         let Some(session) = endpoint.accept().await else { return Err(Failure::System("the endpoint was closed".into())) };
-        let work = serve(session, Arc::clone(&target), args.json);
+        let grant = access.grant(&session.peer_key()).unwrap_or_default();
+        let work = serve(session, grant, Arc::clone(&target), args.overwrite, args.json);
         if args.once {
             let result = work.await;
             endpoint.wait_idle().await;
@@ -78,7 +85,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
 }
 
 /// One sender.
-async fn serve(session: Session, target: Arc<Target>, is_json: bool) -> Result<(), Failure> {
+async fn serve(session: Session, grant: Grant, target: Arc<Target>, overwrite: bool, is_json: bool) -> Result<(), Failure> {
     let flow = tokio::time::timeout(PATIENCE, session.accept_flow()).await;
     let Ok(flow) = flow else {
         session.abort(1, "no stream was opened");
@@ -92,7 +99,14 @@ async fn serve(session: Session, target: Arc<Target>, is_json: bool) -> Result<(
         }
     };
     let mut reader = Reader::new(recv);
-    match receive(&mut reader, &mut answers, &target, is_json).await {
+    let received = match grant.may_write {
+        true => match target.below(grant.directory.as_deref(), overwrite || grant.may_overwrite) {
+            Ok(target) => receive(&mut reader, &mut answers, &target, is_json).await,
+            Err(e) => Err(Stop::Refused(Refused::from_io(grant.directory.as_deref().unwrap_or(Path::new(".")), &e))),
+        },
+        false => Err(Stop::Refused(Refused { refusal: Refusal::NotAllowed, path: String::new(), message: "may not write".into() })),
+    };
+    match received {
         Ok(()) => {
             answers.finish().await?;
             // The sender closes when it has heard; its leaving is no failure.

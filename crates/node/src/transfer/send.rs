@@ -24,14 +24,15 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     for path in &skipped {
         eprintln!("noctule: not sent, neither file nor directory: {}", path.display());
     }
-    let (mut config, _) = identity::endpoint_config(args.key.as_deref())?;
+    let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
+    identity::protect(&mut config.node, &args.identity)?;
     let ours = config.identity.public();
-    let host = identity::host_with_port(host, DEFAULT_PORT);
+    let peer = identity::Peer::settle(&identity::host_with_port(host, DEFAULT_PORT), &args.peer, &args.identity).await?;
     let endpoint = Endpoint::client(config)?;
     // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
-    let session =
-        endpoint.connect_host_early(&host, Some(args.peer_key)).await.map_err(|e| Failure::connect(&host, ours, args.peer_key, e))?;
+    let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
+    identity::check_protection(&session, &args.identity)?;
 
     let entries: Vec<_> = items.iter().map(|i| i.entry.clone()).collect();
     let files = entries.iter().filter(|e| e.kind == records::Kind::File).count() as u64;

@@ -25,7 +25,7 @@ impl Refused {
         Self { refusal, path: path.into(), message: message.into() }
     }
 
-    fn from_io(path: &Path, e: &io::Error) -> Self {
+    pub fn from_io(path: &Path, e: &io::Error) -> Self {
         let refusal = match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Refusal::DiskFull,
             io::ErrorKind::AlreadyExists => Refusal::Exists,
@@ -67,6 +67,13 @@ impl Target {
         dir.write(&probe, b"")?;
         dir.remove_file(&probe)?;
         Ok(Self { dir, path: path.to_owned(), overwrite })
+    }
+
+    /// The directory `below` it, made if it is missing, or itself.
+    pub fn below(&self, below: Option<&Path>, overwrite: bool) -> io::Result<Self> {
+        let Some(below) = below else { return Ok(Self { dir: self.dir.try_clone()?, path: self.path.clone(), overwrite }) };
+        self.dir.create_dir_all(below)?;
+        Ok(Self { dir: self.dir.open_dir(below)?, path: self.path.join(below), overwrite })
     }
 
     /// Enough room for `bytes`?

@@ -42,6 +42,9 @@ pub enum KeyTextError {
     /// A public key was given where a secret one belongs.
     #[error("this is not a secret key: it does not begin with '{SECRET_PREFIX}'")]
     IsNotSecret,
+    /// Another kind of key was given where a pre-shared one belongs.
+    #[error("this is not a pre-shared key: it does not begin with '{SHARED_PREFIX}'")]
+    IsNotShared,
 }
 
 const SECRET_PREFIX: &str = "secret-";
@@ -50,6 +53,11 @@ const TEXT_LEN: usize = (32 + CHECKSUM_LEN) * 8 / 5;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const PUBLIC_LABEL: &[u8] = b"noctule public key";
 const SECRET_LABEL: &[u8] = b"noctule secret key";
+const SHARED_PREFIX: &str = "shared-";
+const SHARED_LABEL: &[u8] = b"noctule shared key";
+const FINGERPRINT_LABEL: &[u8] = b"noctule fingerprint";
+/// Bytes of a fingerprint: 120 bits, 24 characters.
+const FINGERPRINT_LEN: usize = 15;
 
 fn checksum(label: &[u8], key: &[u8; 32]) -> [u8; CHECKSUM_LEN] {
     let mut context = digest::Context::new(&digest::SHA256);
@@ -64,12 +72,18 @@ fn encode(label: &[u8], key: &[u8; 32]) -> String {
     let mut bytes = [0; 32 + CHECKSUM_LEN];
     bytes[..32].copy_from_slice(key);
     bytes[32..].copy_from_slice(&checksum(label, key));
-    let mut text = String::with_capacity(TEXT_LEN);
+    let text = base32(&bytes);
+    bytes.zeroize();
+    text
+}
+
+/// Whole groups of 5 bytes as 8 characters.
+fn base32(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 8 / 5);
     for group in bytes.chunks_exact(5) {
         let bits = group.iter().fold(0u64, |bits, &b| bits << 8 | u64::from(b));
         text.extend((0..8).rev().map(|i| char::from(ALPHABET[(bits >> (5 * i) & 31) as usize])));
     }
-    bytes.zeroize();
     text
 }
 
@@ -94,6 +108,19 @@ fn decode(label: &[u8], text: &str) -> Result<[u8; 32], KeyTextError> {
     let is_right = bytes[32..] == checksum(label, &key);
     bytes.zeroize();
     if is_right { Ok(key) } else { Err(KeyTextError::Checksum) }
+}
+
+impl PublicKey {
+    /// A short form for two people to compare, as by telephone: the first 120 bits of SHA-256("noctule fingerprint" || key) in base32, six groups of
+    /// four. Not a key: nothing can be connected to with it.
+    pub fn fingerprint(&self) -> String {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(FINGERPRINT_LABEL);
+        context.update(&self.0);
+        let text = base32(&context.finish().as_ref()[..FINGERPRINT_LEN]);
+        let groups: Vec<&str> = (0..text.len()).step_by(4).map(|at| &text[at..at + 4]).collect();
+        groups.join("-")
+    }
 }
 
 impl fmt::Display for PublicKey {
@@ -164,6 +191,47 @@ impl fmt::Debug for SecretKey {
     }
 }
 
+/// A key that both sides of a link share and mix into the handshake; its memory is cleared when it is dropped.
+///
+/// As text ([`SharedKey::to_text`]): `shared-` and 56 characters as in [`PublicKey`], with a checksum of its own.
+#[derive(Clone)]
+pub struct SharedKey([u8; 32]);
+
+impl SharedKey {
+    /// From 32 bytes of a secure random source.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+    /// The secret bytes, for [`NodeConfig::psk`](crate::NodeConfig::psk).
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+    /// The text form, for a key file.
+    pub fn to_text(&self) -> String {
+        format!("{SHARED_PREFIX}{}", encode(SHARED_LABEL, &self.0))
+    }
+}
+
+impl FromStr for SharedKey {
+    type Err = KeyTextError;
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        let rest = text.trim().strip_prefix(SHARED_PREFIX).ok_or(KeyTextError::IsNotShared)?;
+        decode(SHARED_LABEL, rest).map(Self)
+    }
+}
+
+impl Drop for SharedKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedKey(..)")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +257,24 @@ mod tests {
         assert_eq!(format!(" {}\n", text.to_uppercase()).parse(), Ok(key()));
         let secret = SecretKey::from_bytes([5; 32]);
         assert_eq!(secret.to_text().parse::<SecretKey>().unwrap().as_bytes(), &[5; 32]);
+    }
+
+    #[test]
+    fn a_fingerprint_is_six_groups_of_four_and_tells_keys_apart() {
+        let print = key().fingerprint();
+        assert_eq!(print, "edq4-qe3j-2c5f-3q3x-cqkq-mi2h");
+        let mut other = key();
+        other.0[31] ^= 1;
+        assert_ne!(print, other.fingerprint());
+    }
+
+    #[test]
+    fn a_shared_key_survives_its_text_and_is_not_taken_for_another_kind() {
+        let shared = SharedKey::from_bytes([5; 32]);
+        assert_eq!(shared.to_text().parse::<SharedKey>().unwrap().as_bytes(), &[5; 32]);
+        let secret = SecretKey::from_bytes([5; 32]).to_text();
+        assert_eq!(secret.parse::<SharedKey>().map(|_| ()), Err(KeyTextError::IsNotShared));
+        assert_eq!(secret.replace("secret-", "shared-").parse::<SharedKey>().map(|_| ()), Err(KeyTextError::Checksum));
     }
 
     #[test]

@@ -103,6 +103,11 @@ impl LinkKeys {
         Ok(Self { config, current, next: None, previous: None, exchange: Exchange::Idle, has_message: false })
     }
 
+    /// Nothing is sealed, because both sides asked for that (P20).
+    pub fn is_plaintext(&self) -> bool {
+        self.config.cipher == Cipher::Plaintext
+    }
+
     /// The generation that packets are sent in; modulo 4 it goes into their header.
     pub fn generation(&self) -> u64 {
         self.current.number

@@ -493,6 +493,7 @@ impl Link {
         LinkStats {
             paths: self.paths.values().map(Path::stats).collect(),
             undecryptable: self.undecryptable,
+            is_plaintext: self.keys.as_ref().is_some_and(|k| k.is_plaintext()),
             key_generation: self.keys.as_ref().map_or(0, |k| k.generation()),
             key_epoch: self.send_epoch,
             handshake_packets: self.handshake_packets,

@@ -1,0 +1,76 @@
+//! What concerns keys on the command line: `keygen`, and the options that every command with a link shares.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
+
+use super::EXIT_CODES;
+use clap::Args;
+use noctule::PublicKey;
+use std::path::PathBuf;
+
+/// `noctule keygen`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct KeygenArgs {
+    /// File of the key [default: $XDG_CONFIG_HOME/noctule/key or ~/.config/noctule/key; shared-key there with --shared].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace a key that exists: whoever pinned the old one will refuse the new one.
+    #[arg(long)]
+    pub force: bool,
+    /// Make a pre-shared key for --psk instead: copy its file to the other side.
+    #[arg(long)]
+    pub shared: bool,
+    /// Make nothing: print public key and fingerprint of the key in FILE, or of the public key that is given here.
+    #[arg(long, value_name = "KEY", num_args = 0..=1, conflicts_with_all = ["force", "shared"])]
+    pub fingerprint: Option<Option<PublicKey>>,
+    /// Make nothing: forget the remembered key of this host (HOST or HOST:PORT), because it has a new one.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["output", "force", "shared", "fingerprint"])]
+    pub forget: Option<String>,
+    /// The file of remembered keys [default: known_hosts beside the default key].
+    #[arg(long, value_name = "FILE", requires = "forget")]
+    pub known_hosts: Option<PathBuf>,
+}
+
+/// Who this side is, and how the link is protected. Goes into every command that has a link.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Identity")]
+pub struct IdentityArgs {
+    /// This side's secret key [default: the one that keygen made].
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Pre-shared key (keygen --shared) that both sides must have, besides their own keys.
+    #[arg(long, value_name = "FILE")]
+    pub psk: Option<PathBuf>,
+    /// Encrypt nothing, for measurements. Only if the other side says so too, otherwise it is an error: nothing is sent in the clear by mistake.
+    #[arg(long)]
+    pub no_encryption: bool,
+}
+
+/// Whom this side wants to reach. Goes into every command that connects.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Identity")]
+pub struct PeerArgs {
+    /// The public key that the other side must have, as it prints it [default: the key remembered for the host].
+    #[arg(long, value_name = "KEY")]
+    pub peer_key: Option<PublicKey>,
+    /// Take and remember the key of a host that is not known yet, without asking. A key that changed is still refused.
+    #[arg(long, conflicts_with = "peer_key")]
+    pub accept_new: bool,
+    /// The file of remembered keys [default: known_hosts beside the default key].
+    #[arg(long, value_name = "FILE", conflicts_with = "peer_key")]
+    pub known_hosts: Option<PathBuf>,
+}
+
+/// Who may connect. Goes into every command that listens.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Identity")]
+pub struct AccessArgs {
+    /// Let only these public keys connect, for everything that this command serves; may be given several times.
+    #[arg(long, value_name = "KEY")]
+    pub allow: Vec<PublicKey>,
+    /// Let only the keys in FILE connect, each with its options [default: authorised_keys beside the default key, if it exists].
+    #[arg(long, visible_alias = "authorized-keys", value_name = "FILE")]
+    pub authorised_keys: Option<PathBuf>,
+    /// Let anyone connect who has this side's public key, even if there is a default file of authorised keys.
+    #[arg(long, conflicts_with_all = ["allow", "authorised_keys"])]
+    pub anyone: bool,
+}
