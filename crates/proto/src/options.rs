@@ -10,6 +10,9 @@ pub enum Mode {
     Brtp,
     /// Messages with a lifetime; not every one arrives.
     Btp,
+    /// Plain datagrams inside the encrypted link: one message is one packet, sent once, at whatever rate it is offered; no coding, no
+    /// acknowledgement, no congestion control. A baseline and a tool for finding faults, not for networks that others use too (RFC 8085).
+    Transparent,
 }
 
 /// What the application exchanges over a flow.

@@ -175,10 +175,16 @@ impl Scenario {
             )));
         }
         let btp = self.mode.0 == noctule_proto::options::Mode::Btp;
+        let transparent = self.mode.0 == noctule_proto::options::Mode::Transparent;
+        if transparent && matches!(self.workload, Workload::Transfer { .. } | Workload::Bulk) {
+            return invalid(
+                "transparent has no congestion control, so \"as fast as possible\" has no end; give it messages (--workload messages:...)",
+            );
+        }
         if btp && self.lifetime.is_none() {
             return invalid("btp needs a lifetime (--lifetime 100ms): messages are dropped when it ends");
         }
-        if self.lifetime.is_some() && !btp {
+        if self.lifetime.is_some() && !btp && !transparent {
             return invalid("a lifetime belongs to btp; in brtp every message arrives however late");
         }
         if btp && matches!(self.workload, Workload::Transfer { .. }) {

@@ -117,7 +117,8 @@ impl FromStr for ModeName {
         match text {
             "brtp" => Ok(Self(Mode::Brtp)),
             "btp" => Ok(Self(Mode::Btp)),
-            _ => Err(ParseQuantityError::new(text, "a mode that exists yet: brtp or btp")),
+            "transparent" => Ok(Self(Mode::Transparent)),
+            _ => Err(ParseQuantityError::new(text, "a mode that exists yet: brtp, btp or transparent")),
         }
     }
 }
@@ -127,6 +128,7 @@ impl fmt::Display for ModeName {
         f.write_str(match self.0 {
             Mode::Brtp => "brtp",
             Mode::Btp => "btp",
+            Mode::Transparent => "transparent",
         })
     }
 }

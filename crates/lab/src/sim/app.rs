@@ -289,7 +289,7 @@ impl App {
     }
 
     fn flow_options(&self, is_stream: bool) -> FlowOptions {
-        let unordered = self.plan.unordered || self.plan.mode == Mode::Btp;
+        let unordered = self.plan.unordered || self.plan.mode != Mode::Brtp;
         let kind = match (is_stream, unordered) {
             (true, _) => FlowKind::Stream,
             (false, true) => FlowKind::UnorderedMessages,

@@ -7,7 +7,7 @@ use crate::flow;
 use crate::ids::{FlowId, FlowLabel, SessionId};
 use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
-use crate::options::FlowOptions;
+use crate::options::{FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
 use crate::units::Time;
@@ -61,6 +61,8 @@ pub(crate) struct OutFlow {
     pub(crate) is_open_acked: bool,
     pub(crate) sender: flow::Sender,
     pub(crate) source: SendHalf,
+    /// Waits in the ring of transparent flows.
+    pub(crate) is_datagram_queued: bool,
     /// Waits in the scheduler's ring.
     pub(crate) is_queued: bool,
     /// Deficit-round-robin balance in bytes.
@@ -79,12 +81,22 @@ impl OutFlow {
         !self.is_announced
             || self.sender.has(flow::Stage::Repair)
             || self.sender.has_control()
-            || (self.source.has_data(now) && self.sender.room() > 0)
+            || (self.has_symbols(now) && self.sender.room() > 0)
+    }
+
+    /// Data wait to become symbols.
+    pub(crate) fn has_symbols(&self, now: Time) -> bool {
+        self.open.mode != Mode::Transparent && self.source.has_data(now)
+    }
+
+    /// Messages of a transparent flow that the neighbour has heard of wait.
+    pub(crate) fn has_datagrams(&self, now: Time) -> bool {
+        self.open.mode == Mode::Transparent && self.is_announced && self.source.has_data(now)
     }
 
     /// Data wait, whatever credit says.
     pub(crate) fn has_backlog(&self, now: Time) -> bool {
-        self.source.has_data(now) || self.sender.has(flow::Stage::Repair)
+        self.has_symbols(now) || self.sender.has(flow::Stage::Repair)
     }
 
     /// Tells the coded machine that nothing follows, once the source is dry.
@@ -152,7 +164,9 @@ impl InFlow {
     /// Tells the ledger what is held now, and the receiver what it may hold.
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
         let held = self.memory();
-        self.receiver.set_memory(ledger.settle(&mut self.account, held));
+        let allowed = ledger.settle(&mut self.account, held);
+        self.receiver.set_memory(allowed);
+        self.sink.set_memory(allowed);
     }
 
     /// Counts of both halves.

@@ -4,6 +4,7 @@
 //! `transmit.rs`, getting keys in `handshake.rs`.
 
 pub(crate) mod cids;
+mod datagrams;
 pub(crate) mod flows;
 mod fragment;
 pub(crate) mod handshake;
@@ -30,6 +31,7 @@ use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
 use bytes::Bytes;
 use cids::Cids;
+pub(crate) use datagrams::DATAGRAM_ROOM;
 use flows::{Flows, OutFlow};
 use handshake::Handshake;
 use schedule::Schedule;
@@ -133,6 +135,10 @@ pub(crate) struct Link {
     schedule: Schedule,
     /// Flows with proactive repair to spend spare rate on.
     proactive: VecDeque<FlowLabel>,
+    /// Transparent flows with messages to send.
+    datagrams: VecDeque<FlowLabel>,
+    /// When a datagram last asked for an acknowledgement.
+    datagram_asked_at: Time,
     /// Incoming flows that may have CREDIT or RANK to send.
     reports: VecDeque<FlowLabel>,
     control: VecDeque<Control>,
@@ -177,6 +183,8 @@ impl Link {
             confirm_by: None,
             schedule: Schedule::default(),
             proactive: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            datagram_asked_at: now,
             reports: VecDeque::new(),
             control: VecDeque::new(),
             timers: Deadlines::new(),
@@ -255,6 +263,7 @@ impl Link {
             is_open_acked: false,
             sender,
             source,
+            is_datagram_queued: false,
             is_queued: false,
             balance: 0,
             is_ended: false,
@@ -276,6 +285,10 @@ impl Link {
         if !flow.is_queued && flow.has_work(now) {
             flow.is_queued = true;
             self.schedule.push(label, flow.open.class);
+        }
+        if !flow.is_datagram_queued && flow.has_datagrams(now) {
+            flow.is_datagram_queued = true;
+            self.datagrams.push_back(label);
         }
         if flow.source.take_writable() {
             self.events.push_back(LinkEvent::Writable(flow.id));

@@ -123,6 +123,11 @@ impl Link {
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Coded(coded) => self.on_coded(now, &coded, touched_in, shared),
+            Frame::Datagram { flow, number, data } => {
+                if self.on_datagram(flow, number, data, shared) {
+                    touch(touched_in, flow);
+                }
+            }
             Frame::Fragment { id, index, data } => {
                 if let Some(whole) = self.fragments.receive(id, index, data) {
                     match Frame::parse(&mut Reader::new(&whole)) {

@@ -27,28 +27,30 @@ const WORTHWHILE: usize = 64;
 const SHARE_PACKET: usize = 256;
 
 /// A packet under construction.
-struct Draft {
+pub(super) struct Draft {
     /// Where the packet begins in the buffer.
-    start: usize,
+    pub(super) start: usize,
     /// Where its frames begin.
-    frames: usize,
+    pub(super) frames: usize,
     /// Frames must not pass this index.
-    limit: usize,
-    items: SentItems,
-    is_ack_eliciting: bool,
+    pub(super) limit: usize,
+    pub(super) items: SentItems,
+    pub(super) is_ack_eliciting: bool,
+    /// Datagrams of transparent flows are in it.
+    pub(super) has_datagrams: bool,
     /// Nothing may follow in this packet.
-    is_full: bool,
+    pub(super) is_full: bool,
 }
 
 impl Draft {
-    fn room(&self, buf: &[u8]) -> usize {
+    pub(super) fn room(&self, buf: &[u8]) -> usize {
         if self.is_full { 0 } else { self.limit.saturating_sub(buf.len()) }
     }
-    fn is_empty(&self, buf: &[u8]) -> bool {
+    pub(super) fn is_empty(&self, buf: &[u8]) -> bool {
         buf.len() == self.frames
     }
     /// Writes a frame if it fits.
-    fn put(&mut self, frame: &Frame<'_>, item: Option<SentItem>, buf: &mut Vec<u8>) -> bool {
+    pub(super) fn put(&mut self, frame: &Frame<'_>, item: Option<SentItem>, buf: &mut Vec<u8>) -> bool {
         let before = buf.len();
         frame.emit(buf);
         if buf.len() > self.limit {
@@ -146,6 +148,9 @@ impl Link {
                 self.put_proactive(now, path, &mut draft, buf);
             }
         }
+        if !self.datagrams.is_empty() {
+            self.put_datagrams(now, path, &mut draft, shared, buf);
+        }
         if is_probe_wanted && !draft.is_ack_eliciting {
             // P4: the tail probe is a coded packet wherever a flow has one.
             if !self.put_tail_probe(now, path, &mut draft, buf) {
@@ -167,7 +172,15 @@ impl Link {
         let start = buf.len();
         ProtectedHeader { generation: keys.generation_bits(), connection_id: cid.clone(), packet_number: 0 }.emit(buf);
         let limit = (start + capacity).saturating_sub(TAG_LEN);
-        Some(Draft { start, frames: buf.len(), limit, items: SentItems::new(), is_ack_eliciting: false, is_full: false })
+        Some(Draft {
+            start,
+            frames: buf.len(),
+            limit,
+            items: SentItems::new(),
+            is_ack_eliciting: false,
+            has_datagrams: false,
+            is_full: false,
+        })
     }
 
     /// Numbers and seals the packet and hands it to its path.
@@ -185,7 +198,10 @@ impl Link {
             return None;
         }
         let len = buf.len() - draft.start;
-        p.on_sent(now, number, len as u16, draft.is_ack_eliciting, is_app_limited, draft.items);
+        match draft.has_datagrams && !draft.is_ack_eliciting {
+            true => p.on_sent_uncontrolled(now, number, len as u16, draft.items),
+            false => p.on_sent(now, number, len as u16, draft.is_ack_eliciting, is_app_limited, draft.items),
+        }
         Some(len)
     }
 
@@ -445,7 +461,7 @@ fn fill_from(
     if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
         return None;
     }
-    flow.sender.expect_more(flow.source.has_data(now));
+    flow.sender.expect_more(flow.has_symbols(now));
     let header = coded_header(label, flow.sender.next_seq());
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
@@ -460,7 +476,7 @@ fn fill_from(
         debug_assert_eq!(items, draft.items.len());
         buf.extend_from_slice(&open);
     }
-    if outgoing.is_none() && flow.sender.room() > 0 && flow.source.has_data(now) {
+    if outgoing.is_none() && flow.sender.room() > 0 && flow.has_symbols(now) {
         let largest = symbol_room(draft, buf).min(usize::from(flow.open.symbol));
         // Do not cut small symbols off a bulk flow only because other frames came first.
         if (is_fresh || largest * 2 > usize::from(flow.open.symbol) || flow.source.buffered() + 16 <= largest)
@@ -475,7 +491,7 @@ fn fill_from(
     }
     flow.end_if_drained();
     flow.is_announced = true;
-    flow.sender.expect_more(flow.source.has_data(now));
+    flow.sender.expect_more(flow.has_symbols(now));
     if let Some(outgoing) = outgoing {
         cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
     }
@@ -491,7 +507,7 @@ fn fill_from(
 }
 
 /// Room kept for a FLOW_OPEN that rides along: more than any takes.
-const OPEN_ROOM: usize = 160;
+pub(super) const OPEN_ROOM: usize = 160;
 
 /// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
 fn coded_header(flow: FlowLabel, base: Seq) -> usize {

@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::link::flows::{buffer_of, floor_of, memory_wish, options_of};
 use crate::link::{Link, State};
-use crate::options::{FlowOptions, MessageOptions};
+use crate::options::{FlowOptions, MessageOptions, Mode};
 use crate::session::{self, Accepted, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals};
 use crate::units::{Duration, Time};
@@ -206,6 +206,9 @@ impl Node {
     /// Opens a data flow of a session.
     pub(super) fn open_session_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
         let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        if options.mode == Mode::Transparent && entry.far.address().is_some() {
+            return Err(CommandError::Misuse("a transparent flow belongs to one link: relays do not forward it; use btp"));
+        }
         let answers = match options.answers {
             Some(flow) => match entry.session.flows().index_of(flow) {
                 Some((session::Direction::Incoming, index)) => Some(index),
@@ -274,7 +277,10 @@ impl Node {
         } else {
             usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
         };
-        let source = SendHalf::new(options, SendLimits { buffer, max_message });
+        let mut source = SendHalf::new(options, SendLimits { buffer, max_message });
+        if options.mode == Mode::Transparent {
+            source.keep_whole(usize::from(open.symbol).saturating_sub(crate::link::DATAGRAM_ROOM));
+        }
         let label = link.open_out(id, session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
         Ok(label)
@@ -619,12 +625,8 @@ impl Node {
     pub(super) fn give_up(&mut self, now: Time, flow: FlowId, place: FlowPlace, code: u64) {
         if let Some(entry) = self.shared.sessions.entries.get_mut(&place.session) {
             if place.is_outgoing {
-                let mode = self
-                    .links
-                    .get(&place.link)
-                    .and_then(|l| l.flows.out.get(&place.label))
-                    .map(|f| f.open.mode)
-                    .unwrap_or(crate::options::Mode::Brtp);
+                let mode =
+                    self.links.get(&place.link).and_then(|l| l.flows.out.get(&place.label)).map(|f| f.open.mode).unwrap_or(Mode::Brtp);
                 entry.session.reset_flow(now, flow, mode, code);
             } else {
                 entry.session.stop_flow(now, flow, code);

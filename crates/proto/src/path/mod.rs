@@ -320,6 +320,23 @@ impl Path {
         self.plan_wake(now);
     }
 
+    /// A packet left that nothing but a transparent flow wanted: counted, but neither paced nor in flight, so that it takes nothing from those who
+    /// obey the congestion control.
+    pub fn on_sent_uncontrolled(&mut self, now: Time, pn: PacketNumber, bytes: u16, items: SentItems) {
+        debug_assert_eq!(pn.0, self.sent.next(), "numbers are used in order");
+        self.counters.sent_packets += 1;
+        self.counters.sent_bytes += u64::from(bytes);
+        self.sent.push(SentPacket {
+            sent_at: now,
+            bytes,
+            fate: Fate::Uncounted,
+            is_ect: self.ecn.on_sent(),
+            is_mtu_probe: false,
+            snapshot: Snapshot::default(),
+            items,
+        });
+    }
+
     fn plan_wake(&mut self, now: Time) {
         self.pacer_wake = if self.window_room() < u64::from(self.mtu.current()) { None } else { self.pacer.next_send(now) };
     }

@@ -137,6 +137,7 @@ impl SessionFrame {
                 b.push(match mode {
                     Mode::Brtp => 0,
                     Mode::Btp => 1,
+                    Mode::Transparent => 2,
                 });
                 varint::emit(b, *code);
                 frame_type::RESET
@@ -232,6 +233,7 @@ fn parse_reset(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
     let mode = match r.u8()? {
         0 => Mode::Brtp,
         1 => Mode::Btp,
+        2 => Mode::Transparent,
         _ => return Err(WireError::Invalid("mode")),
     };
     Ok(SessionFrame::Reset { index, mode, code: r.varint()? })

@@ -8,6 +8,7 @@
 mod budget;
 mod close;
 pub mod control;
+mod datagrams;
 mod flows;
 mod inorder;
 mod items;
@@ -124,7 +125,12 @@ pub fn control_options() -> FlowOptions {
 pub fn check_options(options: &FlowOptions) -> Result<(), CommandError> {
     let misuse = |text| Err(CommandError::Misuse(text));
     match options {
-        FlowOptions { kind: FlowKind::Stream, mode: Mode::Btp, .. } => misuse("a stream is reliable: it needs mode brtp"),
+        FlowOptions { kind: FlowKind::Stream, mode: Mode::Btp | Mode::Transparent, .. } => {
+            misuse("a stream is reliable: it needs mode brtp")
+        }
+        FlowOptions { kind: FlowKind::OrderedMessages, mode: Mode::Transparent, .. } => {
+            misuse("datagrams come in the order in which the network brings them: transparent needs unordered messages")
+        }
         FlowOptions { kind: FlowKind::Stream, lifetime: Some(_), .. } => misuse("a stream has no messages, so no lifetime either"),
         FlowOptions { batch_size, .. } if ![8, 16, 32, 64].contains(batch_size) => misuse("the batch size must be 8, 16, 32 or 64"),
         FlowOptions { tag, .. } if *tag > varint::MAX => misuse("the tag must be below 2^62"),

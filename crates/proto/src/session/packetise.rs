@@ -76,6 +76,8 @@ pub struct SendHalf {
     limits: SendLimits,
     /// What the owner asked for, beside what memory allows.
     wished_buffer: usize,
+    /// Largest message that fits a packet, where messages are not cut.
+    largest_whole: usize,
     cipher: Cipher,
     state: State,
     stream: VecDeque<u8>,
@@ -107,6 +109,7 @@ impl SendHalf {
             lifetime: options.lifetime,
             limits: SendLimits { buffer: limits.buffer.min(options.send_buffer.unwrap_or(usize::MAX)), ..limits },
             wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
+            largest_whole: usize::MAX,
             cipher: Cipher::None,
             state: State::Open,
             stream: VecDeque::new(),
@@ -157,8 +160,9 @@ impl SendHalf {
         if self.mode == Mode::Btp && lifetime.is_none() {
             return Err(CommandError::Misuse("a btp message needs a lifetime, its own or the flow's"));
         }
-        if data.len() > self.limits.max_message {
-            return Err(CommandError::MessageTooLarge { size: data.len(), limit: self.limits.max_message });
+        let limit = self.limits.max_message.min(self.largest_whole);
+        if data.len() > limit {
+            return Err(CommandError::MessageTooLarge { size: data.len(), limit });
         }
         self.expire(now);
         let need = data.len() + super::queue::MESSAGE_COST;
@@ -217,6 +221,11 @@ impl SendHalf {
     /// The far end's largest message became known (P18). Applies to messages sent from now on.
     pub fn set_max_message(&mut self, bytes: usize) {
         self.limits.max_message = bytes;
+    }
+
+    /// Messages are not cut, so none may be larger than this (transparent flows).
+    pub fn keep_whole(&mut self, largest: usize) {
+        self.largest_whole = largest;
     }
 
     /// Something waits to be packetised. O(1). May be true for messages whose lifetime has just ended; polling then yields nothing and settles it.
@@ -340,6 +349,23 @@ impl SendHalf {
         let length = self.slab.len() - 2;
         self.slab[..2].copy_from_slice(&(length as u16).to_be_bytes()); // P5
         Some(OutSymbol { seq, symbol: self.slab.split().freeze(), deadline, last_of_message })
+    }
+
+    /// The next message of a transparent flow, whole, with its number; messages of more than `largest` bytes are dropped, and counted as dropped.
+    pub fn poll_datagram(&mut self, now: Time, largest: usize) -> Option<(u64, Bytes)> {
+        self.expire(now);
+        loop {
+            let Queued { id, data, .. } = self.queue.pop()?;
+            if data.len() <= largest {
+                return Some((id, data));
+            }
+            self.dropped += 1;
+        }
+    }
+
+    /// Bytes of the message that [`poll_datagram`](Self::poll_datagram) would give, and its number.
+    pub fn peek_datagram(&self) -> Option<(u64, usize)> {
+        self.queue.peek().map(|m| (m.id, m.data.len()))
     }
 
     fn fill_from_stream(&mut self, room: usize) -> (Option<Time>, bool) {

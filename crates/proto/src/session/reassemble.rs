@@ -1,6 +1,7 @@
 //! The receiving half of a flow: takes source packets in any order and gives messages or bytes to the application.
 
 use super::budget::MessageBudget;
+use super::datagrams::Datagrams;
 use super::ordered::Ordered;
 use super::seal::Cipher;
 use super::stream::Stream;
@@ -9,7 +10,7 @@ use super::violation;
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::Seq;
 use crate::node::Message;
-use crate::options::{FlowKind, FlowOptions};
+use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::stats::FlowStats;
 use crate::units::Time;
 use bytes::Bytes;
@@ -33,6 +34,8 @@ enum Kind {
     Stream(Stream),
     Ordered(Ordered),
     Unordered(Unordered),
+    /// A transparent flow: messages as they come.
+    Datagrams(Datagrams),
     /// Stopped or reset: everything is discarded.
     Closed(Closed),
 }
@@ -76,6 +79,7 @@ impl RecvHalf {
         let kind = match options.kind {
             FlowKind::Stream => Kind::Stream(Stream::default()),
             FlowKind::OrderedMessages => Kind::Ordered(Ordered::new(limits.max_message, budget)),
+            FlowKind::UnorderedMessages if options.mode == Mode::Transparent => Kind::Datagrams(Datagrams::new(limits.memory)),
             FlowKind::UnorderedMessages => Kind::Unordered(Unordered::new(limits.max_message, budget)),
         };
         Self {
@@ -122,10 +126,26 @@ impl RecvHalf {
             Kind::Stream(s) => s.on_packet(seq.0, payload)?,
             Kind::Ordered(o) => o.on_packet(seq.0, payload)?,
             Kind::Unordered(u) => u.on_packet(seq.0, &payload)?,
+            Kind::Datagrams(_) => return Err(violation("a coded packet on a transparent flow")),
             Kind::Closed(_) => false,
         };
         self.received += u64::from(is_new);
         Ok(())
+    }
+
+    /// A datagram of a transparent flow arrived. What does not fit the memory is dropped, the newest first, as a full socket would; on a half that
+    /// was closed all of it is.
+    pub fn on_datagram(&mut self, number: u64, data: Bytes) {
+        if let Kind::Datagrams(d) = &mut self.kind {
+            d.push(number, data);
+        }
+    }
+
+    /// What a transparent flow may hold, in bytes; other kinds are bounded by the credit that the flow gives.
+    pub fn set_memory(&mut self, bytes: usize) {
+        if let Kind::Datagrams(d) = &mut self.kind {
+            d.set_memory(bytes);
+        }
     }
 
     /// The sender will not send anything below `floor` any more.
@@ -145,6 +165,7 @@ impl RecvHalf {
                     u.on_skip(floor);
                     Ok(())
                 }
+                Kind::Datagrams(_) => Err(violation("a transparent flow has nothing to skip")),
                 Kind::Closed(_) => Ok(()),
             }
         };
@@ -172,6 +193,7 @@ impl RecvHalf {
         let message = match &mut self.kind {
             Kind::Ordered(o) => o.recv(),
             Kind::Unordered(u) => u.recv(),
+            Kind::Datagrams(d) => d.recv(),
             Kind::Stream(_) | Kind::Closed(_) => None,
         };
         match &message {
@@ -209,6 +231,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.is_readable(),
             Kind::Ordered(o) => o.is_readable(),
             Kind::Unordered(u) => u.is_readable(),
+            Kind::Datagrams(d) => d.is_readable(),
             Kind::Closed(_) => false,
         }
     }
@@ -229,6 +252,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.next() >= end && !s.is_readable(),
             Kind::Ordered(o) => o.next() >= end && !o.is_readable(),
             Kind::Unordered(u) => u.consumed() >= end && !u.is_readable(),
+            Kind::Datagrams(d) => !d.is_readable(),
             Kind::Closed(_) => false,
         }
     }
@@ -249,6 +273,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.consumed(),
             Kind::Ordered(o) => o.consumed(),
             Kind::Unordered(u) => u.consumed(),
+            Kind::Datagrams(_) => 0,
             Kind::Closed(closed) => closed.high.max(self.skipped_below),
         }
     }
@@ -258,7 +283,7 @@ impl RecvHalf {
         match &self.kind {
             Kind::Ordered(o) => o.is_starved(),
             Kind::Unordered(u) => u.is_starved(),
-            Kind::Stream(_) | Kind::Closed(_) => false,
+            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Closed(_) => false,
         }
     }
 
@@ -267,7 +292,7 @@ impl RecvHalf {
         match &mut self.kind {
             Kind::Ordered(o) => o.retry(),
             Kind::Unordered(u) => u.retry(),
-            Kind::Stream(_) | Kind::Closed(_) => {}
+            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Closed(_) => {}
         }
     }
 
@@ -298,7 +323,7 @@ impl RecvHalf {
                 Kind::Stream(s) => s.tables(),
                 Kind::Ordered(o) => o.tables(),
                 Kind::Unordered(u) => u.tables(),
-                Kind::Closed(_) => 0,
+                Kind::Datagrams(_) | Kind::Closed(_) => 0,
             }
     }
 
@@ -320,6 +345,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.bytes(),
             Kind::Ordered(o) => o.bytes(),
             Kind::Unordered(u) => u.bytes(),
+            Kind::Datagrams(d) => d.bytes(),
             Kind::Closed(_) => 0,
         }
     }
@@ -329,6 +355,7 @@ impl RecvHalf {
             + match &self.kind {
                 Kind::Ordered(o) => o.dropped,
                 Kind::Unordered(u) => u.dropped,
+                Kind::Datagrams(d) => d.dropped,
                 Kind::Stream(_) | Kind::Closed(_) => 0,
             }
     }

@@ -146,6 +146,7 @@ impl Display for Frame<'_> {
             Self::PathResponse(data) => write!(f, "PATH_RESPONSE {:016x}", u64::from_be_bytes(*data)),
             Self::Rekey { generation, step, message } => write!(f, "REKEY generation {generation} step {step} noise {}", message.len()),
             Self::Fragment { id, index, data } => write!(f, "FRAGMENT id {id} index {index} len {}", data.len()),
+            Self::Datagram { flow, number, data } => write!(f, "DATAGRAM flow {flow} number {number} len {}", data.len()),
             Self::Close(reason) => {
                 write!(f, "CLOSE {:?} code {:#x} frame {:#x} {:?}", reason.layer, reason.code as u16, reason.frame, reason.reason)
             }

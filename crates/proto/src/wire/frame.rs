@@ -100,6 +100,15 @@ pub enum Frame<'a> {
     Ack(crate::wire::ack::AckView<'a>),
     /// A coded packet.
     Coded(Coded<'a>),
+    /// One message of a transparent flow, to the end of the packet.
+    Datagram {
+        /// Flow.
+        flow: FlowLabel,
+        /// Number of the message, counted by its sender.
+        number: u64,
+        /// The message.
+        data: &'a [u8],
+    },
     /// Opens a flow.
     FlowOpen(FlowOpen),
     /// The flow's last source sequence number plus one is known: `end` packets in all (P4).

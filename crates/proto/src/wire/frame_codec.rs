@@ -59,6 +59,8 @@ pub mod frame_type {
     pub const FRAGMENT: u64 = 0x26;
     /// CLOSE.
     pub const CLOSE: u64 = 0x28;
+    /// DATAGRAM.
+    pub const DATAGRAM: u64 = 0x2a;
 }
 use frame_type as t;
 
@@ -150,6 +152,7 @@ impl<'a> Frame<'a> {
                 Self::Fragment { id, index, data: r.prefixed()? }
             }
             t::CLOSE => Self::Close(parse_close(r)?),
+            t::DATAGRAM => Self::Datagram { flow: label(r)?, number: r.varint()?, data: r.take_rest() },
             unknown => return Err(WireError::UnknownFrame(unknown)),
         })
     }
@@ -179,12 +182,13 @@ impl<'a> Frame<'a> {
             Self::Rekey { .. } => t::REKEY,
             Self::Fragment { .. } => t::FRAGMENT,
             Self::Close(_) => t::CLOSE,
+            Self::Datagram { .. } => t::DATAGRAM,
         }
     }
 
-    /// The frame asks for an acknowledgement: everything but ACK, PADDING and CLOSE.
+    /// The frame asks for an acknowledgement: everything but ACK, PADDING, CLOSE and DATAGRAM.
     pub fn is_ack_eliciting(&self) -> bool {
-        !matches!(self, Self::Padding | Self::Ack(_) | Self::Close(_))
+        !matches!(self, Self::Padding | Self::Ack(_) | Self::Close(_) | Self::Datagram { .. })
     }
 
     /// Appends the frame; CODED in the form with a length ([`Coded::emit_last`] is the other one).
@@ -224,6 +228,10 @@ impl<'a> Frame<'a> {
                 emit_prefixed(out, data);
             }
             Self::Close(reason) => emit_close(out, reason),
+            Self::Datagram { flow, number, data } => {
+                emit_all(out, &[flow.0, *number]);
+                out.extend_from_slice(data);
+            }
         }
     }
 }
@@ -259,6 +267,7 @@ impl FlowOpen {
         let mode = match r.u8()? {
             0 => Mode::Brtp,
             1 => Mode::Btp,
+            2 => Mode::Transparent,
             _ => return Err(WireError::Invalid("FLOW_OPEN: mode")),
         };
         let kind = match r.u8()? {
@@ -328,6 +337,7 @@ impl FlowOpen {
         out.push(match self.mode {
             Mode::Brtp => 0,
             Mode::Btp => 1,
+            Mode::Transparent => 2,
         });
         out.push(match self.kind {
             FlowKind::OrderedMessages => 0,

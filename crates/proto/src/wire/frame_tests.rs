@@ -39,7 +39,7 @@ fn coded() -> impl Strategy<Value = Frame<'static>> {
 
 fn flow_open() -> impl Strategy<Value = Frame<'static>> {
     let numbers = (any::<u64>(), number(), number(), any::<u16>(), number());
-    let kinds = (any::<bool>(), 0u8..3, any::<bool>(), prop_oneof![Just(8u8), Just(16), Just(32), Just(64)], any::<u8>());
+    let kinds = (0u8..3, 0u8..3, any::<bool>(), prop_oneof![Just(8u8), Just(16), Just(32), Just(64)], any::<u8>());
     let options = (proptest::option::of(number()), proptest::option::of(number()), any::<bool>(), 0u32..=1_000_000_000, relayed());
     (numbers, kinds, options).prop_map(|((session, index, label, symbol, tag), (btp, kind, bulk, batch_size, hop_limit), options)| {
         let (lifetime, answers, bidirectional, probability, relayed) = options;
@@ -48,7 +48,7 @@ fn flow_open() -> impl Strategy<Value = Frame<'static>> {
             index,
             label: FlowLabel(label),
             symbol,
-            mode: if btp { Mode::Btp } else { Mode::Brtp },
+            mode: [Mode::Brtp, Mode::Btp, Mode::Transparent][usize::from(btp)],
             kind: [FlowKind::OrderedMessages, FlowKind::UnorderedMessages, FlowKind::Stream][usize::from(kind)],
             class: if bulk { Class::Bulk } else { Class::Latency },
             lifetime: lifetime.map(Duration::from_millis),

@@ -13,6 +13,7 @@ mod pair;
 mod paths;
 mod relayed;
 mod strangers;
+mod transparent;
 
 use crate::units::{Duration, Time};
 use pair::{Conditions, Pair};
