@@ -91,6 +91,8 @@ codes! {
     NoRelay = 0x28, "a node on the way does not relay";
     /// A node on the way lost the flow: it restarted, its next link is gone, or its route changed. The source opens the flow again.
     Rerouted = 0x29, "the route of the flow changed";
+    /// Coded packets that nobody with the session's key made (P16).
+    Polluted = 0x2a, "packets of the flow were altered on the way";
     /// Message larger than the receiver takes.
     MessageTooLarge = 0x30, "the message is larger than the receiver accepts";
     /// Session framing was violated.

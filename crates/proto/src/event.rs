@@ -33,12 +33,14 @@ pub enum Event {
         session: SessionId,
         /// The link it came by.
         link: LinkId,
-        /// The neighbour's static key: that of the far end, unless the session is relayed.
+        /// The far end's static key.
         peer: PublicKey,
         /// The far end's address, if the session is relayed; as the far end states it.
         far: Option<IpAddr>,
     },
     /// A session that this side opened was accepted by the far end.
+    ///
+    /// A relayed session is open when its keys stand: the far end has proven its key, and data go.
     SessionOpened {
         /// Which session.
         session: SessionId,
@@ -60,6 +62,14 @@ pub enum Event {
         flow: FlowId,
         /// What the far end asked for; `answers` names our own flow if this one is the way back of it.
         options: FlowOptions,
+    },
+    /// Packets of a sealed session that came by this link were altered by the neighbour, or by a node behind it (P16). They were rejected; told at the
+    /// first of each flow, and at ever larger numbers.
+    Polluted {
+        /// The session.
+        session: SessionId,
+        /// The link that they came by.
+        link: LinkId,
     },
     /// A message or bytes can be read; once until a read finds nothing more.
     FlowReadable(FlowId),

@@ -61,6 +61,9 @@ pub struct LinkStats {
     pub undecryptable: u64,
     /// Nothing is encrypted: both sides asked for that.
     pub is_plaintext: bool,
+    /// Coded packets of sealed flows that came by this link and that nobody with the session's key made (P16): the neighbour, or a node behind it,
+    /// alters what it relays.
+    pub polluted: u64,
     /// Key generation (fresh Diffie-Hellman) in use.
     pub key_generation: u64,
     /// Key epoch of the latest packet sent.
@@ -118,6 +121,8 @@ pub struct FlowStats {
     pub redundant_packets: u64,
     /// Refused packets: no memory, outside credit, contradictory.
     pub refused_packets: u64,
+    /// Coded packets of a sealed flow that nobody with its key made, rejected before they were used (P16).
+    pub polluted_packets: u64,
     /// RANK reports that found the sender to believe in more rank than the receiver has (P9).
     pub corrections: u64,
     /// Source packets outstanding: sent, not yet known to be there.
@@ -140,6 +145,7 @@ impl FlowStats {
         self.decoded_packets += other.decoded_packets;
         self.redundant_packets += other.redundant_packets;
         self.refused_packets += other.refused_packets;
+        self.polluted_packets += other.polluted_packets;
         self.outstanding += other.outstanding;
         self.memory += other.memory;
     }

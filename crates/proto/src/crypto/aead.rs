@@ -24,6 +24,12 @@ impl hkdf::KeyType for Len {
     }
 }
 
+/// HKDF-Expand from a secret into all of `out`, at most 8160 bytes.
+pub(super) fn expand(secret: &RawKey, info: &[&[u8]], out: &mut [u8]) -> Result<(), CryptoError> {
+    let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
+    prk.expand(info, Len(out.len())).and_then(|okm| okm.fill(out)).map_err(|_| CryptoError::NoKey)
+}
+
 const fn algorithm(cipher: Cipher) -> Option<&'static Algorithm> {
     match cipher {
         Cipher::Plaintext => None,
@@ -92,10 +98,13 @@ impl PacketKey {
     /// HKDF-Expand from the generation's secret over cipher, path and epoch (P3). Epochs are independent of each other, so that any can be had at once
     /// after an outage.
     pub(super) fn derive(secret: &RawKey, cipher: Cipher, path: PathId, epoch: u64) -> Result<Self, CryptoError> {
+        Self::expand(secret, cipher, &[b"noctule packet", &[cipher as u8], &path.0.to_be_bytes(), &epoch.to_be_bytes()])
+    }
+
+    /// Key and IV from a secret, for the purpose that `info` names.
+    pub(super) fn expand(secret: &RawKey, cipher: Cipher, info: &[&[u8]]) -> Result<Self, CryptoError> {
         let mut material = [0; KEY_LEN + IV_LEN];
-        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
-        let info = [b"noctule packet", &[cipher as u8][..], &path.0.to_be_bytes(), &epoch.to_be_bytes()];
-        prk.expand(&info, Len(material.len())).and_then(|okm| okm.fill(&mut material)).map_err(|_| CryptoError::NoKey)?;
+        expand(secret, info, &mut material)?;
         let key = match algorithm(cipher) {
             None => None,
             Some(algorithm) => {
@@ -107,6 +116,31 @@ impl PacketKey {
         iv.copy_from_slice(&material[KEY_LEN..]);
         material.zeroize();
         Ok(Self { key, iv })
+    }
+
+    /// Seals `data` in place and returns its tag. Each nonce must be used once only.
+    pub(super) fn seal(&self, nonce: [u8; IV_LEN], header: &[u8], data: &mut [u8]) -> Result<[u8; TAG_LEN], CryptoError> {
+        let Some(key) = &self.key else { return Ok(plain_trailer(&nonce)) };
+        let made = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(header), data);
+        let made = made.map_err(|_| CryptoError::Misuse("a packet is too long to seal"))?;
+        let mut tag = [0; TAG_LEN];
+        tag.copy_from_slice(made.as_ref());
+        Ok(tag)
+    }
+
+    /// Opens `sealed` = ciphertext | tag in place and returns the plaintext. On failure the content is undefined.
+    pub(super) fn open<'a>(&self, nonce: [u8; IV_LEN], header: &[u8], sealed: &'a mut [u8]) -> Result<&'a mut [u8], CryptoError> {
+        match &self.key {
+            None => {
+                let payload_len = sealed.len().checked_sub(TAG_LEN).ok_or(CryptoError::Packet)?;
+                let (payload, tag) = sealed.split_at_mut(payload_len);
+                if *tag == plain_trailer(&nonce) { Ok(payload) } else { Err(CryptoError::Packet) }
+            }
+            Some(key) => {
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                key.open_in_place(nonce, Aad::from(header), sealed).map_err(|_| CryptoError::Packet)
+            }
+        }
     }
 
     /// Nonce = IV xor (path id | packet number), 32 and 64 bits (P3).
@@ -136,17 +170,10 @@ impl SealJob {
     /// Seals `packet` = header of `header_len` bytes | payload | [`TAG_LEN`] bytes of any content, in place.
     pub fn seal(&self, packet: &mut [u8], header_len: usize) -> Result<(), CryptoError> {
         let misuse = CryptoError::Misuse("a packet to seal is shorter than its header and tag");
-        let body_len = packet.len().checked_sub(TAG_LEN).filter(|&n| n >= header_len).ok_or(misuse.clone())?;
+        let body_len = packet.len().checked_sub(TAG_LEN).filter(|&n| n >= header_len).ok_or(misuse)?;
         let (header, rest) = packet.split_at_mut(header_len);
         let (payload, tag) = rest.split_at_mut(body_len - header_len);
-        match &self.key.key {
-            None => tag.copy_from_slice(&plain_trailer(&self.nonce)),
-            Some(key) => {
-                let nonce = Nonce::assume_unique_for_key(self.nonce);
-                let made = key.seal_in_place_separate_tag(nonce, Aad::from(&*header), payload).map_err(|_| misuse)?;
-                tag.copy_from_slice(made.as_ref());
-            }
-        }
+        tag.copy_from_slice(&self.key.seal(self.nonce, header, payload)?);
         Ok(())
     }
 }
@@ -165,17 +192,7 @@ impl OpenJob {
     /// Opens `packet` = header of `header_len` bytes | sealed payload | tag, in place; returns the payload. On failure the content is undefined.
     pub fn open<'a>(&self, packet: &'a mut [u8], header_len: usize) -> Result<&'a mut [u8], CryptoError> {
         let (header, sealed) = packet.split_at_mut_checked(header_len).ok_or(CryptoError::Packet)?;
-        match &self.key.key {
-            None => {
-                let payload_len = sealed.len().checked_sub(TAG_LEN).ok_or(CryptoError::Packet)?;
-                let (payload, tag) = sealed.split_at_mut(payload_len);
-                if *tag == plain_trailer(&self.nonce) { Ok(payload) } else { Err(CryptoError::Packet) }
-            }
-            Some(key) => {
-                let nonce = Nonce::assume_unique_for_key(self.nonce);
-                key.open_in_place(nonce, Aad::from(&*header), sealed).map_err(|_| CryptoError::Packet)
-            }
-        }
+        self.key.open(self.nonce, header, sealed)
     }
     /// Generation of the key (P3).
     pub fn generation(&self) -> u64 {

@@ -14,6 +14,7 @@ mod keys;
 mod link_keys;
 mod noise;
 mod rekey;
+mod session_keys;
 #[cfg(test)]
 mod vector_tests;
 
@@ -22,6 +23,7 @@ pub use handshake::{Established, Initiator, Responder, ResponderStep};
 pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
+pub use session_keys::{DirectionKeys, FlowKey, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
 
 use crate::error::{CloseReason, Code};
 

@@ -53,7 +53,7 @@ fn id(bytes: &[u8]) -> ConnectionId {
     ConnectionId::new(bytes).unwrap()
 }
 
-fn flow_open() -> FlowOpen {
+pub(super) fn flow_open() -> FlowOpen {
     FlowOpen {
         session: SessionKey(0x0123_4567_89ab_cdef),
         index: 1,

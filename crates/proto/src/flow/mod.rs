@@ -17,6 +17,8 @@ mod span;
 mod tests;
 mod window;
 
+pub use noctule_codes::span::MAX_SPAN;
+pub(crate) use receiver::coefficient_row;
 pub use receiver::{Receiver, ReceiverConfig};
 pub use sender::{Sender, SenderConfig};
 

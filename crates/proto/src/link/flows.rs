@@ -10,7 +10,7 @@ use crate::node::shared::INITIAL_CREDIT;
 use crate::options::{FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
-use crate::units::Time;
+use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,6 +69,8 @@ pub(crate) struct OutFlow {
     pub(crate) balance: i64,
     /// `Sender::finish` was called.
     pub(crate) is_ended: bool,
+    /// The session was told that nothing follows.
+    pub(crate) is_end_told: bool,
     /// FLOW_OPEN was sent at least once: flows without data still have to be announced.
     pub(crate) is_announced: bool,
     /// What the node's ledger knows of it.
@@ -78,6 +80,10 @@ pub(crate) struct OutFlow {
 impl OutFlow {
     /// Something can be put into a packet now, proactive repair and probes not counted.
     pub(crate) fn has_work(&self, now: Time) -> bool {
+        // Before its session has keys there is nothing to say of a flow.
+        if self.source.is_held() {
+            return false;
+        }
         !self.is_announced
             || self.sender.has(flow::Stage::Repair)
             || self.sender.has_control()
@@ -136,6 +142,39 @@ impl OutFlow {
     }
 }
 
+/// What the far end was told of a sealed flow's arrival (P14).
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    told: u64,
+    /// Since when there is more to tell.
+    since: Option<Time>,
+}
+
+/// The far end is told of so many more packets at once,
+const PROGRESS_PACKETS: u64 = 64;
+/// and of fewer after this long.
+const PROGRESS_DELAY: Duration = Duration::from_millis(25);
+
+impl Progress {
+    /// Everything below `done` is there: true if the far end should hear of it now.
+    fn is_due(&mut self, now: Time, done: u64) -> bool {
+        if done <= self.told {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        let is_due = done - self.told >= PROGRESS_PACKETS || now >= since + PROGRESS_DELAY;
+        if is_due {
+            (self.told, self.since) = (done, None);
+        }
+        is_due
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.since.map(|at| at + PROGRESS_DELAY)
+    }
+}
+
 /// A flow that this node receives over a link.
 #[derive(Debug)]
 pub(crate) struct InFlow {
@@ -152,11 +191,24 @@ pub(crate) struct InFlow {
     pub(crate) is_end_read: bool,
     /// The session was told that everything is here.
     pub(crate) is_received_told: bool,
+    /// What the far end of a relayed session knows to be here.
+    pub(crate) progress: Progress,
+    /// Coded packets that nobody with the session's key made (P16).
+    pub(crate) polluted: u64,
     /// What the node's ledger knows of it.
     pub(crate) account: Account,
 }
 
 impl InFlow {
+    /// The far end of a relayed session should hear how far this flow has come.
+    pub(crate) fn is_progress_due(&mut self, now: Time) -> bool {
+        self.sink.is_keyed() && self.progress.is_due(now, self.receiver.done().0)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        [self.receiver.poll_timeout(), self.progress.poll_timeout()].into_iter().flatten().min()
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.receiver.memory() + self.sink.memory()
     }
@@ -171,7 +223,7 @@ impl InFlow {
 
     /// Counts of both halves.
     pub(crate) fn stats(&self) -> FlowStats {
-        let mut stats = FlowStats { app_bytes: 0, ..self.receiver.stats() };
+        let mut stats = FlowStats { app_bytes: 0, polluted_packets: self.polluted, ..self.receiver.stats() };
         self.sink.add_stats(&mut stats);
         stats.memory = self.memory();
         stats

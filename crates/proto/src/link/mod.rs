@@ -47,10 +47,18 @@ pub(crate) enum LinkEvent {
     Up,
     /// A flow that was offered was accepted and exists now.
     FlowOpened(FlowLabel),
+    /// A relayed session's control flow brought a packet of the handshake.
+    Lead(SessionId, FlowLabel, Bytes),
     /// The session's control flow brought a message.
     Control(SessionId, Bytes),
     Readable(FlowId),
     Writable(FlowId),
+    /// Packets of an incoming flow were altered on their way.
+    Polluted(FlowLabel),
+    /// A sealed flow that we send has no further packets; so many in all.
+    Ended(FlowLabel),
+    /// More of a sealed incoming flow is here than the far end knows.
+    Progress(FlowLabel),
     /// Everything of an incoming flow is here, read or not.
     Received(FlowLabel),
     Finished(FlowLabel),
@@ -154,6 +162,7 @@ pub(crate) struct Link {
     handshake_packets: u64,
     handshake_time: Duration,
     undecryptable: u64,
+    polluted: u64,
     /// What the data flows that are gone have counted.
     pub(crate) ended: FlowTotals,
     /// Key epoch of the newest packet sent.
@@ -197,6 +206,7 @@ impl Link {
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
             undecryptable: 0,
+            polluted: 0,
             ended: FlowTotals::default(),
             send_epoch: 0,
             epoch_log2: 20,
@@ -267,6 +277,7 @@ impl Link {
             is_queued: false,
             balance: 0,
             is_ended: false,
+            is_end_told: false,
             is_announced: false,
             account,
         };
@@ -282,6 +293,9 @@ impl Link {
             flow.sender.abandon(range);
         }
         flow.end_if_drained();
+        if flow.is_ended && flow.source.is_sealed() && !core::mem::replace(&mut flow.is_end_told, true) {
+            self.events.push_back(LinkEvent::Ended(label));
+        }
         if !flow.is_queued && flow.has_work(now) {
             flow.is_queued = true;
             self.schedule.push(label, flow.open.class);
@@ -317,6 +331,9 @@ impl Link {
             failure = flow.sink.on_end(end).err();
         }
         if flow.open.index == 0 {
+            while let Some(packet) = flow.sink.poll_lead() {
+                self.events.push_back(LinkEvent::Lead(flow.session, label, packet));
+            }
             while let Some(message) = flow.sink.recv_message() {
                 self.events.push_back(LinkEvent::Control(flow.session, message.data));
             }
@@ -328,7 +345,10 @@ impl Link {
             flow.is_report_queued = true;
             self.reports.push_back(label);
         }
-        let timer = flow.receiver.poll_timeout();
+        if flow.is_progress_due(now) {
+            self.events.push_back(LinkEvent::Progress(label));
+        }
+        let timer = flow.poll_timeout();
         if !flow.is_received_told && flow.sink.has_all() {
             flow.is_received_told = true;
             self.events.push_back(LinkEvent::Received(label));
@@ -506,6 +526,7 @@ impl Link {
         LinkStats {
             paths: self.paths.values().map(Path::stats).collect(),
             undecryptable: self.undecryptable,
+            polluted: self.polluted,
             is_plaintext: self.keys.as_ref().is_some_and(|k| k.is_plaintext()),
             key_generation: self.keys.as_ref().map_or(0, |k| k.generation()),
             key_epoch: self.send_epoch,

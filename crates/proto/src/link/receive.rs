@@ -1,8 +1,10 @@
 //! Receiving: from an opened packet to the machines that its frames concern.
 
+use super::flows::Progress;
 use super::flows::InFlow;
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
+use crate::session::Verdict;
 use crate::flow::{self, Offer};
 use crate::ids::{FlowLabel, PathId};
 use crate::node::shared::Shared;
@@ -146,7 +148,7 @@ impl Link {
                 self.fates = fates;
                 result.map_err(|code| CloseReason::local(code, Layer::Link, ""))?;
             }
-            Frame::FlowOpen(open) => self.on_flow_open(open, touched_in, shared),
+            Frame::FlowOpen(open) => self.on_flow_open(now, open, touched_in, shared),
             Frame::FlowEnd { flow, end } => {
                 if let Some(f) = self.flows.incoming.get_mut(&flow) {
                     if let Err(code) = f.receiver.on_end(end) {
@@ -185,7 +187,7 @@ impl Link {
                         f.is_open_acked = false;
                         f.sender.on_refused(base, code);
                         self.touch_out(flow, now);
-                    } else if code == Code::NoMemory && (base.0 > 0 || f.sender.is_established()) {
+                    } else if code == Code::Polluted || (code == Code::NoMemory && (base.0 > 0 || f.sender.is_established())) {
                         // P9: one packet was not taken; RANK says what is missing, and the flow goes on.
                         f.sender.on_refused(base, code);
                     } else {
@@ -238,6 +240,15 @@ impl Link {
             }
             return;
         };
+        // P16: before it enters the basis.
+        match flow.sink.examine(coded) {
+            Verdict::Sound => {}
+            Verdict::Premature => {
+                let control = Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::NoMemory as u64 };
+                return self.send_control(control);
+            }
+            Verdict::Polluted => return self.on_pollution(coded, touched_in),
+        }
         match flow.receiver.on_coded(now, coded) {
             Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
             Offer::Refused(code) => {
@@ -247,13 +258,30 @@ impl Link {
         }
     }
 
-    fn on_flow_open(&mut self, open: FlowOpen, touched_in: &mut Touched, shared: &mut Shared) {
+    /// A packet that nobody with the session's key made.
+    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched) {
+        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
+        self.polluted += 1;
+        flow.polluted += 1;
+        // The neighbour counts it as arrived: it hears that it is not.
+        flow.receiver.want_rank(coded.base);
+        touch(touched_in, coded.flow);
+        // Told at the first, and at ever larger numbers.
+        if flow.polluted.is_power_of_two() {
+            self.events.push_back(LinkEvent::Polluted(coded.flow));
+        }
+        self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::Polluted as u64 });
+    }
+
+    fn on_flow_open(&mut self, now: Time, open: FlowOpen, touched_in: &mut Touched, shared: &mut Shared) {
         let label = open.label;
         if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) {
             return;
         }
-        let session = match shared.session_for_open(self.id, &open, crate::node::sessions::limits_of(self)) {
+        let session = match shared.session_for_open(now, self.id, &open, crate::node::sessions::limits_of(self)) {
             Ok(session) => session,
+            // Too early: packets of it will be refused as those of an unknown flow, and then it is offered again.
+            Err(Code::UnknownFlow) => return,
             Err(code) => {
                 self.flows.closed.insert(label);
                 self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
@@ -268,7 +296,13 @@ impl Link {
             return;
         };
         let memory = shared.ledger.allowed(&account);
-        let sink = Self::new_sink(&open, shared, ceiling);
+        let mut sink = Self::new_sink(&open, shared, ceiling);
+        if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
+            && securing.equip_in(&open, &mut sink).is_err()
+        {
+            shared.ledger.close(&account);
+            return;
+        }
         let receiver = flow::Receiver::new(flow::ReceiverConfig {
             label,
             batch_size: open.batch_size,
@@ -289,6 +323,8 @@ impl Link {
                 is_finish_told: false,
                 is_end_read: false,
                 is_received_told: false,
+                polluted: 0,
+                progress: Progress::default(),
                 account,
             },
         );

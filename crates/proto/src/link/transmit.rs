@@ -293,7 +293,7 @@ impl Link {
                     break;
                 }
             }
-            let timer = flow.receiver.poll_timeout();
+            let timer = flow.poll_timeout();
             self.timers.set(super::TimerKey::In(label), timer);
         }
     }

@@ -251,7 +251,7 @@ impl Node {
         if !l.is_usable() {
             return Err(CommandError::Closed(CloseReason::local(Code::Shutdown, Layer::Link, "the link is closing")));
         }
-        self.create_session(now, Far::Neighbour(link), link)
+        self.create_session(now, Far::Neighbour(link), link, None)
     }
 
     /// Closes gracefully: everything written to `brtp` flows is delivered first (`SessionClosed` says whether it was), at most `linger` long.

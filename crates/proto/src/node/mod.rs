@@ -7,6 +7,7 @@ mod accept;
 mod commands;
 pub(crate) mod ledger;
 pub mod routing;
+mod secure;
 pub(crate) mod sessions;
 pub(crate) mod shared;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use shared::{FlowPlace, Shared};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
+pub use secure::SessionAccess;
 pub use shared::Counters;
 
 /// Everything about a node that its owner may set. Each default is stated with its unit.
@@ -61,6 +63,10 @@ pub struct NodeConfig {
     pub ecn: bool,
     /// Keys that may connect; `None` lets anyone. Default `None`.
     pub authorised: Option<Vec<PublicKey>>,
+    /// Who may open sessions to this node's addresses over relays. Default: whoever may open links.
+    pub sessions_from: SessionAccess,
+    /// Pre-shared key mixed into the handshakes of relayed sessions, in both directions; the far ends need the same. Default none.
+    pub session_psk: Option<[u8; 32]>,
     /// Accept links that others open. Default true.
     pub accept: bool,
     /// Seal nothing, for measurement only; both sides must say so. Default false.
@@ -90,6 +96,8 @@ impl Default for NodeConfig {
             rekey_packets: crate::crypto::GENERATION_PACKETS,
             ecn: true,
             authorised: None,
+            sessions_from: SessionAccess::AsLinks,
+            session_psk: None,
             accept: true,
             plaintext: false,
             psk: None,
@@ -323,9 +331,13 @@ impl Node {
                 }
                 LinkEvent::Down(reason) => self.on_link_down(now, id, reason),
                 LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
+                LinkEvent::Lead(session, label, packet) => self.on_session_lead(now, id, label, session, &packet),
                 LinkEvent::Control(session, message) => self.on_session_message(now, session, &message),
                 LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
                 LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),
+                LinkEvent::Polluted(label) => self.on_pollution(now, id, label),
+                LinkEvent::Ended(label) => self.on_flow_ended(now, id, label),
+                LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
                 LinkEvent::Received(label) => self.on_flow_received(now, id, label),
                 LinkEvent::Finished(label) => self.on_flow_finished(now, id, label),
                 LinkEvent::Delivered(label) => self.on_flow_delivered(now, id, label),

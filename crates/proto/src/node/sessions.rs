@@ -1,14 +1,16 @@
 //! Sessions of a node: which there are, by which link they go, and how links' events become theirs.
 
+use super::secure::Securing;
 use super::shared::{FlowPlace, INITIAL_CREDIT, Shared};
 use super::{Node, TimerKey};
+use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::link::flows::{buffer_of, floor_of, memory_wish, options_of};
-use crate::link::{Link, State};
+use crate::link::{Control, Link, State};
 use crate::options::{FlowOptions, MessageOptions, Mode};
-use crate::session::{self, Accepted, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
+use crate::session::{self, Accepted, CONTROL_INDEX, FarWord, SendHalf, SendLimits, Session, SessionAction, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
@@ -54,14 +56,28 @@ pub(crate) struct Entry {
     pub(crate) far: Far,
     /// Where its flows go out now.
     pub(crate) link: LinkId,
+    /// The handshake and the keys of a relayed session.
+    pub(crate) securing: Option<Box<Securing>>,
     /// Our control flow; `None` until the node has opened it.
     control: Option<FlowLabel>,
     /// The close handshake was told that the control flow is empty at this state.
     is_told: bool,
     /// The owner knows of it: always, when this side opened it.
-    is_announced: bool,
+    pub(crate) is_announced: bool,
     /// What its data flows that are gone have counted.
     ended: FlowTotals,
+}
+
+impl Entry {
+    /// Our control flow.
+    pub(crate) fn control(&self) -> Option<FlowLabel> {
+        self.control
+    }
+
+    /// Our control flow is gone; the next pump opens another.
+    pub(crate) fn take_control(&mut self) -> Option<FlowLabel> {
+        self.control.take()
+    }
 }
 
 /// All sessions.
@@ -92,12 +108,33 @@ impl Sessions {
         }
     }
 
-    fn insert(&mut self, far: Far, link: LinkId, session: Session) -> SessionId {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    pub(crate) fn entry(&self, id: SessionId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    pub(crate) fn entry_mut(&mut self, id: SessionId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// The session goes by another name from now on, with a handshake of its own.
+    pub(crate) fn rename(&mut self, id: SessionId, key: SessionKey, securing: Option<Box<Securing>>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.by_key.remove(&(entry.far, entry.session.key()));
+        entry.session.rename(key);
+        entry.securing = securing;
+        self.by_key.insert((entry.far, key), id);
+    }
+
+    fn insert(&mut self, far: Far, link: LinkId, session: Session, securing: Option<Box<Securing>>) -> SessionId {
         let is_announced = session.role() == SessionRole::Opener;
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((far, session.key()), id);
-        self.entries.insert(id, Entry { session, far, link, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
+        self.entries.insert(id, Entry { session, far, link, securing, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
         self.untold.insert((link, id));
         id
     }
@@ -125,7 +162,15 @@ impl Shared {
     }
 
     /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
-    pub(crate) fn session_for_open(&mut self, link: LinkId, open: &FlowOpen, peer: SessionLimits) -> Result<SessionId, Code> {
+    ///
+    /// `UnknownFlow`: it comes too early, and is to be offered again.
+    pub(crate) fn session_for_open(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        open: &FlowOpen,
+        peer: SessionLimits,
+    ) -> Result<SessionId, Code> {
         let far = match &open.relayed {
             None => Far::Neighbour(link),
             Some(r) if self.routing.is_local(r.destination) => Far::Relayed { far: r.source, near: r.destination },
@@ -138,14 +183,21 @@ impl Shared {
             Some(&id) => id,
             None if self.sessions.ended.contains(&name) => return Err(Code::UnknownSession),
             None if self.sessions.entries.len() >= self.config.max_sessions => return Err(Code::TooMany),
+            // A relayed session begins with the handshake on its control flow.
+            None if open.relayed.is_some() && open.index != CONTROL_INDEX => return Err(Code::UnknownFlow),
+            None if open.relayed.is_some() && !self.may_answer() => return Err(Code::TooMany),
             None => {
                 let limits = self.session_limits();
-                self.sessions.insert(far, link, Session::new(open.session, SessionRole::Acceptor, limits, peer))
+                let session = Session::new(open.session, SessionRole::Acceptor, limits, peer);
+                self.sessions.insert(far, link, session, Securing::accepting(far, now))
             }
         };
         if open.index != CONTROL_INDEX
             && let Some(entry) = self.sessions.entries.get(&id)
         {
+            if entry.securing.as_ref().is_some_and(|s| entry.session.role() == SessionRole::Acceptor && !s.is_confirmed()) {
+                return Err(Code::UnknownFlow);
+            }
             match entry.session.inspect_flow(open.index) {
                 Ok(Accepted::New) => {}
                 Ok(Accepted::Known(_) | Accepted::Over) => return Err(Code::Stopped),
@@ -170,16 +222,17 @@ pub(crate) fn limits_of(link: &Link) -> SessionLimits {
 
 impl Node {
     /// A session to a node that may be several links away, over the best route to it. Flows can be opened and written at once; they come from this
-    /// node's first address of the destination's family.
+    /// node's first address of the destination's family. `peer`: the key that the destination must have; `None` accepts whatever key answers (the
+    /// caller decides on `SessionOpened`). Everything is sealed end to end, and leaves once the keys are agreed: `SessionOpened` tells.
     ///
     /// # Errors
     /// `NoRoute` if no usable link leads there, `Misuse` if this node has no address of that family, `Limit`.
-    pub fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError> {
+    pub fn open_session_to(&mut self, now: Time, destination: IpAddr, peer: Option<PublicKey>) -> Result<SessionId, CommandError> {
         let near = self.shared.routing.source_for(destination).ok_or(CommandError::Misuse(
             "this node has no address of the destination's family, so that nobody could answer: set one first",
         ))?;
         let link = self.next_hop(destination, &[]).ok_or(CommandError::NoRoute(destination))?;
-        self.create_session(now, Far::Relayed { far: destination, near }, link)
+        self.create_session(now, Far::Relayed { far: destination, near }, link, peer)
     }
 
     /// The far end's address of a session that is, or may be, relayed; `None` if the neighbour is the far end.
@@ -187,7 +240,13 @@ impl Node {
         self.shared.sessions.entries.get(&session)?.far.address()
     }
 
-    pub(super) fn create_session(&mut self, now: Time, far: Far, link: LinkId) -> Result<SessionId, CommandError> {
+    pub(super) fn create_session(
+        &mut self,
+        now: Time,
+        far: Far,
+        link: LinkId,
+        expected: Option<PublicKey>,
+    ) -> Result<SessionId, CommandError> {
         if self.shared.sessions.entries.len() >= self.shared.config.max_sessions {
             return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
         }
@@ -197,7 +256,8 @@ impl Node {
             Far::Relayed { .. } => FLOOR,
         };
         let limits = self.shared.session_limits();
-        let id = self.shared.sessions.insert(far, link, Session::new(key, SessionRole::Opener, limits, peer));
+        let securing = self.shared.start_securing(now, far, key, expected, false).map_err(CommandError::Closed)?;
+        let id = self.shared.sessions.insert(far, link, Session::new(key, SessionRole::Opener, limits, peer), securing);
         self.pump_session(now, id);
         self.settle(now, link);
         Ok(id)
@@ -249,7 +309,7 @@ impl Node {
             Far::Neighbour(_) => None,
             Far::Relayed { far, near } => Some(Relayed { destination: far, source: near, incarnation: 0, first: Seq(0), fits: symbol }),
         };
-        let open = FlowOpen {
+        let mut open = FlowOpen {
             session: entry.session.key(),
             index,
             label: FlowLabel(0),
@@ -280,6 +340,12 @@ impl Node {
         let mut source = SendHalf::new(options, SendLimits { buffer, max_message });
         if options.mode == Mode::Transparent {
             source.keep_whole(usize::from(open.symbol).saturating_sub(crate::link::DATAGRAM_ROOM));
+        }
+        if let Some(securing) = self.shared.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
+            && securing.equip_out(&mut open, &mut source).is_err()
+        {
+            self.shared.ledger.close(&account);
+            return Err(CommandError::Misuse("the session's keys give none for this flow"));
         }
         let label = link.open_out(id, session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
@@ -326,7 +392,8 @@ impl Node {
             }
         }
         let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
-        self.timers.set(TimerKey::Session(id), entry.session.poll_timeout());
+        let securing = entry.securing.as_ref().and_then(|s| s.poll_timeout());
+        self.timers.set(TimerKey::Session(id), [entry.session.poll_timeout(), securing].into_iter().flatten().min());
         if entry.session.outcome().is_some() {
             self.finish_session(now, id);
         }
@@ -347,7 +414,14 @@ impl Node {
         }
         if let Some(link) = self.links.get_mut(&entry.link) {
             // The last words still go out; the far end's control flow is not needed any more.
-            if let Some(label) = entry.control
+            let is_mute = entry.control.and_then(|label| link.flows.out.get(&label)).is_some_and(|f| f.source.is_awaiting_key());
+            if is_mute && let Some(label) = entry.take_control() {
+                // Without keys there are no words that the far end could trust.
+                if link.flows.out.get(&label).is_some_and(|f| f.is_announced) {
+                    link.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
+                }
+                self.drop_out(FlowPlace { link: entry.link, session: id, label, is_outgoing: true });
+            } else if let Some(label) = entry.control
                 && let Some(flow) = link.flows.out.get_mut(&label)
             {
                 while let Some(message) = entry.session.poll_control(now) {
@@ -358,6 +432,7 @@ impl Node {
                 flow.source.finish();
                 link.touch_out(label, now);
             }
+            let Some(link) = self.links.get_mut(&entry.link) else { return };
             let controls: Vec<FlowLabel> = link.flows.incoming.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
             for label in controls {
                 self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
@@ -365,7 +440,7 @@ impl Node {
             self.mark_ready(entry.link);
             self.rearm(entry.link);
         }
-        if let Some(outcome) = entry.session.outcome() {
+        if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
             self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
         }
     }
@@ -413,6 +488,7 @@ impl Node {
     }
 
     pub(super) fn on_session_timeout(&mut self, now: Time, id: SessionId) {
+        self.on_securing_timeout(now, id);
         if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
@@ -445,11 +521,12 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, flow_id, open) = (flow.session, flow.id, flow.open.clone());
         let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
-        if !core::mem::replace(&mut entry.is_announced, true)
+        // The far end of a relayed session is known only when its handshake is over.
+        if entry.securing.is_none()
+            && !core::mem::replace(&mut entry.is_announced, true)
             && let Some(peer) = self.links.get(&id).and_then(|l| l.peer)
         {
-            let far = entry.far.address();
-            self.events.push_back(Event::SessionIncoming { session, link: id, peer, far });
+            self.events.push_back(Event::SessionIncoming { session, link: id, peer, far: None });
         }
         if open.index != CONTROL_INDEX {
             let mut options = options_of(&open);
@@ -457,8 +534,10 @@ impl Node {
             match entry.session.accept_flow(open.index, flow_id, &options) {
                 Ok(Accepted::New) => {
                     options.answers = open.answers.and_then(|index| entry.session.flows().outgoing(index));
+                    let word = entry.session.take_far_word(open.index);
                     self.flows.insert(flow_id, place);
                     self.events.push_back(Event::FlowIncoming { session, flow: flow_id, options });
+                    self.on_far_word(now, session, flow_id, word);
                 }
                 Ok(_) => self.drop_in(place),
                 Err(reason) => {
@@ -471,7 +550,7 @@ impl Node {
         self.pump_session(now, session);
     }
 
-    fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
+    pub(super) fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             entry.session.fail(now, reason);
         }
@@ -479,6 +558,7 @@ impl Node {
     }
 
     pub(super) fn on_session_message(&mut self, now: Time, session: SessionId, message: &[u8]) {
+        self.confirm(session);
         let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
         let actions = match entry.session.on_control(now, message) {
             Ok(actions) => actions,
@@ -495,6 +575,8 @@ impl Node {
 
     fn on_session_action(&mut self, now: Time, session: SessionId, action: SessionAction) {
         match action {
+            // A relayed session is open once its keys stand.
+            SessionAction::Opened if self.shared.sessions.entry(session).is_some_and(|e| e.securing.is_some()) => {}
             SessionAction::Opened => self.events.push_back(Event::SessionOpened { session }),
             SessionAction::Limits(limits) => {
                 let max = usize::try_from(limits.max_message).unwrap_or(usize::MAX);
@@ -504,26 +586,72 @@ impl Node {
                     }
                 }
             }
-            // The neighbour is the far end: what the link acknowledged is there already. Over relays this will free what is kept (P14).
-            SessionAction::Delivered { .. } => {}
+            SessionAction::Delivered { flow, is_complete, .. } => {
+                // Between neighbours the link has acknowledged it already.
+                if is_complete
+                    && self.shared.sessions.entry(session).is_some_and(|e| e.securing.is_some())
+                    && let Some(place) = self.flows.get(&flow).copied()
+                {
+                    self.on_flow_delivered(now, place.link, place.label);
+                }
+            }
             SessionAction::Reset { flow, code } => self.close_flow(now, flow, session_reason(Code::Reset, code)),
             SessionAction::Stop { flow, code } => self.close_flow(now, flow, session_reason(Code::Stopped, code)),
             SessionAction::PeerClosing(_) => self.finish_all_out(now, session),
             SessionAction::FlowEnd { flow, packets } => {
-                if let Some(place) = self.flows.get(&flow).copied()
-                    && let Some(link) = self.links.get_mut(&place.link)
-                {
-                    if let Some(f) = link.flows.incoming.get_mut(&place.label)
-                        && f.receiver.on_end(Seq(packets)).is_err()
-                    {
-                        let reason = CloseReason::local(Code::SessionProtocol, Layer::Session, "CLOSE contradicts the end of a flow");
-                        self.fail_session(now, session, reason);
-                        return;
-                    }
-                    link.touch_in(place.label, now);
-                }
+                self.on_far_word(now, session, flow, FarWord { end: Some(packets), floor: 0 });
             }
+            SessionAction::Skip { flow, floor } => self.on_far_word(now, session, flow, FarWord { end: None, floor }),
+            SessionAction::Fits(symbol) => self.on_fits(session, symbol),
+            SessionAction::Polluted | SessionAction::ControlDelivered(_) => {}
         }
+    }
+
+    /// What the far end's session says of a flow: for a sealed flow the only word that counts.
+    fn on_far_word(&mut self, now: Time, session: SessionId, flow: FlowId, word: FarWord) {
+        let Some(place) = self.flows.get(&flow).copied() else { return };
+        let Some(link) = self.links.get_mut(&place.link) else { return };
+        let Some(f) = link.flows.incoming.get_mut(&place.label) else { return };
+        let mut result = Ok(());
+        if let Some(end) = word.end {
+            result = if f.sink.is_sealed() {
+                f.sink.on_far_end(Seq(end))
+            } else {
+                let contradiction = |_| CloseReason::local(Code::SessionProtocol, Layer::Session, "CLOSE contradicts the end of a flow");
+                f.receiver.on_end(Seq(end)).map_err(contradiction)
+            };
+        }
+        if word.floor > 0 && result.is_ok() {
+            result = f.sink.on_far_skip(Seq(word.floor));
+        }
+        link.touch_in(place.label, now);
+        if let Err(reason) = result {
+            self.fail_session(now, session, reason);
+        }
+    }
+
+    /// Nothing follows on a sealed flow of ours: the far end believes this side's session only.
+    pub(super) fn on_flow_ended(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
+        let (session, flow_id, packets) = (flow.session, flow.id, flow.source.packets());
+        if flow.open.index != CONTROL_INDEX
+            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+        {
+            entry.session.tell_end(now, flow_id, packets);
+            self.shared.sessions.untold.insert((id, session));
+            self.pump_session(now, session);
+        }
+    }
+
+    /// Packets of a flow towards us were altered by someone on the way (P16).
+    pub(super) fn on_pollution(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);
+        self.events.push_back(Event::Polluted { session, link: id });
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            entry.session.tell_pollution(index, packets);
+        }
+        self.pump_session(now, session);
     }
 
     /// A flow ended before its end: forgets it and tells the owner.
@@ -548,6 +676,20 @@ impl Node {
         let (session, flow_id, packets) = (flow.session, flow.id, flow.sink.received());
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             entry.session.flow_received(now, flow_id, packets, true);
+        }
+        self.pump_session(now, session);
+    }
+
+    /// More of an incoming flow is here than the far end of a relayed session knows (P14).
+    pub(super) fn on_flow_progress(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        let (session, flow_id, index, done) = (flow.session, flow.id, flow.open.index, flow.receiver.done().0);
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            if index != CONTROL_INDEX {
+                entry.session.flow_received(now, flow_id, done, false);
+            } else if entry.session.take_control_worth() {
+                entry.session.control_received(done);
+            }
         }
         self.pump_session(now, session);
     }
@@ -585,6 +727,11 @@ impl Node {
     pub(super) fn on_flow_delivered(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
         let (session, flow_id, is_control) = (flow.session, flow.id, flow.open.index == CONTROL_INDEX);
+        // P14: a relay's word that it has everything means nothing to the ends.
+        let is_known = |e: &Entry| e.securing.is_none() || e.session.is_flow_delivered(flow_id);
+        if !is_control && !self.shared.sessions.entry(session).is_none_or(is_known) {
+            return;
+        }
         if !is_control {
             self.events.push_back(Event::FlowDelivered(flow_id));
             if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
@@ -602,6 +749,9 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
         if is_control {
+            if self.retry_opening(now, session, &reason) {
+                return;
+            }
             self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
             self.fail_session(now, session, reason);
         } else {

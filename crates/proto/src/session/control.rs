@@ -26,6 +26,14 @@ pub mod frame_type {
     pub const CLOSE: u64 = 0x0a;
     /// CLOSED.
     pub const CLOSED: u64 = 0x0c;
+    /// FITS.
+    pub const FITS: u64 = 0x0e;
+    /// END.
+    pub const END: u64 = 0x10;
+    /// SKIP.
+    pub const SKIP: u64 = 0x12;
+    /// POLLUTED.
+    pub const POLLUTED: u64 = 0x14;
 }
 
 /// Parameter ids within PARAMS. Unknown ids are ignored.
@@ -108,6 +116,32 @@ pub enum SessionFrame {
         /// What the sender of this frame had sent.
         totals: Totals,
     },
+    /// Symbols of up to so many bytes reach the sender of this frame uncut (P5).
+    Fits {
+        /// Bytes.
+        symbol: u64,
+    },
+    /// A flow of the sender of this frame has so many packets in all. On a sealed flow nothing else says so with authority (P16).
+    End {
+        /// Flow, in the numbering of the sender of this frame.
+        index: u64,
+        /// Packets.
+        packets: u64,
+    },
+    /// The sender of a flow gave up its first packets.
+    Skip {
+        /// Flow, in the numbering of the sender of this frame.
+        index: u64,
+        /// First packet that still counts.
+        floor: u64,
+    },
+    /// Packets of a flow were altered on the way here: another way is wanted.
+    Polluted {
+        /// Flow, in the numbering of the receiver of this frame; 0 is its control flow.
+        index: u64,
+        /// How many so far.
+        packets: u64,
+    },
 }
 
 impl SessionFrame {
@@ -141,6 +175,25 @@ impl SessionFrame {
                 });
                 varint::emit(b, *code);
                 frame_type::RESET
+            }
+            Self::Fits { symbol } => {
+                varint::emit(b, *symbol);
+                frame_type::FITS
+            }
+            Self::End { index, packets } => {
+                varint::emit(b, *index);
+                varint::emit(b, *packets);
+                frame_type::END
+            }
+            Self::Skip { index, floor } => {
+                varint::emit(b, *index);
+                varint::emit(b, *floor);
+                frame_type::SKIP
+            }
+            Self::Polluted { index, packets } => {
+                varint::emit(b, *index);
+                varint::emit(b, *packets);
+                frame_type::POLLUTED
             }
             Self::Stop { index, code } => {
                 varint::emit(b, *index);
@@ -183,6 +236,10 @@ impl SessionFrame {
             frame_type::FLOW_DELIVERED => pair(&mut r).map(|(index, packets)| Self::FlowDelivered { index, packets }),
             frame_type::RESET => parse_reset(&mut r),
             frame_type::STOP => pair(&mut r).map(|(index, code)| Self::Stop { index, code }),
+            frame_type::FITS => r.varint().map(|symbol| Self::Fits { symbol }),
+            frame_type::END => pair(&mut r).map(|(index, packets)| Self::End { index, packets }),
+            frame_type::SKIP => pair(&mut r).map(|(index, floor)| Self::Skip { index, floor }),
+            frame_type::POLLUTED => pair(&mut r).map(|(index, packets)| Self::Polluted { index, packets }),
             frame_type::CLOSE => parse_close(&mut r),
             frame_type::CLOSED => parse_closed(&mut r),
             unknown if unknown % 2 == 1 => return Ok(None), // P1: optional

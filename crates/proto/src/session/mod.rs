@@ -10,6 +10,7 @@ mod close;
 pub mod control;
 mod datagrams;
 mod flows;
+pub mod handshake;
 mod inorder;
 mod items;
 mod join;
@@ -27,7 +28,7 @@ pub use budget::{MessageBudget, Reservation};
 pub use control::{SessionFrame, SessionLimits};
 pub use flows::{Accepted, Direction, FlowTable};
 pub use packetise::{MIN_SYMBOL, OutSymbol, SendHalf, SendLimits};
-pub use reassemble::{RecvHalf, RecvLimits};
+pub use reassemble::{RecvHalf, RecvLimits, Verdict};
 pub use seal::Cipher;
 
 use crate::error::{CloseReason, Code, CommandError, Layer};
@@ -103,6 +104,19 @@ pub enum SessionAction {
     },
     /// The far end closes the session: finish every sending flow; what was written will still be delivered.
     PeerClosing(CloseReason),
+    /// Symbols of at most so many bytes reach the far end uncut: for flows opened from now on.
+    Fits(u16),
+    /// The first packets of a flow towards us were given up.
+    Skip {
+        /// The receiving half.
+        flow: FlowId,
+        /// First packet that still counts.
+        floor: u64,
+    },
+    /// Packets of ours were altered on their way to the far end.
+    Polluted,
+    /// The far end's session acknowledges the first packets of our control flow (P14).
+    ControlDelivered(u64),
     /// A flow towards us has this many packets in all.
     FlowEnd {
         /// The receiving half.
@@ -146,6 +160,15 @@ pub(crate) fn message_too_large(size: u64, limit: usize) -> CloseReason {
     CloseReason::local(Code::MessageTooLarge, Layer::Session, format!("a message of {size} bytes, at most {limit} were announced"))
 }
 
+/// What the far end says of a flow on the control flow, with authority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FarWord {
+    /// Packets in all.
+    pub end: Option<u64>,
+    /// First packet that still counts.
+    pub floor: u64,
+}
+
 /// A session: names, limits, control frames and the close handshake. The halves of its flows belong to the owner of the flows.
 #[derive(Debug)]
 pub struct Session {
@@ -157,6 +180,10 @@ pub struct Session {
     has_peer_params: bool,
     flows: FlowTable,
     out: VecDeque<SessionFrame>,
+    /// What the far end said of flows that were not heard of yet.
+    early: BTreeMap<u64, FarWord>,
+    /// The far end's control flow brought more than acknowledgements of ours, and has not been acknowledged since.
+    is_control_owed: bool,
     /// FLOW_DELIVERED to be sent: only the newest count of a flow matters.
     acknowledgements: BTreeMap<u64, u64>,
     closing: Option<Closing>,
@@ -180,10 +207,17 @@ impl Session {
             has_peer_params: false,
             flows: FlowTable::default(),
             out,
+            early: BTreeMap::new(),
+            is_control_owed: false,
             acknowledgements: BTreeMap::new(),
             closing: None,
             outcome: None,
         }
+    }
+
+    /// The session takes another name, as long as the far end has not heard of it.
+    pub(crate) fn rename(&mut self, key: SessionKey) {
+        self.key = key;
     }
 
     /// Name of the session at both ends.
@@ -275,6 +309,16 @@ impl Session {
         self.step(now);
     }
 
+    /// The far end waits for word of its control flow; once.
+    pub fn take_control_worth(&mut self) -> bool {
+        core::mem::take(&mut self.is_control_owed)
+    }
+
+    /// The first `packets` packets of the far end's control flow were received (P14).
+    pub fn control_received(&mut self, packets: u64) {
+        self.acknowledgements.insert(CONTROL_INDEX, packets);
+    }
+
     /// A flow towards us ended without everything having been received, in mode `btp` the normal case.
     pub fn flow_ended(&mut self, now: Time, flow: FlowId) {
         if let Some((Direction::Incoming, index)) = self.flows.index_of(flow) {
@@ -350,6 +394,8 @@ impl Session {
         }
         let mut reader = Reader::new(message);
         while let Some(frame) = SessionFrame::parse(&mut reader)? {
+            // Acknowledgements of acknowledgements would never end.
+            self.is_control_owed |= !matches!(frame, SessionFrame::FlowDelivered { index: CONTROL_INDEX, .. });
             self.on_frame(now, frame, &mut actions)?;
         }
         self.step(now);
@@ -371,12 +417,36 @@ impl Session {
                     actions.push(SessionAction::Opened);
                 }
             }
+            SessionFrame::FlowDelivered { index: CONTROL_INDEX, packets } => actions.push(SessionAction::ControlDelivered(packets)),
             SessionFrame::FlowDelivered { index, packets } => {
                 self.check_opened(index)?;
                 let is_complete = self.flows.acknowledge(index, packets)?;
                 if let Some(flow) = self.flows.outgoing(index) {
                     actions.push(SessionAction::Delivered { flow, packets, is_complete });
                 }
+            }
+            SessionFrame::Fits { symbol } => actions.push(SessionAction::Fits(u16::try_from(symbol).unwrap_or(u16::MAX))),
+            SessionFrame::End { index, packets } => match self.flows.incoming(index) {
+                Some(flow) => actions.push(SessionAction::FlowEnd { flow, packets }),
+                None => {
+                    if let Some(word) = self.early_word(index)? {
+                        word.end = Some(packets);
+                    }
+                }
+            },
+            SessionFrame::Skip { index, floor } => match self.flows.incoming(index) {
+                Some(flow) => actions.push(SessionAction::Skip { flow, floor }),
+                None => {
+                    if let Some(word) = self.early_word(index)? {
+                        word.floor = floor;
+                    }
+                }
+            },
+            SessionFrame::Polluted { index, .. } => {
+                if index != CONTROL_INDEX {
+                    self.check_opened(index)?;
+                }
+                actions.push(SessionAction::Polluted);
             }
             SessionFrame::Stop { index, code } => {
                 self.check_opened(index)?;
@@ -415,6 +485,48 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Where the far end's word about a flow to come is kept; `None` if the flow is over.
+    fn early_word(&mut self, index: u64) -> Result<Option<&mut FarWord>, CloseReason> {
+        let is_known = self.early.contains_key(&index);
+        if !is_known && self.early.len() as u64 >= self.local.max_flows {
+            return Err(CloseReason::local(Code::TooMany, Layer::Session, "the ends of more flows than were permitted"));
+        }
+        Ok(match self.inspect_flow(index)? {
+            Accepted::New => Some(self.early.entry(index).or_default()),
+            Accepted::Known(_) | Accepted::Over => None,
+        })
+    }
+
+    /// What the far end said of a flow before its FLOW_OPEN came.
+    pub fn take_far_word(&mut self, index: u64) -> FarWord {
+        self.early.remove(&index).unwrap_or_default()
+    }
+
+    /// Tells the far end how a flow of ours ends (P16).
+    pub fn tell_end(&mut self, now: Time, flow: FlowId, packets: u64) {
+        if let Some((Direction::Outgoing, index)) = self.flows.index_of(flow) {
+            self.out.push_back(SessionFrame::End { index, packets });
+            self.flow_finished(now, flow, packets);
+        }
+    }
+
+    /// Tells the far end that the first packets of a flow of ours do not come any more.
+    pub fn tell_skip(&mut self, flow: FlowId, floor: u64) {
+        if let Some((Direction::Outgoing, index)) = self.flows.index_of(flow) {
+            self.out.push_back(SessionFrame::Skip { index, floor });
+        }
+    }
+
+    /// Tells the far end that packets of its flow `index` were altered on the way.
+    pub fn tell_pollution(&mut self, index: u64, packets: u64) {
+        self.out.push_back(SessionFrame::Polluted { index, packets });
+    }
+
+    /// Tells the far end what symbols reach this side uncut.
+    pub fn tell_fits(&mut self, symbol: u16) {
+        self.out.push_back(SessionFrame::Fits { symbol: symbol.into() });
     }
 
     fn on_params(&mut self, limits: SessionLimits, actions: &mut Vec<SessionAction>) -> Result<(), CloseReason> {

@@ -5,6 +5,7 @@
 use super::items;
 use super::queue::{Queue, Queued};
 use super::seal::Cipher;
+use crate::crypto::FlowKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::ids::Seq;
 use crate::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
@@ -79,6 +80,8 @@ pub struct SendHalf {
     /// Largest message that fits a packet, where messages are not cut.
     largest_whole: usize,
     cipher: Cipher,
+    /// Handshake packets of a sealed session's control flow, which go first and as they are.
+    lead: VecDeque<Bytes>,
     state: State,
     stream: VecDeque<u8>,
     queue: Queue,
@@ -111,6 +114,7 @@ impl SendHalf {
             wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
             largest_whole: usize::MAX,
             cipher: Cipher::None,
+            lead: VecDeque::new(),
             state: State::Open,
             stream: VecDeque::new(),
             queue: Queue::default(),
@@ -126,6 +130,36 @@ impl SendHalf {
             messages: 0,
             dropped: 0,
         }
+    }
+
+    /// What this flow carries is sealed end to end: until [`set_key`](Self::set_key) nothing but handshake packets leaves.
+    pub fn await_key(&mut self) {
+        self.cipher = Cipher::Awaited;
+    }
+
+    /// The key of this flow.
+    pub fn set_key(&mut self, key: FlowKey) {
+        self.cipher = Cipher::Sealed(Box::new(key));
+    }
+
+    /// What this flow carries is sealed end to end.
+    pub fn is_sealed(&self) -> bool {
+        !matches!(self.cipher, Cipher::None)
+    }
+
+    /// Nothing but handshake packets can leave.
+    pub fn is_awaiting_key(&self) -> bool {
+        !self.cipher.is_ready()
+    }
+
+    /// The flow need not be announced yet: nothing of it has left, or can.
+    pub fn is_held(&self) -> bool {
+        self.is_awaiting_key() && self.lead.is_empty() && self.next_seq == 0
+    }
+
+    /// Queues a packet of the session's handshake: it leaves before anything else, neither framed nor sealed.
+    pub fn push_lead(&mut self, packet: Vec<u8>) {
+        self.lead.push_back(packet.into());
     }
 
     /// Queues bytes of a stream and says how many were taken.
@@ -209,6 +243,7 @@ impl SendHalf {
         self.begun = None;
         self.abort = None;
         self.abandoned.clear();
+        self.lead.clear();
         self.blocked = None;
         self.slab = BytesMut::new();
     }
@@ -230,6 +265,10 @@ impl SendHalf {
 
     /// Something waits to be packetised. O(1). May be true for messages whose lifetime has just ended; polling then yields nothing and settles it.
     pub fn has_data(&self, _now: Time) -> bool {
+        !self.lead.is_empty() || (self.cipher.is_ready() && self.has_content())
+    }
+
+    fn has_content(&self) -> bool {
         !self.stream.is_empty() || !self.queue.is_empty() || self.begun.is_some() || self.abort.is_some()
     }
 
@@ -263,7 +302,7 @@ impl SendHalf {
     pub fn is_drained(&self) -> bool {
         match self.state {
             State::Open => false,
-            State::Finished => !self.has_data(Time::ZERO),
+            State::Finished => self.lead.is_empty() && !self.has_content(),
             State::Reset(_) => true,
         }
     }
@@ -306,7 +345,11 @@ impl SendHalf {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.stream.capacity() + self.queue.cost() + self.begun.as_ref().map_or(0, |b| b.rest.len()) + self.slab.capacity()
+        self.stream.capacity()
+            + self.queue.cost()
+            + self.begun.as_ref().map_or(0, |b| b.rest.len())
+            + self.slab.capacity()
+            + self.cipher.memory()
     }
 
     /// Adds what this half counts: application bytes, messages, dropped messages, memory.
@@ -325,8 +368,15 @@ impl SendHalf {
     /// The next source packet of at most `max_symbol` bytes, the two length bytes included. `None` if nothing waits, or if `max_symbol` is below [`MIN_SYMBOL`].
     pub fn poll_symbol(&mut self, now: Time, max_symbol: usize) -> Option<OutSymbol> {
         let max_symbol = max_symbol.min(2 + usize::from(u16::MAX));
-        if max_symbol < MIN_SYMBOL {
+        if max_symbol < MIN_SYMBOL + self.cipher.overhead() {
             return None;
+        }
+        if let Some(packet) = self.lead.pop_front() {
+            let mut symbol = BytesMut::with_capacity(2 + packet.len());
+            symbol.put_u16(packet.len() as u16);
+            symbol.extend_from_slice(&packet);
+            self.next_seq += 1;
+            return Some(OutSymbol { seq: Seq(self.next_seq - 1), symbol: symbol.freeze(), deadline: None, last_of_message: true });
         }
         self.expire(now);
         if !self.has_data(now) {
@@ -339,16 +389,21 @@ impl SendHalf {
         }
         let room = max_symbol - 2 - self.cipher.overhead();
         self.slab.put_u16(0);
+        self.slab.put_bytes(0, self.cipher.prefix());
         let (deadline, last_of_message) = match self.kind {
             FlowKind::Stream => self.fill_from_stream(room),
             FlowKind::OrderedMessages | FlowKind::UnorderedMessages => self.fill_with_messages(room),
         };
         let seq = Seq(self.next_seq);
         self.next_seq += 1;
-        self.cipher.seal(seq, &mut self.slab, 2);
-        let length = self.slab.len() - 2;
-        self.slab[..2].copy_from_slice(&(length as u16).to_be_bytes()); // P5
-        Some(OutSymbol { seq, symbol: self.slab.split().freeze(), deadline, last_of_message })
+        self.slab.put_bytes(0, self.cipher.overhead() - self.cipher.prefix());
+        let mut symbol = self.slab.split();
+        if self.cipher.seal(seq, &mut symbol).is_err() {
+            // Never: keys are there, and the room was kept. What cannot be sealed must not leave.
+            self.reset(Code::Internal as u64);
+            return None;
+        }
+        Some(OutSymbol { seq, symbol: symbol.freeze(), deadline, last_of_message })
     }
 
     /// The next message of a transparent flow, whole, with its number; messages of more than `largest` bytes are dropped, and counted as dropped.

@@ -7,13 +7,19 @@ use super::seal::Cipher;
 use super::stream::Stream;
 use super::unordered::Unordered;
 use super::violation;
+use crate::crypto::FlowKey;
 use crate::error::{CloseReason, Code, Layer};
+use crate::flow::{MAX_SPAN, coefficient_row};
 use crate::ids::Seq;
 use crate::node::Message;
 use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::stats::FlowStats;
 use crate::units::Time;
+use crate::wire::frame::{Coded, Coefficients};
 use bytes::Bytes;
+use noctule_codes::gf256::kernels;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// Bytes of memory per packet of the largest window: below the smallest symbol that a path carries (P5: 1200 bytes of UDP payload).
 const WINDOW_SYMBOL: usize = 512;
@@ -27,6 +33,30 @@ pub struct RecvLimits {
     pub memory: usize,
     /// Largest message taken (P18), as announced to the far end.
     pub max_message: usize,
+}
+
+/// What a sealed flow says of a coded packet before anything is done with it (P16).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is the combination that it claims to be, or nothing is sealed here.
+    Sound,
+    /// Nobody with the session's key made this: it must not be used.
+    Polluted,
+    /// It cannot be judged before the keys are there; not taken, not counted against anyone.
+    Premature,
+}
+
+/// The front of a sealed session's control flow.
+#[derive(Debug, Default)]
+struct Lead {
+    /// Handshake packets that the flow begins with; 0 on every other flow.
+    len: u64,
+    /// Those that are here, as symbols: combinations that cover them are checked without them.
+    symbols: SmallVec<[Option<Bytes>; 2]>,
+    /// Handshake packets handed over.
+    handed: u64,
+    /// Packets that came before the keys, all of the first batch.
+    early: BTreeMap<u64, Bytes>,
 }
 
 #[derive(Debug)]
@@ -53,8 +83,11 @@ struct Closed {
 pub struct RecvHalf {
     kind: Kind,
     flow_kind: FlowKind,
+    mode: Mode,
+    batch_size: u8,
     limits: RecvLimits,
     cipher: Cipher,
+    lead: Lead,
     /// One past the highest sequence number seen.
     high: u64,
     /// Distinct packets taken.
@@ -85,8 +118,11 @@ impl RecvHalf {
         Self {
             kind,
             flow_kind: options.kind,
+            mode: options.mode,
+            batch_size: options.batch_size,
             limits,
             cipher: Cipher::None,
+            lead: Lead::default(),
             high: 0,
             received: 0,
             skipped_below: 0,
@@ -95,6 +131,92 @@ impl RecvHalf {
             app_bytes: 0,
             messages: 0,
             dropped: 0,
+        }
+    }
+
+    /// What this flow carries is sealed end to end, and begins with `lead` packets of the session's handshake.
+    pub fn await_key(&mut self, lead: u64) {
+        self.cipher = Cipher::Awaited;
+        self.set_lead(lead);
+    }
+
+    /// The handshake turned out to have so many packets.
+    pub fn set_lead(&mut self, lead: u64) {
+        self.lead.len = lead;
+        self.lead.symbols.resize(lead as usize, None);
+        for seq in 0..lead {
+            if let Some(payload) = self.lead.early.remove(&seq) {
+                self.keep_lead(seq, &payload);
+            }
+        }
+    }
+
+    /// The next packet of the handshake, each once and in order.
+    pub fn poll_lead(&mut self) -> Option<Bytes> {
+        let symbol = self.lead.symbols.get(self.lead.handed as usize)?.as_ref()?;
+        self.lead.handed += 1;
+        Some(symbol.slice(2..))
+    }
+
+    /// The key of this flow. What came before it is looked at now.
+    ///
+    /// # Errors
+    /// As [`on_packet`](Self::on_packet).
+    pub fn set_key(&mut self, key: FlowKey) -> Result<(), CloseReason> {
+        self.cipher = Cipher::Sealed(Box::new(key));
+        let result = core::mem::take(&mut self.lead.early).into_iter().try_for_each(|(seq, payload)| self.take_packet(Seq(seq), payload));
+        self.close_on_error(result)
+    }
+
+    /// Nothing of this flow means anything before a key has opened it.
+    pub fn is_sealed(&self) -> bool {
+        !matches!(self.cipher, Cipher::None)
+    }
+
+    /// Sealed, and the key is there.
+    pub fn is_keyed(&self) -> bool {
+        matches!(self.cipher, Cipher::Sealed(_))
+    }
+
+    /// A coded packet of this flow, before it enters the basis (P16).
+    pub fn examine(&mut self, coded: &Coded<'_>) -> Verdict {
+        let key = match &mut self.cipher {
+            Cipher::None => return Verdict::Sound,
+            // The first batch holds the handshake, and combinations of it are the only way to a packet of it that was lost. What a relay makes of
+            // them then is found out by the handshake, or when the key opens the rest of the batch.
+            Cipher::Awaited if self.lead.len > 0 && coded.base.0 == 0 && coded.n <= self.batch_size => return Verdict::Sound,
+            Cipher::Awaited => return Verdict::Premature,
+            Cipher::Sealed(key) => key,
+        };
+        let n = usize::from(coded.n).min(MAX_SPAN);
+        let (base, mut row) = match coded.coefficients {
+            // One of the flow's packets as it is: most are.
+            Coefficients::Index(index) if coded.base.0.saturating_add(index.into()) >= self.lead.len => {
+                let is_sound = index < coded.n && key.is_sound(Seq(coded.base.0.saturating_add(index.into())), &[1], coded.symbol);
+                return if is_sound { Verdict::Sound } else { Verdict::Polluted };
+            }
+            Coefficients::Vector(vector) if vector.len() != n => return Verdict::Polluted,
+            ref coefficients => (coded.base, coefficient_row(coefficients, coded.n)),
+        };
+        let mut rest: Option<Vec<u8>> = None;
+        for (c, seq) in row[..n].iter_mut().zip(base.0..).filter(|(c, seq)| **c != 0 && *seq < self.lead.len) {
+            let Some(Some(symbol)) = self.lead.symbols.get(seq as usize) else { return Verdict::Premature };
+            let rest = rest.get_or_insert_with(|| coded.symbol.to_vec());
+            rest.resize(rest.len().max(symbol.len()), 0);
+            kernels().mul_add(&mut rest[..symbol.len()], symbol, *c);
+            *c = 0;
+        }
+        let is_sound = key.is_sound(base, &row[..n], rest.as_deref().unwrap_or(coded.symbol));
+        if is_sound { Verdict::Sound } else { Verdict::Polluted }
+    }
+
+    fn keep_lead(&mut self, seq: u64, payload: &Bytes) {
+        let mut symbol = Vec::with_capacity(2 + payload.len());
+        symbol.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+        symbol.extend_from_slice(payload);
+        if let Some(place @ None) = self.lead.symbols.get_mut(seq as usize) {
+            *place = Some(symbol.into());
+            self.received += 1;
         }
     }
 
@@ -121,11 +243,23 @@ impl RecvHalf {
         if is_far || self.held() > self.limits.memory.saturating_add(self.limits.max_message) {
             return Err(CloseReason::local(Code::FlowControl, Layer::Session, "packets beyond the credit given"));
         }
-        let payload = self.cipher.open(seq, payload)?;
+        if seq.0 < self.lead.len {
+            self.keep_lead(seq.0, &payload);
+            return Ok(());
+        }
+        if !self.cipher.is_ready() {
+            self.lead.early.insert(seq.0, payload);
+            return Ok(());
+        }
+        let payload = self.cipher.open(seq, payload).map_err(|e| {
+            // It was sound and is not sealed right: the far end's defect, or pollution from before the keys.
+            CloseReason::local(e.code(), Layer::Session, "a source packet does not open under the session's key")
+        })?;
+        let number = seq.0 - self.lead.len;
         let is_new = match &mut self.kind {
-            Kind::Stream(s) => s.on_packet(seq.0, payload)?,
-            Kind::Ordered(o) => o.on_packet(seq.0, payload)?,
-            Kind::Unordered(u) => u.on_packet(seq.0, &payload)?,
+            Kind::Stream(s) => s.on_packet(number, payload)?,
+            Kind::Ordered(o) => o.on_packet(number, payload)?,
+            Kind::Unordered(u) => u.on_packet(number, &payload)?,
             Kind::Datagrams(_) => return Err(violation("a coded packet on a transparent flow")),
             Kind::Closed(_) => false,
         };
@@ -148,21 +282,34 @@ impl RecvHalf {
         }
     }
 
-    /// The sender will not send anything below `floor` any more.
+    /// FLOW_SKIP: the sender of this hop will not send anything below `floor` any more. On a sealed `brtp` flow only the far end's own word counts,
+    /// [`on_far_skip`](Self::on_far_skip): no relay may leave out what was promised.
+    ///
+    /// # Errors
+    /// As `on_far_skip`.
+    pub fn on_skip(&mut self, floor: Seq) -> Result<(), CloseReason> {
+        if self.is_sealed() && self.mode == Mode::Brtp {
+            return Ok(());
+        }
+        self.on_far_skip(floor)
+    }
+
+    /// The far end will not send anything below `floor` any more.
     ///
     /// # Errors
     /// `SessionProtocol` if bytes of a stream would be left out, or `floor` lies behind the flow's end.
-    pub fn on_skip(&mut self, floor: Seq) -> Result<(), CloseReason> {
+    pub fn on_far_skip(&mut self, floor: Seq) -> Result<(), CloseReason> {
         let floor = floor.0;
         let result = if self.end.is_some_and(|end| floor > end) {
             Err(violation("the flow was skipped beyond its end"))
         } else {
             self.skipped_below = self.skipped_below.max(floor);
+            let number = floor.saturating_sub(self.lead.len);
             match &mut self.kind {
-                Kind::Stream(s) => s.on_skip(floor),
-                Kind::Ordered(o) => o.on_skip(floor),
+                Kind::Stream(s) => s.on_skip(number),
+                Kind::Ordered(o) => o.on_skip(number),
                 Kind::Unordered(u) => {
-                    u.on_skip(floor);
+                    u.on_skip(number);
                     Ok(())
                 }
                 Kind::Datagrams(_) => Err(violation("a transparent flow has nothing to skip")),
@@ -172,11 +319,20 @@ impl RecvHalf {
         self.close_on_error(result)
     }
 
+    /// FLOW_END: the flow has `end` packets in all, says the sender of this hop. A sealed flow believes the far end only,
+    /// [`on_far_end`](Self::on_far_end): no relay may cut a stream short.
+    ///
+    /// # Errors
+    /// As `on_far_end`.
+    pub fn on_end(&mut self, end: Seq) -> Result<(), CloseReason> {
+        if self.is_sealed() { Ok(()) } else { self.on_far_end(end) }
+    }
+
     /// The flow has `end` packets in all. May be told again.
     ///
     /// # Errors
     /// `SessionProtocol` if packets beyond it were received, or another end was told before.
-    pub fn on_end(&mut self, end: Seq) -> Result<(), CloseReason> {
+    pub fn on_far_end(&mut self, end: Seq) -> Result<(), CloseReason> {
         let result = match self.end {
             Some(known) if known != end.0 => Err(violation("the flow has two different ends")),
             _ if end.0 < self.high.max(self.skipped_below) => Err(violation("the flow ended before what was received of it")),
@@ -247,7 +403,7 @@ impl RecvHalf {
 
     /// The far end finished and everything was read (or will never come).
     pub fn is_finished(&self) -> bool {
-        let Some(end) = self.end else { return false };
+        let Some(end) = self.end.map(|end| end.saturating_sub(self.lead.len)) else { return false };
         match &self.kind {
             Kind::Stream(s) => s.next() >= end && !s.is_readable(),
             Kind::Ordered(o) => o.next() >= end && !o.is_readable(),
@@ -269,13 +425,15 @@ impl RecvHalf {
 
     /// Packets from the first on whose memory the flow may give to others: the argument of `flow::Receiver::consume`. Never falls.
     pub fn consumed(&self) -> u64 {
-        match &self.kind {
+        let content = match &self.kind {
             Kind::Stream(s) => s.consumed(),
             Kind::Ordered(o) => o.consumed(),
             Kind::Unordered(u) => u.consumed(),
             Kind::Datagrams(_) => 0,
-            Kind::Closed(closed) => closed.high.max(self.skipped_below),
-        }
+            Kind::Closed(closed) => return closed.high.max(self.skipped_below),
+        };
+        // Packets of a handshake are a few hundred bytes, and taken at once.
+        self.lead.symbols.iter().take_while(|s| s.is_some()).count() as u64 + content
     }
 
     /// An incomplete message waits for room in the shared budget; [`retry`](Self::retry) when another flow's message has been read.
@@ -319,6 +477,7 @@ impl RecvHalf {
     /// Bytes of memory held, tables included.
     pub fn memory(&self) -> usize {
         self.held()
+            + self.cipher.memory()
             + match &self.kind {
                 Kind::Stream(s) => s.tables(),
                 Kind::Ordered(o) => o.tables(),

@@ -383,6 +383,13 @@ impl Receiver {
     }
 }
 
+/// The coefficients of a combination over `n` packets, one for each place of the longest span.
+pub(crate) fn coefficient_row(coefficients: &Coefficients<'_>, n: u8) -> [u8; MAX_SPAN] {
+    let mut row = [0; MAX_SPAN];
+    vector(coefficients, n, &mut row);
+    row
+}
+
 /// The coefficients of a combination as a vector; entries beyond `n` stay 0.
 fn vector(coefficients: &Coefficients<'_>, n: u8, out: &mut [u8; MAX_SPAN]) {
     let n = usize::from(n).min(MAX_SPAN);

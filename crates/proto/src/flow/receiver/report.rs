@@ -54,6 +54,11 @@ impl Receiver {
         }
     }
 
+    /// The sender may believe in rank of this span that is not here (P9).
+    pub fn want_rank(&mut self, base: Seq) {
+        self.ranks.want(base.0 / self.batch_size());
+    }
+
     /// How long a healthy repair takes: a round trip, and what loss detection and delayed acknowledgements add to it (P8, P10). A report about a
     /// span whose second repair is under way changes nothing.
     fn patience(&self) -> Duration {

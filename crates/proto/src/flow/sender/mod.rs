@@ -138,6 +138,11 @@ impl Sender {
         self.config.memory = bytes;
     }
 
+    /// T turned out to be smaller, before anything was sent.
+    pub fn set_symbol(&mut self, symbol: u16) {
+        self.config.symbol = symbol;
+    }
+
     /// Source packets that may be pushed now: what credit, memory and the short queue of unsent packets leave.
     pub fn room(&self) -> u64 {
         if self.finished {

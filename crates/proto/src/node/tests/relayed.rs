@@ -37,7 +37,7 @@ fn closed(p: &mut Pair, session: SessionId) -> Option<Code> {
 fn a_session_to_an_address_of_the_neighbour_carries_data_over_either_family() {
     for to in ["10.9.0.2", "fd09::2"] {
         let (mut p, _) = neighbours();
-        let session = p.nodes[A].open_session_to(p.now, ip(to)).unwrap();
+        let session = p.nodes[A].open_session_to(p.now, ip(to), None).unwrap();
         assert_eq!(p.nodes[A].session_far(session), Some(ip(to)));
         let data = content(300_000, 3);
         assert!(p.transfer(session, &data, MS(20_000)) == data);
@@ -52,7 +52,7 @@ fn a_session_to_an_address_of_the_neighbour_carries_data_over_either_family() {
 #[test]
 fn an_end_that_does_not_relay_refuses_what_is_for_others() {
     let (mut p, _) = neighbours();
-    let session = p.nodes[A].open_session_to(p.now, ip("10.9.0.3")).unwrap();
+    let session = p.nodes[A].open_session_to(p.now, ip("10.9.0.3"), None).unwrap();
     p.run_until(MS(3000), |_| false);
     assert_eq!(closed(&mut p, session), Some(Code::NoRelay));
 }
@@ -60,7 +60,7 @@ fn an_end_that_does_not_relay_refuses_what_is_for_others() {
 #[test]
 fn without_a_route_or_an_address_of_ones_own_nothing_is_opened() {
     let (mut p, _) = neighbours();
-    assert_eq!(p.nodes[A].open_session_to(p.now, ip("192.0.2.1")), Err(CommandError::NoRoute(ip("192.0.2.1"))));
+    assert_eq!(p.nodes[A].open_session_to(p.now, ip("192.0.2.1"), None), Err(CommandError::NoRoute(ip("192.0.2.1"))));
     p.nodes[A].set_addresses(&[ip("fd09::1")]);
-    assert!(matches!(p.nodes[A].open_session_to(p.now, ip("10.9.0.2")), Err(CommandError::Misuse(_))));
+    assert!(matches!(p.nodes[A].open_session_to(p.now, ip("10.9.0.2"), None), Err(CommandError::Misuse(_))));
 }

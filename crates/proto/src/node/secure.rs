@@ -1,0 +1,437 @@
+//! Keys of relayed sessions: when each packet of the handshake is due, who may open a session, and what waits for keys (P16, P19, P20).
+//!
+//! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
+
+use super::Node;
+use super::sessions::Far;
+use super::shared::{FlowPlace, Shared};
+use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
+use crate::error::{CloseReason, Code, Layer};
+use crate::event::Event;
+use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
+use crate::link::Control;
+use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
+use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
+use crate::units::{Duration, Time};
+use crate::wire::frame::FlowOpen;
+use bytes::Bytes;
+
+/// An opener that does not go on with its handshake is forgotten after this long (P19).
+const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
+/// Sessions towards this node whose opener has not proven its key, at most: each holds the memory of two control flows (P19).
+const MAX_HALF_OPEN: usize = 128;
+
+/// Who may open sessions to this node over relays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SessionAccess {
+    /// Whoever may open links: the keys of `NodeConfig::authorised`, or anyone if there is no such list.
+    #[default]
+    AsLinks,
+    /// Anyone.
+    Anyone,
+    /// Owners of these keys.
+    Keys(Vec<PublicKey>),
+}
+
+/// What a relayed session has beyond one between neighbours.
+#[derive(Debug)]
+pub(crate) struct Securing {
+    ends: Ends,
+    stage: Stage,
+    /// Key that the far end must have.
+    expected: Option<PublicKey>,
+    /// The far end's key, proven by its handshake.
+    peer: Option<PublicKey>,
+    keys: Option<SessionKeys>,
+    /// Handshake packets for the front of our control flow, until it is opened.
+    lead: Vec<Vec<u8>>,
+    /// Largest symbol that reaches the far end uncut.
+    symbol: Option<u16>,
+    /// When a handshake that gets no further ends.
+    deadline: Option<Time>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Opener: waits for the answer.
+    Opening {
+        opening: Box<Opening>,
+        /// Asks who is there, since nobody could read what was written for the expected key.
+        is_probe: bool,
+    },
+    /// Acceptor: waits for the first packet.
+    Answering,
+    /// Acceptor, XX: waits for packet 1.
+    Waiting(Box<Waiting>),
+    /// Acceptor, IK: keys stand, but the first packet may have been a replay.
+    Unconfirmed,
+    /// Both ends have the keys and know each other.
+    Secured,
+}
+
+impl Securing {
+    pub(crate) fn accepting(far: Far, now: Time) -> Option<Box<Self>> {
+        let Far::Relayed { far, near } = far else { return None };
+        Some(Box::new(Self {
+            ends: Ends { opener: far, acceptor: near },
+            stage: Stage::Answering,
+            expected: None,
+            peer: None,
+            keys: None,
+            lead: Vec::new(),
+            symbol: None,
+            deadline: Some(now + HALF_OPEN_LIFETIME),
+        }))
+    }
+
+    /// The far end is who it claims to be, now.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        matches!(self.stage, Stage::Secured)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// Prepares a sending half: the control flow begins with the handshake, data waits for keys.
+    pub(crate) fn equip_out(&mut self, open: &mut FlowOpen, source: &mut SendHalf) -> Result<(), CryptoError> {
+        source.await_key();
+        if open.index == CONTROL_INDEX {
+            self.lead.drain(..).for_each(|packet| source.push_lead(packet));
+        }
+        self.key_out(open, source)
+    }
+
+    /// Gives a sending half its key, if there are keys.
+    fn key_out(&mut self, open: &mut FlowOpen, source: &mut SendHalf) -> Result<(), CryptoError> {
+        let Some(keys) = &mut self.keys else { return Ok(()) };
+        if let Some(symbol) = self.symbol.filter(|_| source.packets() == 0) {
+            // P5: T as the destination saw it.
+            open.symbol = open.symbol.min(symbol);
+        }
+        source.set_key(keys.send.flow(open)?);
+        Ok(())
+    }
+
+    /// Prepares a receiving half. `Err(UnknownFlow)`: too early, to be offered again.
+    pub(crate) fn equip_in(&mut self, open: &FlowOpen, sink: &mut RecvHalf) -> Result<(), Code> {
+        match &mut self.keys {
+            Some(keys) if open.index != CONTROL_INDEX => {
+                let key = keys.receive.flow(open).map_err(|e| e.code())?;
+                sink.await_key(0);
+                sink.set_key(key).map_err(|reason| reason.code)
+            }
+            _ if open.index != CONTROL_INDEX => Err(Code::UnknownFlow),
+            _ => {
+                // The opener's first packet tells whether a second belongs to the handshake.
+                sink.await_key(1);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn credentials(&self) -> Credentials<'_> {
+        Credentials { identity: &self.identity, psk: self.config.session_psk }
+    }
+
+    fn may_open_sessions(&self, key: PublicKey) -> bool {
+        match &self.config.sessions_from {
+            SessionAccess::Anyone => true,
+            SessionAccess::Keys(keys) => keys.contains(&key),
+            SessionAccess::AsLinks => self.config.authorised.as_ref().is_none_or(|keys| keys.contains(&key)),
+        }
+    }
+
+    /// The handshake of a session that is opened here.
+    pub(crate) fn start_securing(
+        &mut self,
+        now: Time,
+        far: Far,
+        key: SessionKey,
+        expected: Option<PublicKey>,
+        is_probe: bool,
+    ) -> Result<Option<Box<Securing>>, CloseReason> {
+        let Far::Relayed { far, near } = far else { return Ok(None) };
+        let ends = Ends { opener: near, acceptor: far };
+        let mut rng = self.fork_rng();
+        let started = Opening::start(self.credentials(), expected, is_probe, key, &ends, &mut rng);
+        let (opening, packet) = started.map_err(|e| match e {
+            Failure::Fatal(reason) => reason,
+            Failure::Forged => CloseReason::local(Code::Internal, Layer::Session, "the handshake cannot begin"),
+        })?;
+        Ok(Some(Box::new(Securing {
+            ends,
+            stage: Stage::Opening { opening: Box::new(opening), is_probe },
+            expected,
+            peer: None,
+            keys: None,
+            lead: vec![packet],
+            symbol: None,
+            deadline: Some(now + self.config.connect_timeout),
+        })))
+    }
+
+    /// There is room for one more session whose opener is unknown (P19).
+    pub(crate) fn may_answer(&self) -> bool {
+        self.sessions.entries().filter(|e| !e.is_announced).count() < MAX_HALF_OPEN
+    }
+}
+
+impl Node {
+    /// The far end's static key, once it has proven to own it: the neighbour's, or the destination's if the session is relayed.
+    pub fn session_peer(&self, session: SessionId) -> Option<PublicKey> {
+        let entry = self.shared.sessions.entry(session)?;
+        match &entry.securing {
+            Some(securing) => securing.peer,
+            None => self.links.get(&entry.link)?.peer,
+        }
+    }
+
+    /// A packet of the handshake came on the far end's control flow.
+    pub(super) fn on_session_lead(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, packet: &Bytes) {
+        let Some(open) = self.links.get(&link).and_then(|l| l.flows.incoming.get(&label)).map(|f| f.open.clone()) else { return };
+        let fits = open.relayed.map_or(open.symbol, |r| r.fits.min(open.symbol));
+        let mut rng = self.shared.fork_rng();
+        let Some(entry) = self.shared.sessions.entry(id) else { return };
+        let Some(securing) = &entry.securing else { return };
+        let (key, ends) = (entry.session.key(), securing.ends);
+        let result = match &securing.stage {
+            Stage::Answering => {
+                let shared = &self.shared;
+                let may_open = |peer| shared.may_open_sessions(peer);
+                let answered = handshake::answer(shared.credentials(), key, &ends, packet, fits, may_open, &mut rng);
+                return self.on_answer(now, link, label, id, answered);
+            }
+            Stage::Opening { .. } | Stage::Waiting(_) => {
+                let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+                match entry.securing.as_mut().map(|s| &mut s.stage) {
+                    Some(Stage::Opening { opening, .. }) => opening.finish(packet, fits),
+                    Some(Stage::Waiting(waiting)) => waiting.complete(packet),
+                    _ => return,
+                }
+            }
+            Stage::Unconfirmed | Stage::Secured => return,
+        };
+        match result {
+            Ok(secured) => {
+                if let Err(reason) = self.install(now, id, secured, fits, Stage::Secured) {
+                    self.fail_session(now, id, reason);
+                }
+            }
+            Err(Failure::Fatal(reason)) => self.fail_session(now, id, reason),
+            // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
+            Err(Failure::Forged) => {
+                let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
+                self.fail_session(now, id, reason);
+            }
+        }
+    }
+
+    fn on_answer(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, answered: Result<handshake::Answer, Failure>) {
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let reason = match failure {
+                    Failure::Fatal(reason) => reason,
+                    Failure::Forged => CloseReason::local(Code::Handshake, Layer::Session, ""),
+                };
+                if let Some(l) = self.links.get_mut(&link) {
+                    l.send_control(Control::FlowRefused { flow: label, base: 0, reason: reason.code as u64 });
+                }
+                self.fail_session(now, id, reason);
+                return;
+            }
+        };
+        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
+            flow.sink.set_lead(answer.lead);
+        }
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        if let Some(securing) = &mut entry.securing {
+            securing.lead.push(answer.packet);
+        }
+        self.send_leads(now, id);
+        let result = match answer.step {
+            AnswerStep::Waiting(waiting) => {
+                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                    securing.stage = Stage::Waiting(waiting);
+                }
+                Ok(())
+            }
+            AnswerStep::Secured(secured) => self.install(now, id, *secured, 0, Stage::Unconfirmed),
+            AnswerStep::Refused(reason, secured) => self.install(now, id, *secured, 0, Stage::Unconfirmed).and(Err(reason)),
+        };
+        if let Err(reason) = result {
+            self.fail_session(now, id, reason);
+        }
+    }
+
+    /// Hands packets of the handshake to our control flow.
+    fn send_leads(&mut self, now: Time, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let (link_id, Some(label)) = (entry.link, entry.control()) else { return };
+        let Some(securing) = &mut entry.securing else { return };
+        if let Some(link) = self.links.get_mut(&link_id)
+            && let Some(flow) = link.flows.out.get_mut(&label)
+        {
+            securing.lead.drain(..).for_each(|packet| flow.source.push_lead(packet));
+            link.touch_out(label, now);
+            self.mark_ready(link_id);
+            self.rearm(link_id);
+        }
+    }
+
+    /// Keys stand: every flow of the session gets its own, and what waited goes.
+    fn install(&mut self, now: Time, id: SessionId, secured: Secured, fits: u16, stage: Stage) -> Result<(), CloseReason> {
+        let entry = self.shared.sessions.entry_mut(id).ok_or_else(gone)?;
+        let (role, peer) = (entry.session.role(), secured.peer);
+        let securing = entry.securing.as_mut().ok_or_else(gone)?;
+        securing.peer = Some(peer);
+        securing.keys = Some(secured.keys);
+        securing.symbol = secured.symbol;
+        securing.lead.extend(secured.third);
+        let is_confirmed = matches!(stage, Stage::Secured);
+        securing.stage = stage;
+        if is_confirmed {
+            securing.deadline = None;
+        }
+        self.send_leads(now, id);
+        let defect = |e: CryptoError| CloseReason::local(e.code(), Layer::Session, e.to_string());
+        for (link_id, link) in &mut self.links {
+            let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
+            let mut is_touched = false;
+            let labels: Vec<FlowLabel> = link.flows.out.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+            for label in labels {
+                if let Some(flow) = link.flows.out.get_mut(&label) {
+                    securing.key_out(&mut flow.open, &mut flow.source).map_err(defect)?;
+                    flow.sender.set_symbol(flow.open.symbol);
+                }
+                link.touch_out(label, now);
+                is_touched = true;
+            }
+            if let Some(keys) = &mut securing.keys {
+                let labels: Vec<FlowLabel> = link.flows.incoming.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+                for label in labels {
+                    if let Some(flow) = link.flows.incoming.get_mut(&label) {
+                        let key = keys.receive.flow(&flow.open).map_err(defect)?;
+                        flow.sink.set_key(key)?;
+                    }
+                    link.touch_in(label, now);
+                    is_touched = true;
+                }
+            }
+            if is_touched && !link.is_ready {
+                link.is_ready = true;
+                self.ready.push_back(*link_id);
+            }
+        }
+        if role == SessionRole::Opener {
+            // The acceptor has no other way to know: IK's only message of ours left before its answer came.
+            if let Some(entry) = self.shared.sessions.entry_mut(id) {
+                entry.session.tell_fits(fits);
+            }
+            self.events.push_back(Event::SessionOpened { session: id });
+        } else if is_confirmed {
+            if !self.shared.may_open_sessions(peer) {
+                return Err(CloseReason::local(Code::NotAuthorised, Layer::Session, "this key may not open sessions here"));
+            }
+            self.announce(id);
+        }
+        self.pump_session(now, id);
+        Ok(())
+    }
+
+    /// A sealed control message opened: the opener has the keys.
+    pub(super) fn confirm(&mut self, id: SessionId) {
+        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        if matches!(securing.stage, Stage::Unconfirmed) {
+            securing.stage = Stage::Secured;
+            securing.deadline = None;
+            self.announce(id);
+        }
+    }
+
+    /// Tells the owner of a session that the far end opened, once.
+    fn announce(&mut self, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(peer) = entry.securing.as_ref().and_then(|s| s.peer) else { return };
+        if !core::mem::replace(&mut entry.is_announced, true) {
+            let (link, far) = (entry.link, entry.far.address());
+            self.events.push_back(Event::SessionIncoming { session: id, link, peer, far });
+        }
+    }
+
+    /// The control flow of a session that is being opened was refused. True if another attempt was begun.
+    pub(super) fn retry_opening(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
+        let Some(entry) = self.shared.sessions.entry(id) else { return false };
+        let Some(securing) = &entry.securing else { return false };
+        // Nobody there can read what was written for the expected key: ask who answers.
+        match securing.stage {
+            Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => {
+                self.restart_opening(now, id, true).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins the handshake anew, under another name.
+    fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
+        let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
+        let entry = self.shared.sessions.entry(id).ok_or_else(gone)?;
+        let (far, link) = (entry.far, entry.link);
+        let (expected, deadline) = entry.securing.as_ref().map_or((None, None), |s| (s.expected, s.deadline));
+        let mut securing = self.shared.start_securing(now, far, key, expected, is_probe)?;
+        if let Some(securing) = &mut securing {
+            securing.deadline = deadline; // of all attempts together
+        }
+        self.drop_control(id);
+        self.shared.sessions.rename(id, key, securing);
+        for flow in self.links.get_mut(&link).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
+            flow.open.session = key;
+        }
+        self.pump_session(now, id);
+        Ok(())
+    }
+
+    /// Forgets our control flow; the next node is told.
+    fn drop_control(&mut self, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let link = entry.link;
+        if let Some(label) = entry.take_control() {
+            self.drop_out(FlowPlace { link, session: id, label, is_outgoing: true });
+            if let Some(l) = self.links.get_mut(&link) {
+                l.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
+            }
+        }
+    }
+
+    /// What reaches the far end uncut, says the far end: for flows opened from now on.
+    pub(super) fn on_fits(&mut self, id: SessionId, symbol: u16) {
+        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
+            && usize::from(symbol) >= MIN_SYMBOL + SESSION_OVERHEAD
+        {
+            securing.symbol = Some(symbol);
+        }
+    }
+
+    /// The time for a handshake is over.
+    pub(super) fn on_securing_timeout(&mut self, now: Time, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entry(id) else { return };
+        let Some(securing) = &entry.securing else { return };
+        if securing.deadline.is_none_or(|at| now < at) {
+            return;
+        }
+        let text = match entry.far {
+            Far::Relayed { far, .. } if entry.session.role() == SessionRole::Opener => {
+                format!("no answer from {far} within {:.0} s", self.shared.config.connect_timeout.as_secs_f64())
+            }
+            _ => "the opener did not go on with the handshake".into(),
+        };
+        self.fail_session(now, id, CloseReason::local(Code::Unreachable, Layer::Session, text));
+    }
+}
+
+fn gone() -> CloseReason {
+    CloseReason::local(Code::Internal, Layer::Session, "the session is gone")
+}
