@@ -81,6 +81,7 @@ fn binding(open: &FlowOpen) -> Vec<u8> {
     out.push(match open.mode {
         Mode::Brtp => 0,
         Mode::Btp => 1,
+        Mode::Transparent => 2,
     });
     out.push(match open.kind {
         FlowKind::OrderedMessages => 0,

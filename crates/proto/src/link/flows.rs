@@ -4,7 +4,7 @@
 //! A relay will feed one half from the other; the link sees no difference.
 
 use crate::flow;
-use crate::ids::{FlowId, FlowLabel, SessionId};
+use crate::ids::{FlowId, FlowLabel, Seq, SessionId};
 use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
 use crate::options::{FlowOptions, Mode};
@@ -71,6 +71,8 @@ pub(crate) struct OutFlow {
     pub(crate) is_ended: bool,
     /// The session was told that nothing follows.
     pub(crate) is_end_told: bool,
+    /// The session was told that nothing below comes any more.
+    pub(crate) skip_told: Seq,
     /// FLOW_OPEN was sent at least once: flows without data still have to be announced.
     pub(crate) is_announced: bool,
     /// What the node's ledger knows of it.

@@ -55,6 +55,8 @@ pub(crate) enum LinkEvent {
     Writable(FlowId),
     /// Packets of an incoming flow were altered on their way.
     Polluted(FlowLabel),
+    /// The first packets of a sealed flow that we send were given up.
+    Skipped(FlowLabel),
     /// A sealed flow that we send has no further packets; so many in all.
     Ended(FlowLabel),
     /// More of a sealed incoming flow is here than the far end knows.
@@ -278,6 +280,7 @@ impl Link {
             balance: 0,
             is_ended: false,
             is_end_told: false,
+            skip_told: Seq(0),
             is_announced: false,
             account,
         };
@@ -295,6 +298,10 @@ impl Link {
         flow.end_if_drained();
         if flow.is_ended && flow.source.is_sealed() && !core::mem::replace(&mut flow.is_end_told, true) {
             self.events.push_back(LinkEvent::Ended(label));
+        }
+        if flow.source.is_sealed() && flow.sender.skipped() > flow.skip_told {
+            flow.skip_told = flow.sender.skipped();
+            self.events.push_back(LinkEvent::Skipped(label));
         }
         if !flow.is_queued && flow.has_work(now) {
             flow.is_queued = true;

@@ -1,15 +1,15 @@
 //! Receiving: from an opened packet to the machines that its frames concern.
 
-use super::flows::Progress;
 use super::flows::InFlow;
+use super::flows::Progress;
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
-use crate::session::Verdict;
 use crate::flow::{self, Offer};
 use crate::ids::{FlowLabel, PathId};
 use crate::node::shared::Shared;
 use crate::path::Fates;
 use crate::sent::SentItem;
+use crate::session::Verdict;
 use crate::switch::{self, Mechanism};
 use crate::units::{Ecn, Time};
 use crate::wire::Frames;
@@ -298,9 +298,13 @@ impl Link {
         let memory = shared.ledger.allowed(&account);
         let mut sink = Self::new_sink(&open, shared, ceiling);
         if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
-            && securing.equip_in(&open, &mut sink).is_err()
+            && let Err(code) = securing.equip_in(&open, &mut sink)
         {
             shared.ledger.close(&account);
+            if code != Code::UnknownFlow {
+                self.flows.closed.insert(label);
+                self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
+            }
             return;
         }
         let receiver = flow::Receiver::new(flow::ReceiverConfig {

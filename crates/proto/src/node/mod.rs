@@ -336,6 +336,7 @@ impl Node {
                 LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
                 LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),
                 LinkEvent::Polluted(label) => self.on_pollution(now, id, label),
+                LinkEvent::Skipped(label) => self.on_flow_skipped(now, id, label),
                 LinkEvent::Ended(label) => self.on_flow_ended(now, id, label),
                 LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
                 LinkEvent::Received(label) => self.on_flow_received(now, id, label),

@@ -10,6 +10,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
 use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::Control;
+use crate::options::Mode;
 use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
 use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
 use crate::units::{Duration, Time};
@@ -115,6 +116,10 @@ impl Securing {
 
     /// Prepares a receiving half. `Err(UnknownFlow)`: too early, to be offered again.
     pub(crate) fn equip_in(&mut self, open: &FlowOpen, sink: &mut RecvHalf) -> Result<(), Code> {
+        // Bare datagrams have no sequence numbers to seal them by.
+        if open.mode == Mode::Transparent {
+            return Err(Code::SessionProtocol);
+        }
         match &mut self.keys {
             Some(keys) if open.index != CONTROL_INDEX => {
                 let key = keys.receive.flow(open).map_err(|e| e.code())?;

@@ -134,7 +134,8 @@ impl Sessions {
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((far, session.key()), id);
-        self.entries.insert(id, Entry { session, far, link, securing, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
+        self.entries
+            .insert(id, Entry { session, far, link, securing, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
         self.untold.insert((link, id));
         id
     }
@@ -164,13 +165,7 @@ impl Shared {
     /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
-    pub(crate) fn session_for_open(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        open: &FlowOpen,
-        peer: SessionLimits,
-    ) -> Result<SessionId, Code> {
+    pub(crate) fn session_for_open(&mut self, now: Time, link: LinkId, open: &FlowOpen, peer: SessionLimits) -> Result<SessionId, Code> {
         let far = match &open.relayed {
             None => Far::Neighbour(link),
             Some(r) if self.routing.is_local(r.destination) => Far::Relayed { far: r.source, near: r.destination },
@@ -638,7 +633,18 @@ impl Node {
             && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
         {
             entry.session.tell_end(now, flow_id, packets);
-            self.shared.sessions.untold.insert((id, session));
+            self.pump_session(now, session);
+        }
+    }
+
+    /// The first packets of a sealed flow of ours were given up: on a `brtp` flow only this side's session can say so with authority.
+    pub(super) fn on_flow_skipped(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
+        let (session, flow_id, floor) = (flow.session, flow.id, flow.skip_told);
+        if flow.open.mode == Mode::Brtp
+            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+        {
+            entry.session.tell_skip(flow_id, floor.0);
             self.pump_session(now, session);
         }
     }

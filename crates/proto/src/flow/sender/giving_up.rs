@@ -28,6 +28,11 @@ impl Sender {
         }
     }
 
+    /// Packets below were given up although the receiver may wait for some of them.
+    pub fn skipped(&self) -> Seq {
+        Seq(self.skip)
+    }
+
     fn abandon_one(&mut self, seq: u64) {
         let index = (seq % self.batch_size()) as u8;
         self.touch(seq / self.batch_size(), |batch| batch.abandon(index));

@@ -12,6 +12,7 @@ mod mtu;
 mod pair;
 mod paths;
 mod relayed;
+mod sealed;
 mod strangers;
 mod transparent;
 

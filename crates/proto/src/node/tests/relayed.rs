@@ -1,20 +1,26 @@
 //! Sessions named by addresses, between neighbours.
 
-use super::pair::{A, B, Pair, content};
+use super::pair::{A, B, Conditions, Pair, content};
 use super::{MS, lossy};
 use crate::error::{Code, CommandError};
 use crate::event::Event;
 use crate::ids::{LinkId, SessionId};
+use crate::node::NodeConfig;
 use crate::node::routing::{Route, Via};
 use std::net::IpAddr;
 
-fn ip(text: &str) -> IpAddr {
+pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// A linked to B, which has an address of each family.
 fn neighbours() -> (Pair, LinkId) {
-    let mut p = Pair::new(Default::default(), lossy(), 3);
+    neighbours_with(Default::default(), lossy())
+}
+
+/// The same under given circumstances.
+pub(super) fn neighbours_with(configs: [NodeConfig; 2], conditions: Conditions) -> (Pair, LinkId) {
+    let mut p = Pair::new(configs, conditions, 3);
     let peer = p.nodes[B].public_key();
     let link = p.nodes[A].connect(p.now, super::pair::address(B), Some(peer)).unwrap();
     p.nodes[A].set_addresses(&[ip("10.9.0.1"), ip("fd09::1")]);
@@ -26,7 +32,7 @@ fn neighbours() -> (Pair, LinkId) {
     (p, link)
 }
 
-fn closed(p: &mut Pair, session: SessionId) -> Option<Code> {
+pub(super) fn closed(p: &mut Pair, session: SessionId) -> Option<Code> {
     p.take(A, |e| match e {
         Event::SessionClosed { session: s, outcome, .. } if *s == session => Some(outcome.reason.code),
         _ => None,
