@@ -279,6 +279,7 @@ impl Session {
         let link = live.or_else(|| entry.and_then(|s| s.last_stats.clone())).unwrap_or_else(|| LinkStats {
             paths: Vec::new(),
             undecryptable: 0,
+            polluted: 0,
             is_plaintext: false,
             key_generation: 0,
             key_epoch: 0,

@@ -193,6 +193,8 @@ pub(crate) struct InFlow {
     pub(crate) is_end_read: bool,
     /// The session was told that everything is here.
     pub(crate) is_received_told: bool,
+    /// The session was told that the far end has its keys.
+    pub(crate) is_proof_told: bool,
     /// What the far end of a relayed session knows to be here.
     pub(crate) progress: Progress,
     /// Coded packets that nobody with the session's key made (P16).

@@ -49,6 +49,8 @@ pub(crate) enum LinkEvent {
     FlowOpened(FlowLabel),
     /// A relayed session's control flow brought a packet of the handshake.
     Lead(SessionId, FlowLabel, Bytes),
+    /// The first packet of a sealed flow opened: the far end has the session's keys.
+    Proven(SessionId),
     /// The session's control flow brought a message.
     Control(SessionId, Bytes),
     Readable(FlowId),
@@ -336,6 +338,9 @@ impl Link {
             && let Some(end) = flow.receiver.end()
         {
             failure = flow.sink.on_end(end).err();
+        }
+        if flow.sink.is_proven() && !core::mem::replace(&mut flow.is_proof_told, true) {
+            self.events.push_back(LinkEvent::Proven(flow.session));
         }
         if flow.open.index == 0 {
             while let Some(packet) = flow.sink.poll_lead() {

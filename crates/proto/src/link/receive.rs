@@ -328,6 +328,7 @@ impl Link {
                 is_end_read: false,
                 is_received_told: false,
                 polluted: 0,
+                is_proof_told: false,
                 progress: Progress::default(),
                 account,
             },

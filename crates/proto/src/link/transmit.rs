@@ -476,6 +476,7 @@ fn fill_from(
         debug_assert_eq!(items, draft.items.len());
         buf.extend_from_slice(&open);
     }
+    let is_lead = flow.source.has_lead();
     if outgoing.is_none() && flow.sender.room() > 0 && flow.has_symbols(now) {
         let largest = symbol_room(draft, buf).min(usize::from(flow.open.symbol));
         // Do not cut small symbols off a bulk flow only because other frames came first.
@@ -495,6 +496,8 @@ fn fill_from(
     if let Some(outgoing) = outgoing {
         cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
     }
+    // What the keys open must not come in one datagram with what makes them.
+    draft.is_full |= is_lead;
     while !draft.is_full
         && let Some(control) = flow.sender.poll_control(now)
     {

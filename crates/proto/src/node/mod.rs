@@ -332,6 +332,7 @@ impl Node {
                 LinkEvent::Down(reason) => self.on_link_down(now, id, reason),
                 LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
                 LinkEvent::Lead(session, label, packet) => self.on_session_lead(now, id, label, session, &packet),
+                LinkEvent::Proven(session) => self.confirm(now, session),
                 LinkEvent::Control(session, message) => self.on_session_message(now, session, &message),
                 LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
                 LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),

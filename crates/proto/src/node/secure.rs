@@ -50,7 +50,12 @@ pub(crate) struct Securing {
     symbol: Option<u16>,
     /// When a handshake that gets no further ends.
     deadline: Option<Time>,
+    /// Acceptor: flows that were opened before the opener has proven its key.
+    early: Vec<(LinkId, FlowLabel)>,
 }
+
+/// Flows that may be opened by who has not proven its key yet.
+const MAX_EARLY: usize = 64;
 
 #[derive(Debug)]
 enum Stage {
@@ -82,12 +87,22 @@ impl Securing {
             lead: Vec::new(),
             symbol: None,
             deadline: Some(now + HALF_OPEN_LIFETIME),
+            early: Vec::new(),
         }))
     }
 
-    /// The far end is who it claims to be, now.
-    pub(crate) fn is_confirmed(&self) -> bool {
-        matches!(self.stage, Stage::Secured)
+    /// Flows of the far end can be taken.
+    pub(crate) fn takes_flows(&self) -> bool {
+        self.keys.is_some() && self.early.len() < MAX_EARLY
+    }
+
+    /// A flow was opened; true if it has to wait until the opener has proven its key.
+    pub(crate) fn holds(&mut self, link: LinkId, label: FlowLabel) -> bool {
+        let is_early = matches!(self.stage, Stage::Unconfirmed);
+        if is_early {
+            self.early.push((link, label));
+        }
+        is_early
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -175,6 +190,7 @@ impl Shared {
             lead: vec![packet],
             symbol: None,
             deadline: Some(now + self.config.connect_timeout),
+            early: Vec::new(),
         })))
     }
 
@@ -347,13 +363,15 @@ impl Node {
         Ok(())
     }
 
-    /// A sealed control message opened: the opener has the keys.
-    pub(super) fn confirm(&mut self, id: SessionId) {
+    /// A sealed packet opened: the opener has the keys.
+    pub(super) fn confirm(&mut self, now: Time, id: SessionId) {
         let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         if matches!(securing.stage, Stage::Unconfirmed) {
             securing.stage = Stage::Secured;
             securing.deadline = None;
+            let early = core::mem::take(&mut securing.early);
             self.announce(id);
+            early.into_iter().for_each(|(link, label)| self.on_flow_opened(now, link, label));
         }
     }
 

@@ -190,7 +190,7 @@ impl Shared {
         if open.index != CONTROL_INDEX
             && let Some(entry) = self.sessions.entries.get(&id)
         {
-            if entry.securing.as_ref().is_some_and(|s| entry.session.role() == SessionRole::Acceptor && !s.is_confirmed()) {
+            if entry.securing.as_ref().is_some_and(|s| !s.takes_flows()) {
                 return Err(Code::UnknownFlow);
             }
             match entry.session.inspect_flow(open.index) {
@@ -523,6 +523,9 @@ impl Node {
         {
             self.events.push_back(Event::SessionIncoming { session, link: id, peer, far: None });
         }
+        if open.index != CONTROL_INDEX && entry.securing.as_mut().is_some_and(|s| s.holds(id, label)) {
+            return;
+        }
         if open.index != CONTROL_INDEX {
             let mut options = options_of(&open);
             let place = FlowPlace { link: id, session, label, is_outgoing: false };
@@ -553,7 +556,6 @@ impl Node {
     }
 
     pub(super) fn on_session_message(&mut self, now: Time, session: SessionId, message: &[u8]) {
-        self.confirm(session);
         let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
         let actions = match entry.session.on_control(now, message) {
             Ok(actions) => actions,

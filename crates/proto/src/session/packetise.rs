@@ -152,6 +152,11 @@ impl SendHalf {
         !self.cipher.is_ready()
     }
 
+    /// The next packet belongs to the handshake.
+    pub fn has_lead(&self) -> bool {
+        !self.lead.is_empty()
+    }
+
     /// The flow need not be announced yet: nothing of it has left, or can.
     pub fn is_held(&self) -> bool {
         self.is_awaiting_key() && self.lead.is_empty() && self.next_seq == 0

@@ -178,6 +178,11 @@ impl RecvHalf {
         matches!(self.cipher, Cipher::Sealed(_))
     }
 
+    /// A packet opened under the key.
+    pub fn is_proven(&self) -> bool {
+        self.is_keyed() && self.received > self.lead.symbols.iter().flatten().count() as u64
+    }
+
     /// A coded packet of this flow, before it enters the basis (P16).
     pub fn examine(&mut self, coded: &Coded<'_>) -> Verdict {
         let key = match &mut self.cipher {
