@@ -24,6 +24,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 6 the peer does not answer              14 the target exists already\n  \
 7 the peer went away                    15 the host's key is not known yet\n  \
                                         16 the other side wants encryption\n  \
+                                        17 the receiver is busy with another transfer\n  \
                                        130 interrupted";
 
 /// Moves files and measures paths over lossy, long links with network coding.

@@ -1,5 +1,6 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
+use crate::transfer::{Refusal, Refused, shown};
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
 use std::path::Path;
@@ -41,7 +42,7 @@ pub enum Failure {
     #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
     NobodyListens(String),
     /// The peer vanished.
-    #[error("the peer went away: {0}; what was verified before is kept, run the command again for the rest")]
+    #[error("the peer went away: {0}; what has arrived is kept: run the same command again, and it goes on from there")]
     PeerGone(String),
     /// Another key.
     #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with --peer-key")]
@@ -96,8 +97,21 @@ pub enum Failure {
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
     /// A name was refused.
-    #[error("the name {0:?} was refused: it would lead out of the target directory, or no file system takes it")]
+    #[error("the name {0} was refused: it would lead out of the target directory, or no file system takes it")]
     RefusedName(String),
+    /// Some entries are not there, the others are.
+    #[error("{failed} of the entries did not arrive, everything else did; the first: {first}")]
+    Incomplete {
+        /// How many.
+        failed: u64,
+        /// Exit code of the first.
+        code: u8,
+        /// The first, in words.
+        first: String,
+    },
+    /// Another transfer has what is needed.
+    #[error("the receiver is busy: {0}; try again when that is over")]
+    Busy(String),
     /// Content does not verify.
     #[error("{path}: {problem}; send it again")]
     Hash {
@@ -116,7 +130,7 @@ pub enum Failure {
     #[error("there is a key in {0} already; --force replaces it, and whoever pinned it will refuse the new one")]
     KeyExists(String),
     /// Ctrl-C.
-    #[error("interrupted; nothing unfinished was left behind")]
+    #[error("interrupted; what has arrived is kept: run the same command again, and it goes on from there")]
     Interrupted,
 }
 
@@ -138,6 +152,27 @@ impl Failure {
             io::ErrorKind::AlreadyExists => Self::Exists(path.display().to_string()),
             _ => Self::Target { path: path.display().to_string(), error: error.to_string() },
         }
+    }
+
+    /// What a receiver refused.
+    pub fn refused(refused: &Refused) -> Self {
+        let (path, message) = (shown(&refused.path), refused.message.clone());
+        match refused.refusal {
+            Refusal::Name => Self::RefusedName(format!("{path} ({message})")),
+            Refusal::Exists => Self::Exists(path),
+            Refusal::DiskFull => Self::DiskFull(message),
+            Refusal::Target => Self::Target { path: format!("{path} at the receiver"), error: message },
+            Refusal::Hash => Self::Hash { path, problem: message },
+            Refusal::NotAllowed => Self::MayNotWrite,
+            Refusal::Busy => Self::Busy(message),
+            Refusal::Protocol => Self::PeerGone(message),
+        }
+    }
+
+    /// Some entries failed, for instance for this reason.
+    pub fn incomplete(failed: u64, first: &Refused) -> Self {
+        let first = Self::refused(first);
+        Self::Incomplete { failed, code: first.exit_code(), first: first.to_string() }
     }
 
     /// A connection could not be made.
@@ -178,6 +213,8 @@ impl Failure {
             Self::Port(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
+            Self::Incomplete { code, .. } => *code,
+            Self::Busy(_) => 17,
             Self::Resolve(_) => 13,
             Self::Exists(_) | Self::KeyExists(_) => 14,
             Self::UnknownHost { .. } => 15,

@@ -11,6 +11,9 @@ use clap::Parser;
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Time for the last packets after an interruption.
+const FAREWELL: std::time::Duration = std::time::Duration::from_millis(100);
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let is_json = cli.is_json();
@@ -36,8 +39,11 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
         };
         tokio::select! {
             result = work => result,
-            // Dropping the work removes what it had begun to write.
-            () = interrupted() => Err(Failure::Interrupted),
+            () = interrupted() => {
+                // The work is dropped: its farewell to the peers is still to be sent.
+                tokio::time::sleep(FAREWELL).await;
+                Err(Failure::Interrupted)
+            }
         }
     });
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));

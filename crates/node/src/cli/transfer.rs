@@ -2,8 +2,9 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs};
-use crate::units::CcName;
+use crate::units::{CcName, Rate};
 use clap::Args;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -11,9 +12,21 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct SendArgs {
-    /// Files and directories, then HOST, HOST:PORT or [IPV6]:PORT as the last argument.
+    /// Files and directories ('-': standard input), then HOST, HOST:PORT or [IPV6]:PORT as the last argument.
     #[arg(required = true, num_args = 2.., value_name = "FILE... HOST")]
-    pub words: Vec<String>,
+    pub words: Vec<OsString>,
+    /// The name that standard input gets at the receiver [default: stdin].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<OsString>,
+    /// Send contents no faster than this (500kbit, 20mbit).
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<Rate>,
+    /// Streams that carry files side by side.
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub parallel: u8,
+    /// Send nothing: ask the receiver what it has, and list what would happen to each entry.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub peer: PeerArgs,
     #[command(flatten)]
@@ -36,6 +49,9 @@ pub struct RecvArgs {
     /// Directory to write to; must exist.
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub into: PathBuf,
+    /// Write the content of one file to standard output instead, and end.
+    #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links"])]
+    pub stdout: bool,
     #[command(flatten)]
     pub access: AccessArgs,
     #[command(flatten)]
@@ -43,6 +59,9 @@ pub struct RecvArgs {
     /// Replace files that exist.
     #[arg(long)]
     pub overwrite: bool,
+    /// Make symbolic links that lead out of the directory, too.
+    #[arg(long)]
+    pub outside_links: bool,
     /// End after one transfer, with its result.
     #[arg(long)]
     pub once: bool,

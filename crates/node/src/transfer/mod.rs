@@ -1,13 +1,33 @@
-//! File transfer: manifest, contents and hashes over one bidirectional stream. `docs/spec/transfer.md` describes the bytes.
+//! File transfer: a manifest, contents with their hashes, and what the receiver has already. `docs/spec/transfer.md` describes the bytes.
+//!
+//! Sender: [`source`] makes the manifest, [`content`] reads files on threads of its own, [`send`] writes streams and listens to answers.
+//! Receiver: [`recv`] serves sessions, [`receive`] runs one transfer, [`writer`] turns a stream's records into files on a thread of its own,
+//! [`target`] and [`staging`] are the only places that touch the target directory.
 
+mod content;
+mod entry;
+mod limit;
+mod links;
 mod progress;
+mod receive;
 pub mod records;
 pub mod recv;
 pub mod send;
 mod source;
+mod staging;
 mod target;
+mod wire;
+mod writer;
+
+pub use entry::shown;
+pub use target::Refused;
+pub use wire::Refusal;
 
 /// Bytes per chunk between disk and network.
 const CHUNK: usize = 256 * 1024;
-/// Tag of the stream that carries a transfer.
-const TAG: u64 = 0x66696c65;
+/// Files up to this size travel whole in one record, and need not wait for the receiver's plan.
+const SMALL: u64 = 128 * 1024;
+/// Tag of the stream that carries manifest and answers: "file".
+const CONTROL_TAG: u64 = 0x6669_6c65;
+/// Tag of the streams that carry contents: "data".
+const DATA_TAG: u64 = 0x6461_7461;

@@ -1,112 +1,192 @@
-//! Progress of a transfer: a bar on a terminal, plain lines elsewhere, JSON on request.
+//! What the user sees of a transfer: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use super::entry::{Entry, shown};
+use blake3::Hash;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Between JSON events.
 const JSON_EVERY: Duration = Duration::from_millis(100);
 /// Between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
+/// Hashes that a terminal shows; a file or pipe gets all of them.
+const SHOWN_ON_TERMINAL: u64 = 20;
 
-enum Face {
-    Json,
-    Bar(ProgressBar),
-    Lines,
+/// Where reports go: shared by all transfers of a process, so that their bars do not overwrite each other.
+#[derive(Clone)]
+pub struct Reporter {
+    bars: Option<MultiProgress>,
+    is_json: bool,
+    /// Standard output is for contents.
+    is_quiet: bool,
+}
+
+impl Reporter {
+    /// `is_quiet`: nothing but contents goes to standard output.
+    pub fn new(is_json: bool, is_quiet: bool) -> Self {
+        let bars = (!is_json && std::io::stderr().is_terminal()).then(MultiProgress::new);
+        Self { bars, is_json, is_quiet }
+    }
+
+    /// A line for the user that is no result.
+    pub fn say(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => bars.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Prints a result, past the bars.
+    fn result(&self, text: &str) {
+        let print = || match self.is_quiet {
+            true => eprintln!("{text}"),
+            // A reader that has gone away is no reason to stop.
+            false => drop(writeln!(std::io::stdout().lock(), "{text}")),
+        };
+        match &self.bars {
+            Some(bars) => bars.suspend(print),
+            None => print(),
+        }
+    }
+
+    fn event(&self, value: &Value) {
+        self.result(&value.to_string());
+    }
+
+    /// Begins to show a transfer; `what` in a word or two.
+    pub fn start(&self, what: &str, peer: &str, files: u64, total: u64) -> Progress {
+        let start = Instant::now();
+        if self.is_json {
+            self.event(&json!({"event": "start", "peer": peer, "files": files, "total": total}));
+        }
+        let bar = self.bars.as_ref().map(|bars| {
+            let bar = bars.add(ProgressBar::new(total));
+            if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_message(what.to_owned());
+            bar
+        });
+        if bar.is_none() && !self.is_json {
+            eprintln!("{what}: {files} files, {total} bytes");
+        }
+        Progress { to: self.clone(), bar, peer: peer.to_owned(), start, shown: start, bytes: 0, spared: 0, total, listed: 0 }
+    }
+}
+
+/// How a transfer ended well.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Files in place.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of these files, those that were there before.
+    pub same: u64,
+    /// Of these files, those that were gone on with.
+    pub resumed: u64,
+    /// See [`digest`](super::entry::digest).
+    pub digest: Hash,
 }
 
 /// Shows how far a transfer is.
 pub struct Progress {
-    face: Face,
+    to: Reporter,
+    bar: Option<ProgressBar>,
+    peer: String,
     start: Instant,
     shown: Instant,
     bytes: u64,
+    spared: u64,
     total: u64,
-}
-
-fn event(value: &Value) {
-    println!("{value}");
+    listed: u64,
 }
 
 impl Progress {
-    /// Begins; `what` in a word or two.
-    pub fn start(is_json: bool, what: &str, files: u64, total: u64) -> Self {
-        let start = Instant::now();
-        let face = if is_json {
-            event(&json!({"event": "start", "files": files, "total": total}));
-            Face::Json
-        } else if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::new(total);
-            let style = ProgressStyle::with_template("{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-            if let Ok(style) = style {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.set_message(what.to_owned());
-            Face::Bar(bar)
-        } else {
-            eprintln!("{what}: {files} files, {total} bytes");
-            Face::Lines
-        };
-        Self { face, start, shown: start, bytes: 0, total }
-    }
-
-    /// More bytes are done.
-    pub fn advance(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.tick();
-    }
-
-    /// So many bytes are done in all.
-    pub fn set(&mut self, bytes: u64) {
+    /// So many bytes are done in all, of which so many did not have to travel. To be called at least ten times a second.
+    pub fn set(&mut self, bytes: u64, spared: u64) {
         self.bytes = self.bytes.max(bytes);
-        self.tick();
-    }
-
-    /// Shows the state if it is time to; to be called at least ten times a second.
-    pub fn tick(&mut self) {
+        self.spared = spared;
         let now = Instant::now();
         let elapsed = self.start.elapsed().as_secs_f64();
-        let rate = self.bytes as f64 * 8e-6 / elapsed.max(1e-9);
-        match &self.face {
-            Face::Json if now - self.shown >= JSON_EVERY => {
-                self.shown = now;
-                event(&json!({"event": "progress", "bytes": self.bytes, "total": self.total, "elapsed_s": elapsed, "rate_mbit": rate}));
-            }
-            Face::Bar(bar) => bar.set_position(self.bytes),
-            Face::Lines if now - self.shown >= LINE_EVERY => {
-                self.shown = now;
-                let left = self.total.saturating_sub(self.bytes) as f64 * 8e-6 / rate.max(1e-9);
-                let share = 100.0 * self.bytes as f64 / self.total.max(1) as f64;
-                eprintln!("{share:.0} %  {} of {} bytes  {rate:.1} Mbit/s  {left:.0} s left", self.bytes, self.total);
-            }
-            _ => {}
+        let rate = self.bytes.saturating_sub(self.spared) as f64 * 8e-6 / elapsed.max(1e-9);
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.bytes);
+        } else if self.to.is_json && now - self.shown >= JSON_EVERY {
+            self.shown = now;
+            self.to.event(
+                &json!({"event": "progress", "peer": self.peer, "bytes": self.bytes, "total": self.total, "elapsed_s": elapsed, "rate_mbit": rate}),
+            );
+        } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
+            self.shown = now;
+            let left = self.total.saturating_sub(self.bytes) as f64 * 8e-6 / rate.max(1e-9);
+            let share = 100.0 * self.bytes as f64 / self.total.max(1) as f64;
+            eprintln!("{share:.0} %  {} of {} bytes  {rate:.1} Mbit/s  {left:.0} s left", self.bytes, self.total);
         }
     }
 
     /// A file is in place and verified.
-    pub fn file(&self, path: &str, bytes: u64, blake3: &str) {
-        match &self.face {
-            Face::Json => event(&json!({"event": "file", "path": path, "bytes": bytes, "blake3": blake3, "ok": true})),
-            Face::Bar(bar) => bar.println(format!("{blake3}  {path}")),
-            Face::Lines => println!("{blake3}  {path}"),
+    pub fn file(&mut self, entry: &Entry, hash: Hash) {
+        if self.to.is_json {
+            let mut event = json!({
+                "event": "file", "peer": self.peer, "path": shown(&entry.path), "bytes": entry.size(), "blake3": hash.to_string(), "ok": true
+            });
+            if std::str::from_utf8(&entry.path).is_err() {
+                event["path_hex"] = entry.path.iter().map(|b| format!("{b:02x}")).collect::<String>().into();
+            }
+            self.to.event(&event);
+            return;
+        }
+        self.listed += 1;
+        if !std::io::stdout().is_terminal() || self.listed <= SHOWN_ON_TERMINAL {
+            self.to.result(&format!("{hash}  {}", entry.shown()));
+        }
+    }
+
+    /// A file is not there.
+    pub fn failed(&self, entry: &Entry, why: &str) {
+        if self.to.is_json {
+            self.to.event(&json!({"event": "file", "peer": self.peer, "path": shown(&entry.path), "ok": false, "message": why}));
+        }
+        self.to.say(&format!("noctule: {}: {why}", entry.shown()));
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
         }
     }
 
     /// Everything is done.
-    pub fn done(self, files: u64, bytes: u64) {
+    pub fn done(self, summary: &Summary) {
         let seconds = self.start.elapsed().as_secs_f64();
-        let goodput = bytes as f64 * 8e-6 / seconds.max(1e-9);
-        match &self.face {
-            Face::Json => {
-                event(&json!({"event": "done", "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput, "ok": true}));
-            }
-            face => {
-                if let Face::Bar(bar) = face {
-                    bar.finish_and_clear();
-                }
-                eprintln!("{files} files, {bytes} bytes in {seconds:.2} s: {goodput:.1} Mbit/s, every hash verified");
-            }
+        let moved = summary.bytes.saturating_sub(self.spared);
+        let goodput = moved as f64 * 8e-6 / seconds.max(1e-9);
+        let Summary { files, bytes, same, resumed, digest } = *summary;
+        self.clear();
+        if self.to.is_json {
+            self.to.event(&json!({
+                "event": "done", "peer": self.peer, "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput,
+                "bytes_moved": moved, "files_same": same, "files_resumed": resumed, "blake3": digest.to_string(), "ok": true
+            }));
+            return;
         }
+        if self.listed > SHOWN_ON_TERMINAL && std::io::stdout().is_terminal() {
+            self.to.say(&format!("... and {} more; the hashes of all go into a file with > FILE", self.listed - SHOWN_ON_TERMINAL));
+        }
+        let mut before = String::new();
+        if same > 0 {
+            before += &format!(", {same} files were there already");
+        }
+        if resumed > 0 {
+            before += &format!(", {resumed} were gone on with");
+        }
+        self.to.say(&format!(
+            "{files} files, {bytes} bytes in {seconds:.2} s: {goodput:.1} Mbit/s{before}; every hash verified, BLAKE3 of all {}",
+            &digest.to_hex()[..16]
+        ));
     }
 }

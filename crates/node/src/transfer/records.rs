@@ -1,137 +1,14 @@
-//! Records of a transfer: length-prefixed JSON between the contents of the files.
+//! Length-prefixed JSON records over a stream, for conversations that are short.
 
 use crate::failure::Failure;
 use bytes::Bytes;
 use noctule::{FlowError, RecvStream, SendStream};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Version of this format.
-pub const VERSION: u32 = 1;
 /// Longest record in bytes.
 pub const MAX_RECORD: usize = 1 << 20;
-/// Entries per record of the manifest: well below the longest record with the longest names.
-pub const ENTRIES_PER_RECORD: usize = 200;
-/// Entries of a transfer at most; some 200 bytes of memory each at the receiver.
-pub const MAX_ENTRIES: u64 = 10_000_000;
-
-/// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Dir,
-}
-
-/// One file or directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Components of its name below the target directory.
-    pub path: Vec<String>,
-    /// What it is.
-    pub kind: Kind,
-    /// Bytes of content.
-    pub size: u64,
-    /// Permission bits.
-    pub mode: u32,
-    /// Seconds of its modification time since 1970.
-    pub mtime: i64,
-}
-
-/// From the sender.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
-pub enum FromSender {
-    /// First.
-    Hello {
-        /// [`VERSION`].
-        version: u32,
-        /// Entries that follow.
-        entries: u64,
-        /// Bytes of all files.
-        bytes: u64,
-    },
-    /// Part of the manifest.
-    Entries {
-        /// In the order in which contents follow.
-        entries: Vec<Entry>,
-    },
-    /// After a file's content of exactly `size` bytes.
-    FileEnd {
-        /// BLAKE3 of what was read, hexadecimal.
-        blake3: String,
-        /// The file could not be read to its end, or changed meanwhile.
-        problem: Option<String>,
-    },
-}
-
-/// Why a receiver refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// A name.
-    Name,
-    /// Exists already.
-    Exists,
-    /// Disk full.
-    DiskFull,
-    /// Cannot be written.
-    Target,
-    /// Hash or content.
-    Hash,
-    /// This key may not write here.
-    NotAllowed,
-    /// Not this protocol.
-    Protocol,
-}
-
-/// From the receiver.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "snake_case")]
-pub enum FromReceiver {
-    /// A file is in place under its name, and its hash is right.
-    File {
-        /// Index in the manifest.
-        index: u64,
-        /// Its hash.
-        blake3: String,
-    },
-    /// A file or the whole transfer was refused; the transfer ends.
-    Refused {
-        /// Kind of reason.
-        refusal: Refusal,
-        /// Name concerned.
-        path: String,
-        /// Words of the receiver.
-        message: String,
-    },
-    /// Everything was verified.
-    Done {
-        /// Files.
-        files: u64,
-        /// Bytes.
-        bytes: u64,
-    },
-}
-
-impl FromReceiver {
-    /// As the sender's own failure.
-    pub fn failure(refusal: Refusal, path: String, message: String) -> Failure {
-        match refusal {
-            Refusal::Name => Failure::RefusedName(path),
-            Refusal::Exists => Failure::Exists(path),
-            Refusal::DiskFull => Failure::DiskFull(message),
-            Refusal::Target => Failure::Target { path: format!("{path} at the receiver"), error: message },
-            Refusal::Hash => Failure::Hash { path, problem: message },
-            Refusal::NotAllowed => Failure::MayNotWrite,
-            Refusal::Protocol => Failure::PeerGone(message),
-        }
-    }
-}
-
 /// Appends a record to `out`.
 pub fn put<T: Serialize>(out: &mut Vec<u8>, record: &T) -> Result<(), Failure> {
     let body = serde_json::to_vec(record).map_err(|e| Failure::system("a record", e))?;

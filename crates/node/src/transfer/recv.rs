@@ -1,23 +1,31 @@
-//! `noctule recv`.
+//! `noctule recv`: an endpoint that serves senders, many at once.
 
-use super::TAG;
-use super::progress::Progress;
-use super::records::{self, FromReceiver, FromSender, Kind, MAX_ENTRIES, Reader, Refusal, VERSION};
-use super::target::{Refused, Target};
+use super::CONTROL_TAG;
+use super::progress::Reporter;
+use super::receive::{self, Destination, Stop};
+use super::target::{Refused, Rules, Target};
+use super::wire::{Record, Records, Refusal};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::identity::authorised::{Access, Grant};
-use noctule::{BindError, Endpoint, EndpointConfig, FlowError, IncomingFlow, NodeConfig, SendStream, Session};
+use blake3::Hash;
+use noctule::{BindError, Endpoint, EndpointConfig, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::{mpsc, watch};
 
-/// How long a sender may take to open its stream.
+/// How long a sender may take to open its stream, and to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an earlier try of the same transfer may take to let go of its files.
+const LETTING_GO: Duration = Duration::from_secs(10);
+/// How long a sender that was refused may take to hear it.
+const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Binds where asked, or on every address of the host.
 pub fn bind(asked: Option<SocketAddr>, port: u16, config: EndpointConfig) -> Result<Endpoint, Failure> {
@@ -30,189 +38,245 @@ pub fn bind(asked: Option<SocketAddr>, port: u16, config: EndpointConfig) -> Res
     }
 }
 
+/// What all sessions share.
+struct Server {
+    access: Access,
+    /// `None`: to standard output.
+    target: Option<Target>,
+    rules: Rules,
+    once: bool,
+    reporter: Reporter,
+    active: Mutex<HashMap<Hash, Active>>,
+}
+
+/// A transfer under way.
+struct Active {
+    /// Ends it.
+    stop: watch::Sender<bool>,
+    /// Closed when it has let go of its files.
+    gone: watch::Receiver<()>,
+}
+
+/// How a session ended.
+enum Outcome {
+    /// It was a transfer.
+    Transfer(Result<(), Failure>),
+    /// It was none, or its next try goes on with it.
+    Nothing(Option<Failure>),
+}
+
 /// Receives until interrupted, or once.
 pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
-    let access = Arc::new(Access::load(&args.access)?);
+    let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     let public = config.identity.public();
-    let target = Target::open(&args.into, args.overwrite).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
-        _ => Failure::target(&args.into, &e),
-    })?;
-    let target = Arc::new(target);
+    let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
+    let target = match args.stdout {
+        true => None,
+        false => Some(Target::open(&args.into, rules).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
+            _ => Failure::target(&args.into, &e),
+        })?),
+    };
     let endpoint = bind(args.bind, DEFAULT_PORT, config)?;
+    let _farewell = Farewell(endpoint.clone());
+    greet(&args, &endpoint, public, is_ephemeral, &access);
+    let reporter = Reporter::new(args.json, args.stdout);
+    let once = args.once || args.stdout;
+    let server = Arc::new(Server { access, target, rules, once, reporter, active: Mutex::default() });
+    let (ended, mut outcomes) = mpsc::unbounded_channel();
+    loop {
+        tokio::select! {
+            session = endpoint.accept() => {
+                let Some(session) = session else { return Err(Failure::System("the endpoint was closed".into())) };
+                let (server, ended) = (Arc::clone(&server), ended.clone());
+                tokio::spawn(async move { ended.send(server.serve(session).await) });
+            }
+            Some(outcome) = outcomes.recv() => match outcome {
+                Outcome::Transfer(result) if once => {
+                    endpoint.wait_idle().await;
+                    return result;
+                }
+                Outcome::Transfer(Err(failure)) | Outcome::Nothing(Some(failure)) => failure.print(args.json),
+                Outcome::Transfer(Ok(())) | Outcome::Nothing(None) => {}
+            }
+        }
+    }
+}
+
+/// Tells the peers that this end goes, however it goes.
+pub struct Farewell(pub Endpoint);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.close(130, "interrupted");
+    }
+}
+
+/// Says what the sender has to type.
+fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: bool, access: &Access) {
     let local = endpoint.local_addr();
     if args.json {
-        println!(
-            "{}",
-            json!({"event": "listening", "address": local.to_string(), "public_key": public.to_string(), "ephemeral": is_ephemeral})
-        );
-    } else {
-        if is_ephemeral {
-            eprintln!("this key is for this run only; `noctule keygen` makes a lasting one");
-        }
-        let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
-        let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
-        let host = if host.contains(':') && !port.is_empty() { format!("[{host}]") } else { host };
-        eprintln!(
-            "receiving into {} on {local}; on the other host:\n\n  noctule send FILE... {host}{port} --peer-key {public}\n\nfingerprint {}; {}",
-            args.into.display(),
-            public.fingerprint(),
-            match access.keys() {
-                None => "anyone who has this key may send".to_owned(),
-                Some(keys) => format!("{} authorised keys", keys.len()),
-            }
-        );
-    }
-    loop {
-        let Some(session) = endpoint.accept().await else { return Err(Failure::System("the endpoint was closed".into())) };
-        let grant = access.grant(&session.peer_key()).unwrap_or_default();
-        let work = serve(session, grant, Arc::clone(&target), args.overwrite, args.json);
-        if args.once {
-            let result = work.await;
-            endpoint.wait_idle().await;
-            return result;
-        }
-        let is_json = args.json;
-        tokio::spawn(async move {
-            if let Err(failure) = work.await {
-                failure.print(is_json);
-            }
+        let event = json!({
+            "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
+            "ephemeral": is_ephemeral
         });
+        // Contents have standard output for themselves.
+        if args.stdout {
+            eprintln!("{event}")
+        } else {
+            println!("{event}")
+        }
+        return;
     }
+    if is_ephemeral {
+        eprintln!(
+            "this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it"
+        );
+    }
+    let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
+    let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
+    let host = if host.contains(':') && !port.is_empty() { format!("[{host}]") } else { host };
+    let into = if args.stdout { "to standard output".to_owned() } else { format!("into {}", args.into.display()) };
+    let who = match access.keys() {
+        None => "anyone who has this key may send; --allow KEY lets only some".to_owned(),
+        Some(keys) => format!("{} keys may connect", keys.len()),
+    };
+    eprintln!(
+        "receiving {into} on {local}; on the other host:\n\n  noctule send FILE... {host}{port} --peer-key {public}\n\nor without --peer-key, and compare the fingerprint: {}\n{who}",
+        public.fingerprint()
+    );
 }
 
-/// One sender.
-async fn serve(session: Session, grant: Grant, target: Arc<Target>, overwrite: bool, is_json: bool) -> Result<(), Failure> {
-    let flow = tokio::time::timeout(PATIENCE, session.accept_flow()).await;
-    let Ok(flow) = flow else {
-        session.abort(1, "no stream was opened");
-        return Err(Failure::PeerGone("it opened no stream".into()));
-    };
-    let (recv, mut answers) = match flow? {
-        IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => (recv, send),
-        _ => {
-            session.abort(1, "this is noctule recv");
-            return Err(Failure::PeerGone("it is no `noctule send`".into()));
-        }
-    };
-    let mut reader = Reader::new(recv);
-    let received = match grant.may_write {
-        true => match target.below(grant.directory.as_deref(), overwrite || grant.may_overwrite) {
-            Ok(target) => receive(&mut reader, &mut answers, &target, is_json).await,
-            Err(e) => Err(Stop::Refused(Refused::from_io(grant.directory.as_deref().unwrap_or(Path::new(".")), &e))),
-        },
-        false => Err(Stop::Refused(Refused { refusal: Refusal::NotAllowed, path: String::new(), message: "may not write".into() })),
-    };
-    match received {
-        Ok(()) => {
-            answers.finish().await?;
-            // The sender closes when it has heard; its leaving is no failure.
-            let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
-            Ok(())
-        }
-        Err(Stop::Refused(refused)) => {
-            let failure = FromReceiver::failure(refused.refusal, refused.path.clone(), refused.message.clone());
-            let record = FromReceiver::Refused { refusal: refused.refusal, path: refused.path, message: refused.message };
-            // The sender may leave as soon as it has heard: that is no failure of its own.
-            if records::write(&mut answers, &record).await.is_ok() {
+impl Server {
+    /// One session.
+    async fn serve(&self, session: Session) -> Outcome {
+        let flow = match tokio::time::timeout(PATIENCE, session.accept_flow()).await {
+            Ok(Ok(flow)) => flow,
+            // Somebody looked in and left.
+            Ok(Err(_)) => return Outcome::Nothing(None),
+            Err(_) => {
+                session.abort(1, "no stream was opened");
+                return Outcome::Nothing(Some(Failure::PeerGone("it opened no stream".into())));
+            }
+        };
+        let (recv, mut answers) = match flow {
+            IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == CONTROL_TAG => (recv, send),
+            _ => {
+                session.abort(1, "this is noctule recv");
+                return Outcome::Nothing(Some(Failure::PeerGone("it is no `noctule send`".into())));
+            }
+        };
+        let mut control = Records::new(recv);
+        match self.receive(&session, &mut control, &mut answers).await {
+            Ok(()) => {
+                // Everything is verified and on disk, whether the sender hears it or not; it closes when it has.
                 let _ = answers.finish().await;
+                let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
+                Outcome::Transfer(Ok(()))
             }
-            let _ = tokio::time::timeout(Duration::from_secs(3), session.closed()).await;
-            session.abort(1, "refused");
-            Err(failure)
-        }
-        Err(Stop::Failed(failure)) => {
-            session.abort(1, "failed");
-            Err(failure)
-        }
-    }
-}
-
-/// Why receiving ended early.
-enum Stop {
-    /// The sender is to be told.
-    Refused(Refused),
-    /// There is nobody to tell.
-    Failed(Failure),
-}
-
-impl From<Refused> for Stop {
-    fn from(r: Refused) -> Self {
-        Self::Refused(r)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(e: Failure) -> Self {
-        Self::Failed(e)
-    }
-}
-
-impl From<FlowError> for Stop {
-    fn from(e: FlowError) -> Self {
-        Self::Failed(e.into())
-    }
-}
-
-fn protocol(message: &str) -> Refused {
-    Refused { refusal: Refusal::Protocol, path: String::new(), message: message.to_owned() }
-}
-
-fn gone() -> Failure {
-    Failure::PeerGone("its stream ended before everything had come".into())
-}
-
-async fn receive(reader: &mut Reader, answers: &mut SendStream, target: &Target, is_json: bool) -> Result<(), Stop> {
-    let Some(FromSender::Hello { version, entries: count, bytes }) = reader.record().await? else {
-        return Err(protocol("the transfer does not begin with a greeting").into());
-    };
-    if version != VERSION || count > MAX_ENTRIES {
-        return Err(protocol(&format!(
-            "version {version} with {count} entries; this side takes version {VERSION} and {MAX_ENTRIES} entries"
-        ))
-        .into());
-    }
-    let mut entries = Vec::new();
-    while (entries.len() as u64) < count {
-        match reader.record().await? {
-            Some(FromSender::Entries { entries: part }) if !part.is_empty() => entries.extend(part),
-            Some(_) => return Err(protocol("a part of the manifest is missing").into()),
-            None => return Err(gone().into()),
-        }
-    }
-    if entries.len() as u64 != count || entries.iter().map(|e| e.size).try_fold(0u64, u64::checked_add) != Some(bytes) {
-        return Err(protocol("the manifest contradicts its greeting").into());
-    }
-    target.check_space(bytes)?;
-    // Everything that can be refused is refused before the first byte is written.
-    let mut paths = Vec::with_capacity(entries.len());
-    for entry in &entries {
-        paths.push(target.check_entry(entry)?);
-    }
-    let files = entries.iter().filter(|e| e.kind == Kind::File).count() as u64;
-    let mut progress = Progress::start(is_json, "receiving", files, bytes);
-    for (index, (entry, path)) in entries.iter().zip(paths).enumerate() {
-        if entry.kind == Kind::Dir {
-            target.make_dir(&path)?;
-            continue;
-        }
-        let mut incoming = target.begin(entry, path)?;
-        while incoming.left() > 0 {
-            let Some(data) = reader.content(incoming.left()).await? else { return Err(gone().into()) };
-            if incoming.write(&data) {
-                tokio::task::block_in_place(|| incoming.flush())?;
+            Err(Stop::Dry) => {
+                let _ = answers.finish().await;
+                let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
+                Outcome::Nothing(None)
             }
-            progress.advance(data.len() as u64);
+            Err(Stop::Superseded) => {
+                session.abort(1, "the sender goes on over another connection");
+                Outcome::Nothing(None)
+            }
+            Err(Stop::Refused(refused)) => {
+                let failure = Failure::refused(&refused);
+                let is_busy = refused.refusal == Refusal::Busy;
+                let mut out = Vec::new();
+                Record::Refused { refusal: refused.refusal, path: refused.path, message: refused.message }.emit(&mut out);
+                // The sender may leave as soon as it has heard: that is no failure of its own.
+                if answers.write_all(&out).await.is_ok() {
+                    let _ = tokio::time::timeout(LAST_WORD, answers.finish()).await;
+                }
+                let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;
+                session.abort(1, "refused");
+                match is_busy {
+                    true => Outcome::Nothing(Some(failure)),
+                    false => Outcome::Transfer(Err(failure)),
+                }
+            }
+            Err(Stop::Failed(failure)) => {
+                // What was said last is still to arrive.
+                let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;
+                session.abort(1, "failed");
+                Outcome::Transfer(Err(failure))
+            }
         }
-        let Some(FromSender::FileEnd { blake3, problem }) = reader.record().await? else { return Err(gone().into()) };
-        let hash = tokio::task::block_in_place(|| incoming.finish(&blake3, problem))?;
-        progress.file(&entry.path.join("/"), entry.size, &hash);
-        records::write(answers, &FromReceiver::File { index: index as u64, blake3: hash }).await?;
     }
-    records::write(answers, &FromReceiver::Done { files, bytes }).await?;
-    progress.done(files, bytes);
-    Ok(())
+
+    async fn receive(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
+        let grant = self.access.grant(&session.peer_key()).unwrap_or_default();
+        if !grant.may_write {
+            return Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "may not write".into() }.into());
+        }
+        let destination = self.destination(&grant)?;
+        let manifest = receive::manifest(control).await?;
+        if manifest.hello.is_dry {
+            return receive::run(session, control, answers, destination, manifest, &self.reporter, std::future::pending()).await;
+        }
+        let id = manifest.id;
+        let (turn, mut stop) = self.take_turn(id).await?;
+        let stop = async move {
+            let _ = stop.wait_for(|is_stopped| *is_stopped).await;
+        };
+        let result = receive::run(session, control, answers, destination, manifest, &self.reporter, stop).await;
+        drop(turn);
+        result
+    }
+
+    fn destination(&self, grant: &Grant) -> Result<Destination, Refused> {
+        let Some(target) = &self.target else { return Ok(Destination::Stdout) };
+        let rules = Rules { overwrite: self.rules.overwrite || grant.may_overwrite, ..self.rules };
+        let below = grant.directory.as_deref();
+        target.below(below, rules).map(Destination::Directory).map_err(|e| Refused::from_io(below.unwrap_or(Path::new(".")), &e))
+    }
+
+    /// Waits until an earlier try of the same transfer has let go: its sender is known to be gone, for here is the next.
+    async fn take_turn(&self, id: Hash) -> Result<(Turn<'_>, watch::Receiver<bool>), Refused> {
+        let deadline = tokio::time::Instant::now() + LETTING_GO;
+        let busy = |message: &str| Refused { refusal: Refusal::Busy, path: Vec::new(), message: message.to_owned() };
+        loop {
+            let mut gone = {
+                let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+                match active.get(&id) {
+                    None if self.once && !active.is_empty() => {
+                        return Err(busy("this receiver takes one transfer only, and another one is under way"));
+                    }
+                    None => {
+                        let (stop, stopped) = watch::channel(false);
+                        let (going, gone) = watch::channel(());
+                        active.insert(id, Active { stop, gone });
+                        return Ok((Turn { server: self, id, _going: going }, stopped));
+                    }
+                    Some(earlier) => {
+                        earlier.stop.send_replace(true);
+                        earlier.gone.clone()
+                    }
+                }
+            };
+            if tokio::time::timeout_at(deadline, async { while gone.changed().await.is_ok() {} }).await.is_err() {
+                return Err(busy("an earlier try of the same transfer does not end"));
+            }
+        }
+    }
+}
+
+/// The right to write a transfer's files; given back when dropped.
+struct Turn<'a> {
+    server: &'a Server,
+    id: Hash,
+    _going: watch::Sender<()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.server.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
 }

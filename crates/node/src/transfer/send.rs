@@ -1,28 +1,48 @@
 //! `noctule send`.
 
-use super::progress::Progress;
-use super::records::{self, ENTRIES_PER_RECORD, FromReceiver, FromSender, Reader, VERSION};
-use super::source::{self, Piece};
-use super::{CHUNK, TAG};
+use super::content::{Contents, Problem};
+use super::entry::{Kind, digest, shown};
+use super::limit::Limit;
+use super::progress::{Progress, Reporter, Summary};
+use super::recv::Farewell;
+use super::source::{self, Sources};
+use super::target::Refused;
+use super::wire::{Hello, Record, RecordError, Records, VERSION};
+use super::{CONTROL_TAG, DATA_TAG};
 use crate::cli::{DEFAULT_PORT, SendArgs};
 use crate::failure::Failure;
 use crate::identity;
-use noctule::{Endpoint, FlowOptions, NodeConfig, SendStream};
+use bytes::Bytes;
+use noctule::{Endpoint, FlowError, FlowOptions, NodeConfig, SendStream, Session};
+use serde_json::json;
+use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// How long the receiver may take to say what it thinks after the stream broke.
 const LAST_WORD: Duration = Duration::from_secs(2);
+/// Batches between disk and network, per stream.
+const QUEUE: usize = 4;
+/// Looks at progress.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Sends everything and waits until the receiver has verified it.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name files and a host".into()))?;
+    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
     let names: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
-    let (items, skipped) =
-        tokio::task::spawn_blocking(move || source::collect(&names)).await.map_err(|e| Failure::system("reading", e))??;
-    for path in &skipped {
-        eprintln!("noctule: not sent, neither file nor directory: {}", path.display());
+    let stdin_name = args.name.clone().unwrap_or_else(|| "stdin".into());
+    if args.name.is_some() && !names.iter().any(|n| n.as_os_str() == source::STDIN) {
+        return Err(Failure::Usage("--name names what comes from standard input, but '-' is not among the sources".into()));
+    }
+    let sources = tokio::task::spawn_blocking(move || source::collect(&names, &stdin_name)).await;
+    let sources = sources.map_err(|e| Failure::system("reading", e))??;
+    for path in &sources.skipped {
+        eprintln!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
     }
     let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
@@ -30,116 +50,262 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let ours = config.identity.public();
     let peer = identity::Peer::settle(&identity::host_with_port(host, DEFAULT_PORT), &args.peer, &args.identity).await?;
     let endpoint = Endpoint::client(config)?;
+    let _farewell = Farewell(endpoint.clone());
     // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
     let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
     identity::check_protection(&session, &args.identity)?;
-
-    let entries: Vec<_> = items.iter().map(|i| i.entry.clone()).collect();
-    let files = entries.iter().filter(|e| e.kind == records::Kind::File).count() as u64;
-    let bytes: u64 = entries.iter().map(|e| e.size).sum();
-    let (mut out, answers) = session.open_stream(FlowOptions { tag: TAG, ..FlowOptions::default() })?;
-    let mut progress = Progress::start(args.json, "sending", files, bytes);
-
-    let (pieces, mut read) = mpsc::channel(8);
-    std::thread::spawn(move || source::read_all(items, pieces));
-    let mut answers = Answers { reader: Reader::new(answers), entries: &entries, result: None };
-    let mut sending = Box::pin(send_all(&mut out, &entries, bytes, &mut read));
-    let mut is_sent = false;
-    let sent = loop {
-        tokio::select! {
-            result = &mut sending, if !is_sent => match result {
-                Ok(()) => is_sent = true,
-                Err(e) => break Err(e),
-            },
-            answer = answers.next(&progress) => match answer {
-                Ok(true) => break Ok(()),
-                Ok(false) => {}
-                Err(e) => break Err(e),
-            },
-            () = tokio::time::sleep(Duration::from_millis(50)) => {
-                let acknowledged: u64 = session.flow_stats().iter().filter(|f| f.is_sender).map(|f| f.stats.app_bytes.saturating_sub(f.stats.outstanding * 1400)).sum();
-                progress.set(acknowledged.min(bytes));
-            }
+    let result = Transfer::begin(&args, sources, &session)?.run(&args, &session).await;
+    match result {
+        Ok(()) => {
+            session.close(0, "").await;
+            endpoint.wait_idle().await;
+            Ok(())
         }
-    };
-    drop(sending);
-    if let Err(first) = sent {
-        // A stream that broke may have been broken for a reason that the receiver is about to give.
-        let said = tokio::time::timeout(LAST_WORD, async {
-            loop {
-                if let Err(e) = answers.next(&progress).await {
-                    return e;
+        Err(failure) => {
+            let failure = match session.close_reason() {
+                Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
+                _ => failure,
+            };
+            session.abort(1, "failed");
+            endpoint.wait_idle().await;
+            Err(failure)
+        }
+    }
+}
+
+/// A transfer under way.
+struct Transfer {
+    contents: Arc<Contents>,
+    hello: Hello,
+    control: SendStream,
+    answers: Records,
+    /// Entries that the receiver has stored.
+    stored: HashSet<u64>,
+    failures: Vec<(u64, Failure)>,
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.contents.give_up();
+    }
+}
+
+impl Transfer {
+    fn begin(args: &SendArgs, sources: Sources, session: &Session) -> Result<Self, Failure> {
+        let (_, bytes) = sources.totals();
+        let hello = Hello {
+            version: VERSION,
+            is_dry: args.dry_run,
+            entries: sources.items.len() as u64,
+            bytes,
+            stored: sources.stored,
+            streams: u64::from(args.parallel),
+        };
+        let (control, answers) = session.open_stream(FlowOptions { tag: CONTROL_TAG, ..FlowOptions::default() })?;
+        let contents = Arc::new(Contents::new(sources.items));
+        Ok(Self { contents, hello, control, answers: Records::new(answers), stored: HashSet::new(), failures: Vec::new() })
+    }
+
+    async fn run(mut self, args: &SendArgs, session: &Session) -> Result<(), Failure> {
+        let files = self.contents.items.iter().filter(|i| i.entry.has_content()).count() as u64;
+        let reporter = Reporter::new(args.json, false);
+        let mut progress = reporter.start("sending", &session.peer_key().to_string(), files, self.hello.bytes);
+        let sent = self.exchange(args, session, &mut progress).await;
+        if let Err(first) = sent {
+            // A stream that broke may have been broken for a reason that the receiver is about to give.
+            let said = tokio::time::timeout(LAST_WORD, async {
+                loop {
+                    if let Err(e) = self.answer(&mut progress).await {
+                        return e;
+                    }
+                }
+            });
+            let said = said.await;
+            progress.clear();
+            return Err(match said {
+                Ok(said) if !matches!(said, Failure::PeerGone(_)) => said,
+                _ => first,
+            });
+        }
+        if args.dry_run {
+            self.part().await;
+            progress.clear();
+            self.print_plan(args.json);
+            return Ok(());
+        }
+        let summary = sent?;
+        self.part().await;
+        if let Some((_, first)) = self.failures.first() {
+            progress.clear();
+            return Err(Failure::Incomplete { failed: self.failures.len() as u64, code: first.exit_code(), first: first.to_string() });
+        }
+        if let Some(summary) = summary {
+            progress.set(summary.bytes, self.contents.spared.load(Relaxed));
+            progress.done(&summary);
+        }
+        Ok(())
+    }
+
+    /// Says that all is said, and hears the receiver out: neither end takes the other's going for a failure.
+    async fn part(&mut self) {
+        // Its answer would be the end of the session, which comes anyway.
+        let _ = tokio::io::AsyncWriteExt::shutdown(&mut self.control).await;
+        let _ = tokio::time::timeout(LAST_WORD, async { while let Ok(Some(_)) = self.answers.next().await {} }).await;
+    }
+
+    /// Everything that is said, until the receiver has said that it is done.
+    async fn exchange(&mut self, args: &SendArgs, session: &Session, progress: &mut Progress) -> Result<Option<Summary>, Failure> {
+        let mut manifest = Vec::new();
+        Record::Hello(self.hello).emit(&mut manifest);
+        let entries: Vec<_> = self.contents.items.iter().map(|i| i.entry.clone()).collect();
+        Record::Entries(entries).emit(&mut manifest);
+        let limit = args.limit_rate.map(|rate| Arc::new(Limit::new(rate.0)));
+        let (mut sending, mut written, mut is_written) = (JoinSet::new(), 0, false);
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            tokio::select! {
+                // What has been said already is heard first.
+                biased;
+                answer = Self::next(&mut self.answers) => match self.take(answer?, progress)? {
+                    Step::Done(summary) => return Ok(Some(summary)),
+                    Step::PlanEnd if self.hello.is_dry => return Ok(None),
+                    _ => {}
+                },
+                Some(ended) = sending.join_next() => ended.map_err(|e| Failure::system("sending", e))??,
+                n = self.control.write(&manifest[written..]), if written < manifest.len() => written += n?,
+                _ = tick.tick() => {
+                    let flows = session.flow_stats();
+                    let acknowledged: u64 =
+                        flows.iter().filter(|f| f.is_sender).map(|f| f.stats.app_bytes.saturating_sub(f.stats.outstanding * 1400)).sum();
+                    let spared = self.contents.spared.load(Relaxed);
+                    progress.set((acknowledged.saturating_sub(written as u64) + spared).min(self.hello.bytes), spared);
                 }
             }
-        })
-        .await;
-        let reason = match (said, session.close_reason()) {
-            (Ok(said), _) if !matches!(said, Failure::PeerGone(_)) => said,
-            (_, Some(reason)) if !reason.is_clean() => Failure::closed(ours, &reason),
-            _ => first,
-        };
-        session.abort(1, "failed");
-        endpoint.wait_idle().await;
-        return Err(reason);
-    }
-    let (files, bytes) = answers.result.unwrap_or((files, bytes));
-    progress.done(files, bytes);
-    session.close(0, "").await;
-    endpoint.wait_idle().await;
-    Ok(())
-}
-
-/// The manifest, then the contents in its order.
-async fn send_all(out: &mut SendStream, entries: &[records::Entry], bytes: u64, pieces: &mut mpsc::Receiver<Piece>) -> Result<(), Failure> {
-    records::write(out, &FromSender::Hello { version: VERSION, entries: entries.len() as u64, bytes }).await?;
-    for part in entries.chunks(ENTRIES_PER_RECORD) {
-        records::write(out, &FromSender::Entries { entries: part.to_vec() }).await?;
-    }
-    let mut small = Vec::with_capacity(CHUNK);
-    while let Some(piece) = pieces.recv().await {
-        match piece {
-            Piece::Data(data) if data.len() < CHUNK / 4 => small.extend_from_slice(&data),
-            Piece::Data(data) => {
-                out.write_all(&small).await?;
-                small.clear();
-                out.write_all(&data).await?;
+            // Contents follow the manifest, so that it does not share the link with what can only be read after it.
+            if written == manifest.len() && !is_written && !self.hello.is_dry {
+                is_written = true;
+                for _ in 0..self.hello.streams {
+                    let stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
+                    let (out, batches) = mpsc::channel(QUEUE);
+                    let contents = Arc::clone(&self.contents);
+                    std::thread::spawn(move || contents.read(out));
+                    sending.spawn(send_contents(stream, batches, limit.clone()));
+                }
             }
-            Piece::End { blake3, problem } => records::put(&mut small, &FromSender::FileEnd { blake3, problem })?,
-        }
-        // Many small files share a write.
-        if small.len() >= CHUNK / 2 || pieces.is_empty() {
-            out.write_all(&small).await?;
-            small.clear();
         }
     }
-    out.write_all(&small).await?;
-    out.finish().await?;
-    Ok(())
-}
 
-/// What the receiver says.
-struct Answers<'a> {
-    reader: Reader,
-    entries: &'a [records::Entry],
-    result: Option<(u64, u64)>,
-}
-
-impl Answers<'_> {
-    /// One record; true when everything is verified.
-    async fn next(&mut self, progress: &Progress) -> Result<bool, Failure> {
-        match self.reader.record::<FromReceiver>().await? {
-            Some(FromReceiver::File { index, blake3 }) => {
-                let entry = usize::try_from(index).ok().and_then(|i| self.entries.get(i));
-                let entry = entry.ok_or_else(|| Failure::PeerGone("it answered for a file that was not sent".into()))?;
-                progress.file(&entry.path.join("/"), entry.size, &blake3);
-                Ok(false)
-            }
-            Some(FromReceiver::Refused { refusal, path, message }) => Err(FromReceiver::failure(refusal, path, message)),
-            Some(FromReceiver::Done { files, bytes }) => {
-                self.result = Some((files, bytes));
-                Ok(true)
-            }
-            None => Err(Failure::PeerGone("it ended before it had verified everything".into())),
+    /// The next answer; dropping it loses nothing.
+    async fn next(answers: &mut Records) -> Result<Record, Failure> {
+        match answers.next().await {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
+            Err(RecordError::Flow(e)) => Err(e.into()),
+            Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
         }
     }
+
+    async fn answer(&mut self, progress: &mut Progress) -> Result<Step, Failure> {
+        let record = Self::next(&mut self.answers).await?;
+        self.take(record, progress)
+    }
+
+    fn take(&mut self, record: Record, progress: &mut Progress) -> Result<Step, Failure> {
+        let nonsense = || Failure::PeerGone("it answered for a file that was not sent".into());
+        let contents = Arc::clone(&self.contents);
+        let entry = |index: u64| usize::try_from(index).ok().and_then(|i| contents.items.get(i)).map(|i| &i.entry);
+        match record {
+            Record::Plan(part) => contents.plan(part),
+            Record::PlanEnd => {
+                contents.plan_is_complete();
+                return Ok(Step::PlanEnd);
+            }
+            Record::Stored(indexes) => {
+                for index in indexes {
+                    let (Some(entry), Some(Ok(hash))) = (entry(index), contents.result(index)) else { return Err(nonsense()) };
+                    progress.file(entry, hash);
+                    self.stored.insert(index);
+                }
+            }
+            Record::Failed { index, refusal, message } => {
+                let entry = entry(index).ok_or_else(nonsense)?;
+                let failure = match contents.result(index) {
+                    Some(Err(Problem::Unreadable(error))) => Failure::Source { path: entry.shown(), error },
+                    Some(Err(Problem::Changed(problem))) => Failure::Hash { path: entry.shown(), problem },
+                    _ => Failure::refused(&Refused { refusal, path: entry.path.clone(), message }),
+                };
+                progress.failed(entry, &failure.to_string());
+                self.failures.push((index, failure));
+            }
+            Record::Refused { refusal, path, message } => return Err(Failure::refused(&Refused { refusal, path, message })),
+            Record::Done { files, bytes, digest } => return self.check_end(files, bytes, digest).map(Step::Done),
+            _ => return Err(Failure::PeerGone("it sent a record that only a sender sends".into())),
+        }
+        Ok(Step::On)
+    }
+
+    /// The receiver's last word must be what this side knows.
+    fn check_end(&self, files: u64, bytes: u64, theirs: blake3::Hash) -> Result<Summary, Failure> {
+        let items = &self.contents.items;
+        let hash = |i| self.stored.contains(&i).then(|| self.contents.result(i)?.ok()).flatten();
+        let ours = digest((0..).zip(items).map(|(i, item)| (&item.entry, hash(i))));
+        if ours != theirs {
+            let problem = format!("the receiver's hash of all hashes is {theirs}, ours is {ours}");
+            return Err(Failure::Hash { path: "the transfer".into(), problem });
+        }
+        let Contents { same, resumed, .. } = &*self.contents;
+        Ok(Summary { files, bytes, same: same.load(Relaxed), resumed: resumed.load(Relaxed), digest: ours })
+    }
+
+    /// What a transfer would do.
+    fn print_plan(&self, is_json: bool) {
+        let haves = self.contents.haves();
+        for (index, item) in (0..).zip(&self.contents.items) {
+            let have = haves.get(&index);
+            let (word, from) = match have {
+                Some(h) if h.is_in_place => ("there", h.length),
+                Some(h) if h.is_other => ("differs", 0),
+                Some(h) => ("resume", h.length),
+                None => ("new", 0),
+            };
+            let kind = match item.entry.kind {
+                Kind::File(_) | Kind::Stream => "file",
+                Kind::Dir => "dir",
+                Kind::Link(_) => "link",
+            };
+            let (name, size) = (item.entry.shown(), item.entry.size());
+            match is_json {
+                true => println!("{}", json!({"event": "plan", "path": name, "kind": kind, "bytes": size, "state": word, "have": from})),
+                false if word == "resume" => println!("{word:8} {kind:4} {name} ({from} of {size} bytes are there)"),
+                false => println!("{word:8} {kind:4} {name} ({size} bytes)"),
+            }
+        }
+    }
+}
+
+/// What an answer means for the whole.
+enum Step {
+    On,
+    PlanEnd,
+    Done(Summary),
+}
+
+/// Moves batches from disk to a stream.
+async fn send_contents(mut stream: SendStream, mut batches: mpsc::Receiver<Bytes>, limit: Option<Arc<Limit>>) -> Result<(), FlowError> {
+    while let Some(batch) = batches.recv().await {
+        let mut rest = &batch[..];
+        while !rest.is_empty() {
+            let piece = match &limit {
+                Some(limit) => {
+                    let piece = limit.piece().min(rest.len());
+                    limit.wait(piece).await;
+                    piece
+                }
+                None => rest.len(),
+            };
+            stream.write_all(&rest[..piece]).await?;
+            rest = &rest[piece..];
+        }
+    }
+    stream.finish().await
 }

@@ -1,14 +1,16 @@
-//! What is sent: the manifest from names on the command line, and a file's content as it is read.
+//! What is sent: the manifest, from names on the command line.
 
-use super::CHUNK;
-use super::records::{Entry, Kind};
+use super::entry::{Entry, Kind, Mtime, shown};
 use crate::failure::Failure;
-use bytes::{Bytes, BytesMut};
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
+
+/// Standard input, on the command line.
+pub const STDIN: &str = "-";
 
 /// One entry and where its content is.
 #[derive(Debug)]
@@ -17,129 +19,147 @@ pub struct Item {
     pub entry: Entry,
     /// Local name.
     pub local: PathBuf,
-    stamp: Stamp,
+    /// What shows that a file changed.
+    pub stamp: Stamp,
 }
 
 /// What shows that a file changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+pub struct Stamp {
     size: u64,
     mtime: (i64, i64),
+    inode: u64,
 }
 
 impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()) }
+    /// As the file is now.
+    pub fn of(meta: &Metadata) -> Self {
+        Self { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()), inode: meta.ino() }
     }
 }
 
-fn component(path: &Path, name: Option<&std::ffi::OsStr>) -> Result<String, Failure> {
-    let name = name.ok_or_else(|| Failure::Usage(format!("{} has no name to send it under", path.display())))?;
-    name.to_str().map(str::to_owned).ok_or_else(|| Failure::source(path, "its name is not valid UTF-8"))
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// In the order in which they are sent, directories before what they contain.
+    pub items: Vec<Item>,
+    /// Neither files, directories nor links: sockets, devices, pipes.
+    pub skipped: Vec<PathBuf>,
+    /// Bytes that the contents take on disk; holes take none.
+    pub stored: u64,
 }
 
-/// The manifest of everything that was named, directories before what they contain. Symbolic links below a directory are not sent; they are
-/// returned so that the user learns of it.
-pub fn collect(names: &[PathBuf]) -> Result<(Vec<Item>, Vec<PathBuf>), Failure> {
-    let (mut items, mut skipped) = (Vec::new(), Vec::new());
+/// Looks at everything that was named. A link that is named itself stands for what it leads to; links below a directory are sent as links.
+pub fn collect(names: &[PathBuf], stdin_name: &OsStr) -> Result<Sources, Failure> {
+    let mut sources = Sources::default();
+    let mut tops = HashSet::new();
     for name in names {
-        // `DIR/..` and `.` have no name of their own: use that of what they lead to.
+        let top = match name.as_os_str() == STDIN {
+            true => stdin_name.to_owned(),
+            false => top_name(name)?,
+        };
+        if !tops.insert(top.clone()) {
+            return Err(Failure::Usage(format!("two of the sources would both be called {:?} there: send them one after the other", top)));
+        }
+        match name.as_os_str() == STDIN {
+            true => sources.items.push(standard_input(&top)),
+            false => sources.walk(name, top)?,
+        }
+    }
+    Ok(sources)
+}
+
+/// `DIR/..` and `.` have no name of their own: that of what they lead to is used.
+fn top_name(name: &Path) -> Result<OsString, Failure> {
+    let absolute = name.canonicalize().map_err(|e| Failure::source(name, e))?;
+    let top = name.file_name().or(absolute.file_name());
+    top.map(OsStr::to_owned).ok_or_else(|| Failure::Usage(format!("{} has no name to send it under", name.display())))
+}
+
+fn standard_input(name: &OsStr) -> Item {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mtime = Mtime { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() };
+    let entry = Entry { path: name.as_bytes().to_vec(), kind: Kind::Stream, mode: 0o644, mtime };
+    Item { entry, local: STDIN.into(), stamp: Stamp { size: 0, mtime: (0, 0), inode: 0 } }
+}
+
+impl Sources {
+    fn walk(&mut self, name: &Path, top: OsString) -> Result<(), Failure> {
         let absolute = name.canonicalize().map_err(|e| Failure::source(name, e))?;
-        let top = component(name, name.file_name().or(absolute.file_name()))?;
         for found in walkdir::WalkDir::new(&absolute).follow_links(false).sort_by_file_name() {
             let found = found.map_err(|e| Failure::source(e.path().unwrap_or(name), &e))?;
-            let meta = found.metadata().map_err(|e| Failure::source(found.path(), e))?;
+            let local = found.path();
+            let meta = found.metadata().map_err(|e| Failure::source(local, e))?;
             let kind = if meta.is_file() {
-                Kind::File
+                self.stored += meta.size().min(meta.blocks() * 512);
+                Kind::File(meta.size())
             } else if meta.is_dir() {
                 Kind::Dir
+            } else if meta.is_symlink() {
+                Kind::Link(std::fs::read_link(local).map_err(|e| Failure::source(local, e))?.into_os_string().into_vec())
             } else if found.depth() == 0 {
                 return Err(Failure::source(name, "neither a file nor a directory"));
             } else {
-                skipped.push(found.path().to_owned());
+                self.skipped.push(local.to_owned());
                 continue;
             };
-            let mut path = vec![top.clone()];
-            for part in found.path().strip_prefix(&absolute).unwrap_or(Path::new("")).components() {
-                path.push(component(found.path(), Some(part.as_os_str()))?);
+            let mut path = top.as_bytes().to_vec();
+            if let Ok(rest) = local.strip_prefix(&absolute)
+                && !rest.as_os_str().is_empty()
+            {
+                path.push(b'/');
+                path.extend_from_slice(rest.as_os_str().as_bytes());
             }
-            let size = if kind == Kind::File { meta.size() } else { 0 };
-            let entry = Entry { path, kind, size, mode: meta.mode() & 0o777, mtime: meta.mtime() };
-            items.push(Item { entry, local: found.path().to_owned(), stamp: Stamp::of(&meta) });
+            let mtime = Mtime { seconds: meta.mtime(), nanos: meta.mtime_nsec() as u32 };
+            let entry = Entry { path, kind, mode: meta.mode() & 0o777, mtime };
+            if !entry.is_safe() {
+                return Err(Failure::RefusedName(shown(&entry.path)));
+            }
+            self.items.push(Item { entry, local: local.to_owned(), stamp: Stamp::of(&meta) });
         }
+        Ok(())
     }
-    Ok((items, skipped))
-}
 
-/// A piece of a file, or its end.
-#[derive(Debug)]
-pub enum Piece {
-    /// Content.
-    Data(Bytes),
-    /// All `size` bytes were given; their hash, and what was wrong.
-    End {
-        /// BLAKE3, hexadecimal.
-        blake3: String,
-        /// The file shrank, could not be read, or changed.
-        problem: Option<String>,
-    },
-}
-
-/// Reads the files one after another on a thread of its own, hashing as it goes.
-pub fn read_all(items: Vec<Item>, out: mpsc::Sender<Piece>) {
-    let mut buffer = BytesMut::new();
-    for item in items.iter().filter(|i| i.entry.kind == Kind::File) {
-        if read_one(item, &mut buffer, &out).is_none() {
-            return;
-        }
+    /// Files, counting standard input, and their bytes as far as known.
+    pub fn totals(&self) -> (u64, u64) {
+        let files = self.items.iter().filter(|i| i.entry.has_content()).count() as u64;
+        (files, self.items.iter().map(|i| i.entry.size()).sum())
     }
 }
 
-/// `None` when nobody listens any more.
-fn read_one(item: &Item, buffer: &mut BytesMut, out: &mpsc::Sender<Piece>) -> Option<()> {
-    let mut hasher = blake3::Hasher::new();
-    let mut left = item.entry.size;
-    let mut problem = None;
-    let mut file = match File::open(&item.local) {
-        Ok(file) => Some(file),
-        Err(e) => {
-            problem = Some(format!("cannot be opened: {e}"));
-            None
-        }
-    };
-    while left > 0 {
-        let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        buffer.resize(want, 0);
-        let got = match file.as_mut().map(|f| f.read(&mut buffer[..want])) {
-            Some(Ok(0)) => {
-                problem.get_or_insert_with(|| "it became shorter while it was sent".into());
-                file = None;
-                continue;
-            }
-            Some(Ok(n)) => n,
-            Some(Err(e)) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Some(Err(e)) => {
-                problem.get_or_insert_with(|| format!("reading failed: {e}"));
-                file = None;
-                continue;
-            }
-            // The receiver was promised `size` bytes: zeros keep the stream in step, the problem is told at the end.
-            None => {
-                buffer.fill(0);
-                want
-            }
-        };
-        let data = buffer.split_to(got).freeze();
-        hasher.update(&data);
-        left -= got as u64;
-        out.blocking_send(Piece::Data(data)).ok()?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_directories_links_and_odd_names_are_found_and_sockets_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        std::fs::create_dir_all(top.join("sub")).unwrap();
+        std::fs::write(top.join(OsStr::from_bytes(b"new\nline\xff")), b"abc").unwrap();
+        std::os::unix::fs::symlink("sub/nowhere", top.join("sub/link")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
+        let sources = collect(std::slice::from_ref(&top), OsStr::new("stdin")).unwrap();
+        let found: Vec<(&[u8], &Kind)> = sources.items.iter().map(|i| (&i.entry.path[..], &i.entry.kind)).collect();
+        let expected: [(&[u8], &Kind); 4] = [
+            (b"top", &Kind::Dir),
+            (b"top/new\nline\xff", &Kind::File(3)),
+            (b"top/sub", &Kind::Dir),
+            (b"top/sub/link", &Kind::Link(b"sub/nowhere".to_vec())),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(sources.skipped, [top.canonicalize().unwrap().join("socket")]);
+        assert_eq!(sources.totals(), (1, 3));
     }
-    if problem.is_none() {
-        match std::fs::metadata(&item.local) {
-            Ok(meta) if Stamp::of(&meta) == item.stamp => {}
-            Ok(_) => problem = Some("it changed while it was sent".into()),
-            Err(e) => problem = Some(format!("it vanished while it was sent: {e}")),
+
+    #[test]
+    fn two_sources_of_one_name_are_refused_before_anything_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        for sub in ["a", "b"] {
+            std::fs::create_dir(dir.path().join(sub)).unwrap();
+            std::fs::write(dir.path().join(sub).join("x"), b"").unwrap();
         }
+        let names = [dir.path().join("a/x"), dir.path().join("b/x")];
+        assert!(collect(&names, OsStr::new("stdin")).unwrap_err().to_string().contains("both be called"));
     }
-    out.blocking_send(Piece::End { blake3: hasher.finalize().to_hex().to_string(), problem }).ok()
 }

@@ -1,7 +1,7 @@
 //! The built command as tests run it.
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -19,11 +19,29 @@ pub fn keygen(dir: &Path, name: &str) -> (PathBuf, String) {
     (file, String::from_utf8(out.stdout).unwrap().trim().to_owned())
 }
 
+/// A process that is ended when dropped.
+pub struct Kill(pub Child);
+
+impl Drop for Kill {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A `recv --once --json` that listens; ended when dropped.
 pub struct Receiver {
     pub child: Child,
     pub address: String,
     pub key: String,
+    output: Option<std::thread::JoinHandle<Vec<u8>>>,
+}
+
+impl Receiver {
+    /// What it wrote to standard output, once it has ended.
+    pub fn output(&mut self) -> Vec<u8> {
+        self.output.take().map(|o| o.join().unwrap()).unwrap_or_default()
+    }
 }
 
 impl Drop for Receiver {
@@ -34,16 +52,42 @@ impl Drop for Receiver {
 }
 
 pub fn receiver(bind: &str, into: &Path, more: &[&str]) -> Receiver {
-    let mut child =
-        noctule().args(["recv", "--once", "--json", "--bind", bind, "--into"]).arg(into).args(more).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    receiver_on(bind, &[&["--once", "--into", into.to_str().unwrap()], more].concat())
+}
+
+/// The line about listening comes on standard error if contents go to standard output.
+pub fn receiver_on(bind: &str, more: &[&str]) -> Receiver {
+    let is_stdout = more.contains(&"--stdout");
+    let mut command = noctule();
+    command.args(["recv", "--json", "--bind", bind]).args(more).stdout(Stdio::piped());
+    if is_stdout {
+        command.stderr(Stdio::piped());
+    }
+    let mut child = command.spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    match child.stderr.take() {
+        Some(errors) => {
+            let mut errors = BufReader::new(errors);
+            while !line.starts_with('{') {
+                line.clear();
+                errors.read_line(&mut line).unwrap();
+            }
+            // The rest is read so that the receiver never blocks on it.
+            std::thread::spawn(move || errors.lines().for_each(drop));
+        }
+        None => drop(out.read_line(&mut line).unwrap()),
+    }
+    let first: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(first["event"], "listening", "{first}");
     let text = |name: &str| first[name].as_str().unwrap().to_owned();
-    let receiver = Receiver { child, address: text("address"), key: text("public_key") };
-    // The rest is read so that the receiver never blocks on it.
-    std::thread::spawn(move || lines.for_each(drop));
-    receiver
+    let (address, key) = (text("address"), text("public_key"));
+    let output = std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        out.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    Receiver { child, address, key, output: Some(output) }
 }
 
 pub fn send(files: &[&Path], host: &str, key: &str) -> Output {

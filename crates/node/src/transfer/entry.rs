@@ -1,0 +1,147 @@
+//! What is transferred: files, directories, symbolic links, and how their names are checked and shown.
+
+use blake3::Hash;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Components of a name, at most; PATH_MAX allows no more.
+const MAX_DEPTH: usize = 255;
+/// Bytes of a component, at most: NAME_MAX of the file systems in use.
+const MAX_COMPONENT: usize = 255;
+/// Bytes of a name or of a link's target, at most: PATH_MAX.
+pub const MAX_NAME: usize = 4096;
+/// Where the receiver keeps what is not whole yet; nothing that is sent may have this name.
+pub const STAGING_NAME: &str = ".noctule-partial";
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file of this many bytes.
+    File(u64),
+    /// A directory.
+    Dir,
+    /// A symbolic link with this target.
+    Link(Vec<u8>),
+    /// A file whose size only its end tells: standard input.
+    Stream,
+}
+
+/// Modification time: seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mtime {
+    /// Whole seconds; negative before 1970.
+    pub seconds: i64,
+    /// 0..1,000,000,000.
+    pub nanos: u32,
+}
+
+/// One file, directory or link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name below the target directory: components joined by `/`, any bytes but NUL.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, of 0o777.
+    pub mode: u32,
+    /// When it was changed last.
+    pub mtime: Mtime,
+}
+
+impl Entry {
+    /// Bytes of content, as far as known.
+    pub fn size(&self) -> u64 {
+        match self.kind {
+            Kind::File(size) => size,
+            _ => 0,
+        }
+    }
+
+    /// Content comes for it.
+    pub fn has_content(&self) -> bool {
+        matches!(self.kind, Kind::File(_) | Kind::Stream)
+    }
+
+    /// As the system takes it.
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+
+    /// As people read it.
+    pub fn shown(&self) -> String {
+        shown(&self.path)
+    }
+
+    /// The name stays below the target directory and is one that a file system takes.
+    pub fn is_safe(&self) -> bool {
+        let is_bad = |c: &[u8]| c.is_empty() || c == b"." || c == b".." || c.len() > MAX_COMPONENT || c.contains(&0);
+        self.path.len() <= MAX_NAME
+            && !self.path.split(|b| *b == b'/').any(is_bad)
+            && self.path.split(|b| *b == b'/').count() <= MAX_DEPTH
+            && self.path.split(|b| *b == b'/').next() != Some(STAGING_NAME.as_bytes())
+    }
+
+    /// Names this content for resuming: another size or time of the same file is another content.
+    pub fn content_id(&self) -> Hash {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.path).update(&[0]).update(&self.size().to_be_bytes());
+        hasher.update(&self.mtime.seconds.to_be_bytes()).update(&self.mtime.nanos.to_be_bytes());
+        hasher.finalize()
+    }
+}
+
+/// A name for terminals and logs: control characters are escaped, so that no name can play tricks there.
+pub fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() || is_invisible(c) => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Turns the reading direction round, or joins lines: as good as a control character in a name.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Joins a transfer's results into one hash that both ends can show: for each file in the manifest's order name, a zero byte, and the hash of its
+/// content (32 zero bytes if it failed).
+pub fn digest<'a>(entries: impl Iterator<Item = (&'a Entry, Option<Hash>)>) -> Hash {
+    let mut hasher = blake3::Hasher::new();
+    for (entry, hash) in entries.filter(|(e, _)| e.has_content()) {
+        hasher.update(&entry.path).update(&[0]).update(hash.as_ref().map_or(&[0; 32], |h| h.as_bytes()));
+    }
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(path: &[u8]) -> Entry {
+        Entry { path: path.to_vec(), kind: Kind::Dir, mode: 0o755, mtime: Mtime::default() }
+    }
+
+    #[test]
+    fn names_that_would_lead_out_or_into_the_staging_are_unsafe() {
+        let long = vec![b'x'; 256];
+        for path in [&b"../x"[..], b"a/../../x", b"/etc/passwd", b"", b".", b"a\0b", b"a//b", b"a/", b".noctule-partial/x", &long] {
+            assert!(!named(path).is_safe(), "{:?}", shown(path));
+        }
+        for path in [&b"a/..b/c../..."[..], b"line\nbreak", b"\xff\xfe", b"a/.noctule-partial"] {
+            assert!(named(path).is_safe(), "{:?}", shown(path));
+        }
+    }
+
+    #[test]
+    fn names_cannot_play_tricks_on_a_terminal() {
+        assert_eq!(shown(b"a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(shown("fdp.\u{202e}exe".as_bytes()), "fdp.\\u{202e}exe");
+        assert_eq!(shown("grün".as_bytes()), "grün");
+    }
+}
