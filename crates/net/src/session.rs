@@ -4,6 +4,7 @@ use crate::error::{ConnectError, OpenError, SessionClosed};
 use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
 use crate::stream::{RecvStream, SendStream};
+use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CloseReason;
 use noctule_proto::event::SessionOutcome;
@@ -235,6 +236,17 @@ impl Session {
         let mut state = self.handle.shared.lock();
         let now = state.now;
         state.close_session(now, self.handle.session, code, reason, Duration::ZERO);
+    }
+
+    /// Changes the congestion control of what this side sends over the session's link, which starts afresh with it.
+    pub fn set_congestion(&self, congestion: CongestionControl) {
+        let mut state = self.handle.shared.lock();
+        let now = state.now;
+        if let Some(link) = state.sessions.get(&self.handle.session).map(|s| s.link) {
+            // Refused only if the link is gone, and then nothing is sent any more.
+            let _ = state.node.set_congestion(now, link, congestion);
+            state.kick();
+        }
     }
 
     /// Waits until the session is over, whoever ended it, and says how it ended.

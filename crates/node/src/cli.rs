@@ -6,7 +6,7 @@ mod measure;
 mod transfer;
 
 pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
-pub use measure::{PerfArgs, PerfMode};
+pub use measure::{PerfArgs, PingArgs};
 pub use transfer::{RecvArgs, SendArgs};
 
 use clap::{Parser, Subcommand};
@@ -44,6 +44,7 @@ impl Cli {
             Command::Send(a) => a.json,
             Command::Recv(a) => a.json,
             Command::Perf(a) => a.json,
+            Command::Ping(a) => a.json,
         }
     }
 }
@@ -57,6 +58,8 @@ pub enum Command {
     Send(SendArgs),
     /// Receive files; prints the command for the sender.
     Recv(RecvArgs),
-    /// Measure goodput between two hosts.
+    /// Measure goodput between two hosts; `perf -s` also answers `ping`.
     Perf(PerfArgs),
+    /// Measure round trips of messages, over any mode or TCP, against a host that runs `noctule perf -s`.
+    Ping(PingArgs),
 }

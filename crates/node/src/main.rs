@@ -4,6 +4,7 @@ mod cli;
 mod failure;
 mod identity;
 mod perf;
+mod ping;
 mod transfer;
 mod units;
 
@@ -35,6 +36,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
                 cli::Command::Send(args) => transfer::send::run(args).await,
                 cli::Command::Recv(args) => transfer::recv::run(args).await,
                 cli::Command::Perf(args) => perf::run(args).await,
+                cli::Command::Ping(args) => ping::run(args).await,
             }
         };
         tokio::select! {

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// A host whose key is settled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Name and port.
     pub host: String,

@@ -1,31 +1,114 @@
 //! `noctule perf -c`: asks for a test, runs its half, prints both halves' views.
 
-use super::end;
-use super::protocol::{CONTROL_TAG, Received, Record, Request, Sent, Total};
-use crate::cli::{PerfArgs, PerfMode};
+use super::end::{self, Carrier, Role};
+use super::output::Output;
+use super::protocol::{CONTROL_TAG, Direction, Mode, Record, Request, TcpOffer, VERSION};
+use super::report::Report;
+use super::tcp;
+use crate::cli::{IdentityArgs, PeerArgs, PerfArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::transfer::records::{self, Reader};
-use noctule::{Endpoint, FlowOptions, NodeConfig};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use crate::units::CcName;
+use noctule::{Endpoint, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
 use tokio::sync::mpsc;
 
 /// Bytes per btp message unless told: fits one packet on any path.
-const BTP_LENGTH: usize = 1200;
+const MESSAGE_LENGTH: usize = 1200;
 
 fn request(args: &PerfArgs) -> Request {
-    let is_btp = args.mode == PerfMode::Btp;
+    let is_lossy = matches!(args.mode, Mode::Btp | Mode::Transparent);
     Request {
-        version: 1,
-        mode: if is_btp { "btp" } else { "brtp" }.to_owned(),
-        seconds: args.time,
+        version: VERSION,
+        mode: args.mode,
+        // A file ends when it ends.
+        seconds: if args.file.is_some() { 86_400.0 } else { args.time },
         interval: args.interval,
         parallel: args.parallel,
-        reverse: args.reverse,
+        direction: match (args.reverse, args.bidir) {
+            (true, _) => Direction::Reverse,
+            (_, true) => Direction::Both,
+            _ => Direction::Forward,
+        },
         rate: args.rate.map(|r| r.0.bytes_per_sec() * 8.0),
-        length: args.length.or(is_btp.then_some(BTP_LENGTH)),
-        lifetime_ms: is_btp.then_some(args.lifetime.0.as_secs_f64() * 1e3),
+        length: args.length.or(is_lossy.then_some(MESSAGE_LENGTH)),
+        lifetime_ms: (args.mode == Mode::Btp).then_some(args.lifetime.0.as_secs_f64() * 1e3),
+        is_file: args.file.is_some(),
+        cc: args.cc.to_string(),
+        tcp_cc: args.tcp_cc.clone(),
+    }
+}
+
+/// A connection to a responder, by which measurements are asked for.
+pub struct Connection {
+    pub endpoint: Endpoint,
+    pub session: Session,
+    peer: identity::Peer,
+    ours: PublicKey,
+}
+
+impl Connection {
+    /// Connects to `host`, whose key is settled first.
+    pub async fn open(host: &str, port: u16, cc: CcName, peer: &PeerArgs, who: &IdentityArgs) -> Result<Self, Failure> {
+        let peer = identity::Peer::settle(&identity::host_with_port(host, port), peer, who).await?;
+        Self::to(peer, cc, who).await
+    }
+
+    /// Connects to a peer whose key is settled.
+    pub async fn to(peer: identity::Peer, cc: CcName, who: &IdentityArgs) -> Result<Self, Failure> {
+        let this = Self::early(peer, cc, who).await?;
+        this.session.accepted().await.map_err(|e| this.peer.failure(this.ours, e))?;
+        Ok(this)
+    }
+
+    /// The same, after one round trip: the far end is who it should be, but has not said yet whether it takes us.
+    pub async fn early(peer: identity::Peer, cc: CcName, who: &IdentityArgs) -> Result<Self, Failure> {
+        let (mut config, _) = identity::endpoint_config(who.key.as_deref())?;
+        config.node = NodeConfig { congestion: cc.0, accept: false, ..NodeConfig::default() };
+        identity::protect(&mut config.node, who)?;
+        let ours = config.identity.public();
+        let endpoint = Endpoint::client(config)?;
+        let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
+        identity::check_protection(&session, who)?;
+        Ok(Self { endpoint, session, peer, ours })
+    }
+
+    /// The far end.
+    pub fn remote(&self) -> String {
+        self.session.remote_address().map_or_else(|| self.peer.host.clone(), |a| a.to_string())
+    }
+
+    /// Asks for a measurement: the control stream, and where to connect by TCP if it is about that.
+    pub async fn ask(&self, question: &Record) -> Result<(SendStream, Reader, Option<TcpOffer>), Failure> {
+        let options = FlowOptions { tag: CONTROL_TAG, class: noctule::Class::Latency, ..FlowOptions::default() };
+        let (mut ask, answers) = self.session.open_stream(options)?;
+        records::write(&mut ask, question).await.map_err(|e| self.failure(e))?;
+        let mut answers = Reader::new(answers);
+        match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
+            Some(Record::Ready { tcp }) => Ok((ask, answers, tcp)),
+            Some(Record::Refused { message }) => Err(Failure::Usage(format!("the server refused: {message}"))),
+            _ => Err(Failure::PeerGone("it is no `noctule perf -s`".into())),
+        }
+    }
+
+    /// What the end of the session says may be more than what a stream noticed.
+    fn failure(&self, error: Failure) -> Failure {
+        match self.session.close_reason() {
+            Some(reason) if !reason.is_clean() => Failure::closed(self.ours, &reason),
+            _ => error,
+        }
+    }
+
+    /// One TCP connection as the server offered it.
+    pub async fn tcp(&self, offer: &TcpOffer, congestion: Option<&str>) -> Result<tokio::net::TcpStream, Failure> {
+        let server = self.session.remote_address().ok_or_else(|| Failure::PeerGone("its address is not known any more".into()))?;
+        tcp::connect(server, offer, congestion).await
+    }
+
+    /// Leaves.
+    pub async fn close(self) {
+        self.session.close(0, "").await;
+        self.endpoint.wait_idle().await;
     }
 }
 
@@ -33,30 +116,32 @@ fn request(args: &PerfArgs) -> Request {
 pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
     let request = request(args);
     request.check().map_err(Failure::Usage)?;
-    let expected = args.peer_key.ok_or_else(|| Failure::Usage("--peer-key is needed".into()))?;
-    let (mut config, _) = identity::endpoint_config(args.key.as_deref())?;
-    config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
-    let ours = config.identity.public();
-    let host = identity::host_with_port(host, args.port);
-    let endpoint = Endpoint::client(config)?;
-    let session = endpoint.connect_host(&host, Some(expected)).await.map_err(|e| Failure::connect(&host, ours, expected, e))?;
-    let (mut ask, answers) =
-        session.open_stream(FlowOptions { tag: CONTROL_TAG, class: noctule::Class::Latency, ..FlowOptions::default() })?;
-    records::write(&mut ask, &Record::Request(request.clone())).await?;
-    let mut answers = Reader::new(answers);
-    match answers.record::<Record>().await? {
-        Some(Record::Ready) => {}
-        Some(Record::Refused { message }) => return Err(Failure::Usage(format!("the server refused: {message}"))),
-        _ => return Err(Failure::PeerGone("it is no `noctule perf -s`".into())),
+    if let Some(path) = &args.file {
+        // Before anything is asked of anybody.
+        std::fs::File::open(path).map_err(|e| Failure::source(path, e))?;
     }
-    let mut report = Report::new(args, request.clone(), session.remote_address().map_or(host, |a| a.to_string()));
-    let (out, mut views) = mpsc::channel(64);
-    let work = async {
-        match request.reverse {
-            true => end::receive(&endpoint, session.clone(), request.clone(), out).await,
-            false => end::send(session.clone(), request.clone(), out).await,
+    let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
+    let connection = Connection::open(host, args.port, args.cc, &args.peer, &args.identity).await?;
+    let (_ask, mut answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
+    let mut tcp = Vec::new();
+    if request.mode == Mode::Tcp {
+        let offer = offer.ok_or_else(|| Failure::PeerGone("it offers no TCP port".into()))?;
+        for _ in 0..request.parallel {
+            tcp.push(connection.tcp(&offer, args.tcp_cc.as_deref()).await?);
         }
+    }
+    let cc = match request.mode {
+        Mode::Tcp => args.tcp_cc.clone().unwrap_or_else(|| "of the kernel".into()),
+        Mode::Transparent => "none".into(),
+        Mode::Brtp | Mode::Btp => args.cc.to_string(),
     };
+    let mut report = Report::new(request.clone(), connection.remote(), cc, args.json, output);
+    let (out, mut views) = mpsc::channel(64);
+    let role =
+        Role { sends: request.direction != Direction::Reverse, receives: request.direction != Direction::Forward, file: args.file.clone() };
+    let carrier = Carrier { session: connection.session.clone(), tcp };
+    let endpoint = connection.endpoint.clone();
+    let work = end::run(&endpoint, carrier, request, role, out);
     tokio::pin!(work);
     let (mut is_done, mut is_told) = (false, false);
     while !(is_done && is_told && views.is_empty()) {
@@ -65,164 +150,14 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
                 is_done = true;
                 result?;
             }
-            Some(view) = views.recv() => report.take(view),
+            Some(view) = views.recv() => report.take(view, true),
             answer = answers.record::<Record>(), if !is_told => match answer? {
-                Some(view) => report.take(view),
+                Some(view) => report.take(view, false),
                 None => is_told = true,
             },
         }
     }
-    report.finish(endpoint.stats().memory.peak as u64);
-    session.close(0, "").await;
-    endpoint.wait_idle().await;
-    Ok(())
-}
-
-/// Both halves' views of the intervals, joined by their number.
-struct Report {
-    request: Request,
-    remote: String,
-    is_json: bool,
-    cc: String,
-    sent: BTreeMap<u64, Sent>,
-    received: BTreeMap<u64, Received>,
-    printed: u64,
-    intervals: Vec<Value>,
-    total: Total,
-    finished: Sent,
-    sent_sum: (f64, f64, f64, f64),
-}
-
-impl Report {
-    fn new(args: &PerfArgs, request: Request, remote: String) -> Self {
-        if !args.json {
-            println!(
-                "{} with {remote} for {} s, {} flow(s){}",
-                request.mode,
-                request.seconds,
-                request.parallel,
-                if request.reverse { ", server sends" } else { "" }
-            );
-            println!(
-                "{:>15}  {:>12}  {:>14}  {:>8}  {:>7}  {:>7}  {:>11}",
-                "interval", "transfer", "goodput", "RTT", "loss", "repair", "CPU snd/rcv"
-            );
-        }
-        Self {
-            request,
-            remote,
-            is_json: args.json,
-            cc: args.cc.to_string(),
-            sent: BTreeMap::new(),
-            received: BTreeMap::new(),
-            printed: 0,
-            intervals: Vec::new(),
-            total: Total::default(),
-            finished: Sent::default(),
-            sent_sum: (0.0, 0.0, 0.0, 0.0),
-        }
-    }
-
-    fn take(&mut self, record: Record) {
-        match record {
-            Record::Sent(s) => {
-                self.sent_sum.0 += s.loss;
-                self.sent_sum.1 += s.repair_share;
-                self.sent_sum.2 += s.cpu;
-                self.sent_sum.3 += 1.0;
-                self.sent.insert(s.index, s);
-            }
-            Record::Received(r) => {
-                self.received.insert(r.index, r);
-            }
-            Record::Total(t) => self.total = t,
-            Record::Finished(s) => self.finished = s,
-            Record::Request(_) | Record::Ready | Record::Refused { .. } => {}
-        }
-        while let (Some(received), Some(sent)) = (self.received.get(&self.printed), self.sent.get(&self.printed)) {
-            let line = self.interval(received, Some(sent));
-            self.intervals.push(line);
-            self.printed += 1;
-        }
-    }
-
-    fn interval(&self, r: &Received, s: Option<&Sent>) -> Value {
-        let seconds = (r.end - r.start).max(1e-9);
-        let bits = r.bytes as f64 * 8.0 / seconds;
-        let s = s.cloned().unwrap_or_else(|| self.finished.clone());
-        // What came in the last milliseconds is in the total; a rate it is not.
-        if !self.is_json && seconds >= 0.05 {
-            println!(
-                "{:>6.2}-{:<6.2} s  {:>9.2} MB  {:>7.2} Mbit/s  {:>5.1} ms  {:>5.2} %  {:>5.2} %  {:>3.0}/{:.0} %",
-                r.start,
-                r.end,
-                r.bytes as f64 * 1e-6,
-                bits * 1e-6,
-                s.rtt_ms,
-                s.loss * 100.0,
-                s.repair_share * 100.0,
-                s.cpu * 100.0,
-                r.cpu * 100.0
-            );
-        }
-        json!({"sum": {
-            "start": r.start, "end": r.end, "seconds": seconds, "bytes": r.bytes, "bits_per_second": bits, "goodput_mbit": bits * 1e-6,
-            "messages": r.messages, "rtt_ms": s.rtt_ms, "loss": s.loss, "repair_share": s.repair_share,
-            "cpu": {"sender": s.cpu, "receiver": r.cpu}, "sender": false,
-        }})
-    }
-
-    /// The rest of the intervals and the summary.
-    fn finish(mut self, local_memory_peak: u64) {
-        let rest: Vec<Received> =
-            self.received.range(self.printed..).map(|(_, r)| r.clone()).filter(|r| r.bytes > 0 || r.end - r.start > 0.05).collect();
-        for r in rest {
-            let line = self.interval(&r, self.sent.get(&r.index));
-            self.intervals.push(line);
-        }
-        let t = &self.total;
-        let bits = t.bytes as f64 * 8.0 / t.seconds.max(1e-9);
-        let (loss, repair, cpu, n) = self.sent_sum;
-        let n = n.max(1.0);
-        let wire = self.finished.wire_bytes as f64 / (t.bytes as f64).max(1.0);
-        let residual = if self.finished.messages == 0 { 0.0 } else { 1.0 - t.messages as f64 / self.finished.messages as f64 };
-        let cpu_received: Vec<f64> = self.received.values().map(|r| r.cpu).collect();
-        let cpu_received = cpu_received.iter().sum::<f64>() / (cpu_received.len() as f64).max(1.0);
-        if self.is_json {
-            let end = json!({
-                "seconds": t.seconds, "bytes": t.bytes, "bits_per_second": bits, "goodput_mbit": bits * 1e-6, "bytes_wrong": t.bytes_wrong,
-                "messages_sent": self.finished.messages, "messages_received": t.messages, "residual_loss": residual,
-                "wire_bytes": self.finished.wire_bytes, "wire_per_byte": wire, "rtt_ms": self.finished.rtt_ms, "loss": loss / n, "repair_share": repair / n,
-                "cpu": {"sender": cpu / n, "receiver": cpu_received},
-                "cpu_seconds_per_gbit": (cpu / n + cpu_received) * t.seconds / (t.bytes as f64 * 8e-9).max(1e-9),
-                "memory_peak_bytes": t.memory_peak_bytes.max(local_memory_peak),
-            });
-            let start = json!({
-                "version": format!("noctule {}", env!("CARGO_PKG_VERSION")), "remote": self.remote, "cc": self.cc,
-                "test_start": serde_json::to_value(&self.request).unwrap_or(Value::Null),
-            });
-            println!("{}", json!({"start": start, "intervals": self.intervals, "end": end}));
-            return;
-        }
-        println!(
-            "\n{:.2} MB in {:.2} s: {:.2} Mbit/s; {wire:.3} bytes sent per useful byte",
-            t.bytes as f64 * 1e-6,
-            t.seconds,
-            bits * 1e-6
-        );
-        println!(
-            "loss {:.2} %, repair {:.2} % of coded packets, RTT {:.1} ms, CPU sender {:.0} %, receiver {:.0} %",
-            loss / n * 100.0,
-            repair / n * 100.0,
-            self.finished.rtt_ms,
-            cpu / n * 100.0,
-            cpu_received * 100.0
-        );
-        if self.finished.messages > 0 {
-            println!("messages: {} sent, {} received, residual loss {:.3} %", self.finished.messages, t.messages, residual * 100.0);
-        }
-        if t.bytes_wrong > 0 {
-            println!("{} BYTES WERE WRONG: please report this", t.bytes_wrong);
-        }
-    }
+    let result = report.finish(endpoint.stats().memory.peak as u64);
+    connection.close().await;
+    result
 }

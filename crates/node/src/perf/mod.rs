@@ -2,13 +2,18 @@
 //!
 //! A test is asked for on a control stream; the data flows run beside it. Each side reports its part once per interval.
 
-mod client;
+mod arrivals;
+pub mod client;
 mod end;
-mod pattern;
-mod protocol;
+pub mod output;
+pub mod pattern;
+pub mod protocol;
+mod report;
 mod server;
 mod sink;
-mod source;
+pub mod source;
+pub mod tcp;
+mod watch;
 
 use crate::cli::PerfArgs;
 use crate::failure::Failure;

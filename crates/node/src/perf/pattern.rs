@@ -46,10 +46,12 @@ pub fn wrong(offset: u64, data: &[u8]) -> u64 {
     wrong
 }
 
-/// Message `number` with `len` bytes: its number, then the pattern from an offset that depends on it.
-pub fn message(number: u64, len: usize) -> Bytes {
+/// Message `number` with `len` bytes, sent at `sent` (microseconds on the sender's clock): both, then the pattern from an offset that depends on the
+/// number.
+pub fn message(number: u64, sent: u64, len: usize) -> Bytes {
     let mut out = BytesMut::with_capacity(len);
     out.put_u64(number);
+    out.put_u64(sent);
     let mut offset = number.wrapping_mul(977);
     while out.len() < len {
         let piece = at(offset, len - out.len());
@@ -59,10 +61,17 @@ pub fn message(number: u64, len: usize) -> Bytes {
     out.freeze()
 }
 
+/// Number and time of sending of a message; `None` if it is too short to have them.
+pub fn header(data: &[u8]) -> Option<(u64, u64)> {
+    let (number, rest) = data.split_first_chunk::<8>()?;
+    let sent = rest.first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*number), u64::from_be_bytes(*sent)))
+}
+
 /// Wrong bytes in a received message.
 pub fn wrong_in_message(data: &[u8]) -> u64 {
-    match data.split_first_chunk::<8>() {
-        Some((number, rest)) => wrong(u64::from_be_bytes(*number).wrapping_mul(977), rest),
+    match header(data) {
+        Some((number, _)) => wrong(number.wrapping_mul(977), &data[16..]),
         None => data.len() as u64,
     }
 }
@@ -80,7 +89,7 @@ mod tests {
         data[4999] ^= 255;
         assert_eq!(wrong(123_456, &data), 2);
         for len in [16, 1200, 300_000] {
-            let mut m = message(u64::MAX - 3, len).to_vec();
+            let mut m = message(u64::MAX - 3, 7, len).to_vec();
             assert_eq!((m.len(), wrong_in_message(&m)), (len, 0));
             m[len - 1] ^= 1;
             assert_eq!(wrong_in_message(&m), 1);

@@ -1,41 +1,95 @@
-//! What the two ends of a test tell each other, as records (see `transfer::records` for their framing).
+//! What the two ends of a measurement tell each other, as records (see `transfer::records` for their framing).
 
+use crate::units::CcName;
 use serde::{Deserialize, Serialize};
 
+/// Version of this protocol.
+pub const VERSION: u32 = 2;
 /// Tag of the control stream.
 pub const CONTROL_TAG: u64 = 0x70657266;
 /// Tag of data flows.
 pub const DATA_TAG: u64 = 0x64617461;
+/// Tag of flows whose messages are sent back.
+pub const PING_TAG: u64 = 0x70696e67;
+/// Bytes of a message before the pattern: its number, and when it was sent.
+pub const MESSAGE_HEADER: usize = 16;
+
+/// What carries the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Everything arrives, in order.
+    Brtp,
+    /// Messages with a lifetime: not every one arrives, none is late.
+    Btp,
+    /// Plain datagrams inside the encrypted link: no coding, no congestion control.
+    Transparent,
+    /// The kernel's TCP, as a reference: not encrypted, and nothing of noctule in it.
+    Tcp,
+}
+
+impl Mode {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Brtp => "brtp",
+            Self::Btp => "btp",
+            Self::Transparent => "transparent",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The client.
+    Forward,
+    /// The server.
+    Reverse,
+    /// Each.
+    Both,
+}
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// Version of this protocol: 1.
+    /// [`VERSION`].
     pub version: u32,
-    /// `brtp` or `btp`.
-    pub mode: String,
+    /// What carries the data.
+    pub mode: Mode,
     /// Seconds to send.
     pub seconds: f64,
     /// Seconds between reports.
     pub interval: f64,
-    /// Flows.
+    /// Flows, in each direction that is used.
     pub parallel: u16,
-    /// The server sends.
-    pub reverse: bool,
-    /// Offered rate of all flows together, bits per second.
+    /// Who sends.
+    pub direction: Direction,
+    /// Offered rate of all flows of a direction together, bits per second.
     pub rate: Option<f64>,
     /// Bytes per message; none: a byte stream.
     pub length: Option<usize>,
     /// Lifetime of messages in ms, btp only.
     pub lifetime_ms: Option<f64>,
+    /// The client sends the content of a file: it ends when the file does, and hashes are compared.
+    pub is_file: bool,
+    /// Congestion control for the server to send with.
+    pub cc: String,
+    /// The same for TCP, as the server's kernel names it; none: its default.
+    pub tcp_cc: Option<String>,
 }
 
 impl Request {
     /// Refuses what makes no sense, in words.
     pub fn check(&self) -> Result<(), String> {
         let fail = |text: &str| Err(text.to_owned());
-        if self.version != 1 {
-            return Err(format!("version {} of the test protocol is not spoken here", self.version));
+        if self.version != VERSION {
+            return Err(format!(
+                "version {} of the test protocol is not spoken here, {VERSION} is: the same release of noctule is needed on both sides",
+                self.version
+            ));
         }
         if !(0.1..=86_400.0).contains(&self.seconds) {
             return fail("the time (-t) must lie between 0.1 and 86400 seconds");
@@ -46,17 +100,36 @@ impl Request {
         if !(1..=128).contains(&self.parallel) {
             return fail("between 1 and 128 flows (-P)");
         }
-        if self.length.is_some_and(|l| !(16..=4 << 20).contains(&l)) {
+        if self.length.is_some_and(|l| !(MESSAGE_HEADER..=4 << 20).contains(&l)) {
             return fail("the message length (-l) must lie between 16 bytes and 4 MiB");
         }
-        if !matches!(self.mode.as_str(), "brtp" | "btp") {
-            return Err(format!("unknown mode {:?}", self.mode));
+        if self.rate.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
+            return fail("the rate (-b) must be above zero");
         }
-        if self.mode == "btp" && (self.length.is_none() || self.lifetime_ms.is_none()) {
-            return fail("btp needs a message length and a lifetime");
+        self.cc.parse::<CcName>()?;
+        match self.mode {
+            Mode::Brtp => {}
+            Mode::Btp if self.length.is_none() || self.lifetime_ms.is_none() => return fail("btp needs a message length and a lifetime"),
+            Mode::Transparent if self.length.is_none() || self.rate.is_none() => {
+                return fail("transparent has no congestion control to find a rate: give one with -b, and a length with -l");
+            }
+            Mode::Tcp if self.length.is_some() => return fail("tcp carries a byte stream: messages (-l) belong to the other modes"),
+            Mode::Btp | Mode::Transparent | Mode::Tcp => {}
+        }
+        if self.is_file && (self.length.is_some() || self.parallel > 1 || self.direction != Direction::Forward) {
+            return fail("a file (-F) goes from the client over one byte stream: without -l, -P, -r and --bidir");
         }
         Ok(())
     }
+}
+
+/// Where a server listens for the TCP connections of one test, and how it knows them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TcpOffer {
+    /// TCP port at the server's address.
+    pub port: u16,
+    /// First bytes of each connection, hexadecimal.
+    pub token: String,
 }
 
 /// The sending side's view of an interval.
@@ -66,16 +139,22 @@ pub struct Sent {
     pub index: u64,
     /// Smoothed RTT at its end, ms.
     pub rtt_ms: f64,
-    /// Share of its packets that was lost.
+    /// Share of its packets that was lost; with TCP, of its segments that were sent again.
     pub loss: f64,
     /// Share of its coded packets that was repair.
     pub repair_share: f64,
+    /// Share of its coded packets that was sent before anything was known to be missing.
+    pub proactive_share: f64,
     /// CPU time of the process by wall time, 1 = one core.
     pub cpu: f64,
     /// Messages offered so far.
     pub messages: u64,
-    /// Bytes of UDP payload sent so far.
+    /// Bytes of UDP payload sent so far; 0 with TCP.
     pub wire_bytes: u64,
+    /// Packets of the transport lost so far; with TCP, segments sent again.
+    pub lost_packets: u64,
+    /// BLAKE3 of the file, at its end.
+    pub blake3: Option<String>,
 }
 
 /// The receiving side's view of an interval.
@@ -91,6 +170,10 @@ pub struct Received {
     pub bytes: u64,
     /// Messages in it.
     pub messages: u64,
+    /// Messages with a lower number than the highest that came, and that have not come; may fall when one is overtaken.
+    pub lost_messages: i64,
+    /// RFC 3550 §6.4.1 over the messages, ms.
+    pub jitter_ms: f64,
     /// CPU time of the process by wall time, 1 = one core.
     pub cpu: f64,
     /// Bytes that were not what was sent.
@@ -106,10 +189,16 @@ pub struct Total {
     pub bytes: u64,
     /// Messages.
     pub messages: u64,
+    /// Messages that came after one with a higher number.
+    pub out_of_order: u64,
+    /// RFC 3550 §6.4.1, ms.
+    pub jitter_ms: f64,
     /// Bytes that were not what was sent.
     pub bytes_wrong: u64,
     /// Peak of the protocol's memory, bytes.
     pub memory_peak_bytes: u64,
+    /// BLAKE3 of what came, if it was a file.
+    pub blake3: Option<String>,
 }
 
 /// A record in either direction.
@@ -118,8 +207,18 @@ pub struct Total {
 pub enum Record {
     /// Client: run this test.
     Request(Request),
+    /// Client: send messages back that come over TCP.
+    EchoTcp {
+        /// [`VERSION`].
+        version: u32,
+        /// Bytes of each.
+        length: usize,
+    },
     /// Server: go.
-    Ready,
+    Ready {
+        /// Connect here first, if it is about TCP.
+        tcp: Option<TcpOffer>,
+    },
     /// Server: no, and why.
     Refused {
         /// In words.
@@ -142,26 +241,33 @@ mod tests {
     #[test]
     fn senseless_requests_are_refused_in_words() {
         let good = Request {
-            version: 1,
-            mode: "brtp".into(),
+            version: VERSION,
+            mode: Mode::Brtp,
             seconds: 1.0,
             interval: 1.0,
             parallel: 1,
-            reverse: false,
+            direction: Direction::Forward,
             rate: None,
             length: None,
             lifetime_ms: None,
+            is_file: false,
+            cc: "model".into(),
+            tcp_cc: None,
         };
         assert_eq!(good.check(), Ok(()));
         for bad in [
-            Request { version: 2, ..good.clone() },
+            Request { version: 1, ..good.clone() },
             Request { seconds: 0.0, ..good.clone() },
             Request { seconds: f64::NAN, ..good.clone() },
             Request { interval: 0.01, ..good.clone() },
             Request { parallel: 0, ..good.clone() },
             Request { length: Some(3), ..good.clone() },
-            Request { mode: "tcp".into(), ..good.clone() },
-            Request { mode: "btp".into(), ..good.clone() },
+            Request { mode: Mode::Btp, ..good.clone() },
+            Request { mode: Mode::Transparent, length: Some(1000), ..good.clone() },
+            Request { mode: Mode::Tcp, length: Some(1000), ..good.clone() },
+            Request { is_file: true, parallel: 2, ..good.clone() },
+            Request { rate: Some(0.0), ..good.clone() },
+            Request { cc: "bbr9".into(), ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

@@ -1,28 +1,69 @@
 //! The receiving side of a test: reads, checks and counts.
 
+use super::arrivals::Arrivals;
 use super::pattern;
 use super::protocol::{DATA_TAG, Received, Request, Total};
 use crate::failure::Failure;
-use noctule::{Endpoint, IncomingFlow, Session};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use noctule::{Endpoint, IncomingFlow, Message, RecvStream, Session};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::OwnedReadHalf;
+
+/// Bytes read at once from TCP.
+const TCP_PIECE: usize = 256 * 1024;
+
+/// Where the data come from.
+pub enum Inlet {
+    /// Flows that the far end opens.
+    Session(Session),
+    /// Connections.
+    Tcp(Vec<OwnedReadHalf>),
+}
 
 /// Counts that the reading tasks share.
 #[derive(Debug, Default)]
-pub struct Counts {
+struct Counts {
     bytes: AtomicU64,
     messages: AtomicU64,
     wrong: AtomicU64,
     /// Nanoseconds after the start at which the last byte was read.
     last: AtomicU64,
+    /// One per flow of messages.
+    arrivals: Mutex<Vec<Arc<Mutex<Arrivals>>>>,
+    /// Of what came, if it was a file.
+    file: Mutex<Option<String>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counts {
+    fn note(&self, start: Instant, bytes: usize, messages: u64, wrong: u64) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.messages.fetch_add(messages, Relaxed);
+        self.wrong.fetch_add(wrong, Relaxed);
+        self.last.store(nanos(start.elapsed()), Relaxed);
+    }
+
+    /// Lost so far, out of order so far, mean jitter in ms.
+    fn arrivals(&self) -> (i64, u64, f64) {
+        let all = locked(&self.arrivals);
+        let sum = all
+            .iter()
+            .map(|a| locked(a).clone())
+            .fold((0, 0, 0.0), |sum, a| (sum.0 + a.lost(), sum.1 + a.out_of_order(), sum.2 + a.jitter_ms()));
+        (sum.0, sum.1, sum.2 / (all.len() as f64).max(1.0))
+    }
 }
 
 /// A receiving side.
 pub struct Sink {
     counts: Arc<Counts>,
     start: Instant,
-    reported: (u64, u64),
+    reported: (u64, u64, i64),
     reported_at: f64,
     index: u64,
     cpu: super::end::Cpu,
@@ -31,21 +72,32 @@ pub struct Sink {
 impl Sink {
     /// Begins to count.
     pub fn new() -> Self {
-        Self { counts: Arc::default(), start: Instant::now(), reported: (0, 0), reported_at: 0.0, index: 0, cpu: super::end::Cpu::start() }
+        let cpu = super::end::Cpu::start();
+        Self { counts: Arc::default(), start: Instant::now(), reported: (0, 0, 0), reported_at: 0.0, index: 0, cpu }
     }
 
     /// Accepts as many data flows as the test has and reads them to their end.
-    pub fn read(&self, session: Session, request: &Request) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
-        let (counts, start, parallel) = (Arc::clone(&self.counts), self.start, request.parallel);
+    pub fn read(&self, inlet: Inlet, request: &Request) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let (counts, start, request) = (Arc::clone(&self.counts), self.start, request.clone());
         async move {
             let mut tasks = tokio::task::JoinSet::new();
-            for _ in 0..parallel {
-                let flow = session.accept_flow().await?;
-                if flow.tag() != DATA_TAG {
-                    return Err(Failure::PeerGone("it opened a flow that does not belong to the test".into()));
+            match inlet {
+                Inlet::Tcp(halves) => {
+                    for half in halves {
+                        let (counts, is_file) = (Arc::clone(&counts), request.is_file);
+                        tasks.spawn(async move { read_tcp(half, &counts, start, is_file).await });
+                    }
                 }
-                let counts = Arc::clone(&counts);
-                tasks.spawn(async move { read_flow(flow, &counts, start).await });
+                Inlet::Session(session) => {
+                    for _ in 0..request.parallel {
+                        let flow = session.accept_flow().await?;
+                        if flow.tag() != DATA_TAG {
+                            return Err(Failure::PeerGone("it opened a flow that does not belong to the test".into()));
+                        }
+                        let (counts, is_file) = (Arc::clone(&counts), request.is_file);
+                        tasks.spawn(async move { read_flow(flow, &counts, start, is_file).await });
+                    }
+                }
             }
             while let Some(result) = tasks.join_next().await {
                 result.map_err(|e| Failure::system("a reading task", e))??;
@@ -56,7 +108,8 @@ impl Sink {
 
     /// The interval that ends now.
     pub fn interval(&mut self) -> Received {
-        let (bytes, messages) = (self.counts.bytes.load(Ordering::Relaxed), self.counts.messages.load(Ordering::Relaxed));
+        let (bytes, messages) = (self.counts.bytes.load(Relaxed), self.counts.messages.load(Relaxed));
+        let (lost, _, jitter_ms) = self.counts.arrivals();
         let end = self.start.elapsed().as_secs_f64();
         let received = Received {
             index: self.index,
@@ -64,45 +117,99 @@ impl Sink {
             end,
             bytes: bytes - self.reported.0,
             messages: messages - self.reported.1,
+            lost_messages: lost - self.reported.2,
+            jitter_ms,
             cpu: self.cpu.take(),
-            bytes_wrong: self.counts.wrong.load(Ordering::Relaxed),
+            bytes_wrong: self.counts.wrong.load(Relaxed),
         };
-        (self.reported, self.reported_at, self.index) = ((bytes, messages), end, self.index + 1);
+        (self.reported, self.reported_at, self.index) = ((bytes, messages, lost), end, self.index + 1);
         received
     }
 
     /// The sum.
     pub fn total(&self, endpoint: &Endpoint) -> Total {
+        let (_, out_of_order, jitter_ms) = self.counts.arrivals();
         Total {
-            seconds: self.counts.last.load(Ordering::Relaxed) as f64 * 1e-9,
-            bytes: self.counts.bytes.load(Ordering::Relaxed),
-            messages: self.counts.messages.load(Ordering::Relaxed),
-            bytes_wrong: self.counts.wrong.load(Ordering::Relaxed),
+            seconds: self.counts.last.load(Relaxed) as f64 * 1e-9,
+            bytes: self.counts.bytes.load(Relaxed),
+            messages: self.counts.messages.load(Relaxed),
+            out_of_order,
+            jitter_ms,
+            bytes_wrong: self.counts.wrong.load(Relaxed),
             memory_peak_bytes: endpoint.stats().memory.peak as u64,
+            blake3: locked(&self.counts.file).clone(),
         }
     }
 }
 
-async fn read_flow(flow: IncomingFlow, counts: &Counts, start: Instant) -> Result<(), Failure> {
-    let note = |bytes: usize, messages: u64, wrong: u64| {
-        counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        counts.messages.fetch_add(messages, Ordering::Relaxed);
-        counts.wrong.fetch_add(wrong, Ordering::Relaxed);
-        counts.last.store(nanos(start.elapsed()), Ordering::Relaxed);
-    };
-    match flow {
-        IncomingFlow::Stream { mut recv, .. } => {
-            let (mut offset, mut chunks) = (0, Vec::new());
-            while recv.read_chunks(&mut chunks, 1 << 20).await? > 0 {
-                for chunk in chunks.drain(..) {
-                    note(chunk.len(), 0, pattern::wrong(offset, &chunk));
-                    offset += chunk.len() as u64;
-                }
+/// Checks the bytes of a stream: against the pattern, or by their hash.
+struct Check<'a> {
+    counts: &'a Counts,
+    start: Instant,
+    offset: u64,
+    hash: Option<Box<blake3::Hasher>>,
+}
+
+impl<'a> Check<'a> {
+    fn new(counts: &'a Counts, start: Instant, is_file: bool) -> Self {
+        Self { counts, start, offset: 0, hash: is_file.then(|| Box::new(blake3::Hasher::new())) }
+    }
+
+    fn take(&mut self, data: &[u8]) {
+        let wrong = match &mut self.hash {
+            Some(hash) => {
+                hash.update(data);
+                0
             }
+            None => pattern::wrong(self.offset, data),
+        };
+        self.counts.note(self.start, data.len(), 0, wrong);
+        self.offset += data.len() as u64;
+    }
+
+    fn end(self) {
+        if let Some(hash) = self.hash {
+            *locked(&self.counts.file) = Some(hash.finalize().to_hex().to_string());
         }
+    }
+}
+
+async fn read_tcp(mut half: OwnedReadHalf, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
+    let mut check = Check::new(counts, start, is_file);
+    let mut buffer = vec![0; TCP_PIECE];
+    loop {
+        match half.read(&mut buffer).await.map_err(|e| Failure::PeerGone(format!("the TCP connection broke: {e}")))? {
+            0 => break,
+            n => check.take(&buffer[..n]),
+        }
+    }
+    check.end();
+    Ok(())
+}
+
+async fn read_stream(mut recv: RecvStream, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
+    let mut check = Check::new(counts, start, is_file);
+    let mut chunks = Vec::new();
+    while recv.read_chunks(&mut chunks, 1 << 20).await? > 0 {
+        for chunk in chunks.drain(..) {
+            check.take(&chunk);
+        }
+    }
+    check.end();
+    Ok(())
+}
+
+async fn read_flow(flow: IncomingFlow, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
+    match flow {
+        IncomingFlow::Stream { recv, .. } => return read_stream(recv, counts, start, is_file).await,
         IncomingFlow::Messages(mut recv) => {
-            while let Some(message) = recv.recv().await? {
-                note(message.data.len(), 1, pattern::wrong_in_message(&message.data));
+            let arrivals = Arc::new(Mutex::new(Arrivals::default()));
+            locked(&counts.arrivals).push(Arc::clone(&arrivals));
+            while let Some(Message { data, .. }) = recv.recv().await? {
+                counts.note(start, data.len(), 1, pattern::wrong_in_message(&data));
+                if let Some((number, sent)) = pattern::header(&data) {
+                    locked(&arrivals).note(number, sent, nanos(start.elapsed()) / 1000);
+                }
             }
         }
         _ => return Err(Failure::PeerGone("it opened a kind of flow that is not known here".into())),

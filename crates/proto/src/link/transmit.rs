@@ -51,6 +51,7 @@ impl Draft {
     }
     /// Writes a frame if it fits.
     pub(super) fn put(&mut self, frame: &Frame<'_>, item: Option<SentItem>, buf: &mut Vec<u8>) -> bool {
+        debug_assert!(!self.has_datagrams, "a datagram reaches to the end of its packet");
         let before = buf.len();
         frame.emit(buf);
         if buf.len() > self.limit {
@@ -148,14 +149,15 @@ impl Link {
                 self.put_proactive(now, path, &mut draft, buf);
             }
         }
-        if !self.datagrams.is_empty() {
-            self.put_datagrams(now, path, &mut draft, shared, buf);
-        }
         if is_probe_wanted && !draft.is_ack_eliciting {
             // P4: the tail probe is a coded packet wherever a flow has one.
             if !self.put_tail_probe(now, path, &mut draft, buf) {
                 draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
             }
+        }
+        // Last, for a datagram reaches to the end of its packet.
+        if !self.datagrams.is_empty() {
+            self.put_datagrams(now, path, &mut draft, shared, buf);
         }
         if draft.is_empty(buf) {
             buf.truncate(draft.start);

@@ -3,6 +3,7 @@
 use super::sessions::Far;
 use super::shared::FlowPlace;
 use super::{Message, Node};
+use crate::congestion::CongestionControl;
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
@@ -36,6 +37,14 @@ impl Node {
     pub fn close_link(&mut self, now: Time, link: LinkId, code: u64, reason: &str) -> Result<(), CommandError> {
         let l = self.links.get_mut(&link).ok_or(CommandError::Unknown("link"))?;
         l.close(now, CloseReason::application(code, reason));
+        self.settle(now, link);
+        Ok(())
+    }
+
+    /// Changes the congestion control of a link's paths, which start afresh with it; paths that come later get that of the configuration.
+    pub fn set_congestion(&mut self, now: Time, link: LinkId, congestion: CongestionControl) -> Result<(), CommandError> {
+        let l = self.links.get_mut(&link).ok_or(CommandError::Unknown("link"))?;
+        l.paths.values_mut().for_each(|p| p.set_congestion(now, congestion));
         self.settle(now, link);
         Ok(())
     }

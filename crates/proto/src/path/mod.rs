@@ -191,6 +191,13 @@ impl Path {
         path
     }
 
+    /// Another congestion control from now on; it starts afresh, with the round trip that is known.
+    pub fn set_congestion(&mut self, now: Time, congestion: CongestionControl) {
+        self.control = congestion::build(congestion, u64::from(self.mtu.current()), self.rtt.smoothed(), now);
+        self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
+        self.plan_wake(now);
+    }
+
     fn plan_skip(&mut self) {
         self.next_skip = self.sent.next() + 16 + u64::from(self.rng.next_u32() % (2 * SKIP_EVERY));
     }

@@ -51,6 +51,14 @@ fn datagrams_are_sent_once_and_the_network_decides_which_arrive() {
 }
 
 #[test]
+fn a_probe_never_rides_behind_a_datagram() {
+    // At such a loss the packets that ask for an acknowledgement time out again and again.
+    let mut p = Pair::simple(0.5, 10);
+    let arrived = offer(&mut p, 3000, 700, MS(3));
+    assert!(arrived.len() > 1200, "{}", arrived.len());
+}
+
+#[test]
 fn no_congestion_control_holds_datagrams_back() {
     // Twice what the bottleneck takes, for two seconds: any controller would have backed off long before.
     let mut p = Pair::new(Default::default(), Conditions { rate: Some(500_000.0), ..Conditions::default() }, 4);

@@ -1,0 +1,120 @@
+//! TCP beside the protocol, as a reference: a server offers a port for one test to a client that it knows by its session.
+
+use super::protocol::TcpOffer;
+use crate::failure::Failure;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long a connection may take to come up, and to say who it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a token.
+const TOKEN: usize = 16;
+
+/// A listening port for one test.
+pub struct Offer {
+    listener: TcpListener,
+    token: [u8; TOKEN],
+}
+
+impl Offer {
+    /// Listens on the number of the UDP port if TCP has it free, for firewalls that were opened for it, else on any.
+    pub fn new(udp_port: u16) -> Result<Self, Failure> {
+        let mut token = [0; TOKEN];
+        getrandom::fill(&mut token).map_err(|e| Failure::system("no randomness from the operating system", e))?;
+        let listener = listen(udp_port).or_else(|_| listen(0)).map_err(|e| Failure::system("cannot listen for TCP", e))?;
+        Ok(Self { listener, token })
+    }
+
+    /// What the client must know.
+    pub fn to_client(&self) -> Result<TcpOffer, Failure> {
+        let port = self.listener.local_addr().map_err(|e| Failure::system("TCP", e))?.port();
+        let token = self.token.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(TcpOffer { port, token })
+    }
+
+    /// The next connection that knows the token; others are closed.
+    pub async fn accept(&self) -> Result<TcpStream, Failure> {
+        loop {
+            let (mut stream, _) = self.listener.accept().await.map_err(|e| Failure::system("TCP", e))?;
+            let mut said = [0; 2 * TOKEN];
+            let heard = tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await;
+            let expected: String = self.token.iter().map(|b| format!("{b:02x}")).collect();
+            if matches!(heard, Ok(Ok(_))) && said == expected.as_bytes() {
+                prepare(&stream);
+                return Ok(stream);
+            }
+        }
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let any = |ip: IpAddr| std::net::TcpListener::bind(SocketAddr::from((ip, port)));
+    let socket = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
+}
+
+/// Small writes leave at once.
+fn prepare(stream: &TcpStream) {
+    // A refusal only changes when small segments leave.
+    let _ = stream.set_nodelay(true);
+}
+
+/// Connects to what a server offered at its address.
+pub async fn connect(server: SocketAddr, offer: &TcpOffer, congestion: Option<&str>) -> Result<TcpStream, Failure> {
+    let at = SocketAddr::new(server.ip(), offer.port);
+    let gone = |e: io::Error| Failure::PeerGone(format!("no TCP connection to {at}: {e}; does the firewall let TCP pass?"));
+    let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect(at)).await;
+    let mut stream = connecting.map_err(|_| gone(io::ErrorKind::TimedOut.into()))?.map_err(gone)?;
+    prepare(&stream);
+    set_congestion(&stream, congestion)?;
+    stream.write_all(offer.token.as_bytes()).await.map_err(gone)?;
+    Ok(stream)
+}
+
+/// Chooses the kernel's congestion control for what this side sends.
+pub fn set_congestion(stream: &TcpStream, name: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = name else { return Ok(()) };
+    socket2::SockRef::from(stream).set_tcp_congestion(name.as_bytes()).map_err(|e| {
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+        Failure::Usage(format!("TCP congestion control {name:?}: {e}; this kernel allows: {}", known.trim()))
+    })
+}
+
+/// What the kernel knows of what this side sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TcpView {
+    /// Smoothed RTT in ms.
+    pub rtt_ms: f64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Segments sent.
+    pub segments: u64,
+}
+
+/// TCP_INFO of a connection; zeros where the kernel has none.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn view(stream: &impl std::os::fd::AsRawFd) -> TcpView {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as `stream` lives; the kernel writes at most `len` bytes of `info`.
+    let result = unsafe { libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len) };
+    if result != 0 {
+        return TcpView::default();
+    }
+    TcpView {
+        rtt_ms: f64::from(info.tcpi_rtt) * 1e-3,
+        retransmitted: u64::from(info.tcpi_total_retrans),
+        segments: u64::from(info.tcpi_segs_out),
+    }
+}
+
+/// TCP_INFO is Linux's; elsewhere nothing is known.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn view<T>(_: &T) -> TcpView {
+    TcpView::default()
+}

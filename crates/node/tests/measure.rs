@@ -1,0 +1,180 @@
+//! `noctule perf` and `noctule ping` on loopback, as a user runs them.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use support::{assert_fails, keygen, noctule};
+
+/// A `perf -s` that serves; ended when dropped.
+struct Server {
+    child: Child,
+    port: String,
+    key: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, key) = keygen(dir.path(), "k");
+        // A port that was free a moment ago: perf takes its port from the command line.
+        let port = std::net::UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port().to_string();
+        let mut child = noctule().args(["perf", "-s", "-p", &port, "--key"]).arg(&file).args(more).stderr(Stdio::piped()).spawn().unwrap();
+        let mut words = BufReader::new(child.stderr.take().unwrap()).lines();
+        words.find(|l| l.as_ref().is_ok_and(|l| l.contains("serving"))).unwrap().unwrap();
+        std::thread::spawn(move || words.for_each(drop));
+        Self { child, port, key, _dir: dir }
+    }
+
+    fn perf(&self, more: &[&str]) -> Output {
+        noctule().args(["perf", "-c", "127.0.0.1", "-p", &self.port, "--peer-key", &self.key]).args(more).output().unwrap()
+    }
+
+    fn ping(&self, more: &[&str]) -> Output {
+        noctule().args(["ping", "127.0.0.1", "-p", &self.port, "--peer-key", &self.key]).args(more).output().unwrap()
+    }
+}
+
+fn json(out: &Output) -> Value {
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out.stdout)))
+}
+
+#[test]
+fn perf_counts_every_byte_in_every_mode_and_direction_on_one_server() {
+    let server = Server::start(&[]);
+    for more in [
+        &["--mode", "brtp"][..],
+        &["--mode", "brtp", "-r", "-P", "2", "--cc", "cubic"],
+        &["--mode", "brtp", "--bidir"],
+        &["--mode", "brtp", "-l", "5000", "-b", "20mbit"],
+        &["--mode", "btp", "-b", "5mbit", "--lifetime", "300ms"],
+        &["--mode", "transparent", "-b", "5mbit", "-l", "1000"],
+        &["--mode", "transparent", "-b", "5mbit", "-r"],
+        &["--mode", "tcp", "-P", "2"],
+        &["--mode", "tcp", "-r"],
+        &["--mode", "tcp", "--bidir"],
+    ] {
+        let report = json(&server.perf(&[&["-J", "-t", "1", "-i", "0.2"], more].concat()));
+        let sum: u64 = report["intervals"].as_array().unwrap().iter().map(|i| i["sum"]["bytes"].as_u64().unwrap()).sum();
+        let end = &report["end"];
+        let bytes = end["bytes"].as_u64().unwrap();
+        assert!(bytes > 100_000 && sum <= bytes, "{more:?}: {sum} of {bytes}");
+        assert_eq!(end["bytes_wrong"], 0, "{more:?}");
+        assert_eq!(end["sum_received"]["bytes"], end["bytes"]);
+        let mode = more[1];
+        assert_eq!(report["start"]["test_start"]["protocol"], mode);
+        if more.contains(&"--bidir") {
+            assert!(end["bidir_reverse"]["bytes"].as_u64().unwrap() > 100_000, "{more:?}: {end}");
+            assert_eq!(end["bidir_reverse"]["bytes_wrong"], 0);
+            assert!(report["intervals"][1]["sum_bidir_reverse"]["bytes"].as_u64().unwrap() > 0);
+        }
+        if end["messages_sent"].as_u64().unwrap() > 0 {
+            assert!(end["residual_loss"].as_f64().unwrap() < 0.05, "{more:?}: {end}");
+            assert!(end["sum_received"]["jitter_ms"].as_f64().is_some(), "{more:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_as_source_arrives_whole_and_its_hash_is_told() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f");
+    fs::write(&file, (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>()).unwrap();
+    for mode in ["brtp", "tcp"] {
+        let report = json(&server.perf(&["-J", "--mode", mode, "-F", file.to_str().unwrap()]));
+        assert_eq!(report["end"]["bytes"], 3_000_000);
+        assert_eq!(report["end"]["blake3"], blake3::hash(&fs::read(&file).unwrap()).to_hex().to_string());
+    }
+    assert_fails(&server.perf(&["-F", "/nonexistent/f"]), 3, "/nonexistent/f");
+}
+
+#[test]
+fn lines_go_to_a_log_file_with_the_time_of_day() {
+    let server = Server::start(&["--once"]);
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let out = server.perf(&["-t", "0.5", "-i", "0.2", "--timestamps", "--logfile", log.to_str().unwrap()]);
+    assert!(out.status.success() && out.stdout.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.lines().filter(|l| !l.is_empty()).all(|l| l.starts_with("20") && l.as_bytes()[10] == b'T'), "{text}");
+    assert!(text.contains("goodput") && text.contains("Mbit/s") && text.contains("per Gbit"), "{text}");
+}
+
+#[test]
+fn tests_that_make_no_sense_are_refused_in_words() {
+    let (_, key) = keygen(tempfile::tempdir().unwrap().path(), "k");
+    let perf = |more: &[&str]| noctule().args(["perf", "-c", "127.0.0.1", "--peer-key", &key]).args(more).output().unwrap();
+    assert_fails(&perf(&["--mode", "transparent"]), 2, "give one with -b");
+    assert_fails(&perf(&["-l", "3"]), 2, "between 16 bytes");
+    assert_fails(&perf(&["--mode", "tcp", "-l", "1000"]), 2, "byte stream");
+    assert_fails(&perf(&["-t", "0"]), 2, "between 0.1");
+    assert_fails(&perf(&["--mode", "quic"]), 2, "transparent");
+    assert_fails(&perf(&["-F", "f", "-P", "2"]), 2, "one byte stream");
+    assert_fails(&perf(&["--logfile", "/nonexistent/log"]), 4, "/nonexistent/log");
+    let ping = |more: &[&str]| noctule().args(["ping", "127.0.0.1", "--peer-key", &key]).args(more).output().unwrap();
+    assert_fails(&ping(&["-l", "3"]), 2, "between 16");
+    assert_fails(&ping(&["-i", "1us"]), 2, "100us");
+    assert_fails(&ping(&["--csv", "/nonexistent/p.csv"]), 4, "/nonexistent/p.csv");
+    assert_fails(&ping(&["-p", "9"]), 6, "nobody listens");
+    assert_fails(&perf(&["-p", "9"]), 6, "nobody listens");
+}
+
+#[test]
+fn ping_gets_every_answer_in_every_mode_and_writes_its_tables_and_figures() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { dir.path().join(name) };
+    let text = |p: &Path| p.to_str().unwrap().to_owned();
+    for mode in
+        [&["--mode", "brtp"][..], &["--mode", "brtp", "--unordered"], &["--mode", "btp"], &["--mode", "transparent"], &["--mode", "tcp"]]
+    {
+        let (csv, svg) = (path("p.csv"), path("p.svg"));
+        let (csv_text, svg_text) = (text(&csv), text(&svg));
+        let report =
+            json(&server.ping(&[&["-J", "-c", "25", "-i", "10ms", "-l", "500", "--csv", &csv_text, "--svg", &svg_text], mode].concat()));
+        let summary = &report["summary"];
+        assert_eq!((summary["sent"].as_u64(), summary["received"].as_u64()), (Some(25), Some(25)), "{mode:?}: {report}");
+        let ms = |name: &str| summary[name].as_f64().unwrap();
+        assert!(0.0 < ms("min_ms") && ms("min_ms") <= ms("p50_ms") && ms("p50_ms") <= ms("p99_ms") && ms("p99_ms") <= ms("max_ms"));
+        assert_eq!(report["tens"].as_array().unwrap().len(), 3);
+        assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 26);
+        assert!(fs::read_to_string(&svg).unwrap().contains("<circle"));
+    }
+    let out = server.ping(&["-c", "20", "-i", "5ms"]);
+    let words = String::from_utf8_lossy(&out.stdout);
+    for expected in ["messages 0-9: mean", "p99.9", "residual loss 0.000 %", "first answer after"] {
+        assert!(words.contains(expected), "{expected:?} is not in {words}");
+    }
+}
+
+#[test]
+fn ping_measures_fresh_starts() {
+    let server = Server::start(&[]);
+    for mode in ["brtp", "btp", "transparent", "tcp"] {
+        let report = json(&server.ping(&["-J", "--first", "3", "--mode", mode]));
+        assert_eq!(report["samples"].as_array().unwrap().len(), 3, "{mode}");
+        assert!(report["mean"]["answer_ms"].as_f64().unwrap() > 0.0 && report["mean"]["connect_ms"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn ping_of_something_that_is_no_responder_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = support::receiver("127.0.0.1:0", dir.path(), &[]);
+    let out = noctule().args(["ping", &receiver.address, "--peer-key", &receiver.key, "-c", "3", "-W", "500ms"]).output().unwrap();
+    assert!(!out.status.success());
+    assert!(!String::from_utf8_lossy(&out.stderr).is_empty());
+}
