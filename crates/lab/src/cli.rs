@@ -29,6 +29,9 @@ pub enum Command {
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
+        /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read.
+        #[arg(long, value_name = "FILE")]
+        pcap: Option<PathBuf>,
     },
     /// Send one real file over one bad link with noctule and with the kernel's TCP, and compare.
     Demo(crate::demo::DemoArgs),

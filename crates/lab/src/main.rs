@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{Progress, Row, differences, grid_table, run_table, shares_table};
+use noctule_lab::report::{Progress, Report, Row, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 
@@ -16,7 +17,7 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Sim { run, json } => simulate(&run, json),
+        Command::Sim { run, json, pcap } => simulate(&run, json, pcap.as_deref()),
         Command::Run { files, full, json, against, update } => run_files(&files, full, json, against.as_deref().map(|path| (path, update))),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
@@ -31,14 +32,32 @@ fn main() -> ExitCode {
 
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
-fn simulate(args: &RunArgs, json: bool) -> Outcome {
-    let report = sim::run(&args.scenario()?)?;
+fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>) -> Outcome {
+    let report = match pcap {
+        Some(path) => captured(args, path)?,
+        None => sim::run(&args.scenario()?)?,
+    };
     if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", run_table(&report));
     }
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// A run whose datagrams go to a file.
+fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::Error>> {
+    let scenario = args.scenario()?;
+    let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
+    let mut simulation = sim::Simulation::new(&scenario)?;
+    let pcap = Arc::new(Mutex::new(sim::Pcap::create(path).map_err(failed)?));
+    let tap = Arc::clone(&pcap);
+    simulation.world.set_tap(Box::new(move |now, from, to, ecn, data| {
+        tap.lock().unwrap_or_else(PoisonError::into_inner).record(now, from, to, ecn, data);
+    }));
+    simulation.go()?;
+    pcap.lock().unwrap_or_else(PoisonError::into_inner).finish().map_err(failed)?;
+    Ok(simulation.report())
 }
 
 fn run_files(files: &[PathBuf], full: bool, json: bool, against: Option<(&Path, bool)>) -> Outcome {

@@ -1,5 +1,6 @@
 //! What the owner of an endpoint may set.
 
+use crate::trace::TraceLog;
 use noctule_proto::NodeConfig;
 use noctule_proto::crypto::{PublicKey, SecretKey};
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub struct EndpointConfig {
     pub recv_buffer: usize,
     /// How long a session may go on delivering after it is closed or its last handle is dropped. Default 10 s.
     pub linger: Duration,
+    /// Where trace events go (P22). Default nowhere, and then they cost nothing.
+    pub trace: Option<TraceLog>,
     /// Sessions that may wait for [`Endpoint::accept`](crate::Endpoint::accept); more are closed with `TooMany`. Default 1024.
     pub backlog: usize,
 }
@@ -30,6 +33,7 @@ impl EndpointConfig {
             send_buffer: 4 << 20,
             recv_buffer: 8 << 20,
             linger: Duration::from_secs(10),
+            trace: None,
             backlog: 1024,
         }
     }
@@ -52,6 +56,12 @@ impl EndpointConfig {
     #[must_use]
     pub fn with_authorised(mut self, keys: Vec<PublicKey>) -> Self {
         self.node.authorised = Some(keys);
+        self
+    }
+    /// Writes trace events to this log.
+    #[must_use]
+    pub fn with_trace(mut self, log: TraceLog) -> Self {
+        self.trace = Some(log);
         self
     }
     /// Sets how long a closed session may go on delivering.

@@ -9,8 +9,10 @@ use crate::endpoint::Counters;
 use crate::shared::Shared;
 use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket};
 use crate::timer::Timer;
+use crate::trace::TraceLog;
 use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::node::Transmit;
+use noctule_proto::trace::TraceEvent;
 use noctule_proto::units::Time;
 use quinn_udp::RecvMeta;
 use std::future::Future;
@@ -53,10 +55,19 @@ pub(crate) struct Driver {
     unsent: usize,
     max_segments: usize,
     counters: Arc<Counters>,
+    trace: Option<TraceLog>,
+    /// On their way from the node to the log.
+    traced: Vec<TraceEvent>,
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, max_datagram: u16, counters: Arc<Counters>) -> io::Result<Self> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        socket: Socket,
+        max_datagram: u16,
+        counters: Arc<Counters>,
+        trace: Option<TraceLog>,
+    ) -> io::Result<Self> {
         Ok(Self {
             shared,
             max_segments: socket.max_segments(max_datagram),
@@ -69,6 +80,8 @@ impl Driver {
             filled: 0,
             unsent: 0,
             counters,
+            trace,
+            traced: Vec::new(),
         })
     }
 
@@ -163,6 +176,9 @@ impl Driver {
             }
         }
         state.dispatch(now);
+        if self.trace.is_some() {
+            self.traced.extend(std::iter::from_fn(|| state.node.poll_trace()));
+        }
         if state.is_orphan && state.is_idle() && self.filled == 0 {
             return Turn::Over;
         }
@@ -179,6 +195,14 @@ impl Driver {
         }
         state.driver_sleeps(cx.waker());
         Turn::Sleep(next)
+    }
+
+    /// Hands what was traced to the log, without the lock.
+    fn write_trace(&mut self) {
+        if let Some(log) = self.trace.as_ref().filter(|_| !self.traced.is_empty()) {
+            log.write(&self.traced);
+            self.traced.clear();
+        }
     }
 
     /// Arms the timer; true if it is time already.
@@ -226,7 +250,9 @@ impl Future for Driver {
                 state.driver_sleeps(cx.waker());
                 return Poll::Pending;
             }
-            match this.turn(cx, received) {
+            let turn = this.turn(cx, received);
+            this.write_trace();
+            match turn {
                 Turn::Again => {}
                 Turn::Over => return Poll::Ready(()),
                 Turn::Sleep(until) => {
@@ -256,5 +282,10 @@ impl Drop for Driver {
             }
         }
         state.driver_ends();
+        if let Some(log) = &self.trace {
+            self.traced.extend(std::iter::from_fn(|| state.node.poll_trace()));
+            log.write(&self.traced);
+            log.flush();
+        }
     }
 }

@@ -105,12 +105,16 @@ impl Endpoint {
             buffers: socket.buffers(),
             linger: config.linger,
         };
-        let EndpointConfig { identity, mut node, backlog, .. } = config;
+        let EndpointConfig { identity, mut node, backlog, trace, .. } = config;
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
+        node.trace |= trace.is_some();
         let max_datagram = node.max_datagram;
         let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, around);
         let counters = Arc::new(Counters::default());
-        let driver = Driver::new(Arc::clone(&shared), socket, max_datagram, Arc::clone(&counters)).map_err(io_error)?;
+        if let Some(log) = &trace {
+            log.begin(node.accept);
+        }
+        let driver = Driver::new(Arc::clone(&shared), socket, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
         runtime.spawn(driver);
         Ok(Self { inner: Arc::new(Inner { shared, counters }) })
     }

@@ -76,6 +76,7 @@ mod connect;
 mod driver;
 mod endpoint;
 mod error;
+mod features;
 mod link;
 mod message;
 mod session;
@@ -84,15 +85,18 @@ mod socket;
 mod state;
 mod stream;
 mod timer;
+mod trace;
 
 pub use config::EndpointConfig;
 pub use endpoint::{Endpoint, EndpointStats};
 pub use error::{BindError, ConnectError, FlowError, OpenError, SessionClosed};
+pub use features::{SocketFeatures, probe_sockets};
 pub use link::Link;
 pub use message::{MessageReceiver, MessageSender};
 pub use session::{FlowReport, IncomingFlow, Session, SessionStats};
 pub use socket::BufferSizes;
 pub use stream::{RecvStream, SendStream};
+pub use trace::TraceLog;
 
 pub use bytes::Bytes;
 pub use noctule_proto::NodeConfig;

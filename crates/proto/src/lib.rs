@@ -20,6 +20,7 @@ pub mod sent;
 pub mod session;
 pub mod stats;
 mod switch;
+pub mod trace;
 pub mod units;
 pub mod wire;
 

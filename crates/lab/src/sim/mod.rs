@@ -10,6 +10,7 @@ mod measure;
 mod meter;
 mod node_host;
 mod outgoing;
+mod pcap;
 mod run;
 mod world;
 
@@ -19,5 +20,6 @@ pub use grid::{all_cores, run_cases, violations};
 pub use machine::Machine;
 pub use meter::{Meter, Window};
 pub use node_host::NodeHost;
+pub use pcap::Pcap;
 pub use run::{SimError, Simulation, run};
-pub use world::{Host, HostId, PipeId, WireOverhead, World, WorldError};
+pub use world::{Host, HostId, PipeId, Tap, WireOverhead, World, WorldError};

@@ -100,7 +100,11 @@ pub struct World<H> {
     transmit_buf: Vec<u8>,
     packets: u64,
     unroutable: u64,
+    tap: Option<Tap>,
 }
+
+/// Sees every datagram as it leaves its host: when, from where, where to, its ECN field, its bytes.
+pub type Tap = Box<dyn FnMut(Time, SocketAddr, SocketAddr, Ecn, &[u8]) + Send>;
 
 impl<H: Host> World<H> {
     /// An empty world.
@@ -117,6 +121,7 @@ impl<H: Host> World<H> {
             transmit_buf: Vec::new(),
             packets: 0,
             unroutable: 0,
+            tap: None,
         }
     }
 
@@ -179,6 +184,11 @@ impl<H: Host> World<H> {
     /// Datagrams sent to an address that nobody has.
     pub fn unroutable(&self) -> u64 {
         self.unroutable
+    }
+
+    /// Lets `tap` see every datagram from now on.
+    pub fn set_tap(&mut self, tap: Tap) {
+        self.tap = Some(tap);
     }
 
     /// Runs until nothing is due at or before `until`, and sets the clock to it.
@@ -269,6 +279,9 @@ impl<H: Host> World<H> {
             data.clear();
             data.extend_from_slice(segment);
             self.packets += 1;
+            if let Some(tap) = &mut self.tap {
+                tap(self.now, from, transmit.remote, transmit.ecn, segment);
+            }
             let wire_len = segment.len() as u32 + self.overhead;
             let packet = Packet { to, from, data };
             if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, transmit.ecn, packet) {

@@ -199,6 +199,8 @@ pub(crate) struct InFlow {
     pub(crate) progress: Progress,
     /// Coded packets that nobody with the session's key made (P16).
     pub(crate) polluted: u64,
+    /// Decoded packets that the trace was told of.
+    pub(crate) traced_decoded: u64,
     /// What the node's ledger knows of it.
     pub(crate) account: Account,
 }

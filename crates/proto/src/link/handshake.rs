@@ -388,6 +388,7 @@ impl Link {
             max_datagram: shared.config.max_datagram.min(params.max_datagram),
             initial_datagram: known,
             initial_rtt: rtt,
+            trace: shared.tracer.of(self.id),
             ..shared.path_config()
         };
         self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, shared.fork_rng(), now));

@@ -25,6 +25,7 @@ use crate::path::{Fates, Path};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::{FlowTotals, LinkStats};
+use crate::trace::{Tracer, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
@@ -132,6 +133,10 @@ pub(crate) struct Link {
     pub(crate) peer_params: Params,
     pub(crate) opened_at: Time,
     pub(crate) is_initiator: bool,
+    /// Where events of the link go.
+    pub(crate) trace: Tracer,
+    /// Key generation that the trace was told last.
+    traced_generation: u64,
     /// The owner was told that the link is up.
     pub(crate) was_up: bool,
     /// Waits in the node's ring of links that may have something to send.
@@ -188,6 +193,8 @@ impl Link {
             peer_params: Params::default(),
             opened_at: now,
             is_initiator: false,
+            trace: Tracer::default(),
+            traced_generation: 0,
             was_up: false,
             is_ready: false,
             half_open_key: None,
@@ -259,6 +266,7 @@ impl Link {
     ) -> FlowLabel {
         let label = self.flows.allocate_label();
         open.label = label;
+        self.trace.emit(now, || What::opened(&open, "out"));
         let sender = crate::flow::Sender::new(crate::flow::SenderConfig {
             label,
             batch_size: open.batch_size,
@@ -353,6 +361,13 @@ impl Link {
             self.events.push_back(LinkEvent::Readable(flow.id));
         }
         flow.receiver.consume(flow.sink.consumed());
+        if self.trace.is_on() {
+            let decoded = flow.receiver.stats().decoded_packets;
+            let packets = decoded - core::mem::replace(&mut flow.traced_decoded, decoded);
+            if packets > 0 {
+                self.trace.emit(now, || What::Decoded { flow: label.0, packets });
+            }
+        }
         if !flow.is_report_queued {
             flow.is_report_queued = true;
             self.reports.push_back(label);
@@ -379,13 +394,16 @@ impl Link {
     /// Forgets a flow that we sent.
     pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
         self.timers.set(TimerKey::Out(label), None);
-        self.flows.out.remove(&label)
+        let flow = self.flows.out.remove(&label)?;
+        self.trace.emit_also(|| What::closed(label.0, "out", &flow.stats()));
+        Some(flow)
     }
 
     /// Forgets a flow that we received; late packets of it are dropped in silence.
     pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
         self.timers.set(TimerKey::In(label), None);
         let flow = self.flows.incoming.remove(&label)?;
+        self.trace.emit_also(|| What::closed(label.0, "in", &flow.stats()));
         self.flows.closed.insert(label);
         if let Some(end) = flow.receiver.end().filter(|_| flow.receiver.is_complete()) {
             self.send_control(Control::FlowDone { flow: label, end });

@@ -11,6 +11,7 @@ use crate::path::Fates;
 use crate::sent::SentItem;
 use crate::session::Verdict;
 use crate::switch::{self, Mechanism};
+use crate::trace::What;
 use crate::units::{Ecn, Time};
 use crate::wire::Frames;
 use crate::wire::frame::{Coded, FlowOpen, Frame};
@@ -50,6 +51,7 @@ impl Link {
             if let Some(p) = self.paths.get_mut(&path) {
                 p.on_duplicate();
             }
+            self.trace.emit(now, || What::dropped(packet.len(), "duplicate"));
             return;
         }
         let bytes = packet.len();
@@ -57,12 +59,14 @@ impl Link {
         let Some(keys) = self.keys.as_mut() else { return };
         let Some(job) = keys.open_job(now, header.generation, path, number) else {
             self.undecryptable += 1;
+            self.trace.emit(now, || What::dropped(bytes, "key_unavailable"));
             return;
         };
         let plain = match job.open(packet, header.encoded_len()) {
             Ok(plain) => &*plain,
             Err(_) => {
                 self.undecryptable += 1;
+                self.trace.emit(now, || What::dropped(bytes, "decryption_failure"));
                 if let Err(e) = keys.on_failed(now, &job) {
                     self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
                 }
@@ -315,6 +319,7 @@ impl Link {
             initial_credit: crate::node::shared::INITIAL_CREDIT,
         });
         let id = shared.next_flow_id();
+        self.trace.emit_also(|| What::opened(&open, "in"));
         self.flows.incoming.insert(
             label,
             InFlow {
@@ -330,6 +335,7 @@ impl Link {
                 polluted: 0,
                 is_proof_told: false,
                 progress: Progress::default(),
+                traced_decoded: 0,
                 account,
             },
         );

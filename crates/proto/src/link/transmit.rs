@@ -12,6 +12,7 @@ use crate::node::Transmit;
 use crate::node::shared::Shared;
 use crate::sent::{SentItem, SentItems};
 use crate::switch::{self, Mechanism};
+use crate::trace::What;
 use crate::units::{Ecn, Time};
 use crate::wire::coded;
 use crate::wire::frame::{Coefficients, Frame};
@@ -200,6 +201,10 @@ impl Link {
             return None;
         }
         let len = buf.len() - draft.start;
+        if self.trace.is_on() && keys.generation() != self.traced_generation {
+            self.traced_generation = keys.generation();
+            self.trace.emit(now, || What::KeyUpdated { generation: keys.generation() });
+        }
         match draft.has_datagrams && !draft.is_ack_eliciting {
             true => p.on_sent_uncontrolled(now, number, len as u16, draft.items),
             false => p.on_sent(now, number, len as u16, draft.is_ack_eliciting, is_app_limited, draft.items),

@@ -4,6 +4,7 @@ use super::Node;
 use crate::crypto::cookie;
 use crate::link::Link;
 use crate::switch::{self, Mechanism};
+use crate::trace::What;
 use crate::units::{Duration, Time};
 use crate::wire::packet::{HandshakeBody, HandshakePacket, emit_version_list};
 use rand_chacha::ChaCha12Rng;
@@ -101,6 +102,8 @@ impl Node {
         match Link::answer(now, id, remote, local, packet, size, &mut self.shared) {
             Ok(mut link) => {
                 link.half_open_key = Some(key.clone());
+                link.trace = self.shared.tracer.of(id);
+                link.trace.emit(now, || What::LinkStarted { remote });
                 self.half_open.insert(key, id);
                 self.links.insert(id, link);
                 self.settle(now, id);

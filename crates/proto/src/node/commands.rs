@@ -14,6 +14,7 @@ use crate::link::{Link, State};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::session::CONTROL_INDEX;
 use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
+use crate::trace::What;
 use crate::units::{Duration, Time};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -28,6 +29,8 @@ impl Node {
         let initiating = Initiating::start(now, id, remote, peer, &mut self.shared);
         let mut link = Link::new(id, now, State::Handshaking(Handshake::Initiator(Box::new(initiating))));
         link.is_initiator = true;
+        link.trace = self.shared.tracer.of(id);
+        link.trace.emit(now, || What::LinkStarted { remote });
         self.links.insert(id, link);
         self.settle(now, id);
         Ok(id)

@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
+use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
 use bytes::Bytes;
@@ -76,6 +77,8 @@ pub struct NodeConfig {
     /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
     /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
+    /// Make trace events, to be drained with [`Node::poll_trace`] (P22). Default false.
+    pub trace: bool,
 }
 
 impl Default for NodeConfig {
@@ -102,6 +105,7 @@ impl Default for NodeConfig {
             plaintext: false,
             psk: None,
             pacing_quantum: Duration::from_micros(100),
+            trace: false,
         }
     }
 }
@@ -276,6 +280,11 @@ impl Node {
         self.events.pop_front()
     }
 
+    /// The next trace event, if [`NodeConfig::trace`] asks for them. O(1). Undrained ones are dropped beyond 65,536.
+    pub fn poll_trace(&mut self) -> Option<TraceEvent> {
+        self.shared.tracer.poll()
+    }
+
     /// Counts of what was refused.
     pub fn counters(&self) -> Counters {
         self.shared.counters
@@ -325,11 +334,15 @@ impl Node {
                         self.half_open.remove(&key);
                     }
                     if let Some(peer) = link.peer {
+                        self.shared.tracer.of(id).emit(now, || What::LinkUp { new: "up", peer: peer.to_string() });
                         self.events.push_back(Event::LinkUp { link: id, peer });
                     }
                     self.on_link_up(now, id);
                 }
-                LinkEvent::Down(reason) => self.on_link_down(now, id, reason),
+                LinkEvent::Down(reason) => {
+                    self.shared.tracer.of(id).emit(now, || What::down(&reason));
+                    self.on_link_down(now, id, reason);
+                }
                 LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
                 LinkEvent::Lead(session, label, packet) => self.on_session_lead(now, id, label, session, &packet),
                 LinkEvent::Proven(session) => self.confirm(now, session),

@@ -6,6 +6,7 @@ use crate::crypto::{PublicKey, SecretKey};
 use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
 use crate::path::PathConfig;
 use crate::session::MessageBudget;
+use crate::trace::Tracer;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
 use rand_chacha::ChaCha12Rng;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) identity: SecretKey,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
+    pub(crate) tracer: Tracer,
     pub(crate) sessions: super::sessions::Sessions,
     pub(crate) routing: super::routing::Routing,
     /// What incomplete messages of all flows may hold together (P18).
@@ -52,6 +54,7 @@ impl Shared {
         let messages = MessageBudget::new(config.max_message.max(config.node_memory / 4));
         Self {
             ledger: Ledger::new(config.node_memory),
+            tracer: Tracer::new(config.trace),
             config,
             identity,
             counters: Counters::default(),

@@ -22,6 +22,7 @@ use crate::ids::{PacketNumber, PathId};
 use crate::sent::{SentItem, SentItems};
 use crate::stats::PathStats;
 use crate::switch::{self, Mechanism};
+use crate::trace::{self, Header, Metrics, Tracer, What};
 use crate::units::{Bandwidth, Duration, Ecn, Time};
 use crate::wire::ack::AckView;
 use ack_tracker::AckTracker;
@@ -63,6 +64,8 @@ pub struct PathConfig {
     pub ack: AckConfig,
     /// Longest burst in time. Default 100 us (P11); a driver with coarser timers may ask for more.
     pub pacing_quantum: Duration,
+    /// Where events of the path go. Default nowhere.
+    pub trace: Tracer,
 }
 
 impl Default for PathConfig {
@@ -75,6 +78,7 @@ impl Default for PathConfig {
             ecn: true,
             ack: AckConfig::default(),
             pacing_quantum: pacer::BURST_TIME,
+            trace: Tracer::default(),
         }
     }
 }
@@ -148,6 +152,9 @@ pub struct Path {
     /// When data had last been waiting for a good part of a round trip: the path was full.
     full_at: Option<Time>,
     newly_lost: Vec<u64>,
+    trace: Tracer,
+    /// State of the control and MTU that the trace was told last.
+    traced: (&'static str, u16),
 }
 
 impl Path {
@@ -186,6 +193,8 @@ impl Path {
             backlog_since: None,
             full_at: None,
             newly_lost: Vec::new(),
+            trace: config.trace,
+            traced: ("", 0),
         };
         path.plan_skip();
         path
@@ -290,6 +299,7 @@ impl Path {
     #[allow(clippy::too_many_arguments)]
     pub fn on_sent(&mut self, now: Time, pn: PacketNumber, bytes: u16, is_ack_eliciting: bool, is_app_limited: bool, items: SentItems) {
         debug_assert_eq!(pn.0, self.sent.next(), "numbers are used in order");
+        self.trace.emit(now, || What::sent(self.id, pn.0, bytes, &items, is_ack_eliciting));
         let size = u64::from(bytes);
         self.counters.sent_packets += 1;
         self.counters.sent_bytes += size;
@@ -331,6 +341,7 @@ impl Path {
     /// obey the congestion control.
     pub fn on_sent_uncontrolled(&mut self, now: Time, pn: PacketNumber, bytes: u16, items: SentItems) {
         debug_assert_eq!(pn.0, self.sent.next(), "numbers are used in order");
+        self.trace.emit(now, || What::sent(self.id, pn.0, bytes, &items, false));
         self.counters.sent_packets += 1;
         self.counters.sent_bytes += u64::from(bytes);
         self.sent.push(SentPacket {
@@ -431,6 +442,10 @@ impl Path {
             self.control.on_ack(&event);
         }
         self.after_fates(now);
+        if self.trace.is_on() {
+            self.trace.emit(now, || What::Metrics(Box::new(Metrics::of(&self.stats()))));
+            self.trace_changes(now);
+        }
         Ok(())
     }
 
@@ -459,6 +474,7 @@ impl Path {
         match before {
             Fate::InFlight => self.in_flight -= bytes,
             Fate::Lost => {
+                self.trace.emit(now, || What::SpuriousLoss { path: self.id.0, header: Header { packet_number: pn } });
                 self.counters.spurious_losses += 1;
                 self.loss_stats.on_spurious();
                 if !is_probe {
@@ -505,6 +521,11 @@ impl Path {
                 self.ecn.on_lost();
             }
             let sent_at = packet.sent_at;
+            self.trace.emit(now, || What::PacketLost {
+                path: self.id.0,
+                header: Header { packet_number: pn },
+                age: trace::milliseconds(now.since(sent_at)),
+            });
             let mut is_probe = false;
             for item in &packet.items {
                 if let SentItem::MtuProbe(size) = *item {
@@ -552,6 +573,18 @@ impl Path {
 
     // ---- time
 
+    /// Tells what is told only when it changes.
+    fn trace_changes(&mut self, now: Time) {
+        let (state, mtu) = (self.control.state().state, self.mtu.current());
+        let (old_state, old_mtu) = core::mem::replace(&mut self.traced, (state, mtu));
+        if state != old_state {
+            self.trace.emit(now, || What::CongestionState { path: self.id.0, old: old_state, new: state });
+        }
+        if mtu != old_mtu {
+            self.trace.emit(now, || What::Mtu { path: self.id.0, old: old_mtu, new: mtu });
+        }
+    }
+
     fn pto_deadline(&self) -> Option<Time> {
         (self.in_flight > 0 && !self.probe_wanted && self.loss.deadline().is_none())
             .then(|| self.pto_base + self.rtt.pto_backed_off(self.pto_count))
@@ -571,12 +604,16 @@ impl Path {
         if self.loss.deadline().is_some_and(|t| t <= now) {
             self.detect_losses(now, fates);
             self.after_fates(now);
+            if self.trace.is_on() {
+                self.trace_changes(now);
+            }
         }
         if self.pto_deadline().is_some_and(|t| t <= now) {
             self.counters.ptos += 1;
             self.pto_count += 1;
             self.pto_base = now;
             self.probe_wanted = true;
+            self.trace.emit(now, || What::ProbeTimeout { path: self.id.0, pto_count: self.pto_count });
             if self.mtu.on_pto(now, self.pto_count) {
                 self.control.on_mtu(u64::from(self.mtu.current()));
             }
@@ -600,6 +637,7 @@ impl Path {
     }
     /// An authentic packet arrived and was offered to its flow (P9). `bytes` of UDP payload.
     pub fn on_received(&mut self, now: Time, pn: PacketNumber, ecn: Ecn, bytes: u16, is_ack_eliciting: bool) {
+        self.trace.emit(now, || What::received(self.id, pn.0, bytes, ecn));
         self.counters.received_packets += 1;
         self.counters.received_bytes += u64::from(bytes);
         self.active_at = now;
