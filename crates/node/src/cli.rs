@@ -3,10 +3,12 @@
 
 mod identity;
 mod measure;
+mod tools;
 mod transfer;
 
 pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
 pub use measure::{PerfArgs, PingArgs};
+pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs};
 
 use clap::{Parser, Subcommand};
@@ -25,6 +27,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 7 the peer went away                    15 the host's key is not known yet\n  \
                                         16 the other side wants encryption\n  \
                                         17 the receiver is busy with another transfer\n  \
+                                        18 doctor found a problem\n  \
                                        130 interrupted";
 
 /// Moves files and measures paths over lossy, long links with network coding.
@@ -45,6 +48,8 @@ impl Cli {
             Command::Recv(a) => a.json,
             Command::Perf(a) => a.json,
             Command::Ping(a) => a.json,
+            Command::Doctor(a) => a.json,
+            Command::Man(_) | Command::Completions(_) => false,
         }
     }
 }
@@ -62,4 +67,10 @@ pub enum Command {
     Perf(PerfArgs),
     /// Measure round trips of messages, over any mode or TCP, against a host that runs `noctule perf -s`.
     Ping(PingArgs),
+    /// Look at this host, and at the way to another one: what holds noctule back here, and what to do about it.
+    Doctor(DoctorArgs),
+    /// Write the manual pages.
+    Man(ManArgs),
+    /// Print completions for a shell, to be put where it looks for them.
+    Completions(CompletionsArgs),
 }

@@ -129,6 +129,9 @@ pub enum Failure {
     /// A key that exists.
     #[error("there is a key in {0} already; --force replaces it, and whoever pinned it will refuse the new one")]
     KeyExists(String),
+    /// Doctor found something.
+    #[error("{0} problem(s) found")]
+    Doctor(usize),
     /// Ctrl-C.
     #[error("interrupted; what has arrived is kept: run the same command again, and it goes on from there")]
     Interrupted,
@@ -219,6 +222,7 @@ impl Failure {
             Self::Exists(_) | Self::KeyExists(_) => 14,
             Self::UnknownHost { .. } => 15,
             Self::Encrypted => 16,
+            Self::Doctor(_) => 18,
             Self::Interrupted => 130,
         }
     }

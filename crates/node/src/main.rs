@@ -1,8 +1,10 @@
 //! The `noctule` command: files, measurements and keys over network-coded links.
 
 mod cli;
+mod doctor;
 mod failure;
 mod identity;
+mod paper;
 mod perf;
 mod ping;
 mod transfer;
@@ -37,6 +39,9 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
                 cli::Command::Recv(args) => transfer::recv::run(args).await,
                 cli::Command::Perf(args) => perf::run(args).await,
                 cli::Command::Ping(args) => ping::run(args).await,
+                cli::Command::Doctor(args) => doctor::run(args).await,
+                cli::Command::Man(args) => paper::man(&args),
+                cli::Command::Completions(args) => paper::completions(&args),
             }
         };
         tokio::select! {

@@ -3,8 +3,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+
 use support::*;
 
 #[test]

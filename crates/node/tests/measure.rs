@@ -178,3 +178,78 @@ fn ping_of_something_that_is_no_responder_says_so() {
     assert!(!out.status.success());
     assert!(!String::from_utf8_lossy(&out.stderr).is_empty());
 }
+
+/// The records of a JSON text sequence.
+fn records(path: &Path) -> Vec<Value> {
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes.first(), Some(&0x1e));
+    bytes.split(|b| *b == 0x1e).skip(1).map(|r| serde_json::from_slice(r).unwrap()).collect()
+}
+
+#[test]
+fn traces_tell_what_both_ends_did_packet_by_packet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (theirs, ours) = (dir.path().join("server.sqlog"), dir.path().join("client.sqlog"));
+    let mut server = Server::start(&["--once", "--trace", theirs.to_str().unwrap()]);
+    let out = server.perf(&["-t", "0.5", "-l", "1000", "-b", "2mbit", "--trace", ours.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(server.child.wait().unwrap().success());
+    let (ours, theirs) = (records(&ours), records(&theirs));
+    assert_eq!(ours[0]["qlog_format"], "JSON-SEQ");
+    assert_eq!(
+        (&ours[0]["trace"]["vantage_point"]["type"], &theirs[0]["trace"]["vantage_point"]["type"]),
+        (&"client".into(), &"server".into())
+    );
+    for (events, names) in [
+        (&ours, &["transport:packet_sent", "recovery:metrics_updated", "noctule:flow_opened", "noctule:flow_closed"][..]),
+        (&theirs, &["transport:packet_received", "noctule:flow_opened", "connectivity:connection_closed"]),
+    ] {
+        for name in [&["connectivity:connection_started", "connectivity:connection_state_updated"], names].concat() {
+            assert!(events.iter().any(|e| e["name"] == name), "{name} is missing");
+        }
+        let times: Vec<f64> = events[1..].iter().map(|e| e["time"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted(), "events come in the order of time");
+    }
+    // Every packet that came had been sent.
+    let numbers = |events: &[Value], name: &str| -> std::collections::BTreeSet<u64> {
+        events.iter().filter(|e| e["name"] == name).map(|e| e["data"]["header"]["packet_number"].as_u64().unwrap()).collect()
+    };
+    let (sent, came) = (numbers(&ours, "transport:packet_sent"), numbers(&theirs, "transport:packet_received"));
+    assert!(came.len() > 50 && came.is_subset(&sent));
+}
+
+#[test]
+fn doctor_says_what_it_found_and_what_to_do() {
+    let server = Server::start(&[]);
+    let out = noctule().args(["doctor", "--json", "127.0.0.1", "-p", &server.port]).output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let problems = findings.iter().filter(|f| f["level"] == "problem").count();
+    assert_eq!(report["problems"], problems);
+    assert_eq!(out.status.code(), Some(if problems > 0 { 18 } else { 0 }), "{}", String::from_utf8_lossy(&out.stderr));
+    for name in ["kernel", "clock", "timers", "buffers", "GSO", "GRO", "ECN", "tunnels", "namespaces", "answer", "handshake", "path MTU"] {
+        assert!(findings.iter().any(|f| f["name"] == name), "{name} was not looked at: {report}");
+    }
+    assert!(findings.iter().all(|f| f["level"] == "good" || f["advice"].is_string()), "{report}");
+    let out = noctule().args(["doctor", "127.0.0.1", "-p", "9"]).output().unwrap();
+    assert_fails(&out, 18, "found");
+    assert!(String::from_utf8_lossy(&out.stdout).contains("nobody listens"));
+}
+
+#[test]
+fn manual_pages_and_completions_come_from_the_same_definitions_as_help() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(noctule().arg("man").arg(dir.path()).output().unwrap().status.success());
+    for (page, words) in [("noctule", "perf"), ("noctule-perf", "bidir"), ("noctule-ping", "unordered"), ("noctule-send", "Exit codes")] {
+        let text = fs::read_to_string(dir.path().join(format!("{page}.1"))).unwrap();
+        assert!(text.starts_with(".ie") || text.contains(".TH"), "{page}");
+        let plain = text.replace("\\-", "-");
+        assert!(plain.contains(words), "{page} does not mention {words}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let out = noctule().args(["completions", shell]).output().unwrap();
+        assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("bidir"), "{shell}");
+    }
+    assert_fails(&noctule().args(["man", "/nonexistent"]).output().unwrap(), 4, "/nonexistent");
+    assert_fails(&noctule().args(["completions", "cmd.exe"]).output().unwrap(), 2, "bash");
+}

@@ -317,9 +317,7 @@ impl TracedFrame {
             SentItem::Rekey => Self::Rekey,
             SentItem::Half { id, index } => Self::Fragment { id, index },
             SentItem::MtuProbe(size) => Self::MtuProbe { size },
-            // Whatever else there will be asks for an acknowledgement and has no other fate.
-            #[allow(unreachable_patterns)]
-            SentItem::Ping | _ => Self::Ping,
+            SentItem::Ping => Self::Ping,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What `perf` and `ping` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs};
+use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::perf::protocol::Mode;
 use crate::units::{CcName, Rate, Span};
@@ -28,6 +28,8 @@ pub struct PerfArgs {
     pub peer: PeerArgs,
     #[command(flatten)]
     pub access: AccessArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
     /// Server: end after one test.
     #[arg(long, requires = "server")]
     pub once: bool,
@@ -114,8 +116,10 @@ pub struct PingArgs {
     /// brtp: hand messages over as they come, not in order.
     #[arg(long)]
     pub unordered: bool,
+    #[command(flatten)]
+    pub trace: TraceArgs,
     /// Measure beginnings instead: so many fresh connections with one message each, and the mean of their first answers.
-    #[arg(long, value_name = "STARTS", num_args = 0..=1, default_missing_value = "15", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["csv", "svg", "count", "interval"])]
+    #[arg(long, value_name = "STARTS", num_args = 0..=1, default_missing_value = "15", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["csv", "svg", "count", "interval", "trace"])]
     pub first: Option<u32>,
     /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE.
     #[arg(long, default_value = "model", value_name = "NAME")]

@@ -1,7 +1,7 @@
 //! What `send` and `recv` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs};
+use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs};
 use crate::units::{CcName, Rate};
 use clap::Args;
 use std::ffi::OsString;
@@ -31,6 +31,8 @@ pub struct SendArgs {
     pub peer: PeerArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
     /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit).
     #[arg(long, default_value = "model", value_name = "NAME")]
     pub cc: CcName,
@@ -56,6 +58,8 @@ pub struct RecvArgs {
     pub access: AccessArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
     /// Replace files that exist.
     #[arg(long)]
     pub overwrite: bool,

@@ -23,11 +23,7 @@ pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
             let remote = session.remote_address();
             findings.push(Finding::good(
                 "answer",
-                format!(
-                    "{} answers, key {}",
-                    remote.map_or_else(|| host.clone(), |a| a.to_string()),
-                    session.peer_key().fingerprint()
-                ),
+                format!("{} answers, key {}", remote.map_or_else(|| host.clone(), |a| a.to_string()), session.peer_key().fingerprint()),
             ));
             findings.extend(handshake(&session));
             if let Some(remote) = remote {
@@ -64,7 +60,11 @@ fn handshake(session: &Session) -> Vec<Finding> {
         false => Finding::good("handshake", found),
     });
     if stats.link.is_plaintext {
-        findings.push(Finding::note("encryption", "off, because both sides said so", "leave --no-encryption out unless this is a measurement"));
+        findings.push(Finding::note(
+            "encryption",
+            "off, because both sides said so",
+            "leave --no-encryption out unless this is a measurement",
+        ));
     }
     findings
 }
@@ -83,7 +83,11 @@ async fn mtu(session: &Session, remote: SocketAddr) -> Finding {
     let route = route_mtu(remote).map_or_else(String::new, |m| format!("; the kernel's route says {m}"));
     let found = format!("packets of {} bytes pass{route}; RTT {:.1} ms", p.mtu + headers, p.smoothed_rtt.as_secs_f64() * 1e3);
     match p.mtu < ceiling {
-        true => Finding::note("path MTU", found, "a tunnel or a narrower link lies on the way; noctule has found that out by itself, nothing needs to be set"),
+        true => Finding::note(
+            "path MTU",
+            found,
+            "a tunnel or a narrower link lies on the way; noctule has found that out by itself, nothing needs to be set",
+        ),
         false => Finding::good("path MTU", found),
     }
 }

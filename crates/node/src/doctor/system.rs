@@ -18,10 +18,14 @@ fn kernel() -> Finding {
     let release = uname.release().to_string_lossy().into_owned();
     let name = format!("{} {release}", uname.sysname().to_string_lossy());
     match version(&release) {
-        Some(v) if v < (4, 18) => {
-            Finding::problem("kernel", format!("{name}: no segmentation offload for UDP"), "use Linux 4.18 or newer; without it every datagram is a system call")
+        Some(v) if v < (4, 18) => Finding::problem(
+            "kernel",
+            format!("{name}: no segmentation offload for UDP"),
+            "use Linux 4.18 or newer; without it every datagram is a system call",
+        ),
+        Some(v) if v < (5, 0) => {
+            Finding::note("kernel", format!("{name}: no receive offload for UDP"), "Linux 5.0 or newer receives many datagrams at once")
         }
-        Some(v) if v < (5, 0) => Finding::note("kernel", format!("{name}: no receive offload for UDP"), "Linux 5.0 or newer receives many datagrams at once"),
         Some(_) => Finding::good("kernel", name),
         None => Finding::note("kernel", name, "noctule is tested on Linux; elsewhere it runs, but slower"),
     }
@@ -39,8 +43,14 @@ fn processor() -> Finding {
     let found = format!("{cores} cores; coding with {}; sealing with {}", coding.unwrap_or("plain code"), sealing.unwrap_or("plain code"));
     match (coding, sealing) {
         (Some(_), Some(_)) => Finding::good("processor", found),
-        (Some(_), None) => Finding::note("processor", found, "without AES instructions noctule seals with ChaCha20-Poly1305: fast enough for about 1 Gbit/s and core"),
-        (None, _) => Finding::note("processor", found, "erasure coding is done without vector instructions: high loss at high rates costs much CPU"),
+        (Some(_), None) => Finding::note(
+            "processor",
+            found,
+            "without AES instructions noctule seals with ChaCha20-Poly1305: fast enough for about 1 Gbit/s and core",
+        ),
+        (None, _) => {
+            Finding::note("processor", found, "erasure coding is done without vector instructions: high loss at high rates costs much CPU")
+        }
     }
 }
 
@@ -92,7 +102,11 @@ fn timers() -> Finding {
     let (median, worst) = (late[late.len() / 2], late[late.len() - 1]);
     let found = format!("wake-ups {} us late, {} us at worst of {}", median.as_micros(), worst.as_micros(), late.len());
     match median > Duration::from_millis(1) {
-        true => Finding::problem("timers", found, "packets cannot be paced well: is the machine overloaded, or does it save power (cpupower frequency-set -g performance)?"),
+        true => Finding::problem(
+            "timers",
+            found,
+            "packets cannot be paced well: is the machine overloaded, or does it save power (cpupower frequency-set -g performance)?",
+        ),
         false => Finding::good("timers", found),
     }
 }
@@ -101,7 +115,11 @@ fn timers() -> Finding {
 fn wall_clock() -> Finding {
     match is_synchronised() {
         Some(true) => Finding::good("time of day", "synchronised"),
-        Some(false) => Finding::note("time of day", "not synchronised", "only time stamps suffer (--timestamps, traces of two hosts side by side): run chrony or systemd-timesyncd"),
+        Some(false) => Finding::note(
+            "time of day",
+            "not synchronised",
+            "only time stamps suffer (--timestamps, traces of two hosts side by side): run chrony or systemd-timesyncd",
+        ),
         None => Finding::note("time of day", "cannot be asked about its synchronisation", "only time stamps depend on it"),
     }
 }
@@ -112,7 +130,7 @@ fn is_synchronised() -> Option<bool> {
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is a live structure of the type that the call fills.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
-    (state >= 0).then(|| state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0)
+    (state >= 0).then_some(state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -140,7 +158,9 @@ fn tun() -> Finding {
             "/dev/net/tun can be opened, but this user may not configure interfaces",
             "only for tunnels: run them as root, or setcap cap_net_admin+ep on the noctule binary",
         ),
-        (Err(e), _) => Finding::note("tunnels", format!("/dev/net/tun: {e}"), "only for tunnels: modprobe tun; in a container, pass the device to it"),
+        (Err(e), _) => {
+            Finding::note("tunnels", format!("/dev/net/tun: {e}"), "only for tunnels: modprobe tun; in a container, pass the device to it")
+        }
     }
 }
 
@@ -151,15 +171,24 @@ fn namespaces() -> Finding {
         let made = std::thread::spawn(try_network_namespace).join().unwrap_or_else(|_| Err("a thread died".into()));
         return match made {
             Ok(()) => Finding::good("namespaces", "network namespaces can be made"),
-            Err(e) => Finding::note("namespaces", format!("a network namespace cannot be made: {e}"), "only for noctule-lab; in a container, give it CAP_SYS_ADMIN"),
+            Err(e) => Finding::note(
+                "namespaces",
+                format!("a network namespace cannot be made: {e}"),
+                "only for noctule-lab; in a container, give it CAP_SYS_ADMIN",
+            ),
         };
     }
     let limit = read("/proc/sys/user/max_user_namespaces").and_then(|t| t.parse::<u64>().ok());
-    let is_forbidden = [("/proc/sys/kernel/unprivileged_userns_clone", "0"), ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")]
-        .into_iter()
-        .find(|(path, value)| read(path).as_deref() == Some(value));
+    let is_forbidden =
+        [("/proc/sys/kernel/unprivileged_userns_clone", "0"), ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")]
+            .into_iter()
+            .find(|(path, value)| read(path).as_deref() == Some(value));
     match (limit, is_forbidden) {
-        (Some(0), _) => Finding::note("namespaces", "user namespaces are switched off", "only for noctule-lab: sysctl -w user.max_user_namespaces=10000, or run it as root"),
+        (Some(0), _) => Finding::note(
+            "namespaces",
+            "user namespaces are switched off",
+            "only for noctule-lab: sysctl -w user.max_user_namespaces=10000, or run it as root",
+        ),
         (_, Some((path, value))) => Finding::note(
             "namespaces",
             format!("{path} is {value}: user namespaces are for root only"),

@@ -5,7 +5,7 @@ use super::output::Output;
 use super::protocol::{CONTROL_TAG, Direction, Mode, Record, Request, TcpOffer, VERSION};
 use super::report::Report;
 use super::tcp;
-use crate::cli::{IdentityArgs, PeerArgs, PerfArgs};
+use crate::cli::{IdentityArgs, PeerArgs, PerfArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::transfer::records::{self, Reader};
@@ -39,6 +39,15 @@ fn request(args: &PerfArgs) -> Request {
     }
 }
 
+/// How this side presents itself, and what it writes down.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    pub identity: &'a IdentityArgs,
+    pub trace: &'a TraceArgs,
+    /// Of the trace.
+    pub title: &'a str,
+}
+
 /// A connection to a responder, by which measurements are asked for.
 pub struct Connection {
     pub endpoint: Endpoint,
@@ -49,27 +58,28 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to `host`, whose key is settled first.
-    pub async fn open(host: &str, port: u16, cc: CcName, peer: &PeerArgs, who: &IdentityArgs) -> Result<Self, Failure> {
-        let peer = identity::Peer::settle(&identity::host_with_port(host, port), peer, who).await?;
-        Self::to(peer, cc, who).await
+    pub async fn open(host: &str, port: u16, cc: CcName, peer: &PeerArgs, how: How<'_>) -> Result<Self, Failure> {
+        let peer = identity::Peer::settle(&identity::host_with_port(host, port), peer, how.identity).await?;
+        Self::to(peer, cc, how).await
     }
 
     /// Connects to a peer whose key is settled.
-    pub async fn to(peer: identity::Peer, cc: CcName, who: &IdentityArgs) -> Result<Self, Failure> {
-        let this = Self::early(peer, cc, who).await?;
+    pub async fn to(peer: identity::Peer, cc: CcName, how: How<'_>) -> Result<Self, Failure> {
+        let this = Self::early(peer, cc, how).await?;
         this.session.accepted().await.map_err(|e| this.peer.failure(this.ours, e))?;
         Ok(this)
     }
 
     /// The same, after one round trip: the far end is who it should be, but has not said yet whether it takes us.
-    pub async fn early(peer: identity::Peer, cc: CcName, who: &IdentityArgs) -> Result<Self, Failure> {
-        let (mut config, _) = identity::endpoint_config(who.key.as_deref())?;
+    pub async fn early(peer: identity::Peer, cc: CcName, how: How<'_>) -> Result<Self, Failure> {
+        let (mut config, _) = identity::endpoint_config(how.identity.key.as_deref())?;
         config.node = NodeConfig { congestion: cc.0, accept: false, ..NodeConfig::default() };
-        identity::protect(&mut config.node, who)?;
+        identity::protect(&mut config.node, how.identity)?;
+        how.trace.apply(&mut config, how.title)?;
         let ours = config.identity.public();
         let endpoint = Endpoint::client(config)?;
         let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
-        identity::check_protection(&session, who)?;
+        identity::check_protection(&session, how.identity)?;
         Ok(Self { endpoint, session, peer, ours })
     }
 
@@ -121,7 +131,8 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
         std::fs::File::open(path).map_err(|e| Failure::source(path, e))?;
     }
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
-    let connection = Connection::open(host, args.port, args.cc, &args.peer, &args.identity).await?;
+    let how = How { identity: &args.identity, trace: &args.trace, title: "noctule perf -c" };
+    let connection = Connection::open(host, args.port, args.cc, &args.peer, how).await?;
     let (_ask, mut answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();
     if request.mode == Mode::Tcp {

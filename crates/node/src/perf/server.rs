@@ -25,6 +25,7 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
+    args.trace.apply(&mut config, "noctule perf -s")?;
     let public = config.identity.public();
     let endpoint = bind(None, args.port, config)?;
     if is_ephemeral {

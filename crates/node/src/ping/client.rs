@@ -6,7 +6,7 @@ use super::summary::{First, Sample, Samples, mean_first};
 use crate::cli::PingArgs;
 use crate::failure::Failure;
 use crate::identity::{self, Peer};
-use crate::perf::client::Connection;
+use crate::perf::client::{Connection, How};
 use crate::perf::output::Output;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,18 +26,22 @@ pub async fn run(args: PingArgs) -> Result<(), Failure> {
         let all = first(&args, &peer, count, &mut output).await?;
         return report::first(&args, &all, mean_first(&all), output);
     }
-    let connection = Connection::to(peer, args.cc, &args.identity).await?;
+    let connection = Connection::to(peer, args.cc, how(&args)).await?;
     let remote = connection.remote();
     let samples = steady(&args, &connection, interval, &mut output).await;
     connection.close().await;
     report::steady(&args, &remote, &samples?, output)
 }
 
+fn how(args: &PingArgs) -> How<'_> {
+    How { identity: &args.identity, trace: &args.trace, title: "noctule ping" }
+}
+
 /// A new connection for each message: how long a user waits who has just begun.
 async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) -> Result<Vec<First>, Failure> {
     // Where TCP is offered has to be asked once; each sample then is a TCP connection of its own.
     let control = match args.mode {
-        crate::perf::protocol::Mode::Tcp => Some(Connection::to(peer.clone(), args.cc, &args.identity).await?),
+        crate::perf::protocol::Mode::Tcp => Some(Connection::to(peer.clone(), args.cc, how(args)).await?),
         _ => None,
     };
     let offered = match &control {
@@ -49,7 +53,7 @@ async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) ->
         let start = Instant::now();
         let fresh = match &control {
             Some(_) => None,
-            None => Some(Connection::early(peer.clone(), args.cc, &args.identity).await?),
+            None => Some(Connection::early(peer.clone(), args.cc, how(args)).await?),
         };
         let Some(connection) = fresh.as_ref().or(control.as_ref()) else { break };
         let (mut there, mut back) = line::open(connection, offered.as_ref(), args).await?;

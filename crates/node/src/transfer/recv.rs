@@ -71,6 +71,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
+    args.trace.apply(&mut config, "noctule recv")?;
     let public = config.identity.public();
     let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
     let target = match args.stdout {

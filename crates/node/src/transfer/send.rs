@@ -47,6 +47,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
+    args.trace.apply(&mut config, "noctule send")?;
     let ours = config.identity.public();
     let peer = identity::Peer::settle(&identity::host_with_port(host, DEFAULT_PORT), &args.peer, &args.identity).await?;
     let endpoint = Endpoint::client(config)?;

@@ -1,0 +1,56 @@
+//! What `doctor`, `man` and `completions` take on the command line, and the option for traces.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
+
+use super::{DEFAULT_PORT, EXIT_CODES, IdentityArgs};
+use crate::failure::Failure;
+use clap::Args;
+use noctule::{EndpointConfig, TraceLog};
+use std::path::PathBuf;
+
+/// `noctule doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct DoctorArgs {
+    /// Look at the way to this host too: HOST, HOST:PORT or [IPV6]:PORT, where `noctule perf -s` or `noctule recv` runs.
+    pub host: Option<String>,
+    /// UDP port.
+    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
+    pub port: u16,
+    #[command(flatten)]
+    pub identity: IdentityArgs,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `noctule man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Directory to write the pages to, one per command; must exist.
+    pub directory: PathBuf,
+}
+
+/// `noctule completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell to write them for, to standard output.
+    pub shell: clap_complete::Shell,
+}
+
+/// Traces. Goes into every command with a link of its own.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TraceArgs {
+    /// Write what the protocol does, packet by packet, to FILE: JSON text sequence with qlog's names (docs/guide/traces.md).
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+impl TraceArgs {
+    /// Lets an endpoint write its trace.
+    pub fn apply(&self, config: &mut EndpointConfig, command: &str) -> Result<(), Failure> {
+        if let Some(path) = &self.trace {
+            config.trace = Some(TraceLog::create(path, command).map_err(|e| Failure::target(path, &e))?);
+        }
+        Ok(())
+    }
+}
