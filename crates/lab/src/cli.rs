@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
-use crate::scenario::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
+use crate::scenario::{Congestion, Hop, Ip, ModeName, Relays, Scenario, ScenarioError, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
 #[derive(Debug, Parser)]
@@ -67,6 +67,9 @@ pub struct RunArgs {
     /// Links between the two ends.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
+    /// What the nodes between the ends do: recode | forward (nothing is made up for) | ip (routers; only the ends code) | proxy (TCP per hop).
+    #[arg(long, default_value = "recode")]
+    pub relays: Relays,
     /// Capacity of each link in IP bits per second [default: 100mbit, or what --trace says].
     #[arg(long)]
     pub rate: Option<String>,
@@ -204,6 +207,7 @@ impl RunArgs {
             hop.reverse.set_list(list).map_err(link)?;
         }
         let mut scenario = Scenario::new(hops);
+        scenario.network.relays = self.relays;
         scenario.ip = match self.ip {
             4 => Ip::V4,
             6 => Ip::V6,

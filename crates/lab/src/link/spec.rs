@@ -275,6 +275,22 @@ impl LinkSpec {
         Ok(states)
     }
 
+    /// Nothing is lost before `from`; what the link loses otherwise begins then.
+    pub fn lose_from(&mut self, from: Period) {
+        let clean = Self::default();
+        if self.loss.is_zero() && self.loss_model == clean.loss_model {
+            return;
+        }
+        let settings = [("loss", self.loss.to_string()), ("loss-model", self.loss_model.to_string())];
+        self.at.push(Change { at: from, settings: settings.map(|(key, value)| (key.to_owned(), value)).to_vec() });
+        (self.loss, self.loss_model) = (clean.loss, clean.loss_model);
+    }
+
+    /// The link after its last change.
+    pub fn last_state(&self) -> Self {
+        self.states().ok().and_then(|states| states.into_iter().next_back()).map_or_else(|| self.clone(), |(_, state)| state)
+    }
+
     /// Long-run share of lost packets of `wire_len` bytes, outages not counted.
     pub fn mean_loss(&self, wire_len: u32) -> f64 {
         self.loss_model.mean_loss(self.loss, wire_len)

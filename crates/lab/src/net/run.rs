@@ -12,7 +12,7 @@ use super::perf;
 use super::tcp::{self, Payload, Transfer};
 use super::timeline::Timeline;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
-use crate::scenario::{Congestion, Limits, ModeName, Scenario, Workload};
+use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
 use noctule_proto::options::Mode;
 
 /// Who sends.
@@ -132,7 +132,8 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
     let tcp = peer.tcp().is_some();
     // Every field by name: a new one does not compile until it is decided here.
     let Scenario {
-        hops,
+        hops: _,
+        network,
         ip: _,
         mode,
         cc,
@@ -163,10 +164,13 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
     let contender_only = [
         (tcp && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
         (tcp && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
+        (!network.is_chain(), "a topology other than a chain with one flow: in the simulator only"),
         (
-            !tcp && hops.len() > 1,
-            "--hops above 1 needs relays, which noctule does not have yet; kernel TCP (--peer tcp-bbr) runs over any number of hops",
+            !tcp && !network.is_end_to_end(),
+            "relays that are noctule nodes: in the simulator only; --relays ip runs noctule between the ends of the chain",
         ),
+        (tcp && network.relays == Relays::Forward, "--relays forward is noctule's; kernel TCP crosses routers (ip)"),
+        (network.relays == Relays::Proxy, "--relays proxy is not there yet"),
     ]
     .map(|(given, text)| (given, text.to_owned()));
     match simulator_only.into_iter().chain(contender_only).find(|(given, _)| *given) {

@@ -41,7 +41,7 @@ pub struct Report {
     pub bytes_delivered: u64,
     /// Of these, bytes that were not those that were sent, or came twice.
     pub bytes_wrong: u64,
-    /// IP bytes handed to each link, in the direction of the data, per application byte read.
+    /// IP bytes handed to each link, in the direction of the data, per application byte read of the flows that cross it.
     pub wire_per_byte: Vec<Option<f64>>,
     /// IP bytes handed to each link in the other direction, per application byte read.
     pub reverse_wire_per_byte: Vec<Option<f64>>,
@@ -75,8 +75,10 @@ pub struct Report {
     pub jain: Option<f64>,
     /// The other direction, if it carries the workload too.
     pub reverse: Option<Direction>,
-    /// Each link, direction of the data and back.
+    /// Each link, forward (in a chain: the direction of the data) and back.
     pub links: Vec<[LinkCounts; 2]>,
+    /// Each flow.
+    pub flows: Vec<FlowReport>,
     /// What the first sender knows of its path and flow.
     pub sender: Option<SenderView>,
     /// Datagrams simulated in the whole run.
@@ -88,8 +90,14 @@ pub struct Report {
 /// The run as configured, as text.
 #[derive(Debug, Clone, Serialize)]
 pub struct Configured {
-    /// Each hop, both directions.
+    /// Each link, both directions.
     pub hops: Vec<crate::scenario::Hop>,
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// The nodes at the ends of each link.
+    pub ends: Vec<[String; 2]>,
+    /// What the nodes between the ends of a flow do; null if there are none.
+    pub relays: Option<crate::scenario::Relays>,
     /// Transport mode.
     pub mode: String,
     /// Congestion control.
@@ -111,8 +119,12 @@ pub struct Configured {
 impl Configured {
     /// The text of `scenario`.
     pub fn of(scenario: &Scenario) -> Self {
+        let network = &scenario.network;
         Self {
             hops: scenario.hops.clone(),
+            nodes: network.nodes.clone(),
+            ends: network.ends.iter().map(|&(a, b)| [a, b].map(|node| network.nodes[node].clone())).collect(),
+            relays: (network.ends.len() > 1).then_some(network.relays),
             mode: scenario.mode.to_string(),
             cc: scenario.cc.to_string(),
             workload: scenario.workload.to_string(),
@@ -155,6 +167,35 @@ impl Times {
             count: h.count(),
         })
     }
+}
+
+/// One flow of a run; of several pairs, one pair.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlowReport {
+    /// Who sends.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// Numbers of the links that it crosses while all are up, counted from 1.
+    pub links: Vec<usize>,
+    /// What is sent.
+    pub workload: String,
+    /// Application bytes read per time.
+    pub goodput_mbit: f64,
+    /// The limit of its links if it had them for itself.
+    pub limit_alone_mbit: Option<f64>,
+    /// Goodput over that.
+    pub share_alone: Option<f64>,
+    /// Application bytes read in the whole run.
+    pub bytes_delivered: u64,
+    /// Wrong ones, at either end.
+    pub bytes_wrong: u64,
+    /// Round trips of messages.
+    pub message_rtt_ms: Option<Times>,
+    /// One way.
+    pub message_one_way_ms: Option<Times>,
+    /// Share of messages that did not arrive in time.
+    pub residual_loss: Option<f64>,
 }
 
 /// The second direction of a run with `--both`.
@@ -268,8 +309,8 @@ pub struct SenderView {
 }
 
 impl Report {
-    /// What is not as expected, in words.
-    pub fn violations(&self, expect: &Expectations, pass: f64, base_rtt_ms: f64) -> Vec<String> {
+    /// What is not as expected, in words; `pass` is the share of its packets that each link delivers.
+    pub fn violations(&self, expect: &Expectations, pass: &[f64], base_rtt_ms: f64) -> Vec<String> {
         let mut out = self.failures.clone();
         let mut at_least = |what: &str, value: Option<f64>, bound: Option<f64>| {
             if let Some(bound) = bound
@@ -287,8 +328,8 @@ impl Report {
                 out.push(format!("{what} {} above {bound}", show(value)));
             }
         };
-        let wire = self.wire_per_byte.iter().flatten().copied().reduce(f64::max);
-        at_most("wire bytes per byte x (1-p)", wire.map(|w| w * pass), expect.max_wire_per_byte_times_pass);
+        let wire = self.wire_per_byte.iter().zip(pass).filter_map(|(wire, pass)| Some((*wire)? * pass)).reduce(f64::max);
+        at_most("wire bytes per byte x (1-p)", wire, expect.max_wire_per_byte_times_pass);
         at_most("residual loss", self.residual_loss, expect.max_residual_loss);
         at_most("queue p95 ms", Some(self.queue_ms_p95), expect.max_queue_ms_p95);
         at_most("mean message RTT above base, ms", self.message_rtt_ms.map(|t| t.mean - base_rtt_ms), expect.max_rtt_above_base_ms);

@@ -1,13 +1,17 @@
 //! Scenario files: a grid of conditions with one workload, and what is expected of each cell.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::link::{LinkSpec, Outage, Period, SpecError};
 
-use super::{Congestion, Hop, Ip, ModeName, Scenario, ScenarioError, Workload};
+use super::network_file::{self, FlowTable, HopTable, RouteTable, TopologyTable};
+use super::place::Place;
+use super::{Congestion, Hop, Ip, ModeName, Relays, Scenario, ScenarioError, Workload};
 
 /// A file that cannot be read as a scenario.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,14 @@ pub enum FileError {
         /// Why.
         source: Box<toml::de::Error>,
     },
+    /// Something in it cannot be.
+    #[error("{place}: {reason}")]
+    At {
+        /// Line, table and key.
+        place: String,
+        /// Why not.
+        reason: String,
+    },
     /// It describes a link that cannot be.
     #[error("{0}")]
     Link(#[from] SpecError),
@@ -36,7 +48,8 @@ pub enum FileError {
     Scenario(#[from] ScenarioError),
 }
 
-/// A scenario file: `[link]`, `[reverse]`, `[run]`, `[[case]]`, `[grid]`, `[quick]`, `[expect]`.
+/// A scenario file: `[link]`, `[reverse]`, `[topology]`, `[[hop]]`, `[[flow]]`, `[[route]]`, `[run]`, `[[case]]`, `[grid]`, `[quick]`,
+/// `[expect]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ScenarioFile {
@@ -48,9 +61,17 @@ pub struct ScenarioFile {
     /// Every link, both directions.
     #[serde(default)]
     pub link: LinkSpec,
-    /// Number of hops.
-    #[serde(default = "one")]
-    pub hops: usize,
+    /// The nodes and how links join them; one link without.
+    pub topology: Option<TopologyTable>,
+    /// What is different on single links.
+    #[serde(default, rename = "hop")]
+    pub hop: Vec<HopTable>,
+    /// Instead of one flow from the first node to the last.
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<FlowTable>,
+    /// Instead of routes over the shortest ways.
+    #[serde(default, rename = "route")]
+    pub routes: Vec<RouteTable>,
     /// What differs on the way back, by the keys of `[link]`.
     #[serde(default)]
     pub reverse: BTreeMap<String, String>,
@@ -69,10 +90,9 @@ pub struct ScenarioFile {
     /// What must hold in every cell.
     #[serde(default)]
     pub expect: Expectations,
-}
-
-fn one() -> usize {
-    1
+    /// What was read, so that errors know their line.
+    #[serde(skip)]
+    text: String,
 }
 
 /// The `[run]` of a scenario file; the names are those of the flags.
@@ -94,6 +114,8 @@ pub struct RunTable {
     batch_size: Option<u8>,
     epoch_packets: Option<u64>,
     stall: Option<Outage>,
+    relays: Relays,
+    loss_from: Option<Period>,
 }
 
 impl Default for RunTable {
@@ -114,6 +136,8 @@ impl Default for RunTable {
             batch_size: None,
             epoch_packets: None,
             stall: None,
+            relays: Relays::default(),
+            loss_from: None,
         }
     }
 }
@@ -155,11 +179,16 @@ impl ScenarioFile {
         let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
         let wrong = |source| FileError::Parse { path: path.to_owned(), source: Box::new(source) };
         let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
-        if !resolve_traces(&mut table, path.parent().unwrap_or(Path::new(""))) {
-            // Read from the text, so that an error knows its line.
-            return toml::from_str(&text).map_err(wrong);
-        }
-        table.try_into().map_err(wrong)
+        let has_traces = resolve_traces(&mut table, path.parent().unwrap_or(Path::new("")));
+        // Read from the text where that is possible, so that an error knows its line.
+        let file: Self = if has_traces { table.try_into() } else { toml::from_str(&text) }.map_err(wrong)?;
+        Ok(Self { text, ..file })
+    }
+
+    /// An error at a place of this file.
+    fn wrong(&self, place: Place<'_>, reason: impl ToString) -> FileError {
+        let line = place.line(&self.text).map_or(String::new(), |line| format!("line {line}, "));
+        FileError::At { place: format!("{line}{place}"), reason: reason.to_string() }
     }
 
     /// Every cell and seed; with `full` off, the `[quick]` grid if there is one, and the first seed only.
@@ -169,9 +198,11 @@ impl ScenarioFile {
 
     /// As [`Self::cases`], cells and seeds chosen apart.
     pub fn cases_of(&self, full: bool, all_seeds: bool) -> Result<Vec<Case>, FileError> {
-        let grid = if full { &self.grid } else { self.quick.as_ref().unwrap_or(&self.grid) };
-        let mut cells: Vec<Vec<(&str, &str)>> =
-            self.named.iter().map(|case| case.iter().map(|(key, value)| (&**key, &**value)).collect()).collect();
+        let (grid, table) = match &self.quick {
+            Some(quick) if !full => (quick, "quick"),
+            _ => (&self.grid, "grid"),
+        };
+        let mut cells: Vec<Vec<Setting<'_>>> = self.named.iter().enumerate().map(|(i, case)| settings("case", Some(i), case)).collect();
         if cells.is_empty() {
             cells.push(Vec::new());
         }
@@ -181,7 +212,7 @@ impl ScenarioFile {
                 .flat_map(|cell| {
                     values.iter().map(move |value| {
                         let mut cell = cell.clone();
-                        cell.push((key, value));
+                        cell.push(Setting { value, at: Place { table, index: None, key } });
                         cell
                     })
                 })
@@ -197,72 +228,135 @@ impl ScenarioFile {
         Ok(cases)
     }
 
-    fn case(&self, cell: &[(&str, &str)], seed: u64) -> Result<Case, FileError> {
+    fn case(&self, cell: &[Setting<'_>], seed: u64) -> Result<Case, FileError> {
         let mut run = self.run.clone();
         let mut forward = self.link.clone();
         let mut name = self.name.clone();
-        let mut hops = self.hops;
-        let mut reverse_settings = self.reverse.clone();
-        if let Some((_, case)) = cell.iter().find(|(key, _)| *key == "name") {
-            name.push_str(&format!(" {case}"));
+        let mut hops = None;
+        let mut on_hops = Vec::new();
+        let mut reverse_settings = settings("reverse", None, &self.reverse);
+        let case_name = cell.iter().find(|setting| setting.at.key == "name");
+        if let Some(case) = case_name {
+            name.push_str(&format!(" {}", case.value));
         }
-        for &(key, value) in cell {
-            if key == "name" {
+        for setting in cell {
+            let Setting { value, at } = *setting;
+            if at.key == "name" {
                 continue;
             }
-            if let Some(key) = key.strip_prefix("rev-") {
-                reverse_settings.insert(key.to_owned(), value.to_owned());
-                continue;
+            if case_name.is_none() || at.index.is_none() || self.grid.contains_key(at.key) {
+                name.push_str(&format!(" {}={value}", at.key));
             }
-            if !cell.iter().any(|(key, _)| *key == "name") || self.grid.contains_key(key) {
-                name.push_str(&format!(" {key}={value}"));
-            }
-            let bad = |e: &dyn std::fmt::Display| ScenarioError::Invalid(format!("{key}: {e}"));
-            match key {
-                "hops" => hops = value.parse().map_err(|e| bad(&e))?,
-                "mode" => run.mode = value.parse().map_err(|e| bad(&e))?,
-                "cc" => run.cc = value.parse().map_err(|e| bad(&e))?,
-                "workload" => run.workload = value.parse().map_err(|e| bad(&e))?,
-                "ip" => run.ip = value.parse().map_err(|e| bad(&e))?,
-                "lifetime" => run.lifetime = Some(value.parse().map_err(|e| bad(&e))?),
-                "unordered" => run.unordered = value.parse().map_err(|e| bad(&e))?,
-                "both" => run.both = value.parse().map_err(|e| bad(&e))?,
-                "pairs" => run.pairs = value.parse().map_err(|e| bad(&e))?,
-                "stall" => run.stall = Some(value.parse().map_err(|e| bad(&e))?),
-                "epoch-packets" => run.epoch_packets = Some(value.parse().map_err(|e| bad(&e))?),
-                "flow-memory" => run.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| bad(&e))? as usize),
-                "at" => forward.at.push(value.parse().map_err(|e| bad(&e))?),
-                "batch-size" => run.batch_size = Some(value.parse().map_err(|e| bad(&e))?),
-                _ => forward.set(key, value)?,
+            if at.key.starts_with("rev-") {
+                reverse_settings.push(*setting);
+            } else if at.key.starts_with("hop-") {
+                on_hops.push(*setting);
+            } else if at.key == "hops" {
+                hops = Some(value.parse().map_err(|e| self.wrong(at, e))?);
+            } else if !run.set(at.key, value).map_err(|e| self.wrong(at, e))? {
+                let change = |spec: &mut LinkSpec| match at.key {
+                    "at" => value.parse().map(|change| spec.at.push(change)).map_err(|e| e.to_string()),
+                    key => spec.set(key, value).map_err(|e| e.to_string()),
+                };
+                change(&mut forward).map_err(|e| self.wrong(at, e))?;
             }
         }
         let mut reverse = forward.clone();
-        for (key, value) in &reverse_settings {
-            reverse.set(key, value)?;
+        for Setting { value, at } in reverse_settings {
+            reverse.set(at.key.strip_prefix("rev-").unwrap_or(at.key), value).map_err(|e| self.wrong(at, e))?;
         }
-        let mut scenario = Scenario::new(vec![Hop { forward, reverse }; hops]);
-        scenario.ip = match run.ip {
+        let wrong = |(place, reason)| self.wrong(place, reason);
+        let network = network_file::network(self.topology.as_ref(), hops, &self.flows, &self.routes).map_err(wrong)?;
+        let mut hops = vec![Hop { forward, reverse }; network.ends.len()];
+        network_file::set_hops(&self.hop, &network, &mut hops).map_err(wrong)?;
+        for Setting { value, at } in on_hops {
+            let number = at.key.strip_prefix("hop-").unwrap_or_default();
+            network_file::set_hop_list(number, value, &mut hops).map_err(|e| self.wrong(at, e))?;
+        }
+        if let Some(from) = run.loss_from {
+            for hop in &mut hops {
+                hop.forward.lose_from(from);
+                hop.reverse.lose_from(from);
+            }
+        }
+        let mut scenario = Scenario::new(hops);
+        scenario.network = network;
+        run.apply(&mut scenario)?;
+        scenario.seed = seed;
+        scenario.check().map_err(|e| self.unfit(e))?;
+        name.push_str(&format!(" seed={seed}"));
+        let cell = cell.iter().map(|s| (if s.at.key == "name" { "case" } else { s.at.key }.to_owned(), s.value.to_owned())).collect();
+        Ok(Case { name, cell, scenario, expect: self.expect.clone() })
+    }
+
+    /// What a scenario refuses about one flow is said with the line of the flow.
+    fn unfit(&self, error: ScenarioError) -> FileError {
+        match error {
+            ScenarioError::Flow { flow, reason } if !self.flows.is_empty() => {
+                self.wrong(Place { table: "flow", index: Some(flow - 1), key: "" }, reason)
+            }
+            other => other.into(),
+        }
+    }
+}
+
+/// A key with its value, and where it stands.
+#[derive(Debug, Clone, Copy)]
+struct Setting<'a> {
+    value: &'a str,
+    at: Place<'a>,
+}
+
+fn settings<'a>(table: &'a str, index: Option<usize>, of: &'a BTreeMap<String, String>) -> Vec<Setting<'a>> {
+    of.iter().map(|(key, value)| Setting { value, at: Place { table, index, key } }).collect()
+}
+
+impl RunTable {
+    /// Sets what `key` names, as flags write it; false if no run has it.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        fn read<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
+            value.parse().map_err(|e: T::Err| e.to_string())
+        }
+        match key {
+            "mode" => self.mode = read(value)?,
+            "cc" => self.cc = read(value)?,
+            "workload" => self.workload = read(value)?,
+            "ip" => self.ip = read(value)?,
+            "lifetime" => self.lifetime = Some(read(value)?),
+            "unordered" => self.unordered = read(value)?,
+            "both" => self.both = read(value)?,
+            "pairs" => self.pairs = read(value)?,
+            "stall" => self.stall = Some(read(value)?),
+            "epoch-packets" => self.epoch_packets = Some(read(value)?),
+            "flow-memory" => self.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| e.to_string())? as usize),
+            "batch-size" => self.batch_size = Some(read(value)?),
+            "relays" => self.relays = read(value)?,
+            "loss-from" => self.loss_from = Some(read(value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn apply(&self, scenario: &mut Scenario) -> Result<(), ScenarioError> {
+        scenario.ip = match self.ip {
             4 => Ip::V4,
             6 => Ip::V6,
-            other => return Err(ScenarioError::Invalid(format!("ip = {other}: 4 or 6")).into()),
+            other => return Err(ScenarioError::Invalid(format!("ip = {other}: 4 or 6"))),
         };
-        scenario.mode = run.mode;
-        scenario.cc = run.cc;
-        scenario.workload = run.workload;
-        scenario.lifetime = run.lifetime;
-        scenario.unordered = run.unordered;
-        scenario.pairs = run.pairs;
-        scenario.both = run.both;
-        scenario.seed = seed;
-        scenario.flow_memory = run.flow_memory;
-        scenario.batch_size = run.batch_size;
-        scenario.epoch_packets = run.epoch_packets;
-        scenario.stall = run.stall;
-        scenario.set_default_length(run.seconds, run.warmup);
-        scenario.check()?;
-        name.push_str(&format!(" seed={seed}"));
-        let cell = cell.iter().map(|&(key, value)| (if key == "name" { "case" } else { key }.to_owned(), value.to_owned())).collect();
-        Ok(Case { name, cell, scenario, expect: self.expect.clone() })
+        scenario.mode = self.mode;
+        scenario.cc = self.cc;
+        scenario.workload = self.workload;
+        scenario.lifetime = self.lifetime;
+        scenario.unordered = self.unordered;
+        scenario.pairs = self.pairs;
+        scenario.both = self.both;
+        scenario.flow_memory = self.flow_memory;
+        scenario.batch_size = self.batch_size;
+        scenario.epoch_packets = self.epoch_packets;
+        scenario.stall = self.stall;
+        scenario.network.relays = self.relays;
+        scenario.set_default_length(self.seconds, self.warmup);
+        Ok(())
     }
 }
 

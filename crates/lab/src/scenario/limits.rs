@@ -2,7 +2,7 @@
 
 use crate::link::{LinkSpec, LossAt, Time};
 
-use super::Scenario;
+use super::{Crossing, FlowEnds, Scenario};
 
 /// Limits of a scenario in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,16 +21,25 @@ impl Limits {
         Self::between(scenario, Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0)
     }
 
-    /// The limits between two moments of `scenario`.
+    /// The limits between two moments of `scenario`: of its flow; of several flows only if all go the same way, which is then shared.
     pub fn between(scenario: &Scenario, begin: Time, end: Time) -> Self {
-        let least = |from: Time, forward: bool| {
-            scenario
-                .hops
-                .iter()
-                .map(|hop| mean_limit(if forward { &hop.forward } else { &hop.reverse }, scenario.ip.overhead(), from, end))
-                .fold(f64::INFINITY, f64::min)
+        let network = &scenario.network;
+        let first = Self::of_flow(scenario, &network.flows[0], begin, end);
+        let ways = network.ways(&network.flows[0]);
+        if network.flows.iter().any(|flow| network.ways(flow) != ways) {
+            return Self { forward: f64::INFINITY, reverse: f64::INFINITY, forward_whole: f64::INFINITY };
+        }
+        first
+    }
+
+    /// The limits of a flow that has its ways for itself.
+    pub fn of_flow(scenario: &Scenario, flow: &FlowEnds, begin: Time, end: Time) -> Self {
+        let (there, back) = scenario.network.ways(flow);
+        let least = |from: Time, way: &[Crossing]| {
+            let limit = |&crossing: &Crossing| mean_limit(scenario.crossed(crossing), scenario.ip.overhead(), from, end);
+            way.iter().map(limit).fold(f64::INFINITY, f64::min)
         };
-        Self { forward: least(begin, true), reverse: least(begin, false), forward_whole: least(Time::ZERO, true) }
+        Self { forward: least(begin, &there), reverse: least(begin, &back), forward_whole: least(Time::ZERO, &there) }
     }
 }
 
@@ -116,10 +125,10 @@ mod tests {
 
     #[test]
     fn the_narrowest_hop_decides() {
-        let mut s = scenario("rate=100mbit");
-        let mut narrow = s.hops[0].clone();
+        let wide = scenario("rate=100mbit").hops[0].clone();
+        let mut narrow = wide.clone();
         narrow.forward.set_list("rate=50mbit,loss=20%").unwrap();
-        s.hops.push(narrow);
+        let s = Scenario::new(vec![wide, narrow]);
         near(Limits::of(&s).forward, 40e6 * 1472.0 / 1500.0);
         near(Limits::of(&s).reverse, 100e6 * 1472.0 / 1500.0);
     }

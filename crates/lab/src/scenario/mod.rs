@@ -2,6 +2,9 @@
 
 mod file;
 mod limits;
+mod network_file;
+mod place;
+mod topology;
 mod workload;
 
 use std::time::Duration;
@@ -12,6 +15,8 @@ use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, payload_share};
+pub use network_file::{FlowTable, HopTable, RouteTable, TopologyTable};
+pub use topology::{Crossing, FlowEnds, Network, NextHop, Relays};
 pub use workload::{Congestion, ModeName, SMALLEST_MESSAGE, Workload};
 
 /// Both directions of a link.
@@ -46,8 +51,10 @@ impl Ip {
 /// Everything that determines a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// The links from sender to receiver.
+    /// The links; in a chain from sender to receiver.
     pub hops: Vec<Hop>,
+    /// The nodes that they join, and the flows over them.
+    pub network: Network,
     /// IP version.
     pub ip: Ip,
     /// Promise of the flows.
@@ -91,15 +98,24 @@ pub enum ScenarioError {
         /// What is wrong with it.
         source: SpecError,
     },
+    /// A flow that cannot be.
+    #[error("flow {flow}: {reason}")]
+    Flow {
+        /// Counted from 1.
+        flow: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Everything else.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Scenario {
-    /// A run of default length over `hops` with everything else as the command line has it by default.
+    /// A run of default length over a chain of `hops` with everything else as the command line has it by default.
     pub fn new(hops: Vec<Hop>) -> Self {
         let mut scenario = Self {
+            network: Network::chain(hops.len()),
             hops,
             ip: Ip::default(),
             mode: ModeName(noctule_proto::options::Mode::Brtp),
@@ -121,14 +137,20 @@ impl Scenario {
         scenario
     }
 
-    /// Sum of the propagation delays there and back.
+    /// Sum of the propagation delays there and back; of several flows, the longest.
     pub fn base_rtt(&self) -> Duration {
-        self.hops.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum()
+        self.network.longest(true, |crossing| self.crossed(crossing).delay.0)
     }
 
-    /// Sum of the propagation delays towards the receiver.
+    /// Sum of the propagation delays towards the receiver; of several flows, the longest.
     pub fn base_delay(&self) -> Duration {
-        self.hops.iter().map(|hop| hop.forward.delay.0).sum()
+        self.network.longest(false, |crossing| self.crossed(crossing).delay.0)
+    }
+
+    /// The direction of the link that a flow crosses.
+    pub fn crossed(&self, crossing: Crossing) -> &LinkSpec {
+        let hop = &self.hops[crossing.link];
+        if crossing.forward { &hop.forward } else { &hop.reverse }
     }
 
     /// What it costs to simulate, in no unit: megabits carried, and something for time in which nothing is. For telling how long a
@@ -149,9 +171,10 @@ impl Scenario {
         self.seconds = seconds.unwrap_or(Period(self.warmup.0 + Duration::from_secs(25).max(rtt * 60)));
     }
 
-    /// Bytes of UDP payload that fit the first link, which is what a node knows of its interface.
-    pub fn max_datagram(&self) -> u32 {
-        self.hops.first().map_or(1500, |hop| hop.forward.mtu) - self.ip.overhead()
+    /// Bytes of UDP payload that fit the largest of a node's links, which is what it knows of its interfaces.
+    pub fn max_datagram(&self, node: usize) -> u32 {
+        let of_node = self.network.ends.iter().zip(&self.hops).filter(|((a, b), _)| *a == node || *b == node);
+        of_node.map(|(_, hop)| hop.forward.mtu).max().unwrap_or(1500) - self.ip.overhead()
     }
 
     /// Refuses what cannot be run, before anything runs.
@@ -165,8 +188,12 @@ impl Scenario {
         if self.hops.is_empty() {
             return invalid("a run needs at least one hop");
         }
+        self.check_network()?;
         if self.pairs == 0 || self.pairs > 100 {
             return invalid("pairs: between 1 and 100");
+        }
+        if self.pairs > 1 && !self.network.is_end_to_end() {
+            return invalid("pairs are nodes of their own over the same links; over noctule relays, name several flows ([[flow]])");
         }
         if self.warmup.0 >= self.seconds.0 && !matches!(self.workload, Workload::Transfer { .. }) {
             return Err(ScenarioError::Invalid(format!(
@@ -192,6 +219,31 @@ impl Scenario {
         }
         if self.unordered && matches!(self.workload, Workload::Transfer { .. } | Workload::Bulk) && !btp {
             return invalid("bulk and transfer are byte streams in brtp; a stream cannot be unordered");
+        }
+        Ok(())
+    }
+
+    fn check_network(&self) -> Result<(), ScenarioError> {
+        let network = &self.network;
+        if network.ends.len() != self.hops.len() {
+            return Err(ScenarioError::Invalid(format!("{} links between nodes and {} described", network.ends.len(), self.hops.len())));
+        }
+        network.check().map_err(ScenarioError::Invalid)?;
+        for (i, flow) in network.flows.iter().enumerate() {
+            let wrong = |reason: String| Err(ScenarioError::Flow { flow: i + 1, reason });
+            if let Err(reason) = network.check_flow(flow) {
+                return wrong(reason);
+            }
+            if matches!(flow.workload, Some(Workload::Transfer { .. })) != matches!(self.workload, Workload::Transfer { .. })
+                && flow.workload.is_some()
+            {
+                return wrong(
+                    "a transfer ends when it is complete and other workloads by the clock; a run has the one or the others".to_owned(),
+                );
+            }
+            if flow.start.0 >= self.seconds.0 {
+                return wrong(format!("it begins at {} and the run ends at {}", flow.start, self.seconds));
+            }
         }
         Ok(())
     }

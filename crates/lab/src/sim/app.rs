@@ -1,7 +1,7 @@
 //! The application at each end of a run: opens flows, sends the workload, checks and measures what arrives, echoes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,15 +19,34 @@ use super::outgoing::{Outgoing, decode_message, encode_message};
 use crate::link::Histogram;
 use crate::scenario::{SMALLEST_MESSAGE, Workload};
 
-/// What a flow is for, carried in its `tag`.
+/// What a flow is for, carried in the low bits of its `tag`; above them is the number of the application's flow.
 const TAG_DATA: u64 = 1;
 const TAG_ANSWER: u64 = 2;
+const TAG_BITS: u32 = 2;
+
+/// The number of the scenario's flow that a tag names.
+pub(super) fn flow_number(tag: u64) -> u64 {
+    tag >> TAG_BITS
+}
+
+/// How an application reaches the far end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It waits to be reached.
+    Waits,
+    /// By a link of its own to this address, where this key must answer.
+    Neighbour(SocketAddr, Option<PublicKey>),
+    /// By the node's routes to this address.
+    Overlay(IpAddr),
+}
 
 /// What an application does.
 #[derive(Debug, Clone)]
 pub struct AppPlan {
-    /// The far end to connect to; none for the end that waits.
-    pub connect: Option<(SocketAddr, Option<PublicKey>)>,
+    /// The far end.
+    pub reach: Reach,
+    /// Number of the scenario's flow.
+    pub number: u64,
     /// Sends the workload (and does not only receive it).
     pub sends: bool,
     /// The workload.
@@ -125,9 +144,24 @@ impl App {
         }
     }
 
-    /// The link of this application.
+    /// The link that the application opened or was reached by; none over relays.
     pub fn link(&self) -> Option<LinkId> {
         self.link
+    }
+
+    /// Its session, once there is one.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    /// Number of the scenario's flow.
+    pub fn number(&self) -> u64 {
+        self.plan.number
+    }
+
+    /// Whether it sends or receives on this flow.
+    pub fn has_flow(&self, flow: FlowId) -> bool {
+        self.outgoing_flow() == Some(flow) || self.answers.as_ref().is_some_and(|a| a.flow == flow) || self.incoming.contains_key(&flow)
     }
 
     /// The flow that it sends on.
@@ -138,6 +172,16 @@ impl App {
     /// The flows that it receives the workload on.
     pub fn incoming_flow(&self) -> Option<FlowId> {
         self.incoming.iter().find(|(_, incoming)| !incoming.is_answer).map(|(&flow, _)| flow)
+    }
+
+    /// Whether its workload is messages or blocks at their times.
+    pub fn is_periodic(&self) -> bool {
+        matches!(self.plan.workload, Workload::Messages { .. } | Workload::Block { .. })
+    }
+
+    /// Whether its workload has no end but that of the run.
+    pub fn is_bulk(&self) -> bool {
+        matches!(self.plan.workload, Workload::Bulk)
     }
 
     /// Messages (bytes of a stream) handed over so far.
@@ -153,11 +197,14 @@ impl App {
     /// Begins: the connecting end opens link, session and flow at once and writes without waiting, unless its messages are so large that
     /// the far end's limit must be known (P18).
     pub fn start(&mut self, now: Time, node: &mut dyn Machine) {
-        let Some((remote, peer)) = self.plan.connect else { return };
-        let opened = node.connect(now, remote, peer).and_then(|link| {
-            self.link = Some(link);
-            node.open_session(now, link)
-        });
+        let opened = match self.plan.reach {
+            Reach::Waits => return,
+            Reach::Neighbour(remote, peer) => node.connect(now, remote, peer).and_then(|link| {
+                self.link = Some(link);
+                node.open_session(now, link)
+            }),
+            Reach::Overlay(address) => node.open_session_to(now, address),
+        };
         match opened {
             Ok(session) => {
                 self.session = Some(session);
@@ -230,7 +277,7 @@ impl App {
             }
             Event::FlowIncoming { flow, options, .. } => {
                 let is_stream = options.kind == FlowKind::Stream;
-                self.incoming.insert(flow, Incoming { is_stream, is_answer: options.tag == TAG_ANSWER, offset: 0 });
+                self.incoming.insert(flow, Incoming { is_stream, is_answer: options.tag == self.tag(TAG_ANSWER), offset: 0 });
                 self.read_all(now, node, flow);
             }
             Event::FlowReadable(flow) => self.read_all(now, node, flow),
@@ -270,7 +317,7 @@ impl App {
             Workload::Bulk | Workload::Transfer { .. } => Class::Bulk,
             Workload::Messages { .. } | Workload::Block { .. } => Class::Latency,
         };
-        let options = FlowOptions { class, tag: TAG_DATA, ..self.flow_options(is_stream) };
+        let options = FlowOptions { class, tag: self.tag(TAG_DATA), ..self.flow_options(is_stream) };
         let flow = match node.open_flow(now, session, options) {
             Ok(flow) => flow,
             Err(error) => return self.fail(now, format!("cannot open a flow: {error}")),
@@ -286,6 +333,10 @@ impl App {
             }
         });
         self.feed(now, node);
+    }
+
+    fn tag(&self, purpose: u64) -> u64 {
+        (self.plan.number << TAG_BITS) | purpose
     }
 
     fn flow_options(&self, is_stream: bool) -> FlowOptions {
@@ -386,7 +437,7 @@ impl App {
     fn answer(&mut self, now: Time, node: &mut dyn Machine, data: Bytes, _sent: Time) {
         if self.answers.is_none() {
             let Some(session) = self.session else { return };
-            let options = FlowOptions { class: Class::Latency, tag: TAG_ANSWER, ..self.flow_options(false) };
+            let options = FlowOptions { class: Class::Latency, tag: self.tag(TAG_ANSWER), ..self.flow_options(false) };
             match node.open_flow(now, session, options) {
                 Ok(flow) => self.answers = Some(Answers { flow, waiting: VecDeque::new() }),
                 Err(error) => return self.fail(now, format!("cannot open a flow to answer: {error}")),

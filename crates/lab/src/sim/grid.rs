@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::run::{SimError, run};
 use crate::report::Report;
-use crate::scenario::Case;
+use crate::scenario::{Case, Hop};
 
 /// One thread per core.
 pub fn all_cores() -> usize {
@@ -35,9 +35,14 @@ pub fn run_cases(cases: &[Case], threads: usize, each: impl Fn(&Case, &Result<Re
 
 /// What a case's result violates: its own failures, the file's expectations, or that it could not be run.
 pub fn violations(case: &Case, report: &Report) -> Vec<String> {
-    // The loss of the narrowest hop is what decides how many bytes a useful byte costs at least.
-    let pass = case.scenario.hops.first().map_or(1.0, |hop| 1.0 - hop.forward.mean_loss(hop.forward.mtu));
-    report.violations(&case.expect, pass, report.scenario.base_rtt_ms)
+    // What a link loses is what a useful byte costs there at least.
+    let network = &case.scenario.network;
+    let pass = |(link, hop): (usize, &Hop)| {
+        let spec = if network.data_is_forward(link).unwrap_or(true) { &hop.forward } else { &hop.reverse };
+        1.0 - spec.last_state().mean_loss(spec.mtu)
+    };
+    let pass: Vec<f64> = case.scenario.hops.iter().enumerate().map(pass).collect();
+    report.violations(&case.expect, &pass, report.scenario.base_rtt_ms)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
 use noctule_proto::event::Event;
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
+use noctule_proto::node::routing::Route;
 use noctule_proto::node::{Message, Transmit};
 use noctule_proto::options::{FlowOptions, MessageOptions};
 use noctule_proto::stats::{FlowStats, LinkStats, Memory};
@@ -24,6 +25,10 @@ pub trait Machine {
     fn poll_event(&mut self) -> Option<Event>;
     fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError>;
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError>;
+    fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError>;
+    fn session_link(&self, session: SessionId) -> Option<LinkId>;
+    fn set_addresses(&mut self, addresses: &[IpAddr]);
+    fn set_routes(&mut self, now: Time, routes: Vec<Route>);
     fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError>;
     fn open_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError>;
     fn send_message(&mut self, now: Time, flow: FlowId, data: Bytes, options: MessageOptions) -> Result<u64, CommandError>;
@@ -57,6 +62,18 @@ impl Machine for Node {
     }
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
         Node::open_session(self, now, link)
+    }
+    fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError> {
+        Node::open_session_to(self, now, destination)
+    }
+    fn session_link(&self, session: SessionId) -> Option<LinkId> {
+        Node::session_link(self, session)
+    }
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        Node::set_addresses(self, addresses);
+    }
+    fn set_routes(&mut self, now: Time, routes: Vec<Route>) {
+        Node::set_routes(self, now, routes);
     }
     fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError> {
         Node::close_session(self, now, session, code, reason, linger)

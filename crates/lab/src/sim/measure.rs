@@ -3,14 +3,15 @@
 use noctule_proto::units::Time;
 
 use super::app::App;
+use super::build::Ends;
 use super::machine::Machine;
 use super::node_host::NodeHost;
-use super::world::{HostId, PipeId, World};
+use super::world::{PipeId, World};
 use crate::link::{Histogram, LinkStats};
-use crate::report::{Configured, Direction, LinkCounts, REPORT_VERSION, Report, SenderView, Times, jain, round};
-use crate::scenario::{Limits, Scenario, Workload, payload_share};
+use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, Report, SenderView, Times, jain, round};
+use crate::scenario::{Crossing, Limits, Network, Scenario, Workload, payload_share};
 
-/// Counters at one moment: every link, direction of the data and back, and the first sender.
+/// Counters at one moment: every link, forward and back, and the first sender.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sides {
     links: Vec<(LinkStats, LinkStats)>,
@@ -19,15 +20,37 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)], pairs: &[(HostId, HostId)]) -> Self {
+    pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)], ends: &[Ends]) -> Self {
         Self {
             links: pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect(),
-            sender: pairs.first().and_then(|&(client, server)| sender_view(world, client, server)),
+            sender: ends.first().and_then(|ends| sender_view(world, ends)),
         }
     }
 
-    fn useful(&self) -> u64 {
-        self.links.last().map_or(0, |(forward, _)| forward.useful_bytes)
+    fn crossed(&self, crossing: Crossing) -> &LinkStats {
+        let (forward, reverse) = &self.links[crossing.link];
+        if crossing.forward { forward } else { reverse }
+    }
+
+    /// What the last links of all flows delivered that could be of use.
+    fn useful(&self, network: &Network) -> u64 {
+        let mut last: Vec<Crossing> = network.flows.iter().filter_map(|flow| network.ways(flow).0.last().copied()).collect();
+        last.sort_unstable();
+        last.dedup();
+        if self.links.is_empty() { 0 } else { last.into_iter().map(|crossing| self.crossed(crossing).useful_bytes).sum() }
+    }
+
+    /// IP bytes handed to each link per byte read of the flows that cross it: in the direction of the data, and in the other.
+    fn per_byte(&self, network: &Network, by_flow: &[u64], other: bool) -> Vec<Option<f64>> {
+        let ways: Vec<Vec<Crossing>> = network.flows.iter().map(|flow| network.ways(flow).0).collect();
+        (0..self.links.len())
+            .map(|link| {
+                let data = Crossing { link, forward: network.data_is_forward(link)? };
+                let read: u64 = ways.iter().zip(by_flow).filter(|(way, _)| way.contains(&data)).map(|(_, &bytes)| bytes).sum();
+                let direction = Crossing { forward: data.forward != other, ..data };
+                (read > 0).then(|| round(self.crossed(direction).offered_bytes as f64 / read as f64, 5))
+            })
+            .collect()
     }
 }
 
@@ -35,13 +58,16 @@ impl Sides {
 pub(super) fn measure<N: Machine>(
     scenario: &Scenario,
     world: &World<NodeHost<N>>,
-    pairs: &[(HostId, HostId)],
+    ends: &[Ends],
+    links_up: Option<Time>,
     warm: &Sides,
     done: &Sides,
     mut failures: Vec<String>,
 ) -> Report {
     let is_transfer = matches!(scenario.workload, Workload::Transfer { .. });
-    let apps: Vec<(&App, &App)> = pairs.iter().map(|&(c, s)| (&world.host(c).app, &world.host(s).app)).collect();
+    let network = &scenario.network;
+    let app = |id: super::build::AppId| &world.host(id.host).apps[id.app];
+    let apps: Vec<(&App, &App)> = ends.iter().map(|ends| (app(ends.client), app(ends.server))).collect();
     let transfer_s = transfer_seconds(is_transfer, &apps);
     let counted = match (is_transfer, transfer_s) {
         (true, Some(s)) => s,
@@ -49,34 +75,43 @@ pub(super) fn measure<N: Machine>(
         (false, _) => scenario.seconds.0.as_secs_f64() - scenario.warmup.0.as_secs_f64(),
     };
     let mbit = |bytes: u64| bytes as f64 * 8e-6 / counted;
-    let limits = match transfer_s {
-        Some(s) => Limits::between(scenario, Time::ZERO, Time::ZERO + std::time::Duration::from_secs_f64(s)),
-        None => Limits::of(scenario),
+    let span = match transfer_s {
+        Some(s) => (Time::ZERO, Time::ZERO + std::time::Duration::from_secs_f64(s)),
+        None => (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
     };
+    let limits = Limits::between(scenario, span.0, span.1);
     let nominal = |bits: f64| bits.is_finite().then_some(round(bits / 1e6, 4));
     let pairs_mbit: Vec<f64> = apps.iter().map(|(_, server)| mbit(server.meter.bytes_in_window)).collect();
     let goodput: f64 = pairs_mbit.iter().sum();
-    let window_bytes: u64 = apps.iter().map(|(_, server)| server.meter.bytes_in_window).sum();
+    let mut by_flow = vec![0; network.flows.len()];
+    for (ends, (_, server)) in ends.iter().zip(&apps) {
+        by_flow[ends.flow] += server.meter.bytes_in_window;
+    }
     let whole_bytes: u64 = apps.iter().map(|(_, server)| server.meter.bytes).sum();
     let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
     let efficiency = payload_share(mtu, scenario.ip.overhead());
-    let realised = mbit(done.useful()) * efficiency;
+    let realised = mbit(done.useful(network)) * efficiency;
     let bytes_wrong: u64 = apps.iter().map(|(_, server)| server.meter.bytes_wrong).sum();
     let whole_seconds = if is_transfer { counted } else { scenario.seconds.0.as_secs_f64() };
 
-    for (client, server) in &apps {
-        failures.extend(client.failures.iter().map(|f| format!("connecting end, {f}")));
-        failures.extend(server.failures.iter().map(|f| format!("waiting end, {f}")));
+    for (ends, (client, server)) in ends.iter().zip(&apps) {
+        let flow = if network.flows.len() > 1 { format!("flow {}, ", ends.flow + 1) } else { String::new() };
+        failures.extend(client.failures.iter().map(|f| format!("{flow}connecting end, {f}")));
+        failures.extend(server.failures.iter().map(|f| format!("{flow}waiting end, {f}")));
+        if server.meter.bytes == 0 {
+            failures.push(format!("{flow}not one byte arrived"));
+        }
+    }
+    for (host, node) in world.hosts().zip(&network.nodes) {
+        let failed = host.neighbourhood.iter().flat_map(|neighbourhood| &neighbourhood.failures);
+        failures.extend(failed.map(|f| format!("{node}, {f}")));
     }
     let wrong_back: u64 = apps.iter().map(|(client, _)| client.meter.bytes_wrong).sum();
     if bytes_wrong + wrong_back > 0 {
         failures.push(format!("{} bytes wrong", bytes_wrong + wrong_back));
     }
-    if whole_bytes == 0 {
-        failures.push("not one byte arrived".to_owned());
-    }
     // More bytes read than the link delivered cannot be: the lab itself would be wrong (P24).
-    let carried = (warm.useful() + done.useful()) as f64 * efficiency;
+    let carried = (warm.useful(network) + done.useful(network)) as f64 * efficiency;
     if whole_bytes as f64 > carried {
         failures.push(format!("{whole_bytes} bytes were read, and the link delivered room for {carried:.0}"));
     }
@@ -90,7 +125,7 @@ pub(super) fn measure<N: Machine>(
         failures.push(format!("memory reached {} bytes, its bound is {}", memory.peak, memory.limit));
     }
 
-    let is_messages = matches!(scenario.workload, Workload::Messages { .. } | Workload::Block { .. });
+    let is_messages = apps.iter().any(|(client, _)| client.is_periodic());
     let mut rtt = Histogram::default();
     let mut one_way = Histogram::default();
     for (client, server) in &apps {
@@ -98,7 +133,6 @@ pub(super) fn measure<N: Machine>(
         one_way.merge(&server.meter.one_way);
     }
     let (due, on_time) = residual(&apps, true);
-    let per_byte = |bytes: u64| (window_bytes > 0).then(|| round(bytes as f64 / window_bytes as f64, 5));
 
     Report {
         report_version: REPORT_VERSION,
@@ -112,9 +146,9 @@ pub(super) fn measure<N: Machine>(
         share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
         bytes_delivered: whole_bytes,
         bytes_wrong,
-        wire_per_byte: done.links.iter().map(|(f, _)| per_byte(f.offered_bytes)).collect(),
-        reverse_wire_per_byte: done.links.iter().map(|(_, r)| per_byte(r.offered_bytes)).collect(),
-        queue_ms_p95: done.links.iter().map(|(f, _)| LinkCounts::from(f).queue_ms_p95).fold(0.0, f64::max),
+        wire_per_byte: done.per_byte(network, &by_flow, false),
+        reverse_wire_per_byte: done.per_byte(network, &by_flow, true),
+        queue_ms_p95: queues(network, done).fold(0.0, f64::max),
         message_rtt_ms: is_messages.then(|| Times::of(&rtt)).flatten(),
         message_one_way_ms: is_messages.then(|| Times::of(&one_way)).flatten(),
         first_message_rtt_ms: apps.first().and_then(|(client, _)| client.first_rtt).map(|d| round(d.as_secs_f64() * 1e3, 3)),
@@ -123,13 +157,14 @@ pub(super) fn measure<N: Machine>(
         messages_out_of_order: out_of_order,
         memory_peak_bytes: memory.peak,
         memory_limit_bytes: memory.limit,
-        handshake_ms: apps.first().and_then(|(client, _)| client.link_up).map(|t| round(t.as_secs_f64() * 1e3, 3)),
+        handshake_ms: links_up.or(apps.first().and_then(|(client, _)| client.link_up)).map(|t| round(t.as_secs_f64() * 1e3, 3)),
         transfer_s: transfer_s.map(|s| round(s, 6)),
         goodput_mbit_by_second: by_second(&apps),
         jain: jain(&pairs_mbit).map(|j| round(j, 5)),
         pairs_mbit: pairs_mbit.iter().map(|&m| round(m, 4)).collect(),
         reverse: scenario.both.then(|| reverse_direction(&apps, counted, limits.reverse)),
         links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
+        flows: ends.iter().zip(&apps).map(|(ends, apps)| flow_report(scenario, ends, *apps, counted, span)).collect(),
         sender: done.sender.clone(),
         datagrams: world.packets(),
         failures,
@@ -176,12 +211,42 @@ fn reverse_direction(apps: &[(&App, &App)], counted: f64, limit: f64) -> Directi
     }
 }
 
-fn sender_view<N: Machine>(world: &World<NodeHost<N>>, client: HostId, server: HostId) -> Option<SenderView> {
-    let (client, server) = (world.host(client), world.host(server));
-    let link = client.node.link_stats(client.app.link()?)?;
+/// 95th percentiles of the queueing delay of each link, in the direction of the data.
+fn queues<'a>(network: &'a Network, sides: &'a Sides) -> impl Iterator<Item = f64> + 'a {
+    let data = (0..sides.links.len()).filter_map(|link| Some(Crossing { link, forward: network.data_is_forward(link)? }));
+    data.map(|crossing| LinkCounts::from(sides.crossed(crossing)).queue_ms_p95)
+}
+
+fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App), counted: f64, span: (Time, Time)) -> FlowReport {
+    let network = &scenario.network;
+    let flow = &network.flows[ends.flow];
+    let goodput = server.meter.bytes_in_window as f64 * 8.0 / counted;
+    let limit = Limits::of_flow(scenario, flow, span.0, span.1).forward;
+    let (due, on_time) = residual(&[(client, server)], true);
+    FlowReport {
+        from: network.nodes[flow.from].clone(),
+        to: network.nodes[flow.to].clone(),
+        links: network.ways(flow).0.iter().map(|crossing| crossing.link + 1).collect(),
+        workload: flow.workload.unwrap_or(scenario.workload).to_string(),
+        goodput_mbit: round(goodput / 1e6, 4),
+        limit_alone_mbit: limit.is_finite().then(|| round(limit / 1e6, 4)),
+        share_alone: limit.is_finite().then(|| round(goodput / limit, 5)),
+        bytes_delivered: server.meter.bytes,
+        bytes_wrong: server.meter.bytes_wrong + client.meter.bytes_wrong,
+        message_rtt_ms: Times::of(&client.rtt),
+        message_one_way_ms: Times::of(&server.meter.one_way),
+        residual_loss: (due > 0).then(|| round(1.0 - on_time as f64 / due as f64, 7)),
+    }
+}
+
+fn sender_view<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<SenderView> {
+    let (client, server) = (world.host(ends.client.host), world.host(ends.server.host));
+    let (sends, receives) = (&client.apps[ends.client.app], &server.apps[ends.server.app]);
+    let link = sends.link().or_else(|| client.node.session_link(sends.session()?))?;
+    let link = client.node.link_stats(link)?;
     let path = link.paths.first()?;
-    let flow = client.app.outgoing_flow().and_then(|flow| client.node.flow_stats(flow)).unwrap_or_default();
-    let received = server.app.incoming_flow().and_then(|flow| server.node.flow_stats(flow)).unwrap_or_default();
+    let flow = sends.outgoing_flow().and_then(|flow| client.node.flow_stats(flow)).unwrap_or_default();
+    let received = receives.incoming_flow().and_then(|flow| server.node.flow_stats(flow)).unwrap_or_default();
     let ms = |d: std::time::Duration| round(d.as_secs_f64() * 1e3, 3);
     Some(SenderView {
         rtt_ms: ms(path.smoothed_rtt),

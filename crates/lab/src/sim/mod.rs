@@ -3,6 +3,7 @@
 //! CPU time is not modelled: a host computes in no time. What a run shows is what the protocol does, not how fast a machine is.
 
 mod app;
+mod build;
 mod content;
 mod grid;
 mod machine;
@@ -14,12 +15,13 @@ mod pcap;
 mod run;
 mod world;
 
-pub use app::{App, AppPlan};
+pub use app::{App, AppPlan, Reach};
+pub use build::{AppId, Ends};
 pub use content::Content;
 pub use grid::{all_cores, run_cases, violations};
 pub use machine::Machine;
 pub use meter::{Meter, Window};
-pub use node_host::NodeHost;
+pub use node_host::{Neighbourhood, NodeHost};
 pub use pcap::Pcap;
 pub use run::{SimError, Simulation, run};
 pub use world::{Host, HostId, PipeId, Tap, WireOverhead, World, WorldError};

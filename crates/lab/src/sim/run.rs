@@ -1,6 +1,5 @@
 //! One run from beginning to end: builds the world of a scenario, lets it go, and says what came of it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use noctule_proto::crypto::SecretKey;
@@ -8,15 +7,15 @@ use noctule_proto::options::Mode;
 use noctule_proto::units::Time;
 use noctule_proto::{Node, NodeConfig};
 
-use super::app::{App, AppPlan};
+use super::app::App;
+use super::build::{self, AppId, Built, Ends};
 use super::machine::Machine;
 use super::measure::{Sides, measure};
-use super::meter::Window;
 use super::node_host::NodeHost;
-use super::world::{HostId, PipeId, WireOverhead, World, WorldError};
+use super::world::{PipeId, World, WorldError};
 use crate::link::SpecError;
 use crate::report::Report;
-use crate::scenario::{Ip, Scenario, ScenarioError, Workload};
+use crate::scenario::{Relays, Scenario, ScenarioError, Workload};
 
 /// A run that could not be made, or not be finished.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,11 +34,11 @@ pub enum SimError {
     World(#[from] WorldError),
 }
 
-/// Header bytes of a noctule datagram on a single link, at most (P6), and of a message in it.
-const HEADROOM: u32 = 72;
-
 /// How long a transfer or the last messages may take to come to their end after the run.
 const LINGER: Duration = Duration::from_secs(30);
+
+/// How long the links of a network may take to come up before its flows begin.
+const LINKS_UP: Duration = Duration::from_secs(10);
 
 /// Runs `scenario` in virtual time.
 pub fn run(scenario: &Scenario) -> Result<Report, SimError> {
@@ -53,26 +52,17 @@ pub struct Simulation<N = Node> {
     scenario: Scenario,
     /// Hosts and links.
     pub world: World<NodeHost<N>>,
-    /// The connecting and the waiting end of each pair.
-    pub pairs: Vec<(HostId, HostId)>,
-    /// Links, direction of the data and back.
+    /// The two ends of each flow.
+    pub ends: Vec<Ends>,
+    /// Links, forward and back.
     pub pipes: Vec<(PipeId, PipeId)>,
+    /// Flows that are still to begin, the last one first.
+    to_start: Vec<(Time, AppId)>,
+    /// When the links of a network were all up.
+    links_up: Option<Time>,
     warm: Sides,
     done: Option<Sides>,
     failures: Vec<String>,
-}
-
-/// A seed for one purpose, from the seed of the run.
-fn sub_seed(seed: u64, purpose: u64) -> u64 {
-    let mut bytes = [0; 8];
-    super::content::Content::new(seed, purpose).fill(0, &mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-fn seed_bytes(seed: u64, purpose: u64) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    super::content::Content::new(seed, purpose).fill(0, &mut bytes);
-    bytes
 }
 
 impl Simulation<Node> {
@@ -86,35 +76,26 @@ impl<N: Machine> Simulation<N> {
     /// As [`Simulation::new`], with machines of another kind.
     pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
-        if scenario.hops.len() > 1 {
-            return Err(SimError::Unsupported(format!(
-                "{} hops need relays, and noctule nodes do not relay yet; run one hop",
-                scenario.hops.len()
-            )));
+        let unsupported = |text: &str| Err(SimError::Unsupported(text.to_owned()));
+        match scenario.network.relays {
+            Relays::Proxy => return unsupported("TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)"),
+            Relays::Recode | Relays::Forward if scenario.hops.len() > 1 => {
+                return unsupported("noctule nodes do not relay yet; --relays ip");
+            }
+            _ => {}
         }
-        let mut world = World::new(WireOverhead(scenario.ip.overhead()));
-        let rtt = scenario.base_rtt();
-        let mut pipes = Vec::new();
-        for (i, hop) in scenario.hops.iter().enumerate() {
-            let mut pipe = |spec: &crate::link::LinkSpec, way: u64| {
-                let mut spec = spec.clone();
-                spec.bdp_rtt.get_or_insert(rtt);
-                world.add_pipe(&spec, sub_seed(scenario.seed, 100 + 2 * i as u64 + way))
-            };
-            pipes.push((pipe(&hop.forward, 0)?, pipe(&hop.reverse, 1)?));
-        }
-        let mut pairs = Vec::new();
-        for pair in 0..scenario.pairs {
-            let (here, there) = addresses(scenario.ip, pair);
-            let client = world.add_host(here, host(scenario, pair, Some(there), &make));
-            let server = world.add_host(there, host(scenario, pair, None, &make));
-            let (forward, reverse) = pipes[0];
-            world.add_route(client, server, forward);
-            world.add_route(server, client, reverse);
-            pairs.push((client, server));
-        }
-        let warm = Sides::default();
-        Ok(Self { scenario: scenario.clone(), world, pairs, pipes, warm, done: None, failures: Vec::new() })
+        let Built { world, ends, pipes } = build::build(scenario, &make)?;
+        Ok(Self {
+            scenario: scenario.clone(),
+            world,
+            ends,
+            pipes,
+            to_start: Vec::new(),
+            links_up: None,
+            warm: Sides::default(),
+            done: None,
+            failures: Vec::new(),
+        })
     }
 
     /// The whole run.
@@ -127,28 +108,80 @@ impl<N: Machine> Simulation<N> {
         self.close()
     }
 
-    /// Starts the pairs, spread over one round trip so that they do not move in step.
+    /// Brings up the links of a network; then flows begin, spread over one round trip so that they do not move in step.
     pub fn start(&mut self) -> Result<(), SimError> {
-        let gap = self.scenario.base_rtt() / self.scenario.pairs;
-        for (i, (client, _)) in self.pairs.clone().into_iter().enumerate() {
-            self.world.run_until(Time::ZERO + gap * i as u32)?;
-            self.world.with_host(client, |host, now| host.start(now))?;
+        if !self.scenario.network.is_end_to_end() {
+            self.bring_links_up()?;
+        }
+        let begin = self.world.now();
+        let gap = self.scenario.base_rtt() / self.ends.len().max(1) as u32;
+        let flows = &self.scenario.network.flows;
+        let at = |(i, ends): (usize, &Ends)| ((begin + gap * i as u32).max(Time::ZERO + flows[ends.flow].start.0), ends.client);
+        self.to_start = self.ends.iter().enumerate().map(at).collect();
+        self.to_start.sort_by_key(|&(at, client)| std::cmp::Reverse((at, client.host, client.app)));
+        let prompt = begin + gap * self.ends.len() as u32;
+        while self.to_start.last().is_some_and(|&(at, _)| at < prompt || at == begin) {
+            self.start_next()?;
         }
         Ok(())
     }
 
-    fn timed(&mut self) -> Result<(), SimError> {
-        self.world.run_until(Time::ZERO + self.scenario.warmup.0)?;
-        self.warm = Sides::of(&self.world, &self.pipes, &self.pairs);
-        self.world.clear_pipe_stats();
-        self.world.run_until(Time::ZERO + self.scenario.seconds.0)?;
-        self.done = Some(Sides::of(&self.world, &self.pipes, &self.pairs));
-        for (client, server) in self.pairs.clone() {
-            for id in [client, server] {
-                self.world.with_host(id, |host, _| host.app.stop_sending())?;
-            }
+    fn bring_links_up(&mut self) -> Result<(), SimError> {
+        for id in self.world.host_ids() {
+            self.world.with_host(id, NodeHost::dial)?;
         }
-        if matches!(self.scenario.workload, Workload::Messages { .. } | Workload::Block { .. }) {
+        let wanted = 2 * self.scenario.hops.len();
+        let up = |sim: &Self| sim.world.hosts().filter_map(|host| host.neighbourhood.as_ref()).map(|n| n.up.len()).sum::<usize>();
+        while up(self) < wanted && self.world.now() < Time::ZERO + LINKS_UP {
+            self.world.run_until(self.world.now() + Duration::from_millis(1))?;
+        }
+        if up(self) < wanted {
+            self.failures.push(format!("{} of {wanted} ends of links were up after {} s", up(self), LINKS_UP.as_secs()));
+        }
+        self.links_up = Some(self.world.now());
+        Ok(())
+    }
+
+    fn start_next(&mut self) -> Result<(), SimError> {
+        if let Some((at, client)) = self.to_start.pop() {
+            self.world.run_until(at)?;
+            self.world.with_host(client.host, |host, now| host.start(now, client.app))?;
+        }
+        Ok(())
+    }
+
+    /// Runs until then; flows begin when it is their time.
+    fn run_until(&mut self, until: Time) -> Result<(), SimError> {
+        while self.to_start.last().is_some_and(|&(at, _)| at <= until) {
+            self.start_next()?;
+        }
+        Ok(self.world.run_until(until)?)
+    }
+
+    /// An application.
+    pub fn app(&self, id: AppId) -> &App {
+        &self.world.host(id.host).apps[id.app]
+    }
+
+    /// The connecting and the waiting application of each flow.
+    fn apps(&self) -> impl Iterator<Item = (&App, &App)> {
+        self.ends.iter().map(|ends| (self.app(ends.client), self.app(ends.server)))
+    }
+
+    fn sides(&self) -> Sides {
+        Sides::of(&self.world, &self.pipes, &self.ends)
+    }
+
+    fn timed(&mut self) -> Result<(), SimError> {
+        self.run_until(Time::ZERO + self.scenario.warmup.0)?;
+        self.warm = self.sides();
+        self.world.clear_pipe_stats();
+        self.run_until(Time::ZERO + self.scenario.seconds.0)?;
+        self.done = Some(self.sides());
+        for id in self.world.host_ids() {
+            self.world.with_host(id, |host, _| host.apps.iter_mut().for_each(App::stop_sending))?;
+        }
+        if self.apps().any(|(client, _)| client.is_periodic()) {
             // What was sent may still arrive: in brtp it must, in btp within its lifetime.
             let patience = self.scenario.lifetime.map_or(LINGER, |l| l.0 + self.scenario.base_rtt());
             let end = self.world.now() + patience;
@@ -163,18 +196,16 @@ impl<N: Machine> Simulation<N> {
     }
 
     fn all_messages_arrived(&self) -> bool {
-        self.pairs.iter().all(|&(client, server)| {
-            let (client, server) = (&self.world.host(client).app, &self.world.host(server).app);
-            server.meter.messages >= client.sent() && client.meter.messages >= server.sent()
-        })
+        let arrived = |(client, server): (&App, &App)| server.meter.messages >= client.sent() && client.meter.messages >= server.sent();
+        self.apps().filter(|(client, _)| client.is_periodic()).all(arrived)
     }
 
     fn transfer(&mut self) -> Result<(), SimError> {
         let end = Time::ZERO + self.scenario.seconds.0;
         while self.world.now() < end && !self.transferred() {
-            self.world.run_until((self.world.now() + Duration::from_millis(10)).min(end))?;
+            self.run_until((self.world.now() + Duration::from_millis(10)).min(end))?;
         }
-        self.done = Some(Sides::of(&self.world, &self.pipes, &self.pairs));
+        self.done = Some(self.sides());
         if !self.transferred() {
             self.failures.push(format!("the transfer was not complete after {}", self.scenario.seconds));
         }
@@ -183,8 +214,7 @@ impl<N: Machine> Simulation<N> {
 
     /// Both sides know that every transfer is complete.
     pub fn transferred(&self) -> bool {
-        self.pairs.iter().all(|&(client, server)| {
-            let (client, server) = (&self.world.host(client).app, &self.world.host(server).app);
+        self.apps().all(|(client, server)| {
             let back = !self.scenario.both || (server.delivered.is_some() && client.finished.is_some());
             client.delivered.is_some() && server.finished.is_some() && back
         })
@@ -192,87 +222,35 @@ impl<N: Machine> Simulation<N> {
 
     /// Closes the sessions; after a transfer, both ends must say that everything arrived.
     fn close(&mut self) -> Result<(), SimError> {
-        let must_deliver = !matches!(self.scenario.workload, Workload::Bulk);
-        let linger = if must_deliver { LINGER } else { Duration::ZERO };
-        for (client, _) in self.pairs.clone() {
-            self.world.with_host(client, |host, now| host.app.close(now, &mut host.node, linger))?;
+        let must_deliver: Vec<bool> = self.apps().map(|(client, _)| !client.is_bulk()).collect();
+        for (ends, must_deliver) in self.ends.clone().into_iter().zip(&must_deliver) {
+            let linger = if *must_deliver { LINGER } else { Duration::ZERO };
+            self.world.with_host(ends.client.host, |host, now| host.apps[ends.client.app].close(now, &mut host.node, linger))?;
         }
-        let closed = |sim: &Self| sim.world.hosts().all(|host| host.app.outcome.is_some());
+        let closed = |sim: &Self| sim.apps().all(|(client, server)| client.outcome.is_some() && server.outcome.is_some());
         let end = self.world.now() + LINGER + Duration::from_secs(5);
         while self.world.now() < end && !closed(self) {
             self.world.run_until((self.world.now() + Duration::from_millis(20)).min(end))?;
         }
-        if must_deliver && self.scenario.mode.0 == Mode::Brtp && self.failures.is_empty() {
-            for &(client, _) in &self.pairs {
-                match &self.world.host(client).app.outcome {
-                    None => self.failures.push("the session did not close".to_owned()),
-                    Some(outcome) if !outcome.all_delivered => {
-                        self.failures.push(format!("the session closed and not everything is known to have arrived: {}", outcome.reason));
-                    }
-                    Some(_) => {}
+        if self.scenario.mode.0 == Mode::Brtp && self.failures.is_empty() {
+            let unsure = |((client, _), must_deliver): ((&App, &App), &bool)| match &client.outcome {
+                _ if !must_deliver => None,
+                None => Some("the session did not close".to_owned()),
+                Some(outcome) if !outcome.all_delivered => {
+                    Some(format!("the session closed and not everything is known to have arrived: {}", outcome.reason))
                 }
-            }
+                Some(_) => None,
+            };
+            self.failures = self.apps().zip(&must_deliver).filter_map(unsure).collect();
         }
         Ok(())
     }
 
     /// What came of it.
     pub fn report(&self) -> Report {
-        let done = self.done.clone().unwrap_or_else(|| Sides::of(&self.world, &self.pipes, &self.pairs));
-        measure(&self.scenario, &self.world, &self.pairs, &self.warm, &done, self.failures.clone())
+        let done = self.done.clone().unwrap_or_else(|| self.sides());
+        measure(&self.scenario, &self.world, &self.ends, self.links_up, &self.warm, &done, self.failures.clone())
     }
-}
-
-/// Addresses of the two ends of a pair.
-fn addresses(ip: Ip, pair: u32) -> (SocketAddr, SocketAddr) {
-    let pair = pair as u8;
-    match ip {
-        Ip::V4 => (SocketAddr::from((Ipv4Addr::new(10, 1, pair, 1), 40_000)), SocketAddr::from((Ipv4Addr::new(10, 1, pair, 2), 4_117))),
-        Ip::V6 => {
-            let addr = |end| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, u16::from(pair), end);
-            (SocketAddr::from((addr(1), 40_000)), SocketAddr::from((addr(2), 4_117)))
-        }
-    }
-}
-
-fn host<N>(
-    scenario: &Scenario,
-    pair: u32,
-    connect: Option<SocketAddr>,
-    make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N,
-) -> NodeHost<N> {
-    let is_client = connect.is_some();
-    let number = 1_000 + 2 * u64::from(pair) + u64::from(!is_client);
-    let mut config =
-        NodeConfig { congestion: scenario.cc.to_proto(), max_datagram: scenario.max_datagram() as u16, ..NodeConfig::default() };
-    if let Some(bytes) = scenario.flow_memory {
-        config.flow_memory = bytes;
-    }
-    if let Some(packets) = scenario.epoch_packets {
-        config.epoch_packets = packets;
-    }
-    let seed = seed_bytes(scenario.seed, number);
-    let server_key = SecretKey::from_bytes(seed_bytes(scenario.seed, 10_000 + 1_001 + 2 * u64::from(pair)));
-    let node = make(config, SecretKey::from_bytes(seed_bytes(scenario.seed, 10_000 + number)), seed);
-    let plan = AppPlan {
-        connect: connect.map(|remote| (remote, Some(server_key.public()))),
-        sends: is_client || scenario.both,
-        workload: scenario.workload,
-        mode: scenario.mode.0,
-        lifetime: scenario.lifetime.map(|l| l.0),
-        unordered: scenario.unordered,
-        batch_size: scenario.batch_size,
-        flood_size: (scenario.max_datagram() - HEADROOM) as usize,
-        window: match scenario.workload {
-            // A transfer is counted from its first to its last byte.
-            Workload::Transfer { .. } => Window { from: Time::ZERO, until: Time::MAX },
-            _ => Window { from: Time::ZERO + scenario.warmup.0, until: Time::ZERO + scenario.seconds.0 },
-        },
-        stall: scenario.stall.map(|s| (Time::ZERO + s.at.0, Time::ZERO + s.at.0 + s.lasts.0)),
-        seed: scenario.seed.wrapping_add(u64::from(pair) << 32),
-        stream: u64::from(!is_client),
-    };
-    NodeHost { node, app: App::new(plan) }
 }
 
 #[cfg(test)]

@@ -121,6 +121,14 @@ impl Machine for Bare {
         self.events.push_back(Event::SessionClosed { session, outcome, totals: Box::default() });
         Ok(())
     }
+    fn open_session_to(&mut self, _: Time, _: IpAddr) -> Result<SessionId, CommandError> {
+        Err(CommandError::Misuse("it knows its neighbour only"))
+    }
+    fn session_link(&self, _: SessionId) -> Option<LinkId> {
+        Some(LinkId(0))
+    }
+    fn set_addresses(&mut self, _: &[IpAddr]) {}
+    fn set_routes(&mut self, _: Time, _: Vec<noctule_proto::node::routing::Route>) {}
     fn open_flow(&mut self, _: Time, _: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
         self.flows.push(options);
         Ok(FlowId(self.flows.len() as u64 - 1))
@@ -277,6 +285,57 @@ fn a_memory_bound_that_does_not_hold_fails_the_run() {
     let mut sim = Simulation::with_machines(&scenario, make).unwrap();
     sim.go().unwrap();
     assert!(sim.report().failures.iter().any(|f| f.contains("memory")));
+}
+
+fn chain(links: &[&str], relays: &str) -> Scenario {
+    let hop = |list: &&str| {
+        let mut spec = LinkSpec::default();
+        spec.set_list(list).unwrap();
+        Hop { forward: spec.clone(), reverse: spec }
+    };
+    let mut scenario = Scenario::new(links.iter().map(hop).collect());
+    scenario.set_default_length(Some(Period::from_millis(12_000)), Some(Period::from_millis(2_000)));
+    scenario.network.relays = relays.parse().unwrap();
+    scenario
+}
+
+#[test]
+fn routers_pass_on_what_the_links_before_them_delivered() {
+    // Plain datagrams over three links that lose 10 % each: what is left of the first link's rate is 0.9^3.
+    let mut scenario = chain(&["rate=10mbit,delay=5ms,loss=10%"; 3], "ip");
+    messages(&mut scenario);
+    let mut sim = Simulation::with_machines(&scenario, |config, _, _| Bare::new(config, Duration::from_micros(1))).unwrap();
+    sim.go().unwrap();
+    let r = sim.report();
+    let loss = r.residual_loss.unwrap();
+    assert!((0.22..0.32).contains(&loss), "{loss}");
+    let offered: Vec<u64> = r.links.iter().map(|[forward, _]| forward.offered_packets).collect();
+    assert_eq!(offered[0] - r.links[0][0].lost, offered[1]);
+    assert_eq!(offered[1] - r.links[1][0].lost, offered[2]);
+    // 424 us of transmission on each link, and 15 ms of delay.
+    assert!((r.message_one_way_ms.unwrap().p50 - 16.272).abs() < 0.2);
+    assert_eq!(r.flows[0].links, [1, 2, 3]);
+}
+
+#[test]
+fn the_narrowest_link_of_a_way_bounds_it_and_every_link_says_what_it_carried_per_byte() {
+    let scenario = chain(&["rate=100mbit,delay=1ms,queue=none", "rate=50mbit,delay=1ms,queue=none", "rate=80mbit,delay=1ms,queue=none"], "ip");
+    let mut sim = Simulation::with_machines(&scenario, |config, _, _| Bare::new(config, Duration::from_micros(240))).unwrap();
+    sim.go().unwrap();
+    let r = sim.report();
+    assert_eq!(r.failures, Vec::<String>::new());
+    assert!((0.998..0.9987).contains(&r.share.unwrap()), "{:?}", r.share);
+    assert_eq!(r.wire_per_byte.len(), 3);
+    assert!(r.wire_per_byte.iter().all(|wire| (wire.unwrap() - 1500.0 / 1470.0).abs() < 1e-3), "{:?}", r.wire_per_byte);
+}
+
+#[test]
+fn noctule_sends_from_end_to_end_over_routers() {
+    let mut scenario = chain(&["rate=20mbit,delay=5ms,loss=2%"; 3], "ip");
+    scenario.workload = "transfer:2MB".parse().unwrap();
+    let r = run(&scenario).unwrap();
+    assert_eq!(r.failures, Vec::<String>::new());
+    assert_eq!(r.bytes_delivered, 2_000_000);
 }
 
 #[test]

@@ -59,15 +59,27 @@ pub struct PipeId(pub usize);
 
 #[derive(Clone)]
 struct Packet {
-    to: HostId,
+    /// Number of its route.
+    route: usize,
+    /// Which of the route's links it is on.
+    stage: usize,
     from: SocketAddr,
+    ecn: Ecn,
     data: Vec<u8>,
+}
+
+/// The links between two hosts: one, or several with routers between them that pass on what fits the next one.
+struct Route {
+    from: HostId,
+    to: HostId,
+    pipes: Vec<PipeId>,
 }
 
 struct Slot<H> {
     host: H,
     addr: SocketAddr,
-    routes: Vec<(HostId, PipeId)>,
+    /// Numbers of the routes that begin here.
+    routes: Vec<usize>,
     /// Times that the host asked in a row for a moment that was not later than the last.
     spins: u32,
 }
@@ -92,6 +104,7 @@ pub struct World<H> {
     overhead: u32,
     hosts: Vec<Slot<H>>,
     pipes: Vec<LinkModel<Packet>>,
+    routes: Vec<Route>,
     heap: BinaryHeap<Reverse<(Time, Due)>>,
     /// The earliest entry of the heap per pipe and per host; later ones are stale.
     pipe_due: Vec<Time>,
@@ -114,6 +127,7 @@ impl<H: Host> World<H> {
             overhead: overhead.0,
             hosts: Vec::new(),
             pipes: Vec::new(),
+            routes: Vec::new(),
             heap: BinaryHeap::new(),
             pipe_due: Vec::new(),
             host_due: Vec::new(),
@@ -141,7 +155,13 @@ impl<H: Host> World<H> {
 
     /// What `from` sends to the address of `to` goes through `pipe`.
     pub fn add_route(&mut self, from: HostId, to: HostId, pipe: PipeId) {
-        self.hosts[from.0].routes.push((to, pipe));
+        self.add_route_over(from, to, vec![pipe]);
+    }
+
+    /// What `from` sends to the address of `to` goes through all of `pipes`, one after the other; through none, it is lost.
+    pub fn add_route_over(&mut self, from: HostId, to: HostId, pipes: Vec<PipeId>) {
+        self.hosts[from.0].routes.push(self.routes.len());
+        self.routes.push(Route { from, to, pipes });
     }
 
     /// Gives a host another address; what is sent to the old one is lost, as after a change of network.
@@ -154,9 +174,19 @@ impl<H: Host> World<H> {
         &self.hosts[id.0].host
     }
 
+    /// A host, to prepare it before anything has happened; afterwards [`World::with_host`] also lets it send.
+    pub fn host_mut(&mut self, id: HostId) -> &mut H {
+        &mut self.hosts[id.0].host
+    }
+
     /// Every host.
     pub fn hosts(&self) -> impl Iterator<Item = &H> {
         self.hosts.iter().map(|slot| &slot.host)
+    }
+
+    /// The number of every host.
+    pub fn host_ids(&self) -> impl Iterator<Item = HostId> + use<H> {
+        (0..self.hosts.len()).map(HostId)
     }
 
     /// One direction of a link.
@@ -219,13 +249,22 @@ impl<H: Host> World<H> {
     fn run_pipe(&mut self, i: usize) -> Result<(), WorldError> {
         self.pipe_due[i] = Time::MAX;
         while let Some(mut delivery) = self.pipes[i].poll_deliver(self.now) {
-            let Packet { to, from, mut data } = delivery.packet;
+            let mut packet = delivery.packet;
             if let Some(seed) = delivery.corrupt.take() {
-                flip_bits(&mut data, seed);
+                flip_bits(&mut packet.data, seed);
+            }
+            packet.ecn = delivery.ecn;
+            packet.stage += 1;
+            let Route { to, pipes, .. } = &self.routes[packet.route];
+            let to = *to;
+            if let Some(&next) = pipes.get(packet.stage) {
+                self.enqueue(next, packet);
+                self.schedule_pipe(next.0);
+                continue;
             }
             let slot = &mut self.hosts[to.0];
-            slot.host.handle_datagram(self.now, from, slot.addr.ip(), delivery.ecn, &mut data);
-            self.pool.push(data);
+            slot.host.handle_datagram(self.now, packet.from, slot.addr.ip(), packet.ecn, &mut packet.data);
+            self.pool.push(packet.data);
             self.drain(to.0)?;
         }
         while let Some(lost) = self.pipes[i].poll_discarded() {
@@ -267,13 +306,11 @@ impl<H: Host> World<H> {
         let bytes = buf.get(..transmit.len).ok_or(short)?;
         let slot = &self.hosts[i];
         let from = slot.addr;
-        let route = slot.routes.iter().find(|(to, _)| self.hosts[to.0].addr == transmit.remote).copied();
-        let Some((to, pipe)) = route else {
+        let route = slot.routes.iter().copied().find(|&route| self.hosts[self.routes[route].to.0].addr == transmit.remote);
+        let Some((route, first)) = route.and_then(|route| Some((route, *self.routes[route].pipes.first()?))) else {
             self.unroutable += 1;
             return Ok(());
         };
-        // A pair of hosts is a flow to the queues on the way: all its datagrams have one 5-tuple.
-        let flow = ((i as u64) << 32) | to.0 as u64;
         for segment in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len).max(1)) {
             let mut data = self.pool.pop().unwrap_or_default();
             data.clear();
@@ -282,14 +319,20 @@ impl<H: Host> World<H> {
             if let Some(tap) = &mut self.tap {
                 tap(self.now, from, transmit.remote, transmit.ecn, segment);
             }
-            let wire_len = segment.len() as u32 + self.overhead;
-            let packet = Packet { to, from, data };
-            if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, transmit.ecn, packet) {
-                self.pool.push(dropped.packet.data);
-            }
+            self.enqueue(first, Packet { route, stage: 0, from, ecn: transmit.ecn, data });
         }
-        self.schedule_pipe(pipe.0);
+        self.schedule_pipe(first.0);
         Ok(())
+    }
+
+    fn enqueue(&mut self, pipe: PipeId, packet: Packet) {
+        let Route { from, to, .. } = self.routes[packet.route];
+        // A pair of hosts is a flow to the queues on the way: all its datagrams have one 5-tuple.
+        let flow = ((from.0 as u64) << 32) | to.0 as u64;
+        let wire_len = packet.data.len() as u32 + self.overhead;
+        if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, packet.ecn, packet) {
+            self.pool.push(dropped.packet.data);
+        }
     }
 
     fn schedule_pipe(&mut self, i: usize) {
