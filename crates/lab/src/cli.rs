@@ -67,7 +67,7 @@ pub struct RunArgs {
     /// Links between the two ends.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
-    /// What the nodes between the ends do: recode | forward (nothing is made up for) | ip (routers; only the ends code) | proxy (TCP per hop).
+    /// What the nodes between the ends do: recode | ip (they forward, only the ends code) | proxy (TCP per hop).
     #[arg(long, default_value = "recode")]
     pub relays: Relays,
     /// Capacity of each link in IP bits per second [default: 100mbit, or what --trace says].

@@ -179,6 +179,12 @@ impl Chain {
         self.address(self.hosts.len() - 2, Side::Right)
     }
 
+    /// The hosts between the first and the last, each with its address towards the first.
+    pub fn between(&self) -> impl Iterator<Item = (&Namespace, IpAddr)> {
+        let last = self.hosts.len() - 1;
+        self.hosts[1..last].iter().enumerate().map(|(link, host)| (host, self.address(link, Side::Right)))
+    }
+
     /// Starts the links' clocks; packets flow from now on. Nothing to do for netem, which has flowed since it was set.
     pub fn start(&mut self, options: emulator::Options) -> io::Result<Option<Emulator>> {
         match self.backend {

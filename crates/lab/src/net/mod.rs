@@ -23,6 +23,7 @@ pub mod rtnetlink;
 pub mod run;
 pub mod scratch;
 pub mod tcp;
+pub mod tcp_proxy;
 pub mod timeline;
 mod timestamp;
 pub mod tun;

@@ -10,6 +10,7 @@ use super::contest::{Account, Conditions, ContestError, Course};
 use super::emulator::{Options, Tolerance};
 use super::perf;
 use super::tcp::{self, Payload, Transfer};
+use super::tcp_proxy::Place;
 use super::timeline::Timeline;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
@@ -169,8 +170,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
             !tcp && !network.is_end_to_end(),
             "relays that are noctule nodes: in the simulator only; --relays ip runs noctule between the ends of the chain",
         ),
-        (tcp && network.relays == Relays::Forward, "--relays forward is noctule's; kernel TCP crosses routers (ip)"),
-        (network.relays == Relays::Proxy, "--relays proxy is not there yet"),
+        (!tcp && network.relays == Relays::Proxy, "--relays proxy: TCP proxies pass on TCP; name it by --peer tcp-bbr"),
     ]
     .map(|(given, text)| (given, text.to_owned()));
     match simulator_only.into_iter().chain(contender_only).find(|(given, _)| *given) {
@@ -229,7 +229,12 @@ fn with_warmup(
 }
 
 fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
-    let transfer = Transfer { congestion, to: chain.last_address(), payload: Payload::Pattern(scenario.seed), limit: scenario.seconds.0 };
+    let proxies = match scenario.network.relays {
+        Relays::Proxy => chain.between().map(|(host, address)| Place { host: host.clone(), address }).collect(),
+        Relays::Recode | Relays::Ip => Vec::new(),
+    };
+    let payload = Payload::Pattern(scenario.seed);
+    let transfer = Transfer { congestion, to: chain.last_address(), payload, limit: scenario.seconds.0, proxies };
     started();
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
     Ok(Arrivals { timeline: received.timeline, bytes_wrong: Some(received.bytes_wrong), memory_peak_bytes: None, contender: None })

@@ -14,12 +14,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::namespace::Namespace;
 use super::pattern::Pattern;
 use super::realtime::prefer_contender;
+use super::tcp_proxy::{Place, Proxy};
 use super::timeline::Timeline;
 
 /// How long a connection may take to open: SYNs are lost too, and the kernel's timer doubles from one second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a blocked reader or writer looks whether the time is over.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// A congestion control of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Transfer {
     pub payload: Payload,
     /// The transfer is cut off this long after it began.
     pub limit: Duration,
+    /// Proxies on the way, in the direction of the data: the connection ends at each, and another one goes on.
+    pub proxies: Vec<Place>,
 }
 
 /// What a transfer did, as its receiver saw it.
@@ -118,9 +121,15 @@ pub fn run(sender: &Namespace, receiver: &Namespace, transfer: &Transfer) -> io:
     }
     let to = transfer.to;
     let listener = receiver.enter(|| TcpListener::bind((to, 0)))??;
-    let address = listener.local_addr()?;
+    let mut address = listener.local_addr()?;
     let over = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
+    let mut proxies = Vec::new();
+    for place in transfer.proxies.iter().rev() {
+        let proxy = Proxy::start(place, address, transfer.congestion, start, transfer.limit, &over)?;
+        address = proxy.address;
+        proxies.push(proxy);
+    }
     let reading = receiver.spawn_thread("tcp-receiver", {
         let (transfer, over) = (transfer.clone(), Arc::clone(&over));
         move || {
@@ -142,23 +151,26 @@ pub fn run(sender: &Namespace, receiver: &Namespace, transfer: &Transfer) -> io:
     let received = reading.join().expect("the TCP receiver does not panic").and_then(|result| result);
     over.store(true, Ordering::Release);
     sending.join().expect("the TCP sender does not panic")??;
+    for proxy in proxies {
+        proxy.join()?;
+    }
     received
 }
 
-fn send(address: SocketAddr, transfer: &Transfer, start: Instant, over: &AtomicBool) -> io::Result<()> {
+/// A connection with a named congestion control; none if it did not open in time, which on a lossy link is a result.
+pub(super) fn connect(address: SocketAddr, congestion: Congestion, start: Instant, limit: Duration) -> io::Result<Option<TcpStream>> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    let name = transfer.congestion.name();
+    let name = congestion.name();
     socket.set_tcp_congestion(name.as_bytes()).map_err(|error| io::Error::new(error.kind(), format!("set TCP {name}: {error}")))?;
-    match socket.connect_timeout(&address.into(), CONNECT_TIMEOUT.min(transfer.limit)) {
-        Ok(()) => {}
-        Err(error) if start.elapsed() >= transfer.limit => {
-            // Too lossy to open within the time: zero bytes arrived, which is a result.
-            drop(error);
-            return Ok(());
-        }
-        Err(error) => return Err(error),
+    match socket.connect_timeout(&address.into(), CONNECT_TIMEOUT.min(limit)) {
+        Ok(()) => Ok(Some(socket.into())),
+        Err(_) if start.elapsed() >= limit => Ok(None),
+        Err(error) => Err(error),
     }
-    let mut stream: TcpStream = socket.into();
+}
+
+fn send(address: SocketAddr, transfer: &Transfer, start: Instant, over: &AtomicBool) -> io::Result<()> {
+    let Some(mut stream) = connect(address, transfer.congestion, start, transfer.limit)? else { return Ok(()) };
     stream.set_write_timeout(Some(POLL))?;
     let mut source: Box<dyn Read> = match &transfer.payload {
         Payload::File(path) => Box::new(File::open(path)?),
@@ -237,7 +249,7 @@ fn receive(listener: TcpListener, transfer: &Transfer, start: Instant, over: &At
 }
 
 /// Waits for the connection without blocking past the end of the time.
-fn accept(listener: &TcpListener, limit: Duration, start: Instant, over: &AtomicBool) -> io::Result<Option<TcpStream>> {
+pub(super) fn accept(listener: &TcpListener, limit: Duration, start: Instant, over: &AtomicBool) -> io::Result<Option<TcpStream>> {
     listener.set_nonblocking(true)?;
     while !over.load(Ordering::Acquire) && start.elapsed() < limit {
         use std::os::fd::AsFd;
@@ -254,6 +266,6 @@ fn accept(listener: &TcpListener, limit: Duration, start: Instant, over: &Atomic
     Ok(None)
 }
 
-fn is_timeout(error: &io::Error) -> bool {
+pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

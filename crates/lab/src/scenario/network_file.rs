@@ -220,7 +220,7 @@ mod tests {
             (&format!("{mesh}[[hop]]\nloss = \"1%\""), 8, "between"),
             (&format!("{mesh}[[route]]\nat = \"a\"\nto = \"b\"\nvia = \"a\""), 11, "not joined"),
             ("[grid]\nhop-2 = [\"loss=1%\"]", 5, "links 1 to 1"),
-            ("[grid]\nrelays = [\"magic\"]", 5, "recode, forward"),
+            ("[grid]\nrelays = [\"magic\"]", 5, "recode, ip"),
         ] {
             let error = error(tables);
             assert!(error.contains(&format!("line {line}")), "{tables}\n{error}");

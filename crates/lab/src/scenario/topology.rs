@@ -18,9 +18,7 @@ pub enum Relays {
     /// They are noctule nodes that repair each hop with combinations of what they hold.
     #[default]
     Recode,
-    /// They are noctule nodes that pass on what comes and make up for nothing; what is lost on the way is repaired from the source.
-    Forward,
-    /// They are IP routers: one noctule link from end to end, only its ends code.
+    /// They forward and no more, as IP routers do: one noctule link from end to end, whose ends code and repair.
     Ip,
     /// They are TCP proxies: one connection per hop (namespaces, with kernel TCP).
     Proxy,
@@ -31,12 +29,11 @@ impl FromStr for Relays {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "recode" => Ok(Self::Recode),
-            "forward" => Ok(Self::Forward),
             "ip" => Ok(Self::Ip),
             "proxy" => Ok(Self::Proxy),
             _ => Err(ParseQuantityError::new(
                 text,
-                "what relays do: recode, forward, ip (routers, only the ends code) or proxy (TCP per hop)",
+                "what the nodes between the ends do: recode, ip (they forward, only the ends code) or proxy (a TCP connection per hop)",
             )),
         }
     }
@@ -46,7 +43,6 @@ impl fmt::Display for Relays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Recode => "recode",
-            Self::Forward => "forward",
             Self::Ip => "ip",
             Self::Proxy => "proxy",
         })

@@ -36,8 +36,8 @@ pub enum Reach {
     Waits,
     /// By a link of its own to this address, where this key must answer.
     Neighbour(SocketAddr, Option<PublicKey>),
-    /// By the node's routes to this address.
-    Overlay(IpAddr),
+    /// By the node's routes to this address, where this key must answer.
+    Overlay(IpAddr, PublicKey),
 }
 
 /// What an application does.
@@ -203,7 +203,7 @@ impl App {
                 self.link = Some(link);
                 node.open_session(now, link)
             }),
-            Reach::Overlay(address) => node.open_session_to(now, address),
+            Reach::Overlay(address, peer) => node.open_session_to(now, address, Some(peer)),
         };
         match opened {
             Ok(session) => {

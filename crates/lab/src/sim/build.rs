@@ -1,6 +1,5 @@
 //! The world of a scenario: hosts, links and applications, before anything has happened.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use noctule_proto::NodeConfig;
@@ -135,7 +134,7 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
             apps.push(App::new(plan(scenario, flow, i as u32, reach, HEADROOM_RELAYED)));
             AppId { host: hosts[node], app: apps.len() - 1 }
         };
-        let client = end(flow.from, Reach::Overlay(network.address(flow.to, scenario.ip)));
+        let client = end(flow.from, Reach::Overlay(network.address(flow.to, scenario.ip), keys[flow.to]));
         let server = end(flow.to, Reach::Waits);
         built.ends.push(Ends { flow: i, client, server });
     }

@@ -25,7 +25,7 @@ pub trait Machine {
     fn poll_event(&mut self) -> Option<Event>;
     fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError>;
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError>;
-    fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError>;
+    fn open_session_to(&mut self, now: Time, destination: IpAddr, peer: Option<PublicKey>) -> Result<SessionId, CommandError>;
     fn session_link(&self, session: SessionId) -> Option<LinkId>;
     fn set_addresses(&mut self, addresses: &[IpAddr]);
     fn set_routes(&mut self, now: Time, routes: Vec<Route>);
@@ -63,8 +63,8 @@ impl Machine for Node {
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
         Node::open_session(self, now, link)
     }
-    fn open_session_to(&mut self, now: Time, destination: IpAddr) -> Result<SessionId, CommandError> {
-        Node::open_session_to(self, now, destination)
+    fn open_session_to(&mut self, now: Time, destination: IpAddr, peer: Option<PublicKey>) -> Result<SessionId, CommandError> {
+        Node::open_session_to(self, now, destination, peer)
     }
     fn session_link(&self, session: SessionId) -> Option<LinkId> {
         Node::session_link(self, session)

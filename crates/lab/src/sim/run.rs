@@ -79,7 +79,7 @@ impl<N: Machine> Simulation<N> {
         let unsupported = |text: &str| Err(SimError::Unsupported(text.to_owned()));
         match scenario.network.relays {
             Relays::Proxy => return unsupported("TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)"),
-            Relays::Recode | Relays::Forward if scenario.hops.len() > 1 => {
+            Relays::Recode if scenario.hops.len() > 1 => {
                 return unsupported("noctule nodes do not relay yet; --relays ip");
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Tests of the lab's instruments, on a machine that is no protocol: datagrams as they come, nothing repaired, nothing checked.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use noctule_proto::crypto::PublicKey;
@@ -121,7 +121,7 @@ impl Machine for Bare {
         self.events.push_back(Event::SessionClosed { session, outcome, totals: Box::default() });
         Ok(())
     }
-    fn open_session_to(&mut self, _: Time, _: IpAddr) -> Result<SessionId, CommandError> {
+    fn open_session_to(&mut self, _: Time, _: IpAddr, _: Option<PublicKey>) -> Result<SessionId, CommandError> {
         Err(CommandError::Misuse("it knows its neighbour only"))
     }
     fn session_link(&self, _: SessionId) -> Option<LinkId> {
@@ -319,7 +319,8 @@ fn routers_pass_on_what_the_links_before_them_delivered() {
 
 #[test]
 fn the_narrowest_link_of_a_way_bounds_it_and_every_link_says_what_it_carried_per_byte() {
-    let scenario = chain(&["rate=100mbit,delay=1ms,queue=none", "rate=50mbit,delay=1ms,queue=none", "rate=80mbit,delay=1ms,queue=none"], "ip");
+    let scenario =
+        chain(&["rate=100mbit,delay=1ms,queue=none", "rate=50mbit,delay=1ms,queue=none", "rate=80mbit,delay=1ms,queue=none"], "ip");
     let mut sim = Simulation::with_machines(&scenario, |config, _, _| Bare::new(config, Duration::from_micros(240))).unwrap();
     sim.go().unwrap();
     let r = sim.report();
