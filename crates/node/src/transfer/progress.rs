@@ -21,13 +21,15 @@ pub struct Reporter {
     is_json: bool,
     /// Standard output is for contents.
     is_quiet: bool,
+    /// Where results go is a terminal.
+    is_shown: bool,
 }
 
 impl Reporter {
     /// `is_quiet`: nothing but contents goes to standard output.
     pub fn new(is_json: bool, is_quiet: bool) -> Self {
         let bars = (!is_json && std::io::stderr().is_terminal()).then(MultiProgress::new);
-        Self { bars, is_json, is_quiet }
+        Self { bars, is_json, is_quiet, is_shown: std::io::stdout().is_terminal() }
     }
 
     /// A line for the user that is no result.
@@ -140,7 +142,7 @@ impl Progress {
             return;
         }
         self.listed += 1;
-        if !std::io::stdout().is_terminal() || self.listed <= SHOWN_ON_TERMINAL {
+        if !self.to.is_shown || self.listed <= SHOWN_ON_TERMINAL {
             self.to.result(&format!("{hash}  {}", entry.shown()));
         }
     }
@@ -174,7 +176,7 @@ impl Progress {
             }));
             return;
         }
-        if self.listed > SHOWN_ON_TERMINAL && std::io::stdout().is_terminal() {
+        if self.listed > SHOWN_ON_TERMINAL && self.to.is_shown {
             self.to.say(&format!("... and {} more; the hashes of all go into a file with > FILE", self.listed - SHOWN_ON_TERMINAL));
         }
         let mut before = String::new();

@@ -216,6 +216,8 @@ fn finish(job: &Job) -> Result<Vec<(u64, Refused)>, Refused> {
         }
     }
     target.sync().map_err(|e| Refused::from_io(Path::new("."), &e))?;
+    // Before the sender hears of it, so that nothing is left when it has.
+    staging.finish(&target.dir);
     Ok(failed)
 }
 
@@ -334,13 +336,6 @@ pub async fn run(
     let mut streams = Streams { readers: JoinSet::new(), writers: JoinSet::new(), events: events_in };
     let result = transfer(session, control, answers, &job, hello, &mut streams, &mut events, reporter, stop).await;
     streams.stop().await;
-    // It came to its end, even if some entries failed: nothing of it is gone on with.
-    let is_over = matches!(&result, Ok(()) | Err(Stop::Failed(Failure::Incomplete { .. })));
-    if let Some(Job { sink: Sink::Directory(target, staging), .. }) = Arc::into_inner(job)
-        && is_over
-    {
-        staging.finish(&target.dir);
-    }
     result
 }
 

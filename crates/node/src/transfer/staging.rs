@@ -160,8 +160,8 @@ impl Staging {
     }
 
     /// Everything is in place: forgets this transfer, and removes the directory if nobody else needs it.
-    pub fn finish(self, root: &Dir) {
-        let journal = self.made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub fn finish(&self, root: &Dir) {
+        let journal = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if journal.file.is_some() || !journal.paths.is_empty() {
             let _ = self.dir.remove_file(&journal.name);
         }

@@ -83,12 +83,28 @@ pub enum There {
 #[derive(Default)]
 pub struct Parents {
     last: Option<(PathBuf, Dir)>,
+    missing: Option<PathBuf>,
 }
 
 impl Parents {
     /// The directory of `path`, if it exists.
     pub fn find<'a>(&'a mut self, root: &Dir, path: &Path) -> io::Result<&'a Dir> {
-        self.open(root, path, |_, e| Err(e))
+        // A directory of which nothing is there yet has many names.
+        if self.missing.is_some() && self.missing.as_deref() == path.parent() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut missing = None;
+        let is_found = self.open(root, path, |parent, e| {
+            missing = (e.kind() == io::ErrorKind::NotFound).then(|| parent.to_owned());
+            Err(e)
+        });
+        match is_found {
+            Ok(_) => self.open(root, path, |_, e| Err(e)),
+            Err(e) => {
+                self.missing = missing;
+                Err(e)
+            }
+        }
     }
 
     /// The directory of `path`, made with those above it if it is missing.
