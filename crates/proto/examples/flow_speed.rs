@@ -62,10 +62,8 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
             dice ^= dice << 17;
             let arrives = (dice >> 11) as f64 / (1u64 << 53) as f64 >= loss;
             if arrives {
-                receiver.on_coded(
-                    now,
-                    &Coded { flow: label, base: next.base, n: next.n, coefficients: next.coefficients.clone(), symbol: &symbol },
-                );
+                receiver
+                    .on_coded(now, &Coded { flow: label, base: next.base, n: next.n, coefficients: next.coefficients(), symbol: &symbol });
                 while let Some((seq, _)) = receiver.poll_delivery() {
                     (delivered, taken) = (delivered + 1, taken.max(seq.0));
                 }

@@ -45,6 +45,10 @@ id!(
     SessionKey(u64)
 );
 id!(
+    /// A flow that this node relays; never reused while the node lives.
+    RelayId(u64)
+);
+id!(
     /// Packet number within one path and direction (P3): 64 bits inside, never reused.
     PacketNumber(u64)
 );

@@ -1,9 +1,9 @@
 //! Snapshots of what a node knows: every estimate, decision and drop is visible here.
 
 use crate::congestion::ControlState;
-use crate::ids::PathId;
+use crate::ids::{LinkId, PathId};
 use crate::units::{Bandwidth, Duration, Probability};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// One path of a link.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +149,39 @@ impl FlowStats {
         self.outstanding += other.outstanding;
         self.memory += other.memory;
     }
+}
+
+/// One direction of a flow that passes this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelayedStats {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// Its number in its session; 0 is the control flow.
+    pub index: u64,
+    /// The link that it comes by.
+    pub incoming: LinkId,
+    /// The link that it goes by.
+    pub outgoing: LinkId,
+    /// Packets received that raised the rank.
+    pub rank_in: u64,
+    /// Packets received that did not.
+    pub redundant_packets: u64,
+    /// Rank that the next node is believed to have.
+    pub rank_out: u64,
+    /// Packets passed on as they came.
+    pub passed_packets: u64,
+    /// Packets combined here.
+    pub recoded_packets: u64,
+    /// Packets given up before they were sent.
+    pub dropped_packets: u64,
+    /// Packets that wait for their turn now.
+    pub waiting: u64,
+    /// Delay that no packet was spared lately (P15: at most 10 ms).
+    pub standing_delay: Duration,
+    /// Bytes held.
+    pub memory: usize,
 }
 
 /// Memory of a node.

@@ -37,6 +37,14 @@ pub(crate) enum Mechanism {
     CloseRepetition,
     /// Marks that do not arrive end marking (P8).
     EcnValidation,
+    /// Relays make up missing rank (P14).
+    Recoding,
+    /// Relays grant what the next link carries (P15).
+    RelayCredit,
+    /// Relays drop what is too late (P17).
+    RelayLifetimes,
+    /// Flows are opened again when their way breaks (P14, P17).
+    Reopening,
     /// Idle flows leave their memory to others (P15).
     Lending,
 }

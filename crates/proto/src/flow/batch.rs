@@ -5,6 +5,7 @@
 //! (mixed prefixes, one case in some 256), the receiver's RANK corrects it (P9).
 
 use super::mask;
+use super::row::{Row, RowForm};
 use crate::redundancy::Run;
 use crate::units::{Duration, Time};
 use bytes::Bytes;
@@ -68,6 +69,8 @@ impl Class {
 pub(super) struct Batch {
     /// Symbols pushed so far.
     pub symbols: Vec<Bytes>,
+    /// At a relay, what each symbol is in terms of source packets, and "source packet" means "row" here; empty at a source.
+    pub rows: Vec<Row>,
     /// Deadlines of the packets that have one, by index (`Time::MAX`: none); empty if no packet has.
     pub deadlines: Vec<Time>,
     /// Packets of the front that had their turn: sent uncoded, or passed over because they were given up before.
@@ -106,6 +109,7 @@ impl Batch {
     pub fn new(symbols: Vec<Bytes>) -> Self {
         Self {
             symbols,
+            rows: Vec::new(),
             deadlines: Vec::new(),
             sent: 0,
             acked: 0,
@@ -291,15 +295,17 @@ impl Batch {
     /// newer than the acknowledgements: combinations in it count once.
     pub fn on_rank(&mut self, now: Time, staleness: Duration, n: u8, rank: u8, missing: u64) -> bool {
         let before = self.missing();
-        let n = n.min(self.sent);
-        let inside = mask(n);
-        let determined = inside & !missing;
+        let inside = self.inside(n);
+        let determined = self.determined(inside, missing);
+        let n = 64 - inside.leading_zeros() as u8;
         if self.is_doubtful || now.since(self.acked_at) > staleness {
             self.acked &= !inside;
             self.is_doubtful = false;
         }
         self.acked |= determined;
-        let combinations = rank.min(n).saturating_sub(determined.count_ones() as u8);
+        // Combinations that were passed on as they came count where they were acknowledged.
+        let passed_on = self.acked & inside & !self.plain();
+        let combinations = rank.min(n).saturating_sub((determined | passed_on).count_ones() as u8);
         let known: u8 = self.classes.iter().filter(|c| c.n <= n).fold(0, |sum, c| sum.saturating_add(c.acked));
         let mut early = combinations.saturating_sub(known);
         for class in self.classes.iter_mut().filter(|c| c.n <= n) {
@@ -333,7 +339,54 @@ impl Batch {
 
     /// Everything below `index` is there or not needed.
     pub fn on_done(&mut self, index: u8) {
-        self.acked |= mask(index.min(self.sent));
+        self.acked |= self.inside(index);
+    }
+
+    /// Those of the packets that were sent that lie within the first `n` source packets of the span.
+    fn inside(&self, n: u8) -> u64 {
+        if self.rows.is_empty() {
+            return mask(n.min(self.sent));
+        }
+        self.rows.iter().enumerate().filter(|(_, row)| row.n <= n).fold(0, |bits, (k, _)| bits | 1 << k) & mask(self.sent)
+    }
+
+    /// Those that are source packets.
+    fn plain(&self) -> u64 {
+        if self.rows.is_empty() {
+            return u64::MAX;
+        }
+        let is_plain = |row: &Row| u64::from(matches!(row.form, RowForm::Source(_)));
+        self.rows.iter().enumerate().fold(0, |bits, (k, row)| bits | is_plain(row) << k)
+    }
+
+    /// Those among `inside` that are source packets and not `missing`, which is by source index.
+    fn determined(&self, inside: u64, missing: u64) -> u64 {
+        if self.rows.is_empty() {
+            return inside & !missing;
+        }
+        let is_there = |row: &Row| matches!(row.form, RowForm::Source(index) if missing >> index & 1 == 0);
+        self.rows.iter().enumerate().fold(0, |bits, (k, row)| bits | u64::from(is_there(row)) << k) & inside
+    }
+
+    /// Nothing is left to do for it, and something was given up.
+    pub fn is_over(&self) -> bool {
+        let all = mask(self.symbols.len() as u8);
+        !self.has_unsent() && self.abandoned != 0 && all & !self.abandoned & !self.acked == 0
+    }
+
+    /// Something was given up that is not known to be there.
+    pub fn missing_given_up(&self) -> bool {
+        self.abandoned & !self.acked != 0
+    }
+
+    /// A packet waits for its turn.
+    pub fn has_unsent(&self) -> bool {
+        usize::from(self.sent) < self.symbols.len()
+    }
+
+    /// The packet whose turn is next.
+    pub fn next_turn(&self) -> u8 {
+        self.sent
     }
 
     /// Earliest deadline of a packet that is wanted and not known to be there.
@@ -352,6 +405,14 @@ impl Batch {
         self.acked = 0;
         self.flying = 0;
         self.classes.clear();
+    }
+
+    /// Everything is sent anew to a receiver that has nothing, uncoded packets first.
+    pub fn restart(&mut self) {
+        self.forget();
+        self.sent = 0;
+        (self.transmission, self.extra, self.planned, self.counted) = (1, 0, None, 0);
+        (self.in_repair, self.in_proactive, self.is_doubtful) = (false, false, false);
     }
 
     /// Length of the longest symbol in `from..end`: the length of a combination over it (P5).

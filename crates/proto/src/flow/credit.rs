@@ -18,6 +18,8 @@ pub(super) struct Credit {
     reported_at: Time,
     /// The last report was lost.
     is_lost: bool,
+    /// The window is set by what leaves a relay.
+    is_following: bool,
     /// Arrivals of this round trip.
     arrivals: u64,
     /// Arrivals of the last full one.
@@ -47,6 +49,7 @@ impl Credit {
             reported: (initial, 0),
             reported_at: Time::ZERO,
             is_lost: false,
+            is_following: false,
             arrivals: 0,
             per_rtt: 0,
             since: Time::ZERO,
@@ -79,6 +82,24 @@ impl Credit {
         self.rtt = rtt.max(Duration::from_millis(1));
     }
 
+    /// A relay, whose flow begins at packet `first`: so many may come before the first report, and what may come later [`Credit::follow`] says.
+    pub fn following(first: u64, initial: u64) -> Self {
+        let limit = first + initial;
+        Self { consumed: first, limit, reported: (limit, first), window: initial, is_following: true, ..Self::new(initial, initial) }
+    }
+
+    /// A relay: everything below `passed` was passed on, or is not needed any more; so many packets beyond it may be on their way here or wait.
+    pub fn follow(&mut self, passed: u64, window: u64) {
+        self.window = window.min(self.ceiling);
+        self.consume(passed);
+    }
+
+    /// The flow goes on over another hop, whose sender knows nothing of this one's reports: so many packets from `first` on may come at once.
+    pub fn restart(&mut self, first: u64, initial: u64) {
+        self.limit = self.limit.max(first + initial);
+        self.is_lost = true;
+    }
+
     /// An innovative packet arrived.
     pub fn on_arrival(&mut self, now: Time) {
         if now.since(self.since) >= self.rtt {
@@ -86,6 +107,9 @@ impl Credit {
             (self.since, self.arrivals) = (now, 0);
         }
         self.arrivals += 1;
+        if self.is_following {
+            return;
+        }
         let wanted = self.per_rtt.max(self.arrivals) * WINDOW_RTTS;
         if wanted > self.window {
             self.window = wanted.min(self.ceiling);
@@ -111,7 +135,8 @@ impl Credit {
         let moved = (self.limit - limit).max(done - reported_done);
         // Some eight times per round trip while packets keep coming, and not more often than once per millisecond.
         let step = (self.per_rtt.max(self.arrivals) / REPORTS_PER_RTT).clamp(1, (self.window / 8).max(1));
-        let wait = if moved >= step.max(8) { Duration::from_millis(1) } else { (self.rtt * 2).max(Duration::from_millis(50)) };
+        let is_enough = if self.is_following { moved >= (self.window / 8).max(2) } else { moved >= step.max(8) };
+        let wait = if is_enough { Duration::from_millis(1) } else { (self.rtt * 2).max(Duration::from_millis(50)) };
         Some(self.reported_at + wait)
     }
 

@@ -8,8 +8,10 @@
 mod batch;
 mod credit;
 mod deadlines;
+mod drain;
 mod rank;
 mod receiver;
+mod row;
 mod sender;
 mod slab;
 mod span;
@@ -17,9 +19,11 @@ mod span;
 mod tests;
 mod window;
 
+pub use drain::Drain;
 pub use noctule_codes::span::MAX_SPAN;
 pub(crate) use receiver::coefficient_row;
 pub use receiver::{Receiver, ReceiverConfig};
+pub use row::{Passing, Recoded, Row, RowForm};
 pub use sender::{Sender, SenderConfig};
 
 use crate::error::Code;
@@ -64,12 +68,24 @@ pub struct Outgoing {
     pub base: Seq,
     /// Packets that the span has so far.
     pub n: u8,
-    /// Coefficients as they go on the wire.
-    pub coefficients: Coefficients<'static>,
+    /// Coefficients as they go on the wire; a vector stands in `recoded`. See [`Outgoing::coefficients`].
+    pub form: Coefficients<'static>,
+    /// The vector of a packet that a relay combined.
+    pub recoded: Option<Box<Recoded>>,
     /// Bytes that `write_symbol` will add.
     pub len: usize,
     /// What the path remembers.
     pub item: SentItem,
+}
+
+impl Outgoing {
+    /// Coefficients as they go on the wire.
+    pub fn coefficients(&self) -> Coefficients<'_> {
+        match &self.recoded {
+            Some(recoded) => Coefficients::Vector(recoded.vector()),
+            None => self.form.clone(),
+        }
+    }
 }
 
 /// What became of a coded packet that was offered to a [`Receiver`].

@@ -109,21 +109,62 @@ impl Span {
         if covered & !self.solved == 0 {
             return Received::Redundant;
         }
-        let basis = self.basis.get_or_insert_with(|| {
-            pool.bytes += basis_bytes(coefficients.len());
-            let mut basis = pool.bases.pop().unwrap_or_else(|| Box::new(Basis::new(coefficients.len())));
-            basis.reset(coefficients.len());
-            for index in &self.kinds {
-                basis.insert(&unit(*index)[..coefficients.len()]);
-            }
-            basis
-        });
-        if basis.insert(coefficients) == Insert::Redundant {
+        if self.basis(coefficients.len(), pool).insert(coefficients) == Insert::Redundant {
             return Received::Redundant;
         }
         let row = pool.slab.copy(symbol);
         self.keep(row, COMBINATION, pool);
         self.decode(pool, ready)
+    }
+
+    /// A relay: source packet `index` came. Only what is known is noted, the packet passes on.
+    pub fn note_source(&mut self, index: u8) -> Received {
+        if self.solved >> index & 1 == 1 {
+            return Received::Redundant;
+        }
+        match &mut self.basis {
+            Some(basis) => {
+                if basis.insert(&unit(index)[..basis.n()]) == Insert::Redundant {
+                    return Received::Redundant;
+                }
+                self.note_solved();
+            }
+            None => self.kinds.push(index),
+        }
+        self.solved |= 1 << index;
+        self.given_up &= !(1 << index);
+        Received::Innovative
+    }
+
+    /// A relay: a combination came; `coefficients` has one entry for every packet of a full batch.
+    pub fn note_combination(&mut self, coefficients: &[u8], pool: &mut Pool) -> Received {
+        let covered = coefficients.iter().enumerate().fold(0u64, |bits, (j, c)| bits | u64::from(*c != 0) << j);
+        if covered & !self.solved == 0 || self.basis(coefficients.len(), pool).insert(coefficients) == Insert::Redundant {
+            return Received::Redundant;
+        }
+        self.note_solved();
+        Received::Innovative
+    }
+
+    /// What the basis has determined counts as known; nobody computes it here.
+    fn note_solved(&mut self) {
+        if let Some(basis) = &self.basis {
+            self.solved |= basis.solved();
+            self.given_up &= !self.solved;
+        }
+    }
+
+    /// The basis, made when the first combination comes.
+    fn basis(&mut self, n: usize, pool: &mut Pool) -> &mut Basis {
+        self.basis.get_or_insert_with(|| {
+            pool.bytes += basis_bytes(n);
+            let mut basis = pool.bases.pop().unwrap_or_else(|| Box::new(Basis::new(n)));
+            basis.reset(n);
+            for index in &self.kinds {
+                basis.insert(&unit(*index)[..n]);
+            }
+            basis
+        })
     }
 
     fn keep(&mut self, row: Bytes, kind: u8, pool: &mut Pool) {

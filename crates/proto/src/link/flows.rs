@@ -1,10 +1,10 @@
 //! The two halves of a flow at this node, as a link keeps them: coded machine and what feeds or drains it.
 //!
 //! At an end node the outgoing half is fed by a session's [`SendHalf`] and the incoming half drained by a [`RecvHalf`].
-//! A relay will feed one half from the other; the link sees no difference.
+//! A relay feeds one half from the other (`node/relay.rs`); its session halves stay empty.
 
 use crate::flow;
-use crate::ids::{FlowId, FlowLabel, Seq, SessionId};
+use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId};
 use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
 use crate::options::{FlowOptions, Mode};
@@ -63,6 +63,10 @@ pub(crate) struct OutFlow {
     pub(crate) source: SendHalf,
     /// Waits in the ring of transparent flows.
     pub(crate) is_datagram_queued: bool,
+    /// The relayed flow that it is the going half of.
+    pub(crate) relay: Option<RelayId>,
+    /// The node will look at that relayed flow.
+    pub(crate) is_relay_told: bool,
     /// Waits in the scheduler's ring.
     pub(crate) is_queued: bool,
     /// Deficit-round-robin balance in bytes.
@@ -89,6 +93,7 @@ impl OutFlow {
         !self.is_announced
             || self.sender.has(flow::Stage::Repair)
             || self.sender.has_control()
+            || (self.open.relayed.is_some() && self.sender.has(flow::Stage::Source))
             || (self.has_symbols(now) && self.sender.room() > 0)
     }
 
@@ -104,6 +109,10 @@ impl OutFlow {
 
     /// Data wait, whatever credit says.
     pub(crate) fn has_backlog(&self, now: Time) -> bool {
+        if self.open.relayed.is_some() {
+            // What waits for credit does not wait for the link.
+            return self.has_work(now);
+        }
         self.has_symbols(now) || self.sender.has(flow::Stage::Repair)
     }
 
@@ -185,6 +194,10 @@ pub(crate) struct InFlow {
     pub(crate) open: FlowOpen,
     pub(crate) receiver: flow::Receiver,
     pub(crate) sink: RecvHalf,
+    /// The relayed flow that it is the coming half of.
+    pub(crate) relay: Option<RelayId>,
+    /// The node will look at that relayed flow.
+    pub(crate) is_relay_told: bool,
     /// Waits in the ring of flows that may have something to report.
     pub(crate) is_report_queued: bool,
     /// The owner was told that everything was read.
@@ -223,8 +236,11 @@ impl InFlow {
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
         let held = self.memory();
         let allowed = ledger.settle(&mut self.account, held);
-        self.receiver.set_memory(allowed);
-        self.sink.set_memory(allowed);
+        // What a relay may hold is a matter of both halves.
+        if self.relay.is_none() {
+            self.receiver.set_memory(allowed);
+            self.sink.set_memory(allowed);
+        }
     }
 
     /// Counts of both halves.

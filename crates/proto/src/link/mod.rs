@@ -17,10 +17,10 @@ use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, RelayId, Seq, SessionId};
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
-use crate::options::Class;
+use crate::options::{Class, Mode};
 use crate::path::{Fates, Path};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
@@ -41,6 +41,8 @@ use std::net::SocketAddr;
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
+/// A neighbour that owes answers for so long, and for three probes, is silent: routes prefer others.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// What happened on a link that concerns the node or its sessions.
 #[derive(Debug)]
@@ -70,6 +72,12 @@ pub(crate) enum LinkEvent {
     Delivered(FlowLabel),
     OutClosed(FlowLabel, CloseReason),
     InClosed(FlowLabel, CloseReason),
+    /// The neighbour opened a flow that names its ends: for this node, or to be relayed.
+    RelayedOpen(Box<FlowOpen>),
+    /// One half of a relayed flow changed.
+    Relay(RelayId),
+    /// The neighbour has not answered for so long that another way is worth trying, or answers again.
+    Silence,
     Down(CloseReason),
 }
 
@@ -84,6 +92,8 @@ pub(crate) enum State {
     Closing { until: Time, reason: CloseReason, is_answer_due: bool },
     /// Nothing more is sent or expected.
     Closed,
+    /// No link at all: where flows of relayed sessions stay while no route leads to the far end.
+    Parking,
 }
 
 /// Link-level control frames that wait to be sent.
@@ -159,6 +169,10 @@ pub(crate) struct Link {
     /// Incoming flows that may have CREDIT or RANK to send.
     reports: VecDeque<FlowLabel>,
     control: VecDeque<Control>,
+    /// Frames of flows whose RelayedOpen the node has not seen yet, of one datagram at most.
+    unbound: BTreeMap<FlowLabel, Vec<Vec<u8>>>,
+    /// The node was told that the neighbour is silent.
+    pub(crate) is_silent: bool,
     timers: Deadlines<TimerKey>,
     fates: Fates,
     fragments: fragment::Fragments,
@@ -207,6 +221,8 @@ impl Link {
             datagram_asked_at: now,
             reports: VecDeque::new(),
             control: VecDeque::new(),
+            unbound: BTreeMap::new(),
+            is_silent: false,
             timers: Deadlines::new(),
             fates: Fates::default(),
             fragments: fragment::Fragments::default(),
@@ -267,7 +283,8 @@ impl Link {
         let label = self.flows.allocate_label();
         open.label = label;
         self.trace.emit(now, || What::opened(&open, "out"));
-        let sender = crate::flow::Sender::new(crate::flow::SenderConfig {
+        let keeps = open.relayed.is_some() && open.mode == Mode::Brtp;
+        let mut sender = crate::flow::Sender::new(crate::flow::SenderConfig {
             label,
             batch_size: open.batch_size,
             symbol: open.symbol,
@@ -278,6 +295,9 @@ impl Link {
             memory: account.floor(),
             initial_credit: self.peer_params.initial_credit,
         });
+        if keeps {
+            sender.keep_until_delivered(); // P14
+        }
         let flow = OutFlow {
             id,
             session,
@@ -286,6 +306,8 @@ impl Link {
             sender,
             source,
             is_datagram_queued: false,
+            relay: None,
+            is_relay_told: false,
             is_queued: false,
             balance: 0,
             is_ended: false,
@@ -325,6 +347,11 @@ impl Link {
             self.events.push_back(LinkEvent::Writable(flow.id));
         }
         let timer = flow.poll_timeout();
+        if let Some(relay) = flow.relay
+            && !core::mem::replace(&mut flow.is_relay_told, true)
+        {
+            self.events.push_back(LinkEvent::Relay(relay));
+        }
         let is_delivered = flow.is_ended && flow.sender.is_delivered();
         self.timers.set(TimerKey::Out(label), timer);
         if is_delivered {
@@ -335,6 +362,12 @@ impl Link {
     /// After anything changed in an incoming flow: hand over, report, set its timer.
     pub(crate) fn touch_in(&mut self, label: FlowLabel, now: Time) {
         let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        if let Some(relay) = flow.relay {
+            if !core::mem::replace(&mut flow.is_relay_told, true) {
+                self.events.push_back(LinkEvent::Relay(relay));
+            }
+            return self.queue_report(label, now);
+        }
         let mut failure = None;
         while let Some((seq, payload)) = flow.receiver.poll_delivery() {
             if let Err(reason) = flow.sink.on_packet(now, seq, payload) {
@@ -391,6 +424,16 @@ impl Link {
         }
     }
 
+    /// An incoming flow may have something to report now, and knows when it will.
+    pub(crate) fn queue_report(&mut self, label: FlowLabel, now: Time) {
+        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        if !flow.is_report_queued && flow.receiver.has_report(now) {
+            flow.is_report_queued = true;
+            self.reports.push_back(label);
+        }
+        self.timers.set(TimerKey::In(label), flow.receiver.poll_timeout());
+    }
+
     /// Forgets a flow that we sent.
     pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
         self.timers.set(TimerKey::Out(label), None);
@@ -414,6 +457,9 @@ impl Link {
 
     /// Queues a link control frame.
     pub(crate) fn send_control(&mut self, control: Control) {
+        if matches!(self.state, State::Parking) {
+            return;
+        }
         // Bounded: a neighbour that provokes answers faster than they leave loses the oldest refusals, which are repeated on demand.
         if self.control.len() < 1024 {
             self.control.push_back(control);
@@ -428,7 +474,7 @@ impl Link {
                 self.state = State::Closing { until, reason: reason.clone(), is_answer_due: true };
             }
             State::Handshaking(_) => self.state = State::Closed,
-            State::Closing { .. } | State::Closed => return,
+            State::Closing { .. } | State::Closed | State::Parking => return,
         }
         self.events.push_back(LinkEvent::Down(reason));
     }
@@ -459,6 +505,7 @@ impl Link {
                 }
                 return;
             }
+            State::Parking => return self.run_flow_timers(now),
             State::Up => {}
         }
         if self.confirm_by.is_some_and(|t| now >= t) {
@@ -494,6 +541,20 @@ impl Link {
             self.close(now, CloseReason::local(Code::CircuitBreaker, Layer::Link, "data was sent but nothing came back"));
             return;
         }
+        self.watch_silence(now);
+        self.run_flow_timers(now);
+        self.drive_rekey(now, shared);
+    }
+
+    /// Tells the node when the neighbour falls silent, and when it is heard again.
+    pub(crate) fn watch_silence(&mut self, now: Time) {
+        let is_silent = !self.paths.is_empty() && self.paths.values().all(|p| p.is_unanswered(now, SILENCE));
+        if core::mem::replace(&mut self.is_silent, is_silent) != is_silent {
+            self.events.push_back(LinkEvent::Silence);
+        }
+    }
+
+    fn run_flow_timers(&mut self, now: Time) {
         while let Some(key) = self.timers.pop_due(now) {
             match key {
                 TimerKey::Out(label) => {
@@ -511,13 +572,13 @@ impl Link {
                 }
             }
         }
-        self.drive_rekey(now, shared);
     }
 
     /// When `handle_timeout` wants to be called.
     pub(crate) fn poll_timeout(&self, shared: &Shared) -> Option<Time> {
         match &self.state {
             State::Closed => None,
+            State::Parking => self.timers.earliest(),
             State::Closing { until, .. } => Some(*until),
             State::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
             State::Up => {
@@ -577,6 +638,59 @@ impl Link {
         self.flows.incoming.values().filter(|f| is_counted(f.session, f.open.index)).for_each(|f| totals.add(false, &f.stats()));
     }
 
+    /// Smallest round trip of its paths in their windows.
+    pub(crate) fn min_rtt(&self) -> Duration {
+        self.paths.values().map(|p| p.rtt_estimator().min()).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Largest symbol of a relayed flow that needs no cutting on this link.
+    pub(crate) fn fits(&self, batch_size: u8, shared: &Shared) -> u16 {
+        let datagram = shared.config.max_datagram.min(self.peer_params.max_datagram);
+        let header = transmit::relayed_header(batch_size, Seq(1 << 29)) as u16;
+        datagram.saturating_sub(transmit::PACKET_OVERHEAD + header)
+    }
+
+    /// Takes a flow that we send off the link, as it is: what is on its way has no fate any more.
+    pub(crate) fn take_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
+        self.timers.set(TimerKey::Out(label), None);
+        self.flows.out.remove(&label)
+    }
+
+    /// Takes a flow that we receive off the link, as it is.
+    pub(crate) fn take_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
+        self.timers.set(TimerKey::In(label), None);
+        let flow = self.flows.incoming.remove(&label)?;
+        self.flows.closed.insert(label);
+        self.set_ack_urgency();
+        Some(flow)
+    }
+
+    /// A flow that was sent by another link goes on here, under a new label.
+    pub(crate) fn adopt_out(&mut self, mut flow: OutFlow, now: Time) -> FlowLabel {
+        let label = self.flows.allocate_label();
+        flow.open.label = label;
+        flow.sender.restart(label, self.peer_params.initial_credit);
+        (flow.is_open_acked, flow.is_announced, flow.is_queued, flow.balance) = (false, false, false, 0);
+        if let Some(relayed) = &mut flow.open.relayed {
+            relayed.first = flow.sender.first_held();
+        }
+        self.flows.out.insert(label, flow);
+        self.touch_out(label, now);
+        label
+    }
+
+    /// A flow that came by another link comes here now, as its new FLOW_OPEN says.
+    pub(crate) fn adopt_in(&mut self, mut flow: flows::InFlow, open: FlowOpen, initial_credit: u64, now: Time) {
+        let label = open.label;
+        let first = open.relayed.map_or(Seq(0), |r| r.first);
+        flow.receiver.rebind(label, first, initial_credit);
+        flow.open = open;
+        flow.is_report_queued = false;
+        self.flows.incoming.insert(label, flow);
+        self.set_ack_urgency();
+        self.touch_in(label, now);
+    }
+
     /// Largest symbol that a packet of the best path takes, for flows that open now.
     pub(crate) fn symbol_ceiling(&self, shared: &Shared) -> u16 {
         shared.config.max_datagram.saturating_sub(transmit::PACKET_OVERHEAD + transmit::MIN_CODED_HEADER)
@@ -609,7 +723,7 @@ impl Link {
     }
 
     /// Gaps are acknowledged at once while a latency flow comes in (P8).
-    fn set_ack_urgency(&mut self) {
+    pub(crate) fn set_ack_urgency(&mut self) {
         let is_urgent = self.flows.incoming.values().any(|f| f.open.class == Class::Latency && f.open.index != 0);
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);

@@ -5,7 +5,7 @@ use super::flows::Progress;
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{self, Offer};
-use crate::ids::{FlowLabel, PathId};
+use crate::ids::{FlowLabel, PathId, SessionId};
 use crate::node::shared::Shared;
 use crate::path::Fates;
 use crate::sent::SentItem;
@@ -84,6 +84,9 @@ impl Link {
                 return;
             }
         };
+        if self.is_silent {
+            self.watch_silence(now);
+        }
         // P9: noted for acknowledgement only now, after everything was offered to its flow.
         if let Some(p) = self.paths.get_mut(&path) {
             p.on_received(now, number, ecn, bytes as u16, is_ack_eliciting);
@@ -126,6 +129,9 @@ impl Link {
         touched_in: &mut Touched,
         shared: &mut Shared,
     ) -> Result<(), CloseReason> {
+        if self.keep_unbound(&frame) {
+            return Ok(());
+        }
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Coded(coded) => self.on_coded(now, &coded, touched_in, shared),
@@ -152,6 +158,7 @@ impl Link {
                 self.fates = fates;
                 result.map_err(|code| CloseReason::local(code, Layer::Link, ""))?;
             }
+            Frame::FlowOpen(open) if open.relayed.is_some() => self.on_relayed_open(open),
             Frame::FlowOpen(open) => self.on_flow_open(now, open, touched_in, shared),
             Frame::FlowEnd { flow, end } => {
                 if let Some(f) = self.flows.incoming.get_mut(&flow) {
@@ -185,7 +192,9 @@ impl Link {
             Frame::FlowRefused { flow, base, reason } => {
                 let code = Code::from_u64(reason).unwrap_or(Code::Internal);
                 if let Some(f) = self.flows.out.get_mut(&flow) {
-                    if code == Code::UnknownFlow {
+                    if code == Code::Stopped && f.open.relayed.is_some() {
+                        // Over at the far end, whose session says how.
+                    } else if code == Code::UnknownFlow {
                         // P17: the neighbour lost its state, or a packet without FLOW_OPEN overtook the one with it, or this is one of
                         // several refusals of one flight; offer the flow again.
                         f.is_open_acked = false;
@@ -284,32 +293,74 @@ impl Link {
         }
         let session = match shared.session_for_open(now, self.id, &open, crate::node::sessions::limits_of(self)) {
             Ok(session) => session,
-            // Too early: packets of it will be refused as those of an unknown flow, and then it is offered again.
-            Err(Code::UnknownFlow) => return,
-            Err(code) => {
-                self.flows.closed.insert(label);
-                self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
-                return;
-            }
+            Err(code) => return self.refuse_flow(label, code),
         };
-        // P15: every flow owns its floor, or is refused when it opens.
-        let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
-        let Some(account) = shared.ledger.open(super::flows::floor_of(&open), ceiling) else {
-            self.flows.closed.insert(label);
-            self.send_control(Control::FlowRefused { flow: label, base: 0, reason: Code::NoMemory as u64 });
+        match self.accept_flow(open, session, shared) {
+            Ok(()) => touch(touched_in, label),
+            Err(code) => self.refuse_flow(label, code),
+        }
+    }
+
+    /// Refuses a flow for good.
+    pub(crate) fn refuse_flow(&mut self, label: FlowLabel, code: Code) {
+        self.flows.closed.insert(label);
+        self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
+    }
+
+    /// A flow that names its ends: the node decides, when the datagram was read.
+    fn on_relayed_open(&mut self, open: FlowOpen) {
+        let label = open.label;
+        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
             return;
-        };
+        }
+        self.unbound.insert(label, Vec::new());
+        self.events.push_back(LinkEvent::RelayedOpen(Box::new(open)));
+    }
+
+    /// Keeps what came in one datagram with the FLOW_OPEN of a flow that the node has yet to decide about.
+    fn keep_unbound(&mut self, frame: &Frame<'_>) -> bool {
+        let (Frame::Coded(Coded { flow, .. }) | Frame::FlowEnd { flow, .. } | Frame::FlowSkip { flow, .. }) = frame else { return false };
+        let Some(frames) = self.unbound.get_mut(flow) else { return false };
+        let mut bytes = Vec::new();
+        frame.emit(&mut bytes);
+        frames.push(bytes);
+        true
+    }
+
+    /// The node has decided: what was kept is offered, or dropped if the flow was refused.
+    pub(crate) fn offer_unbound(&mut self, now: Time, label: FlowLabel, shared: &mut Shared) {
+        let Some(frames) = self.unbound.remove(&label) else { return };
+        let path = self.paths.keys().next().copied().unwrap_or(PathId(0));
+        let mut touched_in = Touched::new();
+        // Packets of a flow that came too early are refused as those of any unknown one.
+        if !self.flows.closed.contains(label) {
+            for bytes in frames {
+                if let Ok(Some(frame)) = Frame::parse(&mut Reader::new(&bytes))
+                    && let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared)
+                {
+                    return self.close(now, reason);
+                }
+            }
+            touch(&mut touched_in, label);
+        }
+        for label in touched_in {
+            self.touch_in(label, now);
+            self.settle_in(label, shared);
+        }
+    }
+
+    /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
+    pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
+        let label = open.label;
+        let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
+        let account = shared.ledger.open(super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
         let memory = shared.ledger.allowed(&account);
         let mut sink = Self::new_sink(&open, shared, ceiling);
         if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
             && let Err(code) = securing.equip_in(&open, &mut sink)
         {
             shared.ledger.close(&account);
-            if code != Code::UnknownFlow {
-                self.flows.closed.insert(label);
-                self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
-            }
-            return;
+            return Err(code);
         }
         let receiver = flow::Receiver::new(flow::ReceiverConfig {
             label,
@@ -328,6 +379,8 @@ impl Link {
                 open,
                 receiver,
                 sink,
+                relay: None,
+                is_relay_told: false,
                 is_report_queued: false,
                 is_finish_told: false,
                 is_end_read: false,
@@ -341,7 +394,7 @@ impl Link {
         );
         self.events.push_back(LinkEvent::FlowOpened(label));
         self.set_ack_urgency();
-        touch(touched_in, label);
+        Ok(())
     }
 
     /// Gives every fate to the machine that sent the thing.

@@ -71,7 +71,7 @@ impl Link {
     /// The next datagrams of this link. `None`: nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
         match &mut self.state {
-            State::Closed => None,
+            State::Closed | State::Parking => None,
             State::Handshaking(_) => self.poll_handshake(now, shared, buf),
             State::Closing { .. } => self.poll_close(now, buf),
             State::Up => {
@@ -355,7 +355,7 @@ impl Link {
         while let Some(label) = self.proactive.front().copied() {
             // What does not fit the path any more is not worth two packets of spare rate.
             let outgoing = self.flows.out.get_mut(&label).and_then(|f| {
-                let room = draft.room(buf).saturating_sub(coded_header(label, f.sender.next_seq()));
+                let room = draft.room(buf).saturating_sub(flow_header(f, label));
                 f.sender.poll(now, Stage::Proactive, &context, room)
             });
             match (outgoing, self.flows.out.get(&label)) {
@@ -381,7 +381,7 @@ impl Link {
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
             // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.
             let open = if flow.is_open_acked { 0 } else { OPEN_ROOM };
-            let room = draft.room(buf).saturating_sub(coded_header(label, flow.sender.next_seq()) + open);
+            let room = draft.room(buf).saturating_sub(flow_header(flow, label) + open);
             if let Some(outgoing) = flow.sender.poll(now, Stage::Probe, &context, room) {
                 if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
                     return false;
@@ -469,10 +469,21 @@ fn fill_from(
         return None;
     }
     flow.sender.expect_more(flow.has_symbols(now));
-    let header = coded_header(label, flow.sender.next_seq());
+    let header = flow_header(flow, label);
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
     let mut cut = None;
+    // What was made before cannot be cut smaller, at a relay or when a flow is opened again: it follows FLOW_OPEN in packets of its own.
+    let passes = outgoing.is_none() && flow.open.relayed.is_some() && flow.sender.has(Stage::Source);
+    if passes && is_fresh {
+        outgoing = flow.sender.poll(now, Stage::Source, context, symbol_room(draft, buf));
+        if outgoing.is_none() && (flow.is_announced || flow.is_open_acked) {
+            buf.truncate(before.0);
+            draft.items.truncate(before.1);
+            let outgoing = flow.sender.poll(now, Stage::Source, context, usize::MAX)?;
+            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+        }
+    }
     if outgoing.is_none() && is_fresh && flow.sender.has(Stage::Repair) {
         // It does not fit beside FLOW_OPEN; if it does not fit alone either, the path's MTU fell below it.
         let (open, items) = (buf.split_off(before.0), draft.items.len());
@@ -519,6 +530,24 @@ fn fill_from(
 /// Room kept for a FLOW_OPEN that rides along: more than any takes.
 pub(super) const OPEN_ROOM: usize = 160;
 
+/// Bytes of a CODED frame before its symbol, to the end of the packet: of a flow that passes relays the longest that any of them needs, because what
+/// fills a packet here should fit into one there.
+fn flow_header(flow: &OutFlow, label: FlowLabel) -> usize {
+    match flow.open.relayed {
+        None => coded_header(label, flow.sender.next_seq()),
+        Some(_) => relayed_header(flow.open.batch_size, flow.sender.next_seq()),
+    }
+}
+
+/// See `flow_header`.
+pub(crate) fn relayed_header(batch_size: u8, base: Seq) -> usize {
+    let vector = [0; coded::MAX_SPAN as usize];
+    coded::header_len(LONG_LABEL, base, batch_size, &Coefficients::Vector(&vector[..usize::from(batch_size).min(vector.len())]))
+}
+
+/// A label as a relay with many flows gives it.
+const LONG_LABEL: FlowLabel = FlowLabel(1 << 20);
+
 /// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
 fn coded_header(flow: FlowLabel, base: Seq) -> usize {
     coded::header_len(flow, base, 16, &Coefficients::Seed(0))
@@ -538,9 +567,9 @@ fn put_outgoing(
     let with_length = room > symbol_len + header + SHARE_PACKET;
     let before = buf.len();
     if with_length {
-        coded::emit_header_with_length(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients, symbol_len);
+        coded::emit_header_with_length(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients(), symbol_len);
     } else {
-        coded::emit_header(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients);
+        coded::emit_header(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients());
     }
     sender.write_symbol(outgoing, buf);
     if buf.len() > draft.limit {

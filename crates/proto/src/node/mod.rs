@@ -6,6 +6,8 @@
 mod accept;
 mod commands;
 pub(crate) mod ledger;
+mod relay;
+mod reroute;
 pub mod routing;
 mod secure;
 pub(crate) mod sessions;
@@ -28,6 +30,7 @@ use shared::{FlowPlace, Shared};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
+pub use relay::RelayLimits;
 pub use secure::SessionAccess;
 pub use shared::Counters;
 
@@ -150,6 +153,8 @@ pub struct Node {
     /// Datagrams without a link: version lists, cookies.
     replies: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
     throttle: accept::Throttle,
+    /// Flows of others that pass.
+    relays: relay::Relays,
     /// Incoming flows whose session is over and that hold everything, until they are read.
     orphans: HashMap<FlowId, InFlow>,
 }
@@ -166,7 +171,7 @@ impl Node {
         let mut shared = Shared::new(config, identity, seed);
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {
-            links: BTreeMap::new(),
+            links: BTreeMap::from([(reroute::PARKING, reroute::parking(now))]),
             shared,
             flows: HashMap::new(),
             events: VecDeque::new(),
@@ -175,6 +180,7 @@ impl Node {
             half_open: HashMap::new(),
             replies: VecDeque::new(),
             throttle,
+            relays: Default::default(),
             orphans: HashMap::new(),
         }
     }
@@ -338,6 +344,7 @@ impl Node {
                         self.events.push_back(Event::LinkUp { link: id, peer });
                     }
                     self.on_link_up(now, id);
+                    self.revise_routes(now);
                 }
                 LinkEvent::Down(reason) => {
                     self.shared.tracer.of(id).emit(now, || What::down(&reason));
@@ -352,12 +359,15 @@ impl Node {
                 LinkEvent::Polluted(label) => self.on_pollution(now, id, label),
                 LinkEvent::Skipped(label) => self.on_flow_skipped(now, id, label),
                 LinkEvent::Ended(label) => self.on_flow_ended(now, id, label),
-                LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
                 LinkEvent::Received(label) => self.on_flow_received(now, id, label),
                 LinkEvent::Finished(label) => self.on_flow_finished(now, id, label),
                 LinkEvent::Delivered(label) => self.on_flow_delivered(now, id, label),
                 LinkEvent::OutClosed(label, reason) => self.on_out_closed(now, id, label, reason),
                 LinkEvent::InClosed(label, reason) => self.on_in_closed(now, id, label, reason),
+                LinkEvent::RelayedOpen(open) => self.on_relayed_open(now, id, *open),
+                LinkEvent::Relay(relay) => self.advance_relay(now, relay),
+                LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
+                LinkEvent::Silence => self.revise_routes(now),
             }
         }
         self.pump_sessions_of(now, id);

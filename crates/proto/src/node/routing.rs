@@ -66,13 +66,24 @@ impl Node {
     }
 
     /// Replaces all routes.
-    pub fn set_routes(&mut self, _now: Time, routes: Vec<Route>) {
+    /// Flows whose best route changed follow it.
+    pub fn set_routes(&mut self, now: Time, routes: Vec<Route>) {
         self.shared.routing.set_routes(routes);
+        self.revise_routes(now);
     }
 
-    /// The link over which `destination` is reached now: that of the best route whose link is usable and not among `without`.
+    /// The link over which `destination` is reached now: that of the best route whose link is usable and not among `without`. A link whose
+    /// neighbour has not answered for a while comes after all others.
     pub fn next_hop(&self, destination: IpAddr, without: &[LinkId]) -> Option<LinkId> {
-        self.shared.routing.covering(destination).find_map(|route| self.resolve(route.via).filter(|link| !without.contains(link)))
+        let mut silent = None;
+        for route in self.shared.routing.covering(destination) {
+            let Some(link) = self.resolve(route.via).filter(|link| !without.contains(link)) else { continue };
+            if !self.links.get(&link).is_some_and(|l| l.is_silent) {
+                return Some(link);
+            }
+            silent = silent.or(Some(link));
+        }
+        silent
     }
 
     fn resolve(&self, via: Via) -> Option<LinkId> {

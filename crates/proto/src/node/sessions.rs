@@ -1,5 +1,6 @@
 //! Sessions of a node: which there are, by which link they go, and how links' events become theirs.
 
+use super::reroute::{PARKING, SessionName, Trouble};
 use super::secure::Securing;
 use super::shared::{FlowPlace, INITIAL_CREDIT, Shared};
 use super::{Node, TimerKey};
@@ -19,7 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 /// What every node takes, for sessions that are opened before the neighbour has said what it takes.
-const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
+pub(crate) const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
+/// A session whose packets are altered on their way changes its way at most so often.
+const AVOID_EVERY: Duration = Duration::from_secs(2);
 /// Names of ended sessions that are remembered, so that late FLOW_OPENs do not revive them.
 const REMEMBERED: usize = 1024;
 /// Nodes that a flow may pass.
@@ -60,6 +63,16 @@ pub(crate) struct Entry {
     pub(crate) securing: Option<Box<Securing>>,
     /// Our control flow; `None` until the node has opened it.
     control: Option<FlowLabel>,
+    /// Relayed: where the far end's control flow comes in.
+    control_in: Option<(LinkId, FlowLabel)>,
+    /// Relayed: the far end's control flow comes by no link since then.
+    pub(crate) unheard_since: Option<Time>,
+    /// Relayed: when another way was taken because packets were altered on this one.
+    avoided_at: Option<Time>,
+    /// Relayed: how often its flows were opened again.
+    pub(crate) incarnation: u64,
+    /// Relayed: the way to the far end broke, and nothing was heard since.
+    pub(crate) trouble: Option<Trouble>,
     /// The close handshake was told that the control flow is empty at this state.
     is_told: bool,
     /// The owner knows of it: always, when this side opened it.
@@ -134,8 +147,24 @@ impl Sessions {
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((far, session.key()), id);
-        self.entries
-            .insert(id, Entry { session, far, link, securing, control: None, is_told: false, is_announced, ended: FlowTotals::default() });
+        self.entries.insert(
+            id,
+            Entry {
+                session,
+                far,
+                link,
+                securing,
+                control: None,
+                control_in: None,
+                unheard_since: None,
+                avoided_at: None,
+                incarnation: 0,
+                trouble: None,
+                is_told: false,
+                is_announced,
+                ended: FlowTotals::default(),
+            },
+        );
         self.untold.insert((link, id));
         id
     }
@@ -150,6 +179,44 @@ impl Sessions {
             self.ended.pop_front();
         }
         Some(entry)
+    }
+
+    pub(crate) fn named(&self, name: SessionName) -> Option<SessionId> {
+        self.by_key.get(&name).copied()
+    }
+
+    pub(crate) fn control_in(&self, id: SessionId) -> Option<(LinkId, FlowLabel)> {
+        self.entries.get(&id)?.control_in
+    }
+
+    pub(crate) fn set_control_in(&mut self, id: SessionId, hop: Option<(LinkId, FlowLabel)>) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.control_in = hop;
+        }
+    }
+
+    pub(crate) fn set_control(&mut self, id: SessionId, label: FlowLabel) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.control = Some(label);
+        }
+    }
+
+    pub(crate) fn incoming_flow(&self, id: SessionId, index: u64) -> Option<FlowId> {
+        self.entries.get(&id)?.session.flows().incoming(index)
+    }
+
+    /// What this side sends in a session goes by another link.
+    pub(crate) fn move_to(&mut self, id: SessionId, link: LinkId) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let from = core::mem::replace(&mut entry.link, link);
+        if self.untold.remove(&(from, id)) {
+            self.untold.insert((link, id));
+        }
+    }
+
+    /// Relayed sessions, their far ends and the links that they go by.
+    pub(crate) fn relayed(&self) -> Vec<(SessionId, IpAddr, LinkId)> {
+        self.entries.iter().filter_map(|(id, e)| Some((*id, e.far.address()?, e.link))).collect()
     }
 
     fn on_link(&self, link: LinkId) -> Vec<SessionId> {
@@ -271,6 +338,11 @@ impl Node {
             },
             None => None,
         };
+        if entry.far.address().is_some() && options.mode == Mode::Transparent {
+            return Err(CommandError::Misuse(
+                "transparent flows go over a single link only: relays have nothing to make up for what is lost of them",
+            ));
+        }
         let id = FlowId(self.shared.next_flow_id().0);
         let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let index = entry.session.open_flow(id, &options)?;
@@ -302,7 +374,13 @@ impl Node {
         let symbol = link.symbol_ceiling(&self.shared);
         let relayed = match entry.far {
             Far::Neighbour(_) => None,
-            Far::Relayed { far, near } => Some(Relayed { destination: far, source: near, incarnation: 0, first: Seq(0), fits: symbol }),
+            Far::Relayed { far, near } => Some(Relayed {
+                destination: far,
+                source: near,
+                incarnation: entry.incarnation,
+                first: Seq(0),
+                fits: link.fits(options.batch_size, &self.shared),
+            }),
         };
         let mut open = FlowOpen {
             session: entry.session.key(),
@@ -373,7 +451,12 @@ impl Node {
                         break;
                     }
                 }
-                let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && flow.sender.outstanding() == 0;
+                // Behind relays only what the far end is done with has been delivered.
+                let is_there = match entry.far {
+                    Far::Neighbour(_) => flow.sender.outstanding() == 0,
+                    Far::Relayed { .. } => flow.sender.done() >= flow.sender.next_seq(),
+                };
+                let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && is_there;
                 if is_empty && !entry.is_told {
                     entry.is_told = true;
                     self.shared.sessions.untold.remove(&(link_id, id));
@@ -386,12 +469,18 @@ impl Node {
                 self.rearm(link_id);
             }
         }
-        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
-        let securing = entry.securing.as_ref().and_then(|s| s.poll_timeout());
-        self.timers.set(TimerKey::Session(id), [entry.session.poll_timeout(), securing].into_iter().flatten().min());
-        if entry.session.outcome().is_some() {
+        self.arm_session(id);
+        if self.shared.sessions.entries.get(&id).is_some_and(|entry| entry.session.outcome().is_some()) {
             self.finish_session(now, id);
         }
+    }
+
+    pub(super) fn arm_session(&mut self, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let retry = entry.trouble.as_ref().and_then(Trouble::poll_timeout);
+        let securing = entry.securing.as_ref().and_then(|s| s.poll_timeout());
+        let unheard = entry.unheard_since.map(|at| at + self.shared.config.idle_timeout);
+        self.timers.set(TimerKey::Session(id), [entry.session.poll_timeout(), securing, retry, unheard].into_iter().flatten().min());
     }
 
     /// A session is over: what was received whole can still be read, everything else goes.
@@ -406,6 +495,13 @@ impl Node {
             } else {
                 self.retire_in(place);
             }
+        }
+        if let Some((link, label)) = entry.control_in {
+            self.drop_in(FlowPlace { link, session: id, label, is_outgoing: false });
+            self.mark_ready(link);
+        }
+        if let (PARKING, Some(label)) = (entry.link, entry.control) {
+            self.drop_out(FlowPlace { link: PARKING, session: id, label, is_outgoing: true });
         }
         if let Some(link) = self.links.get_mut(&entry.link) {
             // The last words still go out; the far end's control flow is not needed any more.
@@ -425,6 +521,7 @@ impl Node {
                     }
                 }
                 flow.source.finish();
+                flow.sender.release_custody();
                 link.touch_out(label, now);
             }
             let Some(link) = self.links.get_mut(&entry.link) else { return };
@@ -487,6 +584,8 @@ impl Node {
         if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
+        self.retry_way(now, id);
+        self.end_if_unheard(now, id);
         self.pump_session(now, id);
     }
 
@@ -498,12 +597,18 @@ impl Node {
 
     /// A link ended: its sessions end with what is known, then the owner is told.
     pub(super) fn on_link_down(&mut self, now: Time, id: LinkId, reason: CloseReason) {
+        self.park_incoming_of(now, id);
         for session in self.shared.sessions.on_link(id) {
             if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
-                entry.session.on_link_lost(now, reason.clone());
+                if entry.far.address().is_some() {
+                    self.on_way_lost(now, session, reason.clone(), None);
+                } else {
+                    entry.session.on_link_lost(now, reason.clone());
+                }
             }
             self.pump_session(now, session);
         }
+        self.on_relays_link_down(now, id);
         let was_announced = self.links.get(&id).is_some_and(|l| l.is_initiator || l.was_up);
         if was_announced {
             let peer = self.links.get(&id).and_then(|l| l.peer);
@@ -565,6 +670,11 @@ impl Node {
             }
         };
         for action in actions {
+            if matches!(action, SessionAction::Opened | SessionAction::Delivered { .. } | SessionAction::ControlDelivered(_))
+                && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+            {
+                entry.trouble = None; // What we send arrives.
+            }
             self.on_session_action(now, session, action);
         }
         self.pump_session(now, session);
@@ -583,13 +693,21 @@ impl Node {
                     }
                 }
             }
-            SessionAction::Delivered { flow, is_complete, .. } => {
-                // Between neighbours the link has acknowledged it already.
-                if is_complete
+            // Between neighbours the link has acknowledged it already; over relays this frees what is kept (P14).
+            SessionAction::Delivered { flow, packets, is_complete } => {
+                if let Some(place) = self.flows.get(&flow).copied()
+                    && let Some(link) = self.links.get_mut(&place.link)
                     && self.shared.sessions.entry(session).is_some_and(|e| e.securing.is_some())
-                    && let Some(place) = self.flows.get(&flow).copied()
                 {
-                    self.on_flow_delivered(now, place.link, place.label);
+                    if let Some(f) = link.flows.out.get_mut(&place.label) {
+                        f.sender.on_delivered(Seq(packets));
+                    }
+                    link.touch_out(place.label, now);
+                    link.settle_out(place.label, &mut self.shared);
+                    self.settle(now, place.link);
+                    if is_complete {
+                        self.on_flow_delivered(now, place.link, place.label);
+                    }
                 }
             }
             SessionAction::Reset { flow, code } => self.close_flow(now, flow, session_reason(Code::Reset, code)),
@@ -600,7 +718,25 @@ impl Node {
             }
             SessionAction::Skip { flow, floor } => self.on_far_word(now, session, flow, FarWord { end: None, floor }),
             SessionAction::Fits(symbol) => self.on_fits(session, symbol),
-            SessionAction::Polluted | SessionAction::ControlDelivered(_) => {}
+            SessionAction::ControlDelivered(packets) => {
+                if let Some((link, label)) = self.shared.sessions.entry(session).and_then(|e| Some((e.link, e.control()?)))
+                    && let Some(link) = self.links.get_mut(&link)
+                {
+                    if let Some(f) = link.flows.out.get_mut(&label) {
+                        f.sender.on_delivered(Seq(packets));
+                    }
+                    link.touch_out(label, now);
+                }
+            }
+            // P16: another way, where there is one; not again before the far end can have seen what that changed.
+            SessionAction::Polluted => {
+                if let Some(entry) = self.shared.sessions.entry_mut(session)
+                    && entry.avoided_at.is_none_or(|at| now.since(at) >= AVOID_EVERY)
+                {
+                    entry.avoided_at = Some(now);
+                    self.avoid_route(now, session);
+                }
+            }
         }
     }
 
@@ -755,7 +891,22 @@ impl Node {
 
     pub(super) fn on_out_closed(&mut self, now: Time, id: LinkId, label: FlowLabel, reason: CloseReason) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
+        if let Some(relay) = flow.relay {
+            return self.on_relay_refused(now, relay, &reason);
+        }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
+        let is_way = match reason.code {
+            Code::Rerouted | Code::NoRoute | Code::HopLimit | Code::NoRelay | Code::UnknownFlow => true,
+            Code::NoMemory => is_control,
+            _ => false,
+        };
+        if flow.open.relayed.is_some() && is_way {
+            if self.shared.sessions.entry(session).is_none() {
+                // The last words of a session that is over.
+                return self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
+            }
+            return self.on_way_lost(now, session, reason, Some(id));
+        }
         if is_control {
             if self.retry_opening(now, session, &reason) {
                 return;
@@ -769,6 +920,13 @@ impl Node {
 
     pub(super) fn on_in_closed(&mut self, now: Time, id: LinkId, label: FlowLabel, reason: CloseReason) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        if let Some(relay) = flow.relay {
+            return self.on_relay_reset(relay, &reason);
+        }
+        if flow.open.relayed.is_some() && reason.is_remote {
+            // Only the way is closed: what ends the flow itself, the far end's session says.
+            return self.park_in(now, id, label);
+        }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
         if is_control || !reason.is_remote {
             // Framing that contradicts itself is the session's affair, not only the flow's.

@@ -727,6 +727,10 @@ impl Path {
     pub fn is_circuit_open(&self, now: Time) -> bool {
         self.unanswered_since.is_some_and(|t| now.since(t) >= CIRCUIT_BREAKER) && self.pto_count >= STALLED_PTOS
     }
+    /// Nothing came back for so long, though it was asked for several times.
+    pub fn is_unanswered(&self, now: Time, patience: Duration) -> bool {
+        self.unanswered_since.is_some_and(|t| now.since(t) >= patience) && self.pto_count >= STALLED_PTOS
+    }
     /// A snapshot.
     pub fn stats(&self) -> PathStats {
         let c = &self.counters;

@@ -4,10 +4,12 @@
 //! the credit granted, larger than T, or at odds with the batch size is refused, and so is one for which there is no memory.
 
 mod overlap;
+mod relaying;
 mod report;
 
 use super::credit::Credit;
 use super::rank::RankReports;
+use super::row::Passing;
 use super::span::{self, Pool, Received, Solved, Span, trim};
 use super::window::WindowRepair;
 use super::{Offer, mask};
@@ -55,6 +57,12 @@ pub struct Receiver {
     ready_bytes: usize,
     solved: Vec<Solved>,
     woken_at: Time,
+    /// At a relay: packets that raised the rank, to be passed on.
+    passing: Option<VecDeque<Passing>>,
+    /// At a relay, for flows whose end says nothing else of its own: what the next node is done with is what is reported as done.
+    next_done: Option<u64>,
+    /// FLOW_SKIP's floor.
+    skipped: u64,
     stats: FlowStats,
 }
 
@@ -83,6 +91,9 @@ impl Receiver {
             ready_bytes: 0,
             solved: Vec::new(),
             woken_at: Time::ZERO,
+            passing: None,
+            next_done: None,
+            skipped: 0,
             stats: FlowStats::default(),
         }
     }
@@ -171,6 +182,7 @@ impl Receiver {
             return Offer::Redundant;
         }
         let received = match coded.coefficients {
+            _ if self.passing.is_some() => self.receive_passing(coded, at),
             Coefficients::Index(index) => {
                 if trim(coded.symbol) != Some(coded.symbol.len()) {
                     return Offer::Refused(Code::SpanInvalid);
@@ -303,6 +315,7 @@ impl Receiver {
     /// FLOW_SKIP: nothing below `floor` will be sent any more. A floor beyond the credit granted is cut to it.
     pub fn on_skip(&mut self, floor: Seq) {
         let floor = floor.0.min(self.credit.limit()).min(self.end.unwrap_or(u64::MAX));
+        self.skipped = self.skipped.max(floor);
         if floor <= self.done {
             return;
         }

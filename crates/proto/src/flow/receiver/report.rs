@@ -12,9 +12,10 @@ impl Receiver {
     pub fn poll_report(&mut self, now: Time, rtt: Duration) -> Option<FlowControlFrame> {
         self.credit.set_rtt(rtt);
         let flow = self.config.label;
-        if self.credit.due(self.done, self.is_complete()).is_some_and(|at| at <= now) {
-            let limit = Seq(self.credit.report(now, self.done));
-            return Some(FlowControlFrame::Credit { flow, limit, done: Seq(self.done) });
+        let done = self.reported_done();
+        if self.credit.due(done, self.is_complete()).is_some_and(|at| at <= now) {
+            let limit = Seq(self.credit.report(now, done));
+            return Some(FlowControlFrame::Credit { flow, limit, done: Seq(done) });
         }
         self.watch(now);
         while let Some(number) = self.ranks.pop() {
@@ -77,7 +78,7 @@ impl Receiver {
 
     /// When `handle_timeout` wants to be called. What is due already is not a matter of time: see `has_report`.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let credit = self.credit.due(self.done, self.is_complete()).filter(|at| *at > self.woken_at);
+        let credit = self.credit.due(self.reported_done(), self.is_complete()).filter(|at| *at > self.woken_at);
         let stall = if self.done < self.wanted() { Some(self.ranks.due(self.patience()).unwrap_or(Time::ZERO)) } else { None };
         [credit, stall].into_iter().flatten().min()
     }
@@ -90,6 +91,6 @@ impl Receiver {
 
     /// `poll_report` has something now. O(1).
     pub fn has_report(&self, now: Time) -> bool {
-        !self.ranks.is_empty() || self.credit.due(self.done, self.is_complete()).is_some_and(|at| at <= now)
+        !self.ranks.is_empty() || self.credit.due(self.reported_done(), self.is_complete()).is_some_and(|at| at <= now)
     }
 }

@@ -21,7 +21,7 @@ impl Sender {
         let flow = self.config.label;
         if self.end_state == Repeated::Due {
             self.end_state = Repeated::Sent;
-            return Some(FlowControlFrame::End { flow, end: Seq(self.pushed) });
+            return Some(FlowControlFrame::End { flow, end: Seq(self.end()) });
         }
         if self.skip_state == Repeated::Due {
             self.skip_state = Repeated::Sent;
@@ -38,7 +38,7 @@ impl Sender {
     /// Finished, the receiver knows where the end is and what was given up, and it needs nothing more.
     pub fn is_delivered(&self) -> bool {
         let is_skip_known = matches!(self.skip_state, Repeated::Idle | Repeated::Acked);
-        self.finished && self.floor >= self.pushed && self.end_state == Repeated::Acked && is_skip_known
+        self.finished && self.floor >= self.end() && self.end_state == Repeated::Acked && is_skip_known && !self.has_custody()
     }
 }
 

@@ -56,14 +56,21 @@ impl Sender {
     pub fn on_credit(&mut self, limit: Seq, done: Seq) {
         self.is_established = true;
         self.credit = self.credit.max(limit.0);
-        let done = done.0.min(self.cursor);
+        // What comes by several ways may be there before this relay has it.
+        let done = done.0.min(if self.relay.is_some() { self.credit } else { self.cursor });
         if done > self.done {
-            self.done = done;
+            let before = core::mem::replace(&mut self.done, done);
+            self.pushed = self.pushed.max(done);
             self.advance_floor();
             self.free();
-            let index = (done % self.batch_size()) as u8;
+            let size = self.batch_size();
+            // Batches that are kept though the receiver is done with them (P14).
+            for number in (before / size).max(self.first)..done / size {
+                self.touch(number, |batch| batch.on_done(size as u8));
+            }
+            let index = (done % size) as u8;
             if index > 0 {
-                self.touch(done / self.batch_size(), |batch| batch.on_done(index));
+                self.touch(done / size, |batch| batch.on_done(index));
             }
         }
     }

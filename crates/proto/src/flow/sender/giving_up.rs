@@ -43,7 +43,7 @@ impl Sender {
         let before = self.floor;
         let mut is_awaited = false;
         self.floor = self.floor.max(self.done);
-        while self.floor < self.pushed {
+        while self.floor < self.pushed && self.relay.is_none() {
             let index = (self.floor % self.batch_size()) as u8;
             let Some(batch) = self.batch(self.floor / self.batch_size()) else { break };
             if !batch.is_abandoned(index) {

@@ -10,13 +10,17 @@ mod giving_up;
 mod pace;
 mod poll;
 mod protection;
+mod relaying;
+mod reopening;
 
 use super::batch::Batch;
 use super::deadlines::Deadlines;
+use super::row::Row;
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::redundancy::RedundancyInput;
 use crate::stats::FlowStats;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
 use bytes::Bytes;
 use control::Repeated;
@@ -87,6 +91,10 @@ pub struct Sender {
     spare: Vec<Vec<Bytes>>,
     /// Last question to the redundancy policy and its answer: most are repeated.
     last_plan: Option<(RedundancyInput, u8)>,
+    /// What a relay's sender needs beyond that of a source.
+    relay: Option<relaying::Relaying>,
+    /// At the source of a relayed flow: everything from here on is kept, because the destination has not acknowledged it (P14).
+    kept: Option<u64>,
     stats: FlowStats,
     /// Switches the rule of the third transmission off, to show what it is worth (P26).
     #[cfg(test)]
@@ -122,6 +130,8 @@ impl Sender {
             rtt: Duration::from_millis(100),
             spare: Vec::new(),
             last_plan: None,
+            relay: None,
+            kept: None,
             stats: FlowStats::default(),
             #[cfg(test)]
             is_exact_only: false,
@@ -243,7 +253,8 @@ impl Sender {
         let result = change(batch);
         let missing = batch.missing();
         self.outstanding = self.outstanding + u64::from(missing) - u64::from(core::mem::replace(&mut batch.counted, missing));
-        if !batch.in_repair && batch.deficit() > 0 {
+        let repairs = self.relay.is_none() || !switch::is_off(Mechanism::Recoding);
+        if !batch.in_repair && repairs && batch.deficit() > 0 {
             batch.in_repair = true;
             self.repair.push_back(number);
         }
@@ -252,18 +263,21 @@ impl Sender {
 
     /// Frees batches that are wholly done or given up.
     fn free(&mut self) {
-        let floor = self.floor.max(self.done);
+        let floor = self.free_below();
         while self.batches.front().is_some_and(|_| (self.first + 1) * self.batch_size() <= floor) {
             let Some(mut batch) = self.batches.pop_front() else { break };
             self.outstanding -= u64::from(batch.counted);
+            self.note_dropped(batch.symbols.len() - usize::from(batch.next_turn()));
             self.first += 1;
             // A batch that was given up before its turn came.
             self.cursor = self.cursor.max(self.first * self.batch_size());
             self.bytes -= batch.symbols.iter().map(|s| s.len() + SYMBOL_OVERHEAD).sum::<usize>();
+            self.bytes -= batch.rows.iter().map(Row::bytes).sum::<usize>();
             batch.symbols.clear();
             if self.spare.len() < 64 {
                 self.spare.push(batch.symbols);
             }
         }
+        self.forget_waiting();
     }
 }

@@ -14,7 +14,7 @@ impl Pace {
     pub fn sample(&mut self, now: Time, rtt: Duration, cursor: u64) {
         let elapsed = now.since(self.since);
         if elapsed >= rtt.max(Duration::from_millis(1)) {
-            self.per_second = (cursor - self.count) as f64 / elapsed.as_secs_f64();
+            self.per_second = cursor.saturating_sub(self.count) as f64 / elapsed.as_secs_f64();
             (self.since, self.count) = (now, cursor);
         }
     }

@@ -16,7 +16,8 @@ impl Sender {
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
             Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()),
-            Stage::Source => self.cursor < self.pushed,
+            Stage::Source if self.relay.is_some() => self.has_row(),
+            Stage::Source => self.cursor < self.pushed.min(self.credit),
             Stage::Proactive => self.is_protection_due(),
             Stage::Probe => self.outstanding > 0,
         }
@@ -75,7 +76,7 @@ impl Sender {
         if self.is_exact_only {
             return Duration::MAX;
         }
-        if self.finished && self.cursor == self.pushed {
+        if self.finished && self.is_all_sent() {
             return Duration::ZERO; // the end: nothing but repairs is left to do
         }
         if self.config.class == Class::Latency {
@@ -86,7 +87,11 @@ impl Sender {
     }
 
     fn poll_source(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
-        while self.cursor < self.pushed {
+        if self.relay.is_some() {
+            return self.poll_row(now, max_symbol);
+        }
+        // Beyond credit only what was sent before over another hop.
+        while self.cursor < self.pushed.min(self.credit) {
             let (number, index) = (self.cursor / self.batch_size(), (self.cursor % self.batch_size()) as u8);
             let batch = self.batch(number)?;
             let flies = !batch.is_abandoned(index);
@@ -106,7 +111,8 @@ impl Sender {
             return Some(Outgoing {
                 base,
                 n,
-                coefficients: Coefficients::Index(index),
+                form: Coefficients::Index(index),
+                recoded: None,
                 len,
                 item: SentItem::Coded { flow, base, n, from: 0, index: Some(index) },
             });
@@ -126,6 +132,9 @@ impl Sender {
 
     /// A fresh combination over what was sent of a batch, from packet `from` on.
     pub(super) fn combination(&mut self, now: Time, number: u64, from: u8) -> Option<Outgoing> {
+        if self.relay.is_some() {
+            return self.recombination(now, number, from);
+        }
         let (seed, n, len) = self.touch(number, |batch| (batch.combine(now, from), batch.end(), batch.longest(from)))?;
         let coefficients = match n - from {
             1 => Coefficients::Index(from), // a multiple of one packet is that packet
@@ -135,13 +144,16 @@ impl Sender {
         self.stats.repair_packets += 1;
         self.stats.coded_bytes += len as u64;
         let (flow, base) = (self.config.label, Seq(number * self.batch_size()));
-        Some(Outgoing { base, n, coefficients, len, item: SentItem::Coded { flow, base, n, from, index: None } })
+        Some(Outgoing { base, n, form: coefficients, recoded: None, len, item: SentItem::Coded { flow, base, n, from, index: None } })
     }
 
     /// Appends the bytes of a packet that `poll` handed out. Nothing is appended if its batch is gone meanwhile.
     pub fn write_symbol(&self, outgoing: &Outgoing, out: &mut Vec<u8>) {
         let Some(batch) = self.batch(outgoing.base.0 / self.batch_size()) else { return };
-        let (seed, covered) = match outgoing.coefficients {
+        if self.relay.is_some() {
+            return Self::write_row(batch, outgoing, out);
+        }
+        let (seed, covered) = match outgoing.form {
             Coefficients::Index(index) => {
                 return out.extend_from_slice(batch.symbols.get(usize::from(index)).map_or(&[], |s| s));
             }

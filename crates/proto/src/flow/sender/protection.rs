@@ -26,7 +26,7 @@ impl Sender {
     pub(super) fn is_protection_due(&self) -> bool {
         let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
         let is_waiting = self.proactive.front().is_some_and(|front| !self.has_more || !grows(front));
-        self.cursor == self.pushed && (is_waiting || self.is_tail_open())
+        self.is_all_sent() && (is_waiting || self.is_tail_open())
     }
 
     fn is_tail_open(&self) -> bool {

@@ -374,7 +374,7 @@ impl World {
             // Time-based detection (P10): a little later than an acknowledgement would have come.
             self.schedule(told + self.rtt() / 8, Happening::Fate(out.item, FateKind::Lost));
         } else {
-            self.schedule(arrival, Happening::Arrive(Packet { base: out.base, n: out.n, coefficients: out.coefficients, symbol: bytes }));
+            self.schedule(arrival, Happening::Arrive(Packet { base: out.base, n: out.n, coefficients: out.form, symbol: bytes }));
             if self.dice.chance(self.story.late_fates) {
                 self.schedule(told + self.rtt() / 8, Happening::Fate(out.item.clone(), FateKind::Lost));
                 self.schedule(told + self.rtt(), Happening::Fate(out.item, FateKind::Spurious));

@@ -6,12 +6,15 @@
 
 mod keys;
 mod limits;
+#[path = "../../../tests/mesh/mod.rs"]
+mod mesh;
 mod messages;
 mod mtu;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
 mod paths;
 mod relayed;
+mod relays;
 mod sealed;
 mod strangers;
 mod transparent;

@@ -1,0 +1,421 @@
+//! Relaying: flows that pass this node (P14, P15, P17). docs/spec/relay.md describes the rules.
+//!
+//! A relayed flow is a receiving half on the link that it comes by and a sending half on the link that it goes by; this file joins the two. What
+//! raises the rank here is passed on at once, what is lost on the next link is made up by combinations there, and credit follows what leaves. A relay
+//! takes no custody: when a way breaks, it forgets the flow and tells both sides, and the source opens it again.
+
+use super::Node;
+use crate::error::{CloseReason, Code};
+use crate::flow::{Drain, Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::ids::{FlowLabel, LinkId, RelayId, Seq, SessionId, SessionKey};
+use crate::link::Control;
+use crate::link::flows::{InFlow, OutFlow, Progress, floor_of, options_of};
+use crate::node::shared::INITIAL_CREDIT;
+use crate::options::Mode;
+use crate::session::{CONTROL_INDEX, RecvHalf, RecvLimits, SendHalf, SendLimits};
+use crate::stats::RelayedStats;
+use crate::switch::{self, Mechanism};
+use crate::units::{Duration, Time};
+use crate::wire::frame::{FlowOpen, Relayed};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What a node forwards at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayLimits {
+    /// Flows, one direction each. Default 4096. Their memory is that of the node's flows altogether.
+    pub flows: usize,
+}
+
+impl Default for RelayLimits {
+    fn default() -> Self {
+        Self { flows: 4096 }
+    }
+}
+
+/// A flow as all nodes know it.
+type Name = (IpAddr, IpAddr, SessionKey, u64);
+type Hop = (LinkId, FlowLabel);
+
+/// A flow that passes.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    open: FlowOpen,
+    ends: Relayed,
+    up: Hop,
+    down: Hop,
+    /// Links that refused it.
+    tried: SmallVec<[LinkId; 2]>,
+    drain: Drain,
+}
+
+impl Relay {
+    fn name(&self) -> Name {
+        name_of(&self.open, &self.ends)
+    }
+
+    /// What is left of the lifetime of a packet that comes now.
+    fn lifetime(&self) -> Option<Duration> {
+        self.open.lifetime.filter(|_| self.open.mode == Mode::Btp && !switch::is_off(Mechanism::RelayLifetimes))
+    }
+}
+
+fn name_of(open: &FlowOpen, ends: &Relayed) -> Name {
+    (ends.source, ends.destination, open.session, open.index)
+}
+
+/// All flows that pass, and whether any may.
+#[derive(Debug, Default)]
+pub(crate) struct Relays {
+    limits: Option<RelayLimits>,
+    flows: BTreeMap<RelayId, Relay>,
+    by_name: BTreeMap<Name, RelayId>,
+    next: u64,
+}
+
+impl Node {
+    /// Permits to forward flows of others, or forbids it, which is how a node begins; flows that pass already go on.
+    pub fn enable_relaying(&mut self, limits: Option<RelayLimits>) {
+        self.relays.limits = limits;
+    }
+
+    /// The flows that pass this node.
+    pub fn relayed_flows(&self) -> impl Iterator<Item = RelayedStats> + '_ {
+        self.relays.flows.values().filter_map(|relay| {
+            let up = self.links.get(&relay.up.0)?.flows.incoming.get(&relay.up.1)?;
+            let down = self.links.get(&relay.down.0)?.flows.out.get(&relay.down.1)?;
+            let (received, sent) = (up.receiver.stats(), down.sender.stats());
+            let (recoded_packets, dropped_packets) = down.sender.relayed_counts();
+            Some(RelayedStats {
+                source: relay.ends.source,
+                destination: relay.ends.destination,
+                index: relay.open.index,
+                incoming: relay.up.0,
+                outgoing: relay.down.0,
+                rank_in: received.source_packets,
+                redundant_packets: received.redundant_packets,
+                rank_out: sent.source_packets.saturating_sub(sent.outstanding),
+                passed_packets: sent.source_packets,
+                recoded_packets,
+                dropped_packets,
+                waiting: down.sender.waiting(),
+                standing_delay: relay.drain.standing(),
+                memory: down.sender.memory() + up.receiver.memory(),
+            })
+        })
+    }
+
+    /// The neighbour opened a flow that names its ends.
+    pub(super) fn on_relayed_open(&mut self, now: Time, link: LinkId, open: FlowOpen) {
+        let label = open.label;
+        let Some(ends) = open.relayed else { return };
+        let result = if !ends.first.0.is_multiple_of(u64::from(open.batch_size)) {
+            Err(Code::SpanInvalid)
+        } else if self.shared.routing.is_local(ends.destination) {
+            self.bind(now, link, open)
+        } else {
+            self.begin_relay(now, link, open, ends)
+        };
+        let Some(l) = self.links.get_mut(&link) else { return };
+        match result {
+            // Too early: it is offered again when its packets have been refused.
+            Ok(()) | Err(Code::UnknownFlow) => {}
+            Err(code) => l.refuse_flow(label, code),
+        }
+        l.offer_unbound(now, label, &mut self.shared);
+    }
+
+    fn begin_relay(&mut self, now: Time, link: LinkId, open: FlowOpen, ends: Relayed) -> Result<(), Code> {
+        // A transparent flow has no packets that could be made up for.
+        let limits = self.relays.limits.filter(|_| open.mode != Mode::Transparent).ok_or(Code::NoRelay)?;
+        let hop_limit = open.hop_limit.checked_sub(1).ok_or(Code::HopLimit)?;
+        let name = name_of(&open, &ends);
+        if let Some(&known) = self.relays.by_name.get(&name) {
+            // The same incarnation again: it has come back.
+            if self.relays.flows.get(&known).is_some_and(|r| r.ends.incarnation >= ends.incarnation) {
+                return Err(Code::HopLimit);
+            }
+            self.break_relay(known, Some(Code::Rerouted), true);
+        }
+        if self.relays.flows.len() >= limits.flows {
+            return Err(Code::NoMemory);
+        }
+        let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
+        let floor = floor_of(&open);
+        let account = self.shared.ledger.open(floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
+        let Some(held) = self.shared.ledger.open(0, self.shared.config.flow_memory) else {
+            self.shared.ledger.close(&account);
+            return Err(Code::NoMemory);
+        };
+        self.relays.next += 1;
+        let id = RelayId(self.relays.next);
+        let options = options_of(&open);
+        let mut receiver = Receiver::relaying(
+            ReceiverConfig {
+                label: open.label,
+                batch_size: open.batch_size,
+                symbol: open.symbol,
+                memory: floor,
+                initial_credit: INITIAL_CREDIT,
+            },
+            ends.first,
+        );
+        if open.index == CONTROL_INDEX {
+            receiver.report_done_of_next();
+        }
+        let incoming = InFlow {
+            id: self.shared.next_flow_id(),
+            session: NO_SESSION,
+            open: open.clone(),
+            receiver,
+            sink: RecvHalf::with_budget(&options, RecvLimits { memory: 0, max_message: 0 }, self.shared.messages.clone()),
+            relay: Some(id),
+            is_relay_told: false,
+            polluted: 0,
+            is_proof_told: false,
+            traced_decoded: 0,
+            progress: Progress::default(),
+            is_report_queued: false,
+            is_finish_told: false,
+            is_end_read: false,
+            is_received_told: false,
+            account: held,
+        };
+        let mut lifetime = open.lifetime;
+        let label = open.label;
+        if let Some(l) = self.links.get_mut(&link) {
+            // P17: lifetimes are what remains.
+            lifetime = lifetime.map(|t| t.saturating_sub(l.min_rtt() / 2).max(Duration::from_millis(1)));
+            l.flows.incoming.insert(label, incoming);
+            l.set_ack_urgency();
+        }
+        let open = FlowOpen { hop_limit, lifetime, ..open };
+        let Some(l) = self.links.get_mut(&next) else { return Err(Code::NoRoute) };
+        let fits = ends.fits.min(l.fits(open.batch_size, &self.shared));
+        let sender = Sender::relaying(
+            SenderConfig {
+                label,
+                batch_size: open.batch_size,
+                symbol: open.symbol,
+                class: open.class,
+                mode: open.mode,
+                no_retransmit: open.no_retransmit,
+                memory: account.floor(),
+                initial_credit: l.peer_params.initial_credit,
+            },
+            ends.first,
+        );
+        let outgoing = OutFlow {
+            id: self.shared.next_flow_id(),
+            session: NO_SESSION,
+            open: FlowOpen { relayed: Some(Relayed { fits, ..ends }), ..open.clone() },
+            is_open_acked: false,
+            sender,
+            source: SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 }),
+            relay: Some(id),
+            is_relay_told: false,
+            is_datagram_queued: false,
+            is_queued: false,
+            balance: 0,
+            is_ended: false,
+            is_end_told: false,
+            skip_told: Seq(0),
+            is_announced: false,
+            account,
+        };
+        let down = (next, l.adopt_out(outgoing, now));
+        let relay = Relay { open, ends, up: (link, label), down, tried: SmallVec::new(), drain: Drain::new(now) };
+        self.relays.by_name.insert(name, id);
+        self.relays.flows.insert(id, relay);
+        self.advance_relay(now, id);
+        Ok(())
+    }
+
+    /// One half of a relayed flow changed: moves packets and ends forward, and credit back.
+    pub(super) fn advance_relay(&mut self, now: Time, id: RelayId) {
+        let Some(relay) = self.relays.flows.get_mut(&id) else { return };
+        let (up, down) = (relay.up, relay.down);
+        let deadline = relay.lifetime().map(|t| now + t);
+        let Some(incoming) = self.links.get_mut(&up.0).and_then(|l| l.flows.incoming.get_mut(&up.1)) else { return };
+        incoming.is_relay_told = true;
+        let mut passing = SmallVec::<[_; 4]>::new();
+        while let Some(packet) = incoming.receiver.poll_passing() {
+            passing.push(packet);
+        }
+        let receiver = &incoming.receiver;
+        let (end, skipped, received, rtt, high) = (receiver.end(), receiver.skipped(), receiver.done(), receiver.rtt(), receiver.high());
+        self.shared.ledger.settle(&mut incoming.account, incoming.receiver.memory());
+        let Some(link) = self.links.get_mut(&down.0) else { return };
+        let Some(outgoing) = link.flows.out.get_mut(&down.1) else { return };
+        outgoing.is_relay_told = true;
+        for packet in passing {
+            outgoing.sender.push_passing(packet, deadline);
+        }
+        outgoing.sender.skip(skipped);
+        outgoing.sender.give_up_below(received);
+        if let Some(end) = end {
+            outgoing.sender.finish_at(end);
+        }
+        let held = outgoing.sender.memory();
+        let allowed = self.shared.ledger.settle(&mut outgoing.account, held);
+        outgoing.sender.set_memory(allowed);
+        let (done, waiting, passed) = (outgoing.sender.done(), outgoing.sender.waiting(), outgoing.sender.stats().source_packets);
+        let is_delivered = outgoing.sender.is_delivered();
+        let window = relay.drain.sample(now, passed, waiting, rtt);
+        link.touch_out(down.1, now);
+        if let Some(outgoing) = link.flows.out.get_mut(&down.1) {
+            outgoing.is_relay_told = false;
+        }
+        let Some(link) = self.links.get_mut(&up.0) else { return };
+        let Some(incoming) = link.flows.incoming.get_mut(&up.1) else { return };
+        let receiver = &mut incoming.receiver;
+        receiver.set_memory(allowed.saturating_sub(held) + receiver.memory());
+        receiver.on_next_done(done);
+        receiver.follow(Seq(high.0.saturating_sub(waiting)), window);
+        let is_complete = receiver.is_complete();
+        link.queue_report(up.1, now);
+        if let Some(incoming) = link.flows.incoming.get_mut(&up.1) {
+            incoming.is_relay_told = false;
+        }
+        for link in [up.0, down.0] {
+            self.mark_ready(link);
+            self.rearm(link);
+        }
+        if is_delivered && is_complete {
+            self.finish_relay(id);
+        }
+    }
+
+    /// Everything has passed.
+    fn finish_relay(&mut self, id: RelayId) {
+        let Some(relay) = self.forget_relay(id) else { return };
+        if let Some(link) = self.links.get_mut(&relay.up.0)
+            && let Some(flow) = link.remove_in(relay.up.1)
+        {
+            link.ended.add_ended(false, flow.stats());
+            self.shared.ledger.close(&flow.account);
+        }
+        self.drop_relay_out(relay.down);
+        self.mark_ready(relay.up.0);
+    }
+
+    fn drop_relay_out(&mut self, hop: Hop) {
+        if let Some(link) = self.links.get_mut(&hop.0)
+            && let Some(flow) = link.remove_out(hop.1)
+        {
+            link.ended.add_ended(true, flow.stats());
+            self.shared.ledger.close(&flow.account);
+        }
+    }
+
+    fn forget_relay(&mut self, id: RelayId) -> Option<Relay> {
+        let relay = self.relays.flows.remove(&id)?;
+        if self.relays.by_name.get(&relay.name()) == Some(&id) {
+            self.relays.by_name.remove(&relay.name());
+        }
+        Some(relay)
+    }
+
+    /// The flow does not pass here any more: upstream is told why, if it can be told, downstream that the flow comes another way now.
+    fn break_relay(&mut self, id: RelayId, to_upstream: Option<Code>, tell_downstream: bool) {
+        let Some(relay) = self.forget_relay(id) else { return };
+        if let Some(link) = self.links.get_mut(&relay.up.0)
+            && let Some(flow) = link.take_in(relay.up.1)
+        {
+            link.ended.add_ended(false, flow.stats());
+            self.shared.ledger.close(&flow.account);
+            if let Some(code) = to_upstream {
+                link.refuse_flow(relay.up.1, code);
+            }
+        }
+        self.drop_relay_out(relay.down);
+        if tell_downstream && let Some(link) = self.links.get_mut(&relay.down.0) {
+            link.send_control(Control::FlowReset { flow: relay.down.1, reason: Code::Rerouted as u64 });
+        }
+        for link in [relay.up.0, relay.down.0] {
+            self.mark_ready(link);
+            self.rearm(link);
+        }
+    }
+
+    /// The way on is closed. Another one is taken if this node still has all that it accepted; otherwise the source has to begin again.
+    fn divert_relay(&mut self, now: Time, id: RelayId, reason: Code, is_down_alive: bool) {
+        let Some(relay) = self.relays.flows.get_mut(&id) else { return };
+        let (up, down, destination, first) = (relay.up, relay.down, relay.ends.destination, relay.ends.first);
+        relay.tried.push(down.0);
+        let mut without = relay.tried.clone();
+        without.push(up.0);
+        let next = self.next_hop(destination, &without);
+        let is_whole = self
+            .links
+            .get(&down.0)
+            .and_then(|l| l.flows.out.get(&down.1))
+            .is_some_and(|flow| flow.sender.first_held() <= first && flow.sender.done() <= first);
+        let (Some(next), true) = (next, is_whole) else {
+            return self.break_relay(id, Some(reason), is_down_alive);
+        };
+        let Some(flow) = self.links.get_mut(&down.0).and_then(|l| l.take_out(down.1)) else { return };
+        if is_down_alive && let Some(link) = self.links.get_mut(&down.0) {
+            link.send_control(Control::FlowReset { flow: down.1, reason: Code::Rerouted as u64 });
+            self.mark_ready(down.0);
+        }
+        let Some(link) = self.links.get_mut(&next) else { return };
+        let label = link.adopt_out(flow, now);
+        if let Some(relay) = self.relays.flows.get_mut(&id) {
+            relay.down = (next, label);
+        }
+        self.advance_relay(now, id);
+    }
+
+    /// The next node refused the flow.
+    pub(super) fn on_relay_refused(&mut self, now: Time, id: RelayId, reason: &CloseReason) {
+        match reason.code {
+            // Not a matter of the way.
+            Code::Stopped | Code::SpanInvalid | Code::FlowControl => self.break_relay(id, Some(reason.code), false),
+            code => self.divert_relay(now, id, code, false),
+        }
+    }
+
+    /// The node before gave the flow up, or contradicts itself.
+    pub(super) fn on_relay_reset(&mut self, id: RelayId, reason: &CloseReason) {
+        let code = (!reason.is_remote).then_some(reason.code);
+        self.break_relay(id, code, true);
+    }
+
+    /// A link is gone: its flows come, or go, no more.
+    pub(super) fn on_relays_link_down(&mut self, now: Time, link: LinkId) {
+        for id in self.relays_on(link) {
+            let Some(relay) = self.relays.flows.get(&id) else { continue };
+            if relay.up.0 == link {
+                self.break_relay(id, None, true);
+            } else {
+                self.divert_relay(now, id, Code::Rerouted, false);
+            }
+        }
+    }
+
+    /// Routes, or links that they lead over, have changed: flows follow the best route.
+    pub(super) fn revise_relays(&mut self, now: Time) {
+        let moved: Vec<RelayId> = self
+            .relays
+            .flows
+            .iter()
+            .filter(|(_, relay)| self.next_hop(relay.ends.destination, &[relay.up.0]).is_some_and(|next| next != relay.down.0))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in moved {
+            if let Some(relay) = self.relays.flows.get_mut(&id) {
+                relay.tried.clear();
+            }
+            self.divert_relay(now, id, Code::Rerouted, true);
+        }
+    }
+
+    fn relays_on(&self, link: LinkId) -> Vec<RelayId> {
+        self.relays.flows.iter().filter(|(_, r)| r.up.0 == link || r.down.0 == link).map(|(id, _)| *id).collect()
+    }
+}
+
+/// Flows that pass belong to no session of this node.
+const NO_SESSION: SessionId = SessionId(0);

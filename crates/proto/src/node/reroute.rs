@@ -1,0 +1,290 @@
+//! The ends of relayed flows: where they come in, and how they go on when the way to the far end breaks (P14, P17).
+//!
+//! A flow that no link carries is parked on a link that is none ([`PARKING`]): its owner can go on reading and writing. A flow that is opened again
+//! is a new incarnation of it, beginning with the first packet that the destination has not acknowledged; the destination goes on with the state
+//! that it has.
+
+use super::Node;
+use super::sessions::Far;
+use super::shared::{FlowPlace, INITIAL_CREDIT};
+use crate::error::{CloseReason, Code, Layer};
+use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
+use crate::link::{Control, Link, State};
+use crate::session::{CONTROL_INDEX, SessionState};
+use crate::switch::{self, Mechanism};
+use crate::units::{Duration, Time};
+use crate::wire::frame::FlowOpen;
+use smallvec::SmallVec;
+
+/// Where flows are that no link carries.
+pub(crate) const PARKING: LinkId = LinkId(0);
+/// A way that broke is tried again at once, the next times after such a delay, doubled each time.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
+/// Trouble that long ago has nothing to do with today's.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+
+/// A session in search of a way to its far end.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    since: Time,
+    last: Time,
+    attempts: u32,
+    /// Links whose neighbours refused.
+    avoid: SmallVec<[LinkId; 2]>,
+    retry_at: Option<Time>,
+    reason: CloseReason,
+}
+
+impl Trouble {
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.retry_at
+    }
+
+    fn delay(&self) -> Duration {
+        (FIRST_DELAY * (1 << self.attempts.min(8))).min(LONGEST_DELAY)
+    }
+}
+
+/// The link that is none.
+pub(super) fn parking(now: Time) -> Link {
+    Link::new(PARKING, now, State::Parking)
+}
+
+impl Node {
+    /// A flow that names this node as its destination: a new one, or one that is here already and now comes another way.
+    pub(super) fn bind(&mut self, now: Time, link: LinkId, open: FlowOpen) -> Result<(), Code> {
+        let Some(ends) = open.relayed else { return Err(Code::Internal) };
+        let (index, label) = (open.index, open.label);
+        let name = (Far::Relayed { far: ends.source, near: ends.destination }, open.session);
+        let known = self.shared.sessions.named(name);
+        if let Some(place) = known.and_then(|session| self.incoming_place(session, index)) {
+            return self.rebind(now, place, link, open);
+        }
+        // The session began at an incarnation of this node that is no more.
+        if known.is_none() && ends.first.0 > 0 {
+            return Err(Code::UnknownSession);
+        }
+        let back = self.next_hop(ends.source, &[]).ok_or(Code::NoRoute)?;
+        let session = self.shared.session_for_open(now, back, &open, crate::node::sessions::FLOOR)?;
+        let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
+        l.accept_flow(open, session, &mut self.shared)?;
+        if index == CONTROL_INDEX {
+            self.shared.sessions.set_control_in(session, Some((link, label)));
+        }
+        Ok(())
+    }
+
+    fn rebind(&mut self, now: Time, place: FlowPlace, link: LinkId, open: FlowOpen) -> Result<(), Code> {
+        let incarnation = |open: &FlowOpen| open.relayed.map_or(0, |r| r.incarnation);
+        let old = self.links.get_mut(&place.link).ok_or(Code::Internal)?;
+        let newest = old.flows.incoming.get(&place.label).map_or(0, |flow| incarnation(&flow.open));
+        if newest > incarnation(&open) {
+            return Err(Code::Rerouted);
+        }
+        let flow = old.take_in(place.label).ok_or(Code::Internal)?;
+        if place.link != PARKING {
+            old.refuse_flow(place.label, Code::Rerouted);
+            self.mark_ready(place.link);
+        }
+        let (id, index, label) = (flow.id, open.index, open.label);
+        if let Some(l) = self.links.get_mut(&link) {
+            l.adopt_in(flow, open, INITIAL_CREDIT, now);
+        }
+        self.note_incoming_place(id, index, FlowPlace { link, label, ..place });
+        Ok(())
+    }
+
+    fn incoming_place(&self, session: SessionId, index: u64) -> Option<FlowPlace> {
+        if index == CONTROL_INDEX {
+            let (link, label) = self.shared.sessions.control_in(session)?;
+            return Some(FlowPlace { link, session, label, is_outgoing: false });
+        }
+        let flow = self.shared.sessions.incoming_flow(session, index)?;
+        self.flows.get(&flow).copied()
+    }
+
+    fn note_incoming_place(&mut self, flow: crate::ids::FlowId, index: u64, place: FlowPlace) {
+        if index == CONTROL_INDEX {
+            self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
+            if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
+                entry.unheard_since = None;
+            }
+        } else {
+            self.flows.insert(flow, place);
+        }
+    }
+
+    /// An incoming flow comes no more by its link: it waits for the one by which it comes next.
+    pub(super) fn park_in(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        let Some(flow) = self.links.get_mut(&id).and_then(|l| l.take_in(label)) else { return };
+        let (flow_id, session, index) = (flow.id, flow.session, flow.open.index);
+        let Some(parking) = self.links.get_mut(&PARKING) else { return };
+        let label = parking.flows.allocate_label();
+        let mut open = flow.open.clone();
+        open.label = label;
+        parking.adopt_in(flow, open, 0, now);
+        self.note_incoming_place(flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
+        if index == CONTROL_INDEX
+            && let Some(entry) = self.shared.sessions.entry_mut(session)
+        {
+            entry.unheard_since = Some(now);
+            self.arm_session(session);
+        }
+        self.rearm(PARKING);
+    }
+
+    /// A session whose far end has found no way here for the idle timeout is over.
+    pub(super) fn end_if_unheard(&mut self, now: Time, id: SessionId) {
+        let idle = self.shared.config.idle_timeout;
+        if self.shared.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
+            let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's way here is broken, and it found no other");
+            self.fail_session(now, id, reason);
+        }
+    }
+
+    /// All incoming flows of relayed sessions that came by a link which is gone.
+    pub(super) fn park_incoming_of(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
+        let labels: Vec<FlowLabel> = link
+            .flows
+            .incoming
+            .iter()
+            .filter(|(_, flow)| flow.relay.is_none() && flow.open.relayed.is_some())
+            .map(|(label, _)| *label)
+            .collect();
+        for label in labels {
+            self.park_in(now, id, label);
+        }
+    }
+
+    /// Everything that this node sends in a session goes by another link from now on, or by none.
+    fn reopen_session(&mut self, now: Time, id: SessionId, to: LinkId) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let from = entry.link;
+        if (from == to && to == PARKING) || switch::is_off(Mechanism::Reopening) {
+            return;
+        }
+        if to != PARKING {
+            entry.incarnation += 1;
+        }
+        let (incarnation, control) = (entry.incarnation, entry.control());
+        let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> =
+            self.flows.iter().filter(|(_, p)| p.session == id && p.is_outgoing).map(|(flow, p)| (p.label, Some(*flow))).collect();
+        labels.sort_unstable();
+        // The control flow goes first: the others mean nothing without it.
+        labels.splice(0..0, control.map(|label| (label, None)));
+        for (label, flow_id) in labels {
+            let Some(old) = self.links.get_mut(&from) else { continue };
+            let Some(mut flow) = old.take_out(label) else { continue };
+            if old.is_up() && flow.is_announced {
+                old.send_control(Control::FlowReset { flow: label, reason: Code::Rerouted as u64 });
+            }
+            let Some(new) = self.links.get_mut(&to) else { continue };
+            if let Some(ends) = &mut flow.open.relayed {
+                ends.incarnation = incarnation;
+                ends.fits = new.fits(flow.open.batch_size, &self.shared);
+            }
+            let label = new.adopt_out(flow, now);
+            match flow_id {
+                Some(flow) => {
+                    self.flows.insert(flow, FlowPlace { link: to, session: id, label, is_outgoing: true });
+                }
+                None => self.shared.sessions.set_control(id, label),
+            }
+        }
+        self.shared.sessions.move_to(id, to);
+        self.mark_ready(from);
+        self.rearm(from);
+        self.mark_ready(to);
+        self.rearm(to);
+    }
+
+    /// The way of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
+    /// `refused_by`: the neighbour on this link said so.
+    pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(far) = entry.far.address() else { return };
+        let is_opening = entry.session.state() == SessionState::Opening;
+        if entry.trouble.as_ref().is_some_and(|t| now.since(t.last) >= FORGOTTEN) {
+            entry.trouble = None;
+        }
+        let trouble = entry.trouble.get_or_insert_with(|| Trouble {
+            since: now,
+            last: now,
+            attempts: 0,
+            avoid: SmallVec::new(),
+            retry_at: None,
+            reason: reason.clone(),
+        });
+        trouble.last = now;
+        let is_refused = refused_by.is_some() && reason.code != Code::Rerouted;
+        if is_refused && let Some(link) = refused_by {
+            trouble.avoid.push(link);
+        }
+        trouble.reason = reason.clone();
+        let avoid = trouble.avoid.clone();
+        let next = self.next_hop(far, &avoid);
+        // Nobody has heard of this session: what the way says is the answer.
+        if next.is_none() && is_opening && is_refused {
+            return self.fail_session(now, id, reason);
+        }
+        let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
+        trouble.attempts += 1;
+        let is_at_once = trouble.attempts <= 1 || is_refused;
+        match next {
+            Some(link) if is_at_once => self.reopen_session(now, id, link),
+            _ => {
+                trouble.avoid.clear();
+                trouble.retry_at = Some(now + trouble.delay());
+                self.reopen_session(now, id, PARKING);
+                self.arm_session(id);
+            }
+        }
+    }
+
+    /// The time to try again has come, if it has.
+    pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
+        let idle = self.shared.config.idle_timeout;
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(far) = entry.far.address() else { return };
+        let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some_and(|at| at <= now)) else { return };
+        trouble.retry_at = None;
+        if now.since(trouble.since) >= idle {
+            let reason = trouble.reason.clone();
+            return self.fail_session(now, id, reason);
+        }
+        if let Some(link) = self.next_hop(far, &[]) {
+            return self.reopen_session(now, id, link);
+        }
+        if let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
+            trouble.attempts += 1;
+            trouble.retry_at = Some(now + trouble.delay());
+        }
+    }
+
+    /// Routes, or the links that they lead over, have changed: everything goes by its best route.
+    pub(super) fn revise_routes(&mut self, now: Time) {
+        for (id, far, link) in self.shared.sessions.relayed() {
+            if let Some(best) = self.next_hop(far, &[])
+                && best != link
+            {
+                self.reopen_session(now, id, best);
+            }
+        }
+        self.revise_relays(now);
+    }
+
+    /// Sends a relayed session another way, over the next best route whose link is not the present one: for a session whose packets are altered on
+    /// their way, or are not delivered. False if there is no other.
+    pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
+        let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
+        let (Some(far), link) = (entry.far.address(), entry.link) else { return false };
+        let Some(next) = self.next_hop(far, &[link]) else { return false };
+        self.reopen_session(now, session, next);
+        true
+    }
+}
+
+/// A session's name.
+pub(crate) type SessionName = (Far, SessionKey);

@@ -1,0 +1,301 @@
+//! Flows over relays (P14, P15, P17): each mechanism forced in mid-transfer, and the same story without it (P26).
+
+use super::MS;
+use super::mesh::Mesh;
+use super::pair::Conditions;
+use crate::error::Code;
+use crate::event::Event;
+use crate::ids::SessionId;
+use crate::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
+use crate::switch::{Mechanism, without};
+use crate::units::{Duration, Time};
+
+/// 20 Mbit/s of IP packets, 5 ms one way.
+fn link(loss: f64) -> Conditions {
+    Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() }
+}
+
+/// Two ways from node 0 to node 3: by 1, which is preferred, and by 2.
+fn diamond(loss: f64) -> Mesh {
+    let edges = [(0, 1), (1, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link(loss)));
+    let mut m = Mesh::new(4, &edges, 4);
+    m.connect_all();
+    prefer(&mut m, 1, 2);
+    for relay in [1, 2] {
+        let routes = vec![m.route(0, 0, 0), m.route(3, 3, 0)];
+        let now = m.now;
+        m.nodes[relay].set_routes(now, routes);
+    }
+    m
+}
+
+/// Routes of both ends of a diamond.
+fn prefer(m: &mut Mesh, first: usize, second: usize) {
+    for (node, far) in [(0, 3), (3, 0)] {
+        let routes = vec![m.route(far, first, 1), m.route(far, second, 2)];
+        let now = m.now;
+        m.nodes[node].set_routes(now, routes);
+    }
+}
+
+fn refusal(m: &mut Mesh, session: SessionId) -> Option<Code> {
+    m.run_until(MS(3000), |_| false);
+    m.take(0, |e| match e {
+        Event::SessionClosed { session: s, outcome, .. } if *s == session => Some(outcome.reason.code),
+        _ => None,
+    })
+}
+
+#[test]
+fn bulk_over_three_nodes_and_over_six_hops_arrives_complete() {
+    for hops in [2, 6] {
+        let mut m = Mesh::chain(&vec![link(0.1); hops], 1);
+        let session = m.open(0, hops);
+        assert!(m.stream(0, session).transfer(&mut m, hops, 4_000_000, MS(6_000)), "{hops} hops");
+    }
+}
+
+#[test]
+fn relays_that_make_up_for_nothing_do_not_finish() {
+    let story = || {
+        let mut m = Mesh::chain(&[link(0.1), link(0.1)], 1);
+        let session = m.open(0, 2);
+        m.stream(0, session).transfer(&mut m, 2, 4_000_000, MS(6_000))
+    };
+    assert!(!without(Mechanism::Recoding, story));
+}
+
+#[test]
+fn a_route_that_loops_is_refused_and_the_source_says_so() {
+    let edges = [(0, 1), (1, 2), (2, 3), (3, 1)].map(|(a, b)| (a, b, link(0.1)));
+    let mut m = Mesh::new(4, &edges, 2);
+    m.connect_all();
+    for (node, next) in [(0, 1), (1, 2), (2, 3), (3, 1)] {
+        let mut routes = vec![m.route(9, next, 0)];
+        if node != 0 {
+            routes.push(m.route(0, if node == 1 { 0 } else { node - 1 }, 0));
+        }
+        let now = m.now;
+        m.nodes[node].set_routes(now, routes);
+    }
+    let session = m.open(0, 9);
+    assert_eq!(refusal(&mut m, session), Some(Code::HopLimit));
+    assert!((0..4).all(|n| m.nodes[n].relayed_flows().count() == 0), "nothing is left of it");
+}
+
+#[test]
+fn without_a_route_beyond_it_a_relay_refuses() {
+    let mut m = Mesh::chain(&[link(0.1), link(0.1)], 2);
+    let routes = vec![m.route(0, 0, 0)];
+    let now = m.now;
+    m.nodes[1].set_routes(now, routes);
+    let session = m.open(0, 2);
+    assert_eq!(refusal(&mut m, session), Some(Code::NoRoute));
+}
+
+#[test]
+fn a_node_that_does_not_relay_refuses() {
+    let mut m = Mesh::chain(&[link(0.1), link(0.1)], 2);
+    m.nodes[1].enable_relaying(None);
+    let session = m.open(0, 2);
+    assert_eq!(refusal(&mut m, session), Some(Code::NoRelay));
+}
+
+#[test]
+fn a_destination_without_a_way_back_refuses() {
+    let mut m = Mesh::chain(&[link(0.1), link(0.1)], 2);
+    let now = m.now;
+    m.nodes[2].set_routes(now, Vec::new());
+    let session = m.open(0, 2);
+    assert_eq!(refusal(&mut m, session), Some(Code::NoRoute));
+}
+
+/// 6 MB over three nodes; the middle one restarts after a second.
+fn restart() -> bool {
+    let mut m = Mesh::chain(&[link(0.1), link(0.1)], 3);
+    let session = m.open(0, 2);
+    let mut s = m.stream(0, session);
+    let at = m.now + MS(1000);
+    m.run_until(MS(1000), |m| {
+        s.write(m, 6_000_000);
+        s.read(m, 2);
+        m.now >= at
+    });
+    assert!(s.got > 200_000 && s.got < 5_000_000, "in mid-transfer: {}", s.got);
+    m.restart(1);
+    m.run(MS(100));
+    m.route_by_chain(1);
+    s.transfer(&mut m, 2, 6_000_000, MS(8_000))
+}
+
+#[test]
+fn a_relay_that_restarts_in_mid_transfer_costs_no_data() {
+    assert!(restart());
+}
+
+#[test]
+fn flows_that_nobody_opens_again_end_with_the_relay() {
+    assert!(!without(Mechanism::Reopening, restart));
+}
+
+/// 8 MB by one of two ways, whose relay dies after a second without a word.
+fn death() -> bool {
+    let mut m = diamond(0.1);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    m.run_until(MS(1000), |m| {
+        s.write(m, 8_000_000);
+        s.read(m, 3);
+        false
+    });
+    assert!(s.got > 200_000);
+    m.dead[1] = true;
+    s.transfer(&mut m, 3, 8_000_000, MS(10_000))
+}
+
+#[test]
+fn a_relay_that_dies_in_mid_transfer_is_passed_by_the_other_way() {
+    assert!(death());
+}
+
+#[test]
+fn without_another_opening_the_transfer_dies_with_its_relay() {
+    assert!(!without(Mechanism::Reopening, death));
+}
+
+/// 100 and then 10 Mbit/s; the mean of the delay that stands in the relay, and the share of the slow link that is used.
+fn slow_next_link() -> (f64, f64) {
+    let [fast, slow] = [12.5e6, 1.25e6].map(|rate| Conditions { rate: Some(rate), ..link(0.01) });
+    let mut m = Mesh::chain(&[fast, slow], 5);
+    let session = m.open(0, 2);
+    let mut s = m.stream(0, session);
+    let (mut sum, mut count, mut next, mut got) = (0.0, 0u32, m.now + MS(3000), 0);
+    let end = m.now + MS(7000);
+    m.run_until(MS(7000), |m| {
+        s.write(m, u64::MAX);
+        s.read(m, 2);
+        if m.now >= next {
+            if count == 0 {
+                got = s.got;
+            }
+            next = m.now + MS(10);
+            // Packets that wait, in time of the slow link.
+            let waiting: u64 = m.nodes[1].relayed_flows().filter(|r| r.index > 0).map(|r| r.waiting).sum();
+            (sum, count) = (sum + waiting as f64 * 1500.0 / 1.25e6 * 1e3, count + 1);
+        }
+        m.now >= end
+    });
+    (sum / f64::from(count), (s.got - got) as f64 / (1.25e6 * 0.99 * 4.0))
+}
+
+#[test]
+fn a_next_link_ten_times_slower_leaves_ten_milliseconds_in_the_relay() {
+    let (delay, share) = slow_next_link();
+    assert!(delay <= 10.0 && share > 0.85, "{delay:.1} ms, {share:.3} of the link");
+}
+
+#[test]
+fn without_credit_that_follows_the_next_link_seconds_wait_in_the_relay() {
+    let (delay, _) = without(Mechanism::RelayCredit, slow_next_link);
+    assert!(delay > 100.0, "{delay:.1} ms");
+}
+
+#[test]
+fn two_flows_of_different_sources_share_a_relay_s_link_fairly_and_a_stalled_receiver_costs_the_others_nothing() {
+    // 0 and 1 send by 2 to 3 and 4; all by the link 2-5, behind which 3 and 4 are.
+    let wide = Conditions { rate: Some(5e6), ..link(0.02) };
+    let edges = [(0, 2, wide.clone()), (1, 2, wide.clone()), (2, 5, link(0.02)), (5, 3, wide.clone()), (5, 4, wide)];
+    let mut m = Mesh::new(6, &edges, 6);
+    m.connect_all();
+    let next = |at: usize, to: usize| match (at, to) {
+        (0 | 1, _) => 2,
+        (3 | 4, _) => 5,
+        (2, 0 | 1) | (5, 3 | 4) => to,
+        (2, _) => 5,
+        _ => 2,
+    };
+    for at in 0..6 {
+        let routes = [0, 1, 3, 4].into_iter().filter(|to| *to != at).map(|to| m.route(to, next(at, to), 0)).collect();
+        let now = m.now;
+        m.nodes[at].set_routes(now, routes);
+    }
+    let (a, b) = (m.open(0, 3), m.open(1, 4));
+    let mut flows = [m.stream(0, a), m.stream(1, b)];
+    let mut run = |m: &mut Mesh, reads_both: bool| {
+        let before = [flows[0].got, flows[1].got];
+        m.run_until(MS(4000), |m| {
+            flows[0].write(m, u64::MAX);
+            flows[1].write(m, u64::MAX);
+            flows[0].read(m, 3);
+            if reads_both {
+                flows[1].read(m, 4);
+            }
+            false
+        });
+        [flows[0].got - before[0], flows[1].got - before[1]]
+    };
+    run(&mut m, true);
+    let [first, second] = run(&mut m, true);
+    let share = first as f64 / (first + second) as f64;
+    assert!((0.42..0.58).contains(&share), "{first} beside {second}");
+    let both = first + second;
+    run(&mut m, false);
+    let [alone, _] = run(&mut m, false);
+    assert!(alone as f64 > 0.95 * both as f64, "{alone} of {both} when the other does not read");
+}
+
+/// Messages of 400 bytes, 100 in a second, with 100 ms to live, over three hops of which the second is dead for 400 ms: how many arrived of those
+/// that were sent when it was not, and the age of the oldest that arrived.
+fn datagrams_with_a_lifetime() -> (f64, Duration) {
+    let mut m = Mesh::chain(&[link(0.05), link(0.05), link(0.05)], 7);
+    let session = m.open(0, 3);
+    let options = FlowOptions {
+        mode: Mode::Btp,
+        kind: FlowKind::UnorderedMessages,
+        class: Class::Latency,
+        lifetime: Some(MS(100)),
+        ..Default::default()
+    };
+    let now = m.now;
+    let flow = m.nodes[0].open_flow(now, session, options).unwrap();
+    let dead = (now + MS(2000), now + MS(2400));
+    let lives = |at: Time| at < now + MS(1900) || at > dead.1;
+    m.edges[1].conditions[0].outages.push(dead);
+    let (mut next, mut incoming, mut oldest, mut arrived, mut sent) = (now + MS(500), None, Duration::ZERO, 0, 0);
+    m.wake_at = Some(next);
+    m.run_until(MS(5000), |m| {
+        if m.now >= next && m.now < now + MS(4500) {
+            next += MS(10);
+            m.wake_at = Some(next);
+            let mut data = vec![7; 400];
+            data[..8].copy_from_slice(&(m.now.since(Time::ZERO).as_micros() as u64).to_be_bytes());
+            m.nodes[0].send_message(m.now, flow, data.into(), MessageOptions::default()).unwrap();
+            sent += u32::from(lives(m.now));
+        }
+        incoming = incoming.or_else(|| {
+            m.take(3, |e| match e {
+                Event::FlowIncoming { flow, .. } => Some(*flow),
+                _ => None,
+            })
+        });
+        while let Some(Ok(Some(message))) = incoming.map(|flow| m.nodes[3].recv_message(m.now, flow)) {
+            let at = Time::ZERO + Duration::from_micros(u64::from_be_bytes(message.data[..8].try_into().unwrap()));
+            oldest = oldest.max(m.now.since(at));
+            arrived += u32::from(lives(at));
+        }
+        false
+    });
+    (f64::from(arrived) / f64::from(sent), oldest)
+}
+
+#[test]
+fn datagrams_over_three_hops_arrive_within_their_lifetime_or_not_at_all() {
+    let (share, oldest) = datagrams_with_a_lifetime();
+    assert!(share > 0.99 && oldest < MS(140), "{share:.3} arrived, the oldest after {oldest:?}");
+}
+
+#[test]
+fn relays_that_drop_nothing_deliver_what_nobody_wants_any_more() {
+    let (_, oldest) = without(Mechanism::RelayLifetimes, datagrams_with_a_lifetime);
+    assert!(oldest > MS(200), "the oldest after {oldest:?}");
+}
