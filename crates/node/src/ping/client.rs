@@ -2,7 +2,7 @@
 
 use super::line::{self, Back, There};
 use super::report;
-use super::summary::{First, Sample, Samples, mean_first};
+use super::summary::{First, Sample, Samples, TEN, mean_first};
 use crate::cli::PingArgs;
 use crate::failure::Failure;
 use crate::identity::{self, Peer};
@@ -95,12 +95,13 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
     let table: Table = Arc::default();
     let start = Instant::now();
     let mut wrong = 0;
+    let mut tens = Tens { shown: 0 };
     let result = {
         let sending = send(&mut there, args, interval, start, &table);
         let receiving = receive(&mut back, start, &table, &mut wrong);
-        let shown = show(args, interval, start, &table, output);
-        tokio::pin!(sending, receiving, shown);
+        tokio::pin!(sending, receiving);
         let mut is_sent = None;
+        let mut look = tokio::time::interval(interval.max(Duration::from_millis(20)).min(Duration::from_millis(200)));
         loop {
             tokio::select! {
                 result = &mut sending, if is_sent.is_none() => {
@@ -108,10 +109,10 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
                     is_sent = Some(TokioInstant::now() + args.wait.0);
                 }
                 result = &mut receiving => break result,
-                () = &mut shown, if is_sent.is_none() => {}
-                () = tokio::time::sleep(Duration::from_millis(10)), if is_sent.is_some() => {
-                    let is_whole = lock(&table).iter().all(|s| s.rtt_ms.is_some());
-                    if is_whole || is_sent.is_some_and(|end| TokioInstant::now() >= end) {
+                _ = look.tick() => {
+                    tens.show(args, &lock(&table), start.elapsed().as_secs_f64(), false, output);
+                    let has_all = || lock(&table).iter().all(|s| s.rtt_ms.is_some());
+                    if is_sent.is_some_and(|end| TokioInstant::now() >= end || has_all()) {
                         break Ok(());
                     }
                 }
@@ -123,6 +124,7 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
         eprintln!("noctule: {wrong} BYTES WERE WRONG: please report this");
     }
     let all = lock(&table).clone();
+    tens.show(args, &all, start.elapsed().as_secs_f64(), true, output);
     Ok(Samples { all, wait_ms: ms(args.wait.0) })
 }
 
@@ -157,23 +159,25 @@ async fn receive(back: &mut Back, start: Instant, table: &Table, wrong: &mut u64
     Ok(())
 }
 
-/// A line for each ten messages, once the wait for the last of them is over or all have come.
-async fn show(args: &PingArgs, interval: Duration, start: Instant, table: &Table, output: &mut Output) {
-    let wait_ms = ms(args.wait.0);
-    let mut shown = 0;
-    loop {
-        tokio::time::sleep(interval.max(Duration::from_millis(20))).await;
-        let all = lock(table).clone();
-        let now = start.elapsed().as_secs_f64();
-        while let Some(ten) = all.get(shown..shown + super::summary::TEN) {
-            let is_over = ten.iter().all(|s| s.rtt_ms.is_some() || now - s.due > args.wait.0.as_secs_f64());
-            if !is_over {
-                break;
+/// Prints a line for each ten messages, once the wait for the last of them is over or all have come.
+struct Tens {
+    shown: usize,
+}
+
+impl Tens {
+    /// Prints what is ready; everything that is left, if `is_end`.
+    fn show(&mut self, args: &PingArgs, all: &[Sample], now: f64, is_end: bool, output: &mut Output) {
+        let (wait, wait_ms) = (args.wait.0.as_secs_f64(), ms(args.wait.0));
+        while let Some(rest) = all.get(self.shown..).filter(|rest| !rest.is_empty()) {
+            let ten = &rest[..rest.len().min(TEN)];
+            let is_ready = ten.len() == TEN && ten.iter().all(|s| s.rtt_ms.is_some() || now - s.due > wait);
+            if !(is_ready || is_end) {
+                return;
             }
             if let Some(ten) = (Samples { all: ten.to_vec(), wait_ms }).tens().first() {
-                report::ten(args, shown, ten, output);
+                report::ten(args, self.shown, ten, output);
             }
-            shown += super::summary::TEN;
+            self.shown += TEN;
         }
     }
 }
