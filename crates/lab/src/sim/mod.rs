@@ -12,6 +12,7 @@ mod meter;
 mod node_host;
 mod outgoing;
 mod pcap;
+mod quic;
 mod run;
 mod world;
 
@@ -23,5 +24,6 @@ pub use machine::Machine;
 pub use meter::{Meter, Window};
 pub use node_host::{Neighbourhood, NodeHost};
 pub use pcap::Pcap;
+pub use quic::{QuicCongestion, QuicHost, QuicPair};
 pub use run::{SimError, Simulation, run};
 pub use world::{Host, HostId, PipeId, Tap, WireOverhead, World, WorldError};
