@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks vectors.txt against wire.md without any code of noctule: Noise, key derivation, packet protection, key texts, RETRY tag.
+"""Checks vectors.txt against wire.md and session.md without any code of noctule: Noise, key derivation, packet protection, key texts, RETRY tag, sealed
+packets of relayed sessions and their homomorphic tags.
 
 Needs the package `cryptography`. Run: python3 docs/spec/check_vectors.py
 """
@@ -194,9 +195,74 @@ def check_retry(sections):
     expect("RETRY tag", hmac.new(b"noctule retry", said, hashlib.sha256).digest()[:16], tag)
 
 
+def gf_mul(a, b):
+    """GF(256), polynomial 0x11d."""
+    product = 0
+    while b:
+        product ^= a * (b & 1)
+        a = a << 1 ^ 0x11d * (a >> 7)
+        b >>= 1
+    return product
+
+
+def mac(key, packet):
+    """codes.md 6: the sum of p_J k_J in GF(256)[y] / (y^8 + y^3 + y + 9)."""
+    total = [0] * 15
+    packet += bytes(-len(packet) % 8)
+    for at in range(0, len(packet), 8):
+        for i in range(8):
+            for j in range(8):
+                total[i + j] ^= gf_mul(packet[at + i], key[at + j])
+    for i in range(14, 7, -1):
+        total[i - 5] ^= total[i]
+        total[i - 7] ^= total[i]
+        total[i - 8] ^= gf_mul(9, total[i])
+    return bytes(total[:8])
+
+
+def xor(a, b):
+    return bytes(x ^ y for x, y in zip(a, b))
+
+
+def check_sessions(sections):
+    """session.md 8. What FLOW_OPEN says for the ends is that of the vector's own FLOW_OPEN: index 1, btp, unordered messages, M 16, answers 2, tag 77."""
+    flow = struct.pack(">QBBBBQQ", 1, 1, 1, 16, 6, 2, 77)
+    ciphers = {"Aes128Gcm": (1, AESGCM, 16), "Aes256Gcm": (2, AESGCM, 32), "ChaCha20Poly1305": (3, ChaCha20Poly1305, 32)}
+    for name, (number, cipher, key_len) in ciphers.items():
+        s = sections[f"session {name}"]
+        direction, c = unhex(s, "direction_secret"), bytes([number])
+        secret = hkdf_sha256_expand(direction, b"noctule session flow" + c + flow, 32)
+        mac_key = hkdf_sha256_expand(direction, b"noctule session mac" + struct.pack(">I", 0), 4096)
+
+        def seal(okm, n, data):
+            return cipher(okm[:key_len]).encrypt(xor(okm[32:], struct.pack(">IQ", 0, n)), data, b"")
+
+        symbols, pads = [], []
+        for seq, payload, symbol in zip(map(int, s["sequence number"]), s["payload"], s["symbol"]):
+            okm = hkdf_sha256_expand(secret, b"noctule session packet" + c + struct.pack(">Q", seq >> 20), 44)
+            sealed = seal(okm, seq, bytes.fromhex(payload))
+            length = struct.pack(">H", 8 + len(sealed))
+            pad_okm = hkdf_sha256_expand(secret, b"noctule session pads" + c, 44)
+            pad = seal(pad_okm, seq >> 4, bytes(128))[seq % 16 * 8 :][:8]
+            tag = xor(mac(mac_key, length + bytes(6) + sealed), pad)
+            expect(f"{name} symbol {seq}", length + tag + sealed, bytes.fromhex(symbol))
+            symbols.append(length + tag + sealed)
+            pads.append(pad)
+        combination, coefficients = unhex(s, "combination"), unhex(s, "coefficients")
+        mixed = [0] * max(map(len, symbols))
+        for coefficient, symbol in zip(coefficients, symbols):
+            for i, byte in enumerate(symbol):
+                mixed[i] ^= gf_mul(coefficient, byte)
+        expect(f"{name} combination", bytes(mixed), combination)
+        tag = mac(mac_key, combination[:2] + bytes(6) + combination[10:])
+        for coefficient, pad in zip(coefficients, pads):
+            tag = xor(tag, bytes(gf_mul(coefficient, byte) for byte in pad))
+        expect(f"{name} tag of the combination", tag, combination[2:10])
+
+
 def main():
     sections = read(pathlib.Path(__file__).with_name("vectors.txt"))
-    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_retry):
+    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_retry, check_sessions):
         check(sections)
         print(check.__name__.removeprefix("check_"), "as specified")
 

@@ -45,6 +45,12 @@ pub(crate) enum Mechanism {
     RelayLifetimes,
     /// Flows are opened again when their way breaks (P14, P17).
     Reopening,
+    /// Sealed packets are checked before they enter the basis (P16).
+    PollutionCheck,
+    /// Ends of sealed flows are believed from the far end's session only (P16).
+    FarEnds,
+    /// Sessions whose packets are altered or do not arrive take another route (P16).
+    RouteAvoidance,
     /// Idle flows leave their memory to others (P15).
     Lending,
 }

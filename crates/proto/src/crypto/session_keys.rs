@@ -60,6 +60,11 @@ pub struct DirectionKeys {
 }
 
 impl DirectionKeys {
+    #[cfg(test)]
+    pub(super) fn from_secret(secret: RawKey, cipher: Cipher) -> Self {
+        Self { secret, cipher, mac: None }
+    }
+
     /// The key of a flow. It depends on what FLOW_OPEN says for the ends: a relay that changes that makes every packet of the flow fail.
     pub fn flow(&mut self, open: &FlowOpen) -> Result<FlowKey, CryptoError> {
         let longest = usize::from(open.symbol).max(BODY) - BODY;
@@ -252,7 +257,7 @@ mod tests {
     }
 
     fn direction(cipher: Cipher) -> DirectionKeys {
-        DirectionKeys { secret: RawKey::new([7; 32]), cipher, mac: None }
+        DirectionKeys::from_secret(RawKey::new([7; 32]), cipher)
     }
 
     fn sealed(key: &mut FlowKey, seq: u64, plain: &[u8]) -> Bytes {
@@ -365,7 +370,7 @@ mod tests {
         let mut key = direction(Cipher::Aes128Gcm).flow(&open(1)).unwrap();
         let (a, b) = (sealed(&mut key, 0, &[0; 64]), sealed(&mut key, 1, &[0; 64]));
         assert!(a[2..10] != b[2..10] && a[10..26] != b[10..26]);
-        let mut other = DirectionKeys { secret: RawKey::new([8; 32]), cipher: Cipher::Aes128Gcm, mac: None }.flow(&open(1)).unwrap();
+        let mut other = DirectionKeys::from_secret(RawKey::new([8; 32]), Cipher::Aes128Gcm).flow(&open(1)).unwrap();
         assert!(!other.is_sound(Seq(0), &[1], &a) && other.open(Seq(0), &a.slice(2..)).is_err());
     }
 

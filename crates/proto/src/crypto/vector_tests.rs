@@ -5,6 +5,7 @@
 use super::aead::PacketKey;
 use super::cookie::retry_tag;
 use super::rekey::{Root, Secrets};
+use super::session_keys::DirectionKeys;
 use super::{Established, Initiator, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, PacketNumber, PathId, Seq, SessionKey};
@@ -17,6 +18,7 @@ use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern,
 use crate::wire::params::{Cipher, Params};
 use crate::wire::{Frames, varint};
 use core::fmt::Write;
+use noctule_codes::gf256::kernels;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -218,6 +220,33 @@ fn packet_keys(book: &mut Book) {
     }
 }
 
+fn sessions(book: &mut Book) {
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
+        book.section(&format!("session {cipher:?}"));
+        let secret = RawKey::new([0x66; 32]);
+        book.bytes("direction_secret", secret.as_bytes());
+        let open = flow_open();
+        let mut out = Vec::new();
+        Frame::FlowOpen(open.clone()).emit(&mut out);
+        book.frame("flow_open", &out);
+        let mut key = DirectionKeys::from_secret(secret, cipher).flow(&open).unwrap();
+        let mut mixed = Vec::new();
+        let coefficients = [0x8e, 0x35];
+        for (seq, plain) in [((1 << 20) - 1, &b"the last packet of an epoch"[..]), (1 << 20, b"the first of the next")] {
+            let mut symbol = [&[0; 10], plain, &[0; TAG_LEN]].concat();
+            key.seal(Seq(seq), &mut symbol).unwrap();
+            book.text("sequence number", &seq.to_string());
+            book.bytes("payload", plain);
+            book.bytes("symbol", &symbol);
+            mixed.resize(mixed.len().max(symbol.len()), 0);
+            kernels().mul_add(&mut mixed[..symbol.len()], &symbol, coefficients[usize::from(seq == 1 << 20)]);
+        }
+        assert!(key.is_sound(Seq((1 << 20) - 1), &coefficients, &mixed));
+        book.bytes("coefficients", &coefficients);
+        book.bytes("combination", &mixed);
+    }
+}
+
 /// The ephemeral secret that a handshake draws from a generator seeded with `seed`.
 fn ephemeral(seed: [u8; 32], depth: usize) -> [u8; 32] {
     (0..=depth).fold(seed, |seed, _| {
@@ -294,13 +323,15 @@ fn rekey(book: &mut Book, established: &Established) {
 
 #[test]
 fn vectors_are_as_published() {
-    let mut book =
-        Book(String::from("# Test vectors of wire.md. Bytes in hexadecimal; a line with # says what the bytes below it mean.\n"));
+    let mut book = Book(String::from(
+        "# Test vectors of wire.md and session.md. Bytes in hexadecimal; a line with # says what the bytes below it mean.\n",
+    ));
     varints(&mut book);
     frames(&mut book);
     packets(&mut book);
     identities(&mut book);
     packet_keys(&mut book);
+    sessions(&mut book);
     handshakes(&mut book);
     if std::env::var_os("NOCTULE_WRITE_VECTORS").is_some() {
         std::fs::write(FILE, &book.0).unwrap();

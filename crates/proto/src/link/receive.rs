@@ -271,6 +271,14 @@ impl Link {
         }
     }
 
+    /// What came of a sealed flow is none of the far end's doing.
+    pub(crate) fn count_pollution(&mut self, label: FlowLabel) {
+        if let Some(flow) = self.flows.incoming.get_mut(&label) {
+            self.polluted += 1;
+            flow.polluted += 1;
+        }
+    }
+
     /// A packet that nobody with the session's key made.
     fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched) {
         let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };

@@ -328,6 +328,8 @@ impl Link {
             let is_fresh = draft.is_empty(buf);
             let before = buf.len();
             let cut = fill_from(flow, label, now, &context, draft, buf);
+            #[cfg(test)]
+            shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
             flow.is_queued = false;
             // A flow that could not use a whole packet is blocked; whatever unblocks it touches it.

@@ -170,6 +170,7 @@ impl Node {
         link.touch_out(place.label, now);
         link.settle_out(place.label, &mut self.shared);
         self.settle(now, place.link);
+        self.note_sending(now, place.session);
         result
     }
 

@@ -6,6 +6,8 @@
 mod accept;
 mod commands;
 pub(crate) mod ledger;
+#[cfg(test)]
+mod lies;
 mod relay;
 mod reroute;
 pub mod routing;
@@ -14,6 +16,7 @@ pub(crate) mod sessions;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
+mod vigilance;
 
 use crate::congestion::CongestionControl;
 use crate::crypto::{PublicKey, SecretKey};

@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Everything that this node sends in a session goes by another link from now on, or by none.
-    fn reopen_session(&mut self, now: Time, id: SessionId, to: LinkId) {
+    pub(super) fn reopen_session(&mut self, now: Time, id: SessionId, to: LinkId) {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let from = entry.link;
         if (from == to && to == PARKING) || switch::is_off(Mechanism::Reopening) {
@@ -266,23 +266,14 @@ impl Node {
     /// Routes, or the links that they lead over, have changed: everything goes by its best route.
     pub(super) fn revise_routes(&mut self, now: Time) {
         for (id, far, link) in self.shared.sessions.relayed() {
-            if let Some(best) = self.next_hop(far, &[])
+            let shunned = self.shunned(now, id);
+            if let Some(best) = self.next_hop(far, &shunned)
                 && best != link
             {
                 self.reopen_session(now, id, best);
             }
         }
         self.revise_relays(now);
-    }
-
-    /// Sends a relayed session another way, over the next best route whose link is not the present one: for a session whose packets are altered on
-    /// their way, or are not delivered. False if there is no other.
-    pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
-        let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
-        let (Some(far), link) = (entry.far.address(), entry.link) else { return false };
-        let Some(next) = self.next_hop(far, &[link]) else { return false };
-        self.reopen_session(now, session, next);
-        true
     }
 }
 

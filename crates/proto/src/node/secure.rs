@@ -5,6 +5,7 @@
 use super::Node;
 use super::sessions::Far;
 use super::shared::{FlowPlace, Shared};
+use super::vigilance::Vigilance;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
@@ -52,6 +53,7 @@ pub(crate) struct Securing {
     deadline: Option<Time>,
     /// Acceptor: flows that were opened before the opener has proven its key.
     early: Vec<(LinkId, FlowLabel)>,
+    pub(super) vigilance: Vigilance,
 }
 
 /// Flows that may be opened by who has not proven its key yet.
@@ -88,6 +90,7 @@ impl Securing {
             symbol: None,
             deadline: Some(now + HALF_OPEN_LIFETIME),
             early: Vec::new(),
+            vigilance: Vigilance::new(now),
         }))
     }
 
@@ -106,7 +109,7 @@ impl Securing {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.deadline
+        [self.deadline, self.vigilance.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Prepares a sending half: the control flow begins with the handshake, data waits for keys.
@@ -191,6 +194,7 @@ impl Shared {
             symbol: None,
             deadline: Some(now + self.config.connect_timeout),
             early: Vec::new(),
+            vigilance: Vigilance::new(now),
         })))
     }
 
@@ -245,7 +249,9 @@ impl Node {
             // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
-                self.fail_session(now, id, reason);
+                if !self.open_elsewhere(now, id, &reason) {
+                    self.fail_session(now, id, reason);
+                }
             }
         }
     }
@@ -314,6 +320,7 @@ impl Node {
         securing.lead.extend(secured.third);
         let is_confirmed = matches!(stage, Stage::Secured);
         securing.stage = stage;
+        securing.vigilance.on_keys(now);
         if is_confirmed {
             securing.deadline = None;
         }
@@ -394,12 +401,14 @@ impl Node {
             Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => {
                 self.restart_opening(now, id, true).is_ok()
             }
+            // A relay may have made a mess of the handshake.
+            Stage::Opening { .. } if reason.code == Code::Handshake => self.open_elsewhere(now, id, reason),
             _ => false,
         }
     }
 
     /// Begins the handshake anew, under another name.
-    fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
+    pub(super) fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
         let entry = self.shared.sessions.entry(id).ok_or_else(gone)?;
         let (far, link) = (entry.far, entry.link);

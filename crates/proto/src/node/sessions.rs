@@ -21,8 +21,6 @@ use std::net::IpAddr;
 
 /// What every node takes, for sessions that are opened before the neighbour has said what it takes.
 pub(crate) const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
-/// A session whose packets are altered on their way changes its way at most so often.
-const AVOID_EVERY: Duration = Duration::from_secs(2);
 /// Names of ended sessions that are remembered, so that late FLOW_OPENs do not revive them.
 const REMEMBERED: usize = 1024;
 /// Nodes that a flow may pass.
@@ -67,8 +65,6 @@ pub(crate) struct Entry {
     control_in: Option<(LinkId, FlowLabel)>,
     /// Relayed: the far end's control flow comes by no link since then.
     pub(crate) unheard_since: Option<Time>,
-    /// Relayed: when another way was taken because packets were altered on this one.
-    avoided_at: Option<Time>,
     /// Relayed: how often its flows were opened again.
     pub(crate) incarnation: u64,
     /// Relayed: the way to the far end broke, and nothing was heard since.
@@ -157,7 +153,6 @@ impl Sessions {
                 control: None,
                 control_in: None,
                 unheard_since: None,
-                avoided_at: None,
                 incarnation: 0,
                 trouble: None,
                 is_told: false,
@@ -581,6 +576,7 @@ impl Node {
 
     pub(super) fn on_session_timeout(&mut self, now: Time, id: SessionId) {
         self.on_securing_timeout(now, id);
+        self.check_delivery(now, id);
         if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
@@ -728,15 +724,7 @@ impl Node {
                     link.touch_out(label, now);
                 }
             }
-            // P16: another way, where there is one; not again before the far end can have seen what that changed.
-            SessionAction::Polluted => {
-                if let Some(entry) = self.shared.sessions.entry_mut(session)
-                    && entry.avoided_at.is_none_or(|at| now.since(at) >= AVOID_EVERY)
-                {
-                    entry.avoided_at = Some(now);
-                    self.avoid_route(now, session);
-                }
-            }
+            SessionAction::Polluted => self.on_far_pollution(now, session),
         }
     }
 
@@ -794,8 +782,24 @@ impl Node {
         self.events.push_back(Event::Polluted { session, link: id });
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             entry.session.tell_pollution(index, packets);
+            // What goes back by the same link would pass the same hands.
+            if entry.link == id {
+                self.on_far_pollution(now, session);
+            }
         }
         self.pump_session(now, session);
+    }
+
+    /// A neighbour contradicts itself about a flow that it relays: that says nothing about the flow, which waits for another way.
+    fn on_lying_hop(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.count_pollution(label);
+        }
+        self.on_pollution(now, id, label);
+        self.park_in(now, id, label);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.refuse_flow(label, Code::Rerouted);
+        }
     }
 
     /// A flow ended before its end: forgets it and tells the owner.
@@ -926,6 +930,9 @@ impl Node {
         if flow.open.relayed.is_some() && reason.is_remote {
             // Only the way is closed: what ends the flow itself, the far end's session says.
             return self.park_in(now, id, label);
+        }
+        if flow.open.relayed.is_some() && reason.layer == Layer::Flow {
+            return self.on_lying_hop(now, id, label);
         }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
         if is_control || !reason.is_remote {

@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
     pub(crate) starved: BTreeSet<(LinkId, FlowLabel)>,
+    #[cfg(test)]
+    pub(crate) lies: super::lies::Lies,
     rng: ChaCha12Rng,
     cids: HashMap<ConnectionId, (LinkId, PathId)>,
     next_flow: u64,
@@ -62,6 +64,8 @@ impl Shared {
             routing: Default::default(),
             messages,
             starved: BTreeSet::new(),
+            #[cfg(test)]
+            lies: Default::default(),
             rng: ChaCha12Rng::from_seed(seed),
             cids: HashMap::new(),
             next_flow: 0,

@@ -165,6 +165,10 @@ impl FlowTable {
     pub fn outgoing(&self, index: u64) -> Option<FlowId> {
         self.outgoing.get(&index).map(|f| f.flow)
     }
+    /// Packets of a flow of this side that the far end acknowledged.
+    pub(super) fn acknowledged(&self, index: u64) -> u64 {
+        self.outgoing.get(&index).map_or(0, |f| f.acknowledged)
+    }
     /// The far end's flow with this index.
     pub fn incoming(&self, index: u64) -> Option<FlowId> {
         self.incoming.get(&index).map(|f| f.flow)

@@ -184,6 +184,8 @@ pub struct Session {
     early: BTreeMap<u64, FarWord>,
     /// The far end's control flow brought more than acknowledgements of ours, and has not been acknowledged since.
     is_control_owed: bool,
+    /// Packets of our control flow that the far end has acknowledged.
+    control_delivered: u64,
     /// FLOW_DELIVERED to be sent: only the newest count of a flow matters.
     acknowledgements: BTreeMap<u64, u64>,
     closing: Option<Closing>,
@@ -209,6 +211,7 @@ impl Session {
             out,
             early: BTreeMap::new(),
             is_control_owed: false,
+            control_delivered: 0,
             acknowledgements: BTreeMap::new(),
             closing: None,
             outcome: None,
@@ -307,6 +310,19 @@ impl Session {
         let newest = self.acknowledgements.entry(index).or_default();
         *newest = packets.max(*newest);
         self.step(now);
+    }
+
+    /// Packets of a flow of ours that the far end has acknowledged.
+    pub fn delivered(&self, flow: FlowId) -> u64 {
+        match self.flows.index_of(flow) {
+            Some((Direction::Outgoing, index)) => self.flows.acknowledged(index),
+            _ => 0,
+        }
+    }
+
+    /// Packets of our control flow that the far end has acknowledged.
+    pub fn control_delivered(&self) -> u64 {
+        self.control_delivered
     }
 
     /// The far end waits for word of its control flow; once.
@@ -417,7 +433,10 @@ impl Session {
                     actions.push(SessionAction::Opened);
                 }
             }
-            SessionFrame::FlowDelivered { index: CONTROL_INDEX, packets } => actions.push(SessionAction::ControlDelivered(packets)),
+            SessionFrame::FlowDelivered { index: CONTROL_INDEX, packets } => {
+                self.control_delivered = self.control_delivered.max(packets);
+                actions.push(SessionAction::ControlDelivered(packets));
+            }
             SessionFrame::FlowDelivered { index, packets } => {
                 self.check_opened(index)?;
                 let is_complete = self.flows.acknowledge(index, packets)?;

@@ -201,9 +201,10 @@ fn headers_stay_within_their_budget() {
     // Flows 0..=63 and the first 2^30 source packets (1.5 TB): CODED takes 8 bytes before the symbol in index form.
     assert_eq!(coded::header_len(FlowLabel(63), Seq((1 << 30) - 1), 16, &index), 8);
     assert_eq!(overhead(63, (1 << 30) - 1, 16, &index, 0), 35);
-    assert_eq!(overhead(63, (1 << 30) - 1, 16, &vector, 16), 66);
+    const SEALED: usize = crate::crypto::SESSION_OVERHEAD;
+    assert_eq!(overhead(63, (1 << 30) - 1, 16, &vector, SEALED), 74);
     // P6 beyond that too.
     assert!(overhead(63, varint::MAX, 16, &index, 0) + FRAMING - 2 <= 41);
     assert!(overhead(63, (1 << 30) - 1, 16, &index, 0) + FRAMING <= 41);
-    assert!(overhead((1 << 14) - 1, varint::MAX, 16, &vector, 16) + FRAMING <= 77);
+    assert!(overhead((1 << 14) - 1, varint::MAX, 16, &vector, SEALED) + FRAMING <= 77 + 8);
 }

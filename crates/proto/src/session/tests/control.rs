@@ -44,6 +44,10 @@ fn session_frames_have_these_bytes() {
     assert_eq!(emit(&[SessionFrame::FlowDelivered { index: 1, packets: 70 }]), [0x04, 3, 1, 0x40, 70]);
     assert_eq!(emit(&[SessionFrame::Reset { index: 1, mode: Mode::Btp, code: 9 }]), [0x06, 3, 1, 1, 9]);
     assert_eq!(emit(&[SessionFrame::Stop { index: 2, code: 9 }]), [0x08, 2, 2, 9]);
+    assert_eq!(emit(&[SessionFrame::Fits { symbol: 1300 }]), [0x0e, 2, 0x45, 0x14]);
+    assert_eq!(emit(&[SessionFrame::End { index: 1, packets: 70 }]), [0x10, 3, 1, 0x40, 70]);
+    assert_eq!(emit(&[SessionFrame::Skip { index: 1, floor: 16 }]), [0x12, 2, 1, 16]);
+    assert_eq!(emit(&[SessionFrame::Polluted { index: 1, packets: 2 }]), [0x14, 2, 1, 2]);
     let totals = Totals { opened: 3, ends: vec![(2, 10)] };
     assert_eq!(emit(&[SessionFrame::Closed { all_received: true, totals: totals.clone() }]), [0x0c, 5, 1, 3, 1, 2, 10]);
     let close = SessionFrame::Close { reason: CloseReason::application(5, "bye"), linger: Duration::from_millis(60), totals };
@@ -69,6 +73,31 @@ fn unknown_parameters_are_ignored_and_missing_or_double_ones_refused() {
     assert!(parse(&[0x00, 3, 1, 1, 5]).is_err(), "two are missing");
     assert!(parse(&[0x00, 12, 1, 1, 5, 2, 1, 5, 3, 1, 5, 3, 1, 5]).is_err(), "one is double");
     assert!(parse(&[0x00, 10, 1, 2, 5, 5, 2, 1, 5, 3, 1, 5]).is_err(), "a value with a tail");
+}
+
+#[test]
+fn ends_of_flows_may_be_told_before_the_flows_are_opened() {
+    let mut s = open();
+    let told = s.on_control(NOW, &emit(&[SessionFrame::End { index: 2, packets: 9 }, SessionFrame::Skip { index: 2, floor: 4 }]));
+    assert_eq!(told, Ok(vec![]));
+    let flow = FlowId(5);
+    assert_eq!(s.accept_flow(2, flow, &FlowOptions::default()), Ok(Accepted::New));
+    assert_eq!(s.take_far_word(2), FarWord { end: Some(9), floor: 4 });
+    assert_eq!(s.take_far_word(2), FarWord::default());
+    let told = s.on_control(NOW, &emit(&[SessionFrame::End { index: 2, packets: 9 }]));
+    assert_eq!(told, Ok(vec![SessionAction::FlowEnd { flow, packets: 9 }]));
+    let many: Vec<_> = (3..).take(300).map(|index| SessionFrame::End { index, packets: 1 }).collect();
+    assert_eq!(s.on_control(NOW, &emit(&many)).expect_err("more than flows are permitted").code, Code::TooMany);
+}
+
+#[test]
+fn pollution_is_told_of_the_control_flow_and_of_flows_that_exist() {
+    let mut s = open();
+    let told = |s: &mut Session, index| s.on_control(NOW, &emit(&[SessionFrame::Polluted { index, packets: 1 }]));
+    assert_eq!(told(&mut s, CONTROL_INDEX), Ok(vec![SessionAction::Polluted]));
+    assert_eq!(told(&mut s, 1).expect_err("never opened").code, Code::SessionProtocol);
+    let delivered = SessionFrame::FlowDelivered { index: CONTROL_INDEX, packets: 3 };
+    assert_eq!(s.on_control(NOW, &emit(&[delivered])), Ok(vec![SessionAction::ControlDelivered(3)]));
 }
 
 #[test]

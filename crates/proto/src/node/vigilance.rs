@@ -1,0 +1,180 @@
+//! What an end of a relayed session does when its packets are altered on the way, or do not arrive: it takes another route, if there is one (P16).
+//!
+//! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
+
+use super::Node;
+use crate::error::{CloseReason, Code};
+use crate::ids::{LinkId, SessionId};
+use crate::switch::{self, Mechanism};
+use crate::units::{Duration, Time};
+use smallvec::SmallVec;
+
+/// Nothing delivered for this long although something was sent, at first; a handshake's round trips beyond that.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Round trips of the handshake.
+const PATIENCE_RTTS: u32 = 6;
+/// Doubled with each route that was tried, up to this.
+const MOST_PATIENCE: Duration = Duration::from_secs(8);
+
+/// A link is not used again for so long, unless all others were tried.
+const SHUNNED: Duration = Duration::from_secs(60);
+
+/// What was sent and what arrived, as one end of a session knows it.
+#[derive(Debug)]
+pub(super) struct Vigilance {
+    opened_at: Time,
+    patience: Duration,
+    /// When to look next; `None` while nothing is under way.
+    due: Option<Time>,
+    /// What had arrived when it was looked at last.
+    delivered: u64,
+    /// Links whose ways altered packets or delivered nothing, and since when they are not used.
+    shunned: SmallVec<[(LinkId, Time); 2]>,
+}
+
+impl Vigilance {
+    pub(super) fn new(now: Time) -> Self {
+        Self { opened_at: now, patience: PATIENCE, due: Some(now + PATIENCE), delivered: 0, shunned: SmallVec::new() }
+    }
+
+    /// The keys stand: a round trip from end to end is known.
+    pub(super) fn on_keys(&mut self, now: Time) {
+        self.patience = (now.since(self.opened_at) * PATIENCE_RTTS).clamp(PATIENCE, MOST_PATIENCE);
+        self.watch(now);
+    }
+
+    /// Something was sent; true if nothing had been under way before.
+    pub(super) fn watch(&mut self, now: Time) -> bool {
+        let is_first = self.due.is_none();
+        if is_first {
+            self.due = Some(now + self.patience);
+        }
+        is_first
+    }
+
+    /// Words about the way before the present one may still be on their way.
+    fn has_just_moved(&self, now: Time) -> bool {
+        self.shunned.last().is_some_and(|(_, at)| now.since(*at) < self.patience / 2)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// True if nothing arrived although something was sent since the last look.
+    fn is_stuck(&mut self, now: Time, sent: u64, delivered: u64) -> bool {
+        if self.due.is_none_or(|due| now < due) {
+            return false;
+        }
+        let is_stuck = sent > delivered && delivered == self.delivered;
+        self.delivered = delivered;
+        self.patience = match is_stuck {
+            true => (self.patience * 2).min(MOST_PATIENCE),
+            false => self.patience,
+        };
+        self.due = (sent > delivered).then_some(now + self.patience);
+        is_stuck
+    }
+}
+
+impl Node {
+    /// Looks whether what a relayed session sends arrives.
+    pub(super) fn check_delivery(&mut self, now: Time, id: SessionId) {
+        let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
+        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        if securing.vigilance.is_stuck(now, sent, delivered) && !self.avoid_route(now, id) {
+            // All of them were tried: from the beginning.
+            if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                securing.vigilance.shunned.clear();
+            }
+            self.avoid_route(now, id);
+        }
+    }
+
+    /// A flow of a session has something to send.
+    pub(super) fn note_sending(&mut self, now: Time, id: SessionId) {
+        let securing = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+        if securing.is_some_and(|s| s.vigilance.watch(now)) {
+            self.arm_session(id);
+        }
+    }
+
+    /// Sends a relayed session another way, over the best route whose link is neither the present one nor one that was left for the same cause
+    /// before: for a session whose packets are altered on their way, or are not delivered. False if there is none.
+    pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
+        let mut avoid = self.shunned(now, session);
+        let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
+        let (Some(far), link) = (entry.far.address(), entry.link) else { return false };
+        avoid.push(link);
+        if switch::is_off(Mechanism::RouteAvoidance) {
+            return false;
+        }
+        let Some(next) = self.next_hop(far, &avoid) else { return false };
+        if let Some(securing) = self.shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
+            securing.vigilance.shunned.push((link, now));
+        }
+        self.reopen_session(now, session, next);
+        true
+    }
+
+    /// Links that a session does not use for now, whatever routes lead over them.
+    pub(super) fn shunned(&mut self, now: Time, id: SessionId) -> SmallVec<[LinkId; 4]> {
+        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return SmallVec::new() };
+        securing.vigilance.shunned.retain(|(_, at)| now.since(*at) < SHUNNED);
+        securing.vigilance.shunned.iter().map(|(link, _)| *link).collect()
+    }
+
+    /// Source packets of all our flows in a session, and how many of them the far end has acknowledged.
+    fn sent_and_delivered(&self, id: SessionId) -> Option<(u64, u64)> {
+        let entry = self.shared.sessions.entry(id)?;
+        let flows = &self.links.get(&entry.link)?.flows.out;
+        let control = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
+        let delivered = entry.session.control_delivered().min(control);
+        let data = self.flows.iter().filter(|(_, place)| place.session == id && place.is_outgoing);
+        Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
+            let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
+            (sent + packets, delivered + entry.session.delivered(*flow).min(packets))
+        }))
+    }
+
+    /// The way that a session goes by now alters packets: the far end says so, or they come so by the same link.
+    pub(super) fn on_far_pollution(&mut self, now: Time, id: SessionId) {
+        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        if !securing.vigilance.has_just_moved(now) {
+            self.avoid_route(now, id);
+        }
+    }
+
+    /// A handshake came to nothing: another route may lead to the true destination. False if there is none.
+    pub(super) fn open_elsewhere(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
+        reason.code == Code::Handshake
+            && !switch::is_off(Mechanism::RouteAvoidance)
+            && self.avoid_route(now, id)
+            && self.restart_opening(now, id, false).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::from_millis(1000);
+
+    #[test]
+    fn only_what_was_sent_and_does_not_arrive_wears_patience_out() {
+        let mut v = Vigilance::new(START);
+        let mut now = START + Duration::from_millis(100);
+        v.on_keys(now); // 100 ms end to end
+        now = v.poll_timeout().unwrap();
+        assert!(!v.is_stuck(now, 10, 3), "some arrived");
+        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(600)));
+        now = v.poll_timeout().unwrap();
+        assert!(v.is_stuck(now, 20, 3), "nothing since");
+        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(1200)), "the next route gets more time");
+        now = v.poll_timeout().unwrap();
+        assert!(!v.is_stuck(now, 20, 20));
+        assert_eq!(v.poll_timeout(), None, "nothing is under way");
+        v.watch(now);
+        assert!(v.poll_timeout().is_some());
+    }
+}
