@@ -180,6 +180,9 @@ pub struct RunArgs {
     /// Packets per batch: 8, 16, 32 or 64 [default: 16].
     #[arg(long)]
     pub batch_size: Option<u8>,
+    /// Share of messages that shall need no second round trip: what the flow asks its redundancy for [default: 99.9%].
+    #[arg(long)]
+    pub no_retransmit: Option<crate::link::Probability>,
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
@@ -222,6 +225,7 @@ impl RunArgs {
         scenario.both = self.both;
         scenario.seed = self.seed;
         scenario.batch_size = self.batch_size;
+        scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
         scenario.stall = self.stall;
         if let Some(text) = &self.flow_memory {

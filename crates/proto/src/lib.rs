@@ -24,7 +24,7 @@ pub mod trace;
 pub mod units;
 pub mod wire;
 
-pub use node::{Node, NodeConfig};
+pub use node::{AckWish, Node, NodeConfig};
 
 // The simulated pair of the integration tests serves this crate's own tests as well.
 #[cfg(test)]

@@ -1,7 +1,12 @@
 //! How much redundancy (DESIGN 3.3): a pure function from statistics to packet counts.
 //!
 //! *Spend redundancy only where capacity is spare; where the link is full, repair exactly.* The sender of a flow asks [`plan`] how many
-//! coded packets to add to what is on its way, and [`repair_extra`] how many to add to the repair of a deficit (P13). Neither sends anything.
+//! coded packets to add to what is on its way, [`plan_window`] how many and when for small flows, and [`repair_extra`] how many to add to
+//! the repair of a deficit (P13). None of them sends anything.
+
+mod window;
+
+pub use window::{WindowInput, WindowPlan, mid_burst, plan_window};
 
 use crate::units::{Duration, Probability};
 use smallvec::SmallVec;
@@ -15,11 +20,20 @@ pub struct LossEstimate {
     pub deviation: Probability,
     /// Mean length of a run of lost packets; 1/(1-p) or less when losses are independent.
     pub burst_packets: f64,
+    /// Mean duration of a burst of losses; zero when losses are independent.
+    pub burst: Duration,
+}
+
+impl LossEstimate {
+    /// The loss that is planned for: the mean, one deviation up.
+    fn planned(&self) -> f64 {
+        (self.mean.get() + self.deviation.get()).min(MOST_LOSS)
+    }
 }
 
 impl Default for LossEstimate {
     fn default() -> Self {
-        Self { mean: Probability::ZERO, deviation: Probability::ZERO, burst_packets: 1.0 }
+        Self { mean: Probability::ZERO, deviation: Probability::ZERO, burst_packets: 1.0, burst: Duration::ZERO }
     }
 }
 
@@ -66,7 +80,7 @@ const MOST_EXTRA: u8 = 8;
 /// mean and burst length (binomial when the bursts are those of independent losses). The mean is taken one deviation up.
 /// Cost: O(packets on their way x losses among them), some 0.2 us for a few packets, 10 us for a full span of 64.
 pub fn plan(input: &RedundancyInput) -> u8 {
-    let p = (input.loss.mean.get() + input.loss.deviation.get()).min(MOST_LOSS);
+    let p = input.loss.planned();
     let needed: u32 = input.runs.iter().map(|r| u32::from(r.flying) + u32::from(r.lost)).sum();
     if needed == 0 || p <= 0.0 {
         return 0;
@@ -79,12 +93,7 @@ pub fn plan(input: &RedundancyInput) -> u8 {
     let most = input.spare.min(needed.min(128) as u8 + MOST_EXTRA);
     let target = input.target.get().min(BEST_TARGET);
     let mut chain = DeficitChain::new(p, input.loss.burst_packets, needed as usize);
-    for run in &input.runs {
-        (0..run.lost).for_each(|_| chain.lack());
-        (0..run.flying).for_each(|_| chain.send_source());
-        (0..run.repairs_there).for_each(|_| chain.gain());
-        (0..run.repairs_flying).for_each(|_| chain.send_repair());
-    }
+    input.runs.iter().for_each(|run| chain.add(run));
     let mut planned = 0;
     while planned < most && chain.nothing_lacks() < target {
         chain.send_repair();
@@ -109,7 +118,7 @@ pub fn repair_extra(transmission: u8, slack: Duration, rtt: Duration) -> u8 {
 
 /// Rank that the receiver lacks, as a distribution, while packets are sent one after the other over a lossy path: a two-state chain
 /// (Gilbert) in its steady state. Combinations are innovative as long as anything lacks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct DeficitChain {
     /// P(lost | the one before arrived), P(lost | the one before was lost).
     enter: f64,
@@ -128,6 +137,28 @@ impl DeficitChain {
         arrived.push(1.0 - p);
         lost.push(p);
         Self { enter: (p * leave / (1.0 - p)).min(1.0), stay: 1.0 - leave, arrived, lost }
+    }
+
+    /// What was sent of a run.
+    fn add(&mut self, run: &Run) {
+        (0..run.lost).for_each(|_| self.lack());
+        (0..run.flying).for_each(|_| self.send_source());
+        (0..run.repairs_there).for_each(|_| self.gain());
+        (0..run.repairs_flying).for_each(|_| self.send_repair());
+    }
+
+    /// The part of the distribution in which every source packet of a run arrives.
+    fn add_whole(&mut self, run: &Run) {
+        if run.lost > 0 {
+            self.arrived.iter_mut().chain(&mut self.lost).for_each(|chance| *chance = 0.0);
+        }
+        for _ in 0..run.flying {
+            for k in 0..self.arrived.len() {
+                (self.arrived[k], self.lost[k]) = (self.split(self.arrived[k], self.lost[k]).0, 0.0);
+            }
+        }
+        (0..run.repairs_there).for_each(|_| self.gain());
+        (0..run.repairs_flying).for_each(|_| self.send_repair());
     }
 
     /// One packet more lacks, for certain.
@@ -180,6 +211,11 @@ impl DeficitChain {
 
     fn nothing_lacks(&self) -> f64 {
         self.arrived[0] + self.lost[0]
+    }
+
+    /// P(something lacks), of as much of the distribution as there is.
+    fn something_lacks(&self) -> f64 {
+        self.arrived[1..].iter().chain(&self.lost[1..]).sum()
     }
 }
 

@@ -3,7 +3,7 @@ use smallvec::smallvec;
 
 fn input(needed: u8, p: f64, target: f64) -> RedundancyInput {
     RedundancyInput {
-        loss: LossEstimate { mean: Probability::new(p), deviation: Probability::ZERO, burst_packets: 1.0 },
+        loss: LossEstimate { mean: Probability::new(p), ..LossEstimate::default() },
         runs: smallvec![Run { flying: needed, ..Run::default() }],
         target: Probability::new(target),
         spare: u8::MAX,

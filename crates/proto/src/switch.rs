@@ -53,6 +53,10 @@ pub(crate) enum Mechanism {
     RouteAvoidance,
     /// Idle flows leave their memory to others (P15).
     Lending,
+    /// Repair on the fate of each packet; what is left is the receiver's word on blocks (P9).
+    LossFeedback,
+    /// Combinations over the last packets reach over batch boundaries (P4).
+    WindowSpans,
 }
 
 #[cfg(not(test))]

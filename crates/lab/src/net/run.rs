@@ -148,6 +148,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         seed: _,
         flow_memory,
         batch_size,
+        no_retransmit,
         epoch_packets,
         stall,
     } = scenario;
@@ -158,6 +159,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         (flow_memory.is_some(), "--flow-memory"),
         (epoch_packets.is_some(), "--epoch-packets"),
         (batch_size.is_some(), "--batch-size"),
+        (no_retransmit.is_some(), "--no-retransmit"),
         (*unordered, "--unordered"),
         (stall.is_some(), "--stall"),
     ]

@@ -144,6 +144,8 @@ pub struct Times {
     pub mean: f64,
     /// Median.
     pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
     /// 99th percentile.
     pub p99: f64,
     /// 99.9th percentile.
@@ -161,6 +163,7 @@ impl Times {
         (h.count() > 0).then(|| Self {
             mean: ms(h.mean()),
             p50: ms(h.quantile(0.5)),
+            p95: ms(h.quantile(0.95)),
             p99: ms(h.quantile(0.99)),
             p999: ms(h.quantile(0.999)),
             max: ms(h.max()),

@@ -112,6 +112,7 @@ pub struct RunTable {
     pub(crate) seeds: Vec<u64>,
     flow_memory: Option<usize>,
     batch_size: Option<u8>,
+    no_retransmit: Option<crate::link::Probability>,
     epoch_packets: Option<u64>,
     stall: Option<Outage>,
     relays: Relays,
@@ -134,6 +135,7 @@ impl Default for RunTable {
             seeds: vec![7],
             flow_memory: None,
             batch_size: None,
+            no_retransmit: None,
             epoch_packets: None,
             stall: None,
             relays: Relays::default(),
@@ -332,6 +334,7 @@ impl RunTable {
             "stall" => self.stall = Some(read(value)?),
             "epoch-packets" => self.epoch_packets = Some(read(value)?),
             "flow-memory" => self.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| e.to_string())? as usize),
+            "no-retransmit" => self.no_retransmit = Some(read(value)?),
             "batch-size" => self.batch_size = Some(read(value)?),
             "relays" => self.relays = read(value)?,
             "seconds" => self.seconds = Some(read(value)?),
@@ -357,6 +360,7 @@ impl RunTable {
         scenario.both = self.both;
         scenario.flow_memory = self.flow_memory;
         scenario.batch_size = self.batch_size;
+        scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
         scenario.stall = self.stall;
         scenario.network.relays = self.relays;

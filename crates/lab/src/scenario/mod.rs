@@ -81,6 +81,8 @@ pub struct Scenario {
     pub flow_memory: Option<usize>,
     /// Packets per batch; the protocol's default if none.
     pub batch_size: Option<u8>,
+    /// Asked share of messages that need no second round trip; the protocol's default if none.
+    pub no_retransmit: Option<crate::link::Probability>,
     /// Packets per key epoch; the protocol's default if none.
     pub epoch_packets: Option<u64>,
     /// A time in which the receiving applications read nothing.
@@ -130,6 +132,7 @@ impl Scenario {
             seed: 7,
             flow_memory: None,
             batch_size: None,
+            no_retransmit: None,
             epoch_packets: None,
             stall: None,
         };

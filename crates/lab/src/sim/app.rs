@@ -10,7 +10,7 @@ use noctule_proto::error::CommandError;
 use noctule_proto::event::{Event, SessionOutcome};
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
-use noctule_proto::units::Time;
+use noctule_proto::units::{Probability, Time};
 
 use super::content::Content;
 use super::machine::Machine;
@@ -59,6 +59,8 @@ pub struct AppPlan {
     pub unordered: bool,
     /// Packets per batch, if not the default.
     pub batch_size: Option<u8>,
+    /// Asked probability that a message needs no second round trip, if not the default.
+    pub no_retransmit: Option<Probability>,
     /// Size of the messages of a `btp` bulk flow.
     pub flood_size: usize,
     /// What is counted.
@@ -349,6 +351,9 @@ impl App {
         let mut options = FlowOptions { mode: self.plan.mode, kind, lifetime: self.plan.lifetime, ..FlowOptions::default() };
         if let Some(batch_size) = self.plan.batch_size {
             options.batch_size = batch_size;
+        }
+        if let Some(probability) = self.plan.no_retransmit {
+            options.no_retransmit = probability;
         }
         options
     }

@@ -178,6 +178,7 @@ fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroo
         lifetime: scenario.lifetime.map(|l| l.0),
         unordered: scenario.unordered,
         batch_size: scenario.batch_size,
+        no_retransmit: scenario.no_retransmit.map(|share| noctule_proto::units::Probability::new(share.get())),
         flood_size: (mtu - scenario.ip.overhead() - headroom) as usize,
         window: match workload {
             // A transfer is counted from its first to its last byte.

@@ -7,6 +7,7 @@
 use super::mask;
 use super::row::{Row, RowForm};
 use crate::redundancy::Run;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
 use noctule_codes::span::CAUCHY_SEEDS;
@@ -77,6 +78,8 @@ pub(super) struct Batch {
     sent: u8,
     /// Source packets known to be there.
     acked: u64,
+    /// Of these, packets that only follow from combinations that arrived: the receiver's word may take them back.
+    inferred: u64,
     /// Source packets on their way, uncoded.
     flying: u64,
     /// Source packets that nobody waits for any more.
@@ -113,6 +116,7 @@ impl Batch {
             deadlines: Vec::new(),
             sent: 0,
             acked: 0,
+            inferred: 0,
             flying: 0,
             abandoned: 0,
             classes: SmallVec::new(),
@@ -136,6 +140,23 @@ impl Batch {
 
     pub fn is_acked(&self, index: u8) -> bool {
         self.acked >> index & 1 == 1
+    }
+
+    pub fn is_flying(&self, index: u8) -> bool {
+        self.flying >> index & 1 == 1
+    }
+
+    /// Packet `index` follows from combinations over a batch boundary that arrived.
+    pub fn infer(&mut self, now: Time, index: u8) {
+        self.acked_at = now;
+        self.acked |= 1 << index;
+        self.inferred |= 1 << index;
+        self.flying &= !(1 << index);
+    }
+
+    /// Combinations by the end of what they cover: arrived, and on their way.
+    pub fn repairs(&self) -> impl Iterator<Item = (u8, u8, u8)> + '_ {
+        self.classes.iter().map(|c| (c.n, c.acked, c.flying))
     }
 
     /// Source packet `index` goes out uncoded, or is passed over.
@@ -261,6 +282,7 @@ impl Batch {
         match index {
             Some(index) => {
                 self.acked |= 1 << index;
+                self.inferred &= !(1 << index);
                 self.flying &= !(1 << index);
             }
             None => {
@@ -302,6 +324,8 @@ impl Batch {
             self.acked &= !inside;
             self.is_doubtful = false;
         }
+        self.acked &= !(self.inferred & inside & missing);
+        self.inferred &= !(inside & missing);
         self.acked |= determined;
         // Combinations that were passed on as they came count where they were acknowledged.
         let passed_on = self.acked & inside & !self.plain();
@@ -313,7 +337,8 @@ impl Batch {
             early = class.count_early(early);
         }
         // Whatever was sent so long ago and has no fate was never sent, or its path is gone: it must not be waited for.
-        if now.since(self.sent_at) > staleness * 3 {
+        let is_all_there_is = switch::is_off(Mechanism::LossFeedback) && now.since(self.sent_at) > staleness;
+        if now.since(self.sent_at) > staleness * 3 || is_all_there_is {
             self.flying &= !inside;
             self.classes.iter_mut().for_each(|c| c.flying = 0);
         }
@@ -403,6 +428,7 @@ impl Batch {
     /// The receiver has nothing of this batch: it restarted, or did not know the flow.
     pub fn forget(&mut self) {
         self.acked = 0;
+        self.inferred = 0;
         self.flying = 0;
         self.classes.clear();
     }

@@ -57,6 +57,8 @@ pub struct SendContext {
     pub min_rtt: Duration,
     /// Measured loss.
     pub loss: LossEstimate,
+    /// Time between two full packets that the pacer sends one after the other.
+    pub gap: Duration,
     /// The path has capacity that nobody else wants now.
     pub spare: bool,
 }

@@ -1,5 +1,6 @@
 //! When a receiver reports rank (P9): on evidence that the sender is mistaken, and about spans that should have been repaired by now.
 
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use std::collections::VecDeque;
 
@@ -32,14 +33,16 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 impl Watch {
     fn due(&self, patience: Duration) -> Time {
         let step = patience / 2;
-        self.stepped_at + (step * (1 << self.standing.min(6))).min(LONGEST_STEP.max(step))
+        // Where reports are all the feedback there is they do not back off (ablation, docs/decisions/0037).
+        let standing = if switch::is_off(Mechanism::LossFeedback) { 0 } else { self.standing.min(6) };
+        self.stepped_at + (step * (1 << standing)).min(LONGEST_STEP.max(step))
     }
 }
 
 impl RankReports {
     /// The sender should know the rank of this batch.
     pub fn want(&mut self, number: u64) {
-        if self.queue.len() < MOST_REPORTS && !self.queue.contains(&number) {
+        if (self.queue.len() < MOST_REPORTS || switch::is_off(Mechanism::LossFeedback)) && !self.queue.contains(&number) {
             self.queue.push_back(number);
         }
     }

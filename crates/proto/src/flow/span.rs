@@ -75,6 +75,11 @@ impl Span {
         mask(n) & !self.settled()
     }
 
+    /// Packets that came uncoded and whose rows are still held.
+    pub fn held(&self) -> impl Iterator<Item = (u8, &Bytes)> {
+        self.kinds.iter().copied().zip(&self.rows).filter(|(kind, _)| *kind != COMBINATION)
+    }
+
     pub fn give_up(&mut self, packets: u64) {
         self.given_up |= packets & !self.solved;
     }

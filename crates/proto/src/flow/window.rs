@@ -31,6 +31,11 @@ impl WindowRepair {
         self.decoder.is_some()
     }
 
+    /// From now on the decoder is there.
+    pub fn open(&mut self) {
+        self.decoder = Some(Box::new(WindowDecoder::new(LIMITS)));
+    }
+
     /// A packet became known.
     pub fn source(&mut self, seq: Seq, symbol: &Bytes) {
         if let Some(decoder) = &mut self.decoder {

@@ -7,8 +7,8 @@ use crate::crypto::{
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
 use crate::node::shared::Shared;
-use crate::node::{NodeConfig, Transmit};
-use crate::path::{Path, PathConfig};
+use crate::node::{AckWish, NodeConfig, Transmit};
+use crate::path::{AckConfig, Path, PathConfig};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
@@ -389,6 +389,7 @@ impl Link {
             initial_datagram: known,
             initial_rtt: rtt,
             trace: shared.tracer.of(self.id),
+            ack: wished_acks(&params),
             ..shared.path_config()
         };
         self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, shared.fork_rng(), now));
@@ -516,4 +517,11 @@ impl Link {
         }
         Ok(link)
     }
+}
+
+/// Acknowledgements as the peer wants them (P8), within bounds.
+fn wished_acks(peer: &Params) -> AckConfig {
+    let every = u16::try_from(peer.ack_every).unwrap_or(u16::MAX);
+    let wish = AckWish { every, max_delay: peer.max_ack_delay }.bounded();
+    AckConfig { packets: wish.every.into(), max_delay: wish.max_delay, ..AckConfig::default() }
 }

@@ -182,6 +182,8 @@ pub(crate) struct Link {
     overlong: Option<(PathId, Ecn, Vec<u8>)>,
     last_heard: Time,
     last_sent: Time,
+    /// When a bulk flow last sent.
+    bulk_at: Option<Time>,
     handshake_packets: u64,
     handshake_time: Duration,
     undecryptable: u64,
@@ -230,6 +232,7 @@ impl Link {
             overlong: None,
             last_heard: now,
             last_sent: now,
+            bulk_at: None,
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
             undecryptable: 0,
@@ -265,7 +268,13 @@ impl Link {
             rtt: rtt.smoothed(),
             rtt_var: rtt.var(),
             min_rtt: rtt.min(),
-            loss: LossEstimate { mean: loss.mean, deviation: loss.deviation, burst_packets: loss.burst_packets.max(1.0) },
+            loss: LossEstimate {
+                mean: loss.mean,
+                deviation: loss.deviation,
+                burst_packets: loss.burst_packets.max(1.0),
+                burst: loss.burst_duration,
+            },
+            gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
             spare: path.spare_allowance(now) > 0,
         }
     }
@@ -563,6 +572,7 @@ impl Link {
                         flow.source.handle_timeout(now);
                     }
                     self.touch_out(label, now);
+                    self.note_proactive(label);
                 }
                 TimerKey::In(label) => {
                     if let Some(flow) = self.flows.incoming.get_mut(&label) {

@@ -10,7 +10,9 @@ use crate::flow::{Outgoing, SendContext, Stage};
 use crate::ids::{FlowLabel, PathId, Seq};
 use crate::node::Transmit;
 use crate::node::shared::Shared;
+use crate::options::Class;
 use crate::sent::{SentItem, SentItems};
+use crate::session::CONTROL_INDEX;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Ecn, Time};
@@ -133,7 +135,9 @@ impl Link {
     /// One protected packet of at most `capacity` bytes appended to `buf`; its length, or `None` if there was nothing to send.
     fn build_packet(&mut self, now: Time, path: PathId, capacity: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<usize> {
         let mut draft = self.begin(path, capacity, buf)?;
+        let bulk_at = self.bulk_at;
         let p = self.paths.get_mut(&path)?;
+        p.set_bursty(bulk_at.is_none_or(|at| now.since(at) > p.rtt()));
         let allowance = p.send_allowance(now);
         let is_probe_wanted = p.probe_wanted() && !switch::is_off(Mechanism::TailProbes);
 
@@ -331,6 +335,9 @@ impl Link {
             #[cfg(test)]
             shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
+            if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX {
+                self.bulk_at = Some(now);
+            }
             flow.is_queued = false;
             // A flow that could not use a whole packet is blocked; whatever unblocks it touches it.
             if flow.has_work(now) && (bytes > 0 || cut.is_some() || !is_fresh) {

@@ -68,6 +68,8 @@ pub struct NodeConfig {
     pub rekey_packets: u64,
     /// Mark packets as ECN-capable. Default true.
     pub ecn: bool,
+    /// How often this node's packets shall be acknowledged (P8); its neighbours are told.
+    pub acks: AckWish,
     /// Keys that may connect; `None` lets anyone. Default `None`.
     pub authorised: Option<Vec<PublicKey>>,
     /// Who may open sessions to this node's addresses over relays. Default: whoever may open links.
@@ -87,6 +89,32 @@ pub struct NodeConfig {
     pub trace: bool,
 }
 
+/// What a sender asks of those who acknowledge its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckWish {
+    /// One acknowledgement per so many packets, if they come faster than one per millisecond. Default 32; 1 to 1024.
+    pub every: u16,
+    /// None waits longer than this, nor than a quarter of a round trip (or 2 ms, where that is more). Default 25 ms; 1 to 25 ms. Sooner costs
+    /// bytes on the way back.
+    pub max_delay: Duration,
+}
+
+impl AckWish {
+    const MOST_PACKETS: u16 = 1024;
+    const LONGEST: Duration = Duration::from_millis(25);
+
+    /// Within what both ends understand: loss detection waits for acknowledgements as long as the rule says, no longer.
+    pub(crate) fn bounded(self) -> Self {
+        Self { every: self.every.clamp(1, Self::MOST_PACKETS), max_delay: self.max_delay.clamp(Duration::from_millis(1), Self::LONGEST) }
+    }
+}
+
+impl Default for AckWish {
+    fn default() -> Self {
+        Self { every: 32, max_delay: Self::LONGEST }
+    }
+}
+
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
@@ -104,6 +132,7 @@ impl Default for NodeConfig {
             rekey_after: Duration::from_secs(120),
             rekey_packets: crate::crypto::GENERATION_PACKETS,
             ecn: true,
+            acks: AckWish::default(),
             authorised: None,
             sessions_from: SessionAccess::AsLinks,
             session_psk: None,

@@ -132,6 +132,8 @@ impl Shared {
             epoch_log2: self.config.epoch_packets.max(1024).ilog2() as u8,
             plaintext: self.config.plaintext,
             answered_size,
+            max_ack_delay: self.config.acks.bounded().max_delay,
+            ack_every: self.config.acks.bounded().every.into(),
             ciphers: crate::crypto::preferred_ciphers().into_iter().collect(),
             ..Params::default()
         }

@@ -1,5 +1,6 @@
 //! What losses look like on a path, for the redundancy policy: mean, deviation, length of bursts in packets and in time.
 
+use super::loss_memory::LossMemory;
 use crate::units::{Duration, Probability, Time};
 
 /// Packets per window of the estimate.
@@ -10,11 +11,11 @@ const WINDOW: u32 = 64;
 pub struct LossStats {
     /// Mean loss.
     pub mean: Probability,
-    /// Standard deviation of the loss over windows of 64 packets.
+    /// Standard deviation of the loss over windows of 64 packets beyond the one that chance alone gives, and the uncertainty of the mean.
     pub deviation: Probability,
     /// Mean number of consecutive packets lost, at least 1 once a loss was seen, 0 before.
     pub burst_packets: f64,
-    /// Mean time from the first packet of a burst to the first packet after it.
+    /// Mean duration of a burst of losses in time; zero if losses are independent.
     pub burst_duration: Duration,
 }
 
@@ -28,7 +29,7 @@ pub struct LossEstimator {
     variance: f64,
     bursts: u32,
     burst_packets: f64,
-    burst_seconds: f64,
+    memory: LossMemory,
     run: Option<Run>,
 }
 
@@ -36,7 +37,6 @@ pub struct LossEstimator {
 struct Run {
     last: u64,
     length: u32,
-    first_sent: Time,
     last_sent: Time,
 }
 
@@ -47,19 +47,24 @@ impl LossEstimator {
         self.roll();
     }
 
-    /// Packet `pn` was lost; `previous` is the packet before it that was really sent. Called in order of packet numbers.
-    pub fn on_lost(&mut self, pn: u64, previous: Option<u64>, sent_at: Time) {
+    /// Packet `pn` was lost; `previous`: number and time of sending of the packet before it. Called in order of packet numbers.
+    pub fn on_lost(&mut self, pn: u64, previous: Option<(u64, Time)>, sent_at: Time) {
         self.resolved += 1;
         self.lost += 1;
+        let mean = self.mean_so_far();
         match &mut self.run {
-            Some(run) if previous == Some(run.last) => {
+            Some(run) if previous.is_some_and(|(before, _)| before == run.last) => {
+                self.memory.on_pair(sent_at, run.last_sent, true, mean);
                 run.last = pn;
                 run.length += 1;
                 run.last_sent = sent_at;
             }
             _ => {
+                if let Some((_, before)) = previous {
+                    self.memory.on_pair(sent_at, before, false, mean);
+                }
                 self.end_run();
-                self.run = Some(Run { last: pn, length: 1, first_sent: sent_at, last_sent: sent_at });
+                self.run = Some(Run { last: pn, length: 1, last_sent: sent_at });
             }
         }
         self.roll();
@@ -74,11 +79,7 @@ impl LossEstimator {
         let Some(run) = self.run.take() else { return };
         self.bursts += 1;
         let weight = 1.0 / f64::from(self.bursts.min(32));
-        // The gap between packets stands for the time that one lost packet covers.
-        let span = run.last_sent.since(run.first_sent).as_secs_f64();
-        let seconds = if run.length > 1 { span * f64::from(run.length) / f64::from(run.length - 1) } else { 0.0 };
         self.burst_packets += (f64::from(run.length) - self.burst_packets) * weight;
-        self.burst_seconds += (seconds - self.burst_seconds) * weight;
     }
 
     fn roll(&mut self) {
@@ -95,19 +96,30 @@ impl LossEstimator {
         self.lost = 0;
     }
 
+    fn mean_so_far(&self) -> f64 {
+        if self.windows == 0 { f64::from(self.lost) / f64::from(self.resolved.max(1)) } else { self.mean }
+    }
+
     /// The estimates now.
     pub fn stats(&self) -> LossStats {
-        let so_far = f64::from(self.lost) / f64::from(self.resolved.max(1));
-        let mean = if self.windows == 0 { so_far } else { self.mean };
-        let deviation = if self.windows < 4 { (mean * (1.0 - mean) / f64::from(WINDOW)).sqrt() } else { self.variance.sqrt() };
+        let mean = self.mean_so_far();
         // A run that is still open counts as soon as it is longer than the mean.
         let open = self.run.map_or(0.0, |r| f64::from(r.length));
         let burst_packets = if self.bursts == 0 { open } else { self.burst_packets };
+        let packets = f64::from(WINDOW);
+        let chance = mean * (1.0 - mean) / packets;
+        let deviation = if self.windows < 4 {
+            chance.sqrt()
+        } else {
+            // Packets of a burst count as one: so much wider do the windows spread by chance.
+            let spread = chance * (2.0 * burst_packets * (1.0 - mean) - 1.0).max(1.0);
+            ((self.variance - spread).max(0.0) + spread / f64::from(2 * self.windows.min(32))).sqrt()
+        };
         LossStats {
             mean: Probability::new(mean),
             deviation: Probability::new(deviation),
             burst_packets,
-            burst_duration: Duration::from_secs_f64(self.burst_seconds.max(0.0)),
+            burst_duration: self.memory.burst(),
         }
     }
 }
@@ -121,7 +133,7 @@ mod tests {
         for (i, lost) in pattern.enumerate() {
             let pn = i as u64;
             if lost {
-                e.on_lost(pn, pn.checked_sub(1), Time::from_millis(pn));
+                e.on_lost(pn, pn.checked_sub(1).map(|before| (before, Time::from_millis(before))), Time::from_millis(pn));
             } else {
                 e.on_acked(1);
             }
@@ -134,7 +146,7 @@ mod tests {
         let s = feed((0..64_000).map(|i| i % 40 < 4));
         assert!((s.mean.get() - 0.1).abs() < 0.01, "{s:?}");
         assert!((s.burst_packets - 4.0).abs() < 0.01, "{s:?}");
-        assert_eq!(s.burst_duration, Duration::from_millis(4));
+        assert!((3.0..5.0).contains(&(s.burst_duration.as_secs_f64() * 1e3)), "{s:?}");
     }
 
     #[test]
@@ -142,6 +154,19 @@ mod tests {
         let s = feed((0..6400).map(|i| i % 20 == 0));
         assert!((s.burst_packets - 1.0).abs() < 1e-9 && s.burst_duration.is_zero(), "{s:?}");
         assert!((s.mean.get() - 0.05).abs() < 0.02, "{s:?}");
+    }
+
+    #[test]
+    fn chance_alone_is_no_deviation() {
+        let mut dice = 7u64;
+        let mut roll = |p: f64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((dice >> 11) as f64) < p * (1u64 << 53) as f64
+        };
+        let s = feed((0..64_000).map(|_| roll(0.1)));
+        assert!(s.deviation.get() < 0.02, "{s:?}");
+        let s = feed((0..64_000).map(|i| roll(if i / 500 % 2 == 0 { 0.02 } else { 0.18 })));
+        assert!(s.deviation.get() > 0.05, "{s:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod bitmap;
 pub mod delivery;
 pub mod ecn;
 mod loss;
+mod loss_memory;
 pub mod loss_stats;
 mod pacer;
 mod pmtu;
@@ -42,6 +43,8 @@ use std::net::{IpAddr, SocketAddr};
 const STALLED_PTOS: u32 = 3;
 /// Data was sent for this long and nothing of it was acknowledged: the circuit breaker opens (RFC 8084).
 pub const CIRCUIT_BREAKER: Duration = Duration::from_secs(30);
+/// A backlog of latency flows alone that lasts longer than this, and than two round trips, fills the path.
+const LONGEST_BURST: Duration = Duration::from_millis(100);
 /// On average one packet number in so many is skipped (P3).
 const SKIP_EVERY: u32 = 512;
 /// Highest packet number that fits the wire's varints.
@@ -136,6 +139,8 @@ pub struct Path {
     counters: Counters,
     in_flight: u64,
     next_skip: u64,
+    /// Number and time of sending of the last ack-eliciting packet, probes of the path MTU apart.
+    last_eliciting: Option<(u64, Time)>,
     /// Start of the running PTO period: the last ack-eliciting packet, or the last PTO.
     pto_base: Time,
     /// When something was last acknowledged, or the flight began.
@@ -147,6 +152,8 @@ pub struct Path {
     unanswered_since: Option<Time>,
     /// The last time something was received or an ack-eliciting packet was sent.
     active_at: Time,
+    /// Only latency flows use it.
+    is_bursty: bool,
     /// Since when data has been waiting without a break.
     backlog_since: Option<Time>,
     /// When data had last been waiting for a good part of a round trip: the path was full.
@@ -183,6 +190,7 @@ impl Path {
             counters: Counters::default(),
             in_flight: 0,
             next_skip: 0,
+            last_eliciting: None,
             pto_base: now,
             progress_at: now,
             pto_count: 0,
@@ -190,6 +198,7 @@ impl Path {
             pacer_wake: None,
             unanswered_since: None,
             active_at: now,
+            is_bursty: false,
             backlog_since: None,
             full_at: None,
             newly_lost: Vec::new(),
@@ -238,6 +247,7 @@ impl Path {
         if self.sent.next() >= self.next_skip {
             let packet = SentPacket {
                 sent_at: self.pto_base,
+                before: None,
                 bytes: 0,
                 fate: Fate::Skipped,
                 is_ect: false,
@@ -272,15 +282,22 @@ impl Path {
         if recently_full {
             return 0;
         }
-        let room = (self.control.window() / 2).saturating_sub(self.in_flight);
-        self.send_allowance(now).min(room)
+        // The packets of a burst are in flight together, and nobody else wants the rest of the window.
+        let share = if self.is_bursty { self.control.window() } else { self.control.window() / 2 };
+        self.send_allowance(now).min(share.saturating_sub(self.in_flight))
+    }
+
+    /// Only latency flows use this path at present: a backlog of theirs is a burst until it lasts.
+    pub fn set_bursty(&mut self, on: bool) {
+        self.is_bursty = on;
     }
 
     /// Tells that data waits which window or pacer hold back. If that lasts the path is full, capacity is not spare; a message of some packets
     /// that the pacer spreads does not fill it.
     pub fn on_blocked(&mut self, now: Time) {
         let since = *self.backlog_since.get_or_insert(now);
-        if now.since(since) > self.rtt.smoothed() / 4 {
+        let rtt = self.rtt.smoothed();
+        if now.since(since) > if self.is_bursty { (rtt * 2).max(LONGEST_BURST) } else { rtt / 4 } {
             self.full_at = Some(now);
         }
     }
@@ -333,7 +350,11 @@ impl Path {
             self.on_blocked(now);
         }
         let fate = if is_ack_eliciting { Fate::InFlight } else { Fate::Uncounted };
-        self.sent.push(SentPacket { sent_at: now, bytes, fate, is_ect, is_mtu_probe, snapshot, items });
+        let before = self.last_eliciting;
+        if is_ack_eliciting && !is_mtu_probe {
+            self.last_eliciting = Some((pn.0, now));
+        }
+        self.sent.push(SentPacket { sent_at: now, before, bytes, fate, is_ect, is_mtu_probe, snapshot, items });
         self.plan_wake(now);
     }
 
@@ -346,6 +367,7 @@ impl Path {
         self.counters.sent_bytes += u64::from(bytes);
         self.sent.push(SentPacket {
             sent_at: now,
+            before: None,
             bytes,
             fate: Fate::Uncounted,
             is_ect: self.ecn.on_sent(),
@@ -512,7 +534,6 @@ impl Path {
         let (mut first, mut last) = (Time::MAX, Time::ZERO);
         let mut mtu_fell = false;
         for pn in lost.drain(..) {
-            let previous = (1..=2).filter_map(|d| pn.checked_sub(d)).find(|&p| self.sent.get(p).is_none_or(|s| s.fate != Fate::Skipped));
             let Some(packet) = self.sent.lose(pn) else { continue };
             let bytes = u64::from(packet.bytes);
             self.in_flight -= bytes;
@@ -520,7 +541,7 @@ impl Path {
             if packet.is_ect {
                 self.ecn.on_lost();
             }
-            let sent_at = packet.sent_at;
+            let (sent_at, before) = (packet.sent_at, packet.before);
             self.trace.emit(now, || What::PacketLost {
                 path: self.id.0,
                 header: Header { packet_number: pn },
@@ -540,7 +561,7 @@ impl Path {
                 continue; // RFC 8899 §3: no sign of congestion.
             }
             mtu_fell |= self.mtu.on_lost(now, pn, packet.bytes);
-            self.loss_stats.on_lost(pn, previous, sent_at);
+            self.loss_stats.on_lost(pn, before, sent_at);
             lost_bytes += bytes;
             lost_packets += 1;
             first = first.min(sent_at);

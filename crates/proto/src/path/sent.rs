@@ -28,6 +28,8 @@ pub enum Fate {
 pub struct SentPacket {
     /// When it left.
     pub sent_at: Time,
+    /// Number and time of sending of the ack-eliciting packet before it, if there was one.
+    pub before: Option<(u64, Time)>,
     /// Bytes of UDP payload.
     pub bytes: u16,
     /// What became of it.

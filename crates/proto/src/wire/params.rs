@@ -40,7 +40,7 @@ pub struct Params {
     pub idle_timeout: Duration,
     /// Largest datagram that the sender takes, bytes of UDP payload. Default 1472, at least 1200.
     pub max_datagram: u16,
-    /// Longest delay before an acknowledgement; whole microseconds. Default 25 ms.
+    /// Wish: no acknowledgement of the sender's packets waits longer (P8); whole microseconds. Default 25 ms.
     pub max_ack_delay: Duration,
     /// Wish: one acknowledgement per this many packets (P8). Default 32.
     pub ack_every: u64,

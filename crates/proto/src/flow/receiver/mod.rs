@@ -150,6 +150,7 @@ impl Receiver {
             Err(code) => return Offer::Refused(code),
         };
         if span_end <= self.done {
+            self.expect_windows(coded);
             return Offer::Redundant;
         }
         if span_end > self.credit.covered() {

@@ -23,9 +23,7 @@ impl Receiver {
                 ..coded.clone()
             });
         }
-        let cost = if self.window.is_active() { 0 } else { WindowRepair::cost(self.config.symbol) };
-        let decoded = (MAX_SPAN + 1) * (usize::from(self.config.symbol) + span::row_bytes(self.config.batch_size));
-        if self.memory() + cost + decoded > self.config.memory {
+        if !self.has_memory_for_windows() {
             return Offer::Refused(Code::NoMemory);
         }
         self.stats.coded_bytes += coded.symbol.len() as u64;
@@ -33,11 +31,39 @@ impl Receiver {
         self.high = self.high.max(span_end);
         let mut row = [0; MAX_SPAN];
         vector(&coded.coefficients, coded.n, &mut row);
+        if !self.window.is_active() {
+            self.open_window();
+        }
         let offered = self.window.repair(coded.base, &row[..usize::from(coded.n)], coded.symbol, Seq(self.done));
         match offered {
             Offered::Innovative => Offer::Accepted,
             Offered::Redundant | Offered::TooOld => Offer::Redundant,
             Offered::Malformed => Offer::Refused(Code::SpanInvalid),
+        }
+    }
+
+    fn has_memory_for_windows(&self) -> bool {
+        let cost = if self.window.is_active() { 0 } else { WindowRepair::cost(self.config.symbol) };
+        let decoded = (MAX_SPAN + 1) * (usize::from(self.config.symbol) + span::row_bytes(self.config.batch_size));
+        self.memory() + cost + decoded <= self.config.memory
+    }
+
+    /// A window repair came that was not needed. The next one may be, and will reach over packets of complete batches: from now on they are
+    /// remembered.
+    pub(super) fn expect_windows(&mut self, coded: &Coded<'_>) {
+        let is_repair = !self.is_batch(coded) && !matches!(coded.coefficients, Coefficients::Index(_));
+        if is_repair && !self.window.is_active() && self.has_memory_for_windows() {
+            self.open_window();
+        }
+    }
+
+    /// The decoder begins with what is held of incomplete spans; a repair over packets of complete ones that it has not seen is of no use.
+    fn open_window(&mut self) {
+        self.window.open();
+        for (number, span) in (self.first..).zip(&self.spans) {
+            for (index, symbol) in span.held() {
+                self.window.source(Seq(number * u64::from(self.config.batch_size) + u64::from(index)), symbol);
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use crate::flow::rank::MOST_REPORTS;
 use crate::flow::{FlowControlFrame, mask};
 use crate::ids::Seq;
 use crate::sent::SentItem;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 impl Receiver {
@@ -49,7 +50,7 @@ impl Receiver {
                 self.ranks.want(number);
                 wanted += 1;
             }
-            if wanted == MOST_REPORTS {
+            if wanted == MOST_REPORTS && !switch::is_off(Mechanism::LossFeedback) {
                 break;
             }
         }

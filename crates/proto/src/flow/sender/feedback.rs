@@ -6,6 +6,7 @@ use crate::error::Code;
 use crate::flow::batch::Batch;
 use crate::ids::Seq;
 use crate::sent::SentItem;
+use crate::switch::{self, Mechanism};
 use crate::units::Time;
 
 impl Sender {
@@ -26,10 +27,17 @@ impl Sender {
 
     fn on_fate(&mut self, now: Time, item: &SentItem, arrived: bool, was_lost: bool) {
         match *item {
+            SentItem::Coded { .. } if !arrived && switch::is_off(Mechanism::LossFeedback) => {}
+            SentItem::Coded { base, n, index: None, .. } if self.is_window_span(base, n) => {
+                self.on_window_fate(now, base, n, arrived, was_lost);
+            }
             SentItem::Coded { base, n, from, index, .. } => {
                 self.touch(base.0 / self.batch_size(), |batch| {
                     if arrived { batch.on_acked(now, index, from, n, was_lost) } else { batch.on_lost(index, from, n) }
                 });
+                if arrived {
+                    self.infer(now);
+                }
             }
             SentItem::FlowEnd(_) => self.end_state = after(self.end_state, arrived),
             SentItem::FlowSkip { floor, .. } if floor.0 == self.skip => self.skip_state = after(self.skip_state, arrived),
@@ -41,6 +49,7 @@ impl Sender {
     pub fn on_rank(&mut self, now: Time, base: Seq, n: u8, rank: u8, missing: u64) {
         self.is_established = true;
         let rtt = self.rtt;
+        self.window.give_up_before(now.saturating_sub(rtt * 3));
         if base.0.is_multiple_of(self.batch_size()) {
             let is_mistaken = self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
             self.stats.corrections += u64::from(is_mistaken == Some(true));
@@ -81,7 +90,11 @@ impl Sender {
     /// Any other reason concerns the one span, about which RANK follows.
     pub fn on_refused(&mut self, base: Seq, code: Code) {
         let number = base.0 / self.batch_size();
+        if code == Code::NoMemory {
+            self.window.on_refused(base.0);
+        }
         if code == Code::UnknownFlow {
+            self.window.forget(base.0);
             for number in number.max(self.first)..self.first + self.batches.len() as u64 {
                 self.touch(number, Batch::forget);
             }

@@ -12,6 +12,7 @@ mod poll;
 mod protection;
 mod relaying;
 mod reopening;
+mod window;
 
 use super::batch::Batch;
 use super::deadlines::Deadlines;
@@ -27,6 +28,7 @@ use control::Repeated;
 use noctule_codes::span::MAX_SPAN;
 use pace::Pace;
 use std::collections::VecDeque;
+use window::WindowRepair;
 
 /// How a [`Sender`] is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,6 +78,8 @@ pub struct Sender {
     /// Batches to protect from spare capacity.
     proactive: VecDeque<u64>,
     tail_protected: bool,
+    /// Repair of small flows over the last packets.
+    window: WindowRepair,
     deadlines: Deadlines,
     is_established: bool,
     finished: bool,
@@ -119,6 +123,7 @@ impl Sender {
             repair: VecDeque::new(),
             proactive: VecDeque::new(),
             tail_protected: false,
+            window: WindowRepair::default(),
             deadlines: Deadlines::default(),
             is_established: false,
             finished: false,

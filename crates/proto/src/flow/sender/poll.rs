@@ -15,7 +15,7 @@ impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()),
+            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()) || self.is_mid_burst(),
             Stage::Source if self.relay.is_some() => self.has_row(),
             Stage::Source => self.cursor < self.pushed.min(self.credit),
             Stage::Proactive => self.is_protection_due(),
@@ -30,9 +30,15 @@ impl Sender {
         self.rtt = context.rtt;
         self.pace.sample(now, context.rtt, self.cursor);
         match stage {
-            Stage::Repair => self
-                .poll_repair(now, context, max_symbol)
-                .or_else(|| if self.is_urgent() { self.poll_proactive(now, context, max_symbol) } else { None }),
+            Stage::Repair => self.poll_repair(now, context, max_symbol).or_else(|| {
+                if self.is_urgent() {
+                    self.poll_proactive(now, context, max_symbol)
+                } else if context.spare {
+                    self.poll_mid_burst(now, context, max_symbol)
+                } else {
+                    None
+                }
+            }),
             Stage::Source => self.poll_source(now, max_symbol),
             Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol),
             Stage::Proactive => None,
@@ -41,10 +47,14 @@ impl Sender {
     }
 
     fn poll_repair(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
-        let slack = self.slack();
+        let (slack, size) = (self.slack(), self.batch_size());
         while let Some(&number) = self.repair.front() {
             let tight = self.config.class == Class::Latency;
-            if let Some(batch) = self.batch_mut(number) {
+            let is_covered = self.is_covered(number);
+            if let Some(batch) = self.batch_mut(number).filter(|_| is_covered) {
+                // Whatever becomes of the combinations that may mend it brings the batch back here.
+                batch.in_repair = false;
+            } else if let Some(batch) = self.batch_mut(number) {
                 let deficit = batch.deficit();
                 // P13; one grant per round trip, whatever the number of losses that it heard of meanwhile.
                 if deficit > 0 && batch.transmission >= 3 && now.since(batch.extra_at) >= context.rtt / 2 {
@@ -59,6 +69,11 @@ impl Sender {
                         return None;
                     }
                     batch.extra -= u8::from(is_extra);
+                    let first = number * size + u64::from(batch.from(true));
+                    // What is repaired shall not need yet another round trip; copies that are spaced in time go on anyway.
+                    if self.is_windowed() && context.loss.burst.is_zero() {
+                        self.window.again_from(first);
+                    }
                     self.protect(number);
                     return self.combination(now, number, from);
                 }
@@ -149,26 +164,26 @@ impl Sender {
 
     /// Appends the bytes of a packet that `poll` handed out. Nothing is appended if its batch is gone meanwhile.
     pub fn write_symbol(&self, outgoing: &Outgoing, out: &mut Vec<u8>) {
-        let Some(batch) = self.batch(outgoing.base.0 / self.batch_size()) else { return };
+        let base = outgoing.base.0;
+        let Some(batch) = self.batch(base / self.batch_size()) else { return };
         if self.relay.is_some() {
             return Self::write_row(batch, outgoing, out);
         }
         let (seed, covered) = match outgoing.form {
             Coefficients::Index(index) => {
-                return out.extend_from_slice(batch.symbols.get(usize::from(index)).map_or(&[], |s| s));
+                return out.extend_from_slice(self.symbol_at(base + u64::from(index)).map_or(&[], |s| s));
             }
             Coefficients::Seed(seed) => (seed, u64::MAX),
             Coefficients::BitmapSeed { bitmap, seed } => (seed, bitmap),
             Coefficients::Vector(_) => return,
         };
-        let n = usize::from(outgoing.n).min(batch.symbols.len());
+        let n = usize::from(outgoing.n).min(MAX_SPAN);
         let (mut coefficients, mut sources): ([u8; MAX_SPAN], [&[u8]; MAX_SPAN]) = ([0; MAX_SPAN], [&[]; MAX_SPAN]);
         repair_coefficients(seed, n, &mut coefficients);
-        for (j, symbol) in batch.symbols[..n].iter().enumerate() {
-            if covered >> j & 1 == 1 {
-                sources[j] = symbol;
-            } else {
-                coefficients[j] = 0;
+        for (j, seq) in (base..).take(n).enumerate() {
+            match self.symbol_at(seq) {
+                Some(symbol) if covered >> j & 1 == 1 => sources[j] = symbol,
+                _ => coefficients[j] = 0,
             }
         }
         let start = out.len();
@@ -184,4 +199,4 @@ pub(super) fn fitting_from(batch: &Batch, tight: bool, max_symbol: usize) -> u8 
 }
 
 /// Most bytes that the bitmap form takes beyond the seed form.
-const BITMAP: usize = 8;
+pub(super) const BITMAP: usize = 8;

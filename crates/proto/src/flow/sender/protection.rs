@@ -24,6 +24,9 @@ impl Sender {
 
     /// A batch waits for proactive packets and will not be sent more of at once.
     pub(super) fn is_protection_due(&self) -> bool {
+        if self.is_windowed() {
+            return self.is_window_due();
+        }
         let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
         let is_waiting = self.proactive.front().is_some_and(|front| !self.has_more || !grows(front));
         self.is_all_sent() && (is_waiting || self.is_tail_open())
@@ -34,6 +37,9 @@ impl Sender {
     }
 
     pub(super) fn poll_proactive(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
+        if self.is_windowed() {
+            return self.poll_window(now, context, max_symbol);
+        }
         if !self.is_protection_due() {
             return None;
         }
@@ -64,9 +70,9 @@ impl Sender {
 
     /// Proactive packets still to send for a batch, by the redundancy policy (DESIGN 3.3).
     fn planned(&mut self, now: Time, number: u64, context: &SendContext) -> u8 {
-        let target = match (self.config.class, self.config.mode) {
-            (Class::Bulk, Mode::Brtp) => Probability::new(self.config.no_retransmit.get().min(TAIL_TARGET)),
-            _ => self.config.no_retransmit,
+        let target = match self.config.mode {
+            Mode::Brtp => Probability::new(self.config.no_retransmit.get().min(TAIL_TARGET)),
+            Mode::Btp | Mode::Transparent => self.config.no_retransmit,
         };
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
         let Some(batch) = self.batch(number) else { return 0 };
@@ -91,8 +97,8 @@ impl Sender {
 
     /// Puts a batch into the queue of those that deserve proactive packets, to be planned afresh.
     pub(super) fn protect(&mut self, number: u64) {
-        if self.config.class == Class::Bulk && self.config.mode == Mode::Brtp {
-            return;
+        if self.config.mode == Mode::Brtp {
+            return; // bulk: on feedback alone; small flows: by the window
         }
         let Some(batch) = self.batch_mut(number) else { return };
         batch.planned = None;

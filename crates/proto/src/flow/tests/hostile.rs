@@ -120,7 +120,9 @@ proptest! {
         });
         let context = crate::flow::SendContext {
             rtt: Duration::from_millis(10), rtt_var: Duration::ZERO, min_rtt: Duration::from_millis(10),
-            loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() }, spare: true,
+            loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() },
+            gap: Duration::ZERO,
+            spare: true,
         };
         let mut items: Vec<SentItem> = Vec::new();
         for (i, (kind, any, small, n, rank, bits)) in feedback.into_iter().enumerate() {

@@ -37,8 +37,8 @@ fn share_with_window(bdp: f64, third: bool, loss: f64, seed: u64) -> (f64, f64) 
 #[test]
 #[ignore = "a table to read, not a check"]
 fn table_of_share_by_window() {
-    for loss in [0.02, 0.1, 0.2] {
-        for bdp in [2.0, 3.0, 4.0, 5.0, 6.0, 8.0] {
+    for loss in [0.02, 0.1, 0.2, 0.3] {
+        for bdp in [2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0] {
             let (with, without) = (share_with_window(bdp, true, loss, 3), share_with_window(bdp, false, loss, 3));
             println!(
                 "loss {loss} window {bdp} BDP: with {:.3} ({:.3} sent)  without {:.3} ({:.3} sent)",

@@ -37,6 +37,8 @@ pub struct Story {
     pub loss: f64,
     /// Mean run of lost packets; 0 = independent.
     pub burst: f64,
+    /// Duration of bursts of losses as the path has measured it.
+    pub burst_time: Duration,
     /// Loss of control frames of the receiver.
     pub report_loss: f64,
     /// Fates that are never told in time: the packet counts as lost though it arrived, and is told spurious later.
@@ -79,6 +81,7 @@ impl Default for Story {
             seed: 1,
             loss: 0.0,
             burst: 0.0,
+            burst_time: Duration::ZERO,
             report_loss: 0.0,
             late_fates: 0.0,
             late_acks: 0.0,
@@ -272,7 +275,13 @@ impl World {
             rtt: self.rtt() + self.story.jitter / 2,
             rtt_var: self.story.jitter / 4,
             min_rtt: self.rtt(),
-            loss: LossEstimate { mean: Probability::new(self.story.loss), deviation: Probability::ZERO, burst_packets: burst },
+            loss: LossEstimate {
+                mean: Probability::new(self.story.loss),
+                deviation: Probability::ZERO,
+                burst_packets: burst,
+                burst: self.story.burst_time,
+            },
+            gap: Duration::from_secs_f64(1.0 / self.story.rate),
             spare: true,
         }
     }

@@ -2,11 +2,11 @@
 
 use super::pair::{A, B, Conditions, EcnFate, Pair, content};
 use super::{MS, at, lossy};
-use crate::NodeConfig;
 use crate::congestion::CongestionControl;
 use crate::stats::PathStats;
 use crate::switch::{Mechanism, without};
 use crate::units::Duration;
+use crate::{AckWish, NodeConfig};
 
 struct Story {
     p: Pair,
@@ -81,6 +81,19 @@ fn thirty_percent_loss_on_the_way_back_costs_the_way_there_little() {
     let seen = |s: &Story| s.sender().lost_packets as f64 / s.sender().sent_packets as f64;
     assert!(seen(&without) > 0.25 && seen(&with) < 0.15, "{} {}", seen(&without), seen(&with));
     assert!(per_byte(&without) > per_byte(&with) * 1.1, "{} {}", per_byte(&without), per_byte(&with));
+}
+
+#[test]
+fn acknowledgements_come_as_often_as_the_sender_wishes() {
+    // 100 Mbit/s and 20 ms: a packet each 0.12 ms.
+    let packets = |acks| {
+        let s = story(NodeConfig { acks, ..NodeConfig::default() }, |_| ());
+        assert!(s.is_done);
+        s.p.sent[B] as f64 / s.p.sent[A] as f64
+    };
+    let often = packets(AckWish { every: 2, ..AckWish::default() });
+    let usual = packets(AckWish::default());
+    assert!(often > 0.35 && usual < 0.2, "{often:.3} and {usual:.3} packets back for each one there");
 }
 
 #[test]
