@@ -191,9 +191,10 @@ impl Queue {
             return;
         }
         let age = now.since(self.min_at);
-        let agrees = self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME).max(self.noise * 4);
+        // Where the delay varies by itself it differs from time to time without anybody's doing.
+        let agrees = self.noise > SAME || self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME);
         if has_changed || (age >= memory && agrees) || age >= memory * MAX_MEMORY {
-            self.min_rtt = if agrees { self.low.min(self.last_low) } else { self.low };
+            self.min_rtt = self.low;
             self.min_at = now;
         }
         self.last_low = self.low;

@@ -409,7 +409,8 @@ impl Bottleneck {
             path.on_eliciting_ack(now);
         }
         let size = bytes.len() as u16 + 25;
-        self.transmit(f, e, size, wants, true, Some((bytes, item)));
+        let has_more = e == 0 && matches!(self.flows[f].spec.load, Load::Bulk);
+        self.transmit(f, e, size, wants, !has_more, Some((bytes, item)));
     }
 
     fn up_to(&mut self, most: Duration) -> Duration {
