@@ -258,6 +258,12 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         let mut state = self.shared.lock();

@@ -158,6 +158,9 @@ pub enum OpenError {
         /// The limit.
         limit: usize,
     },
+    /// No route leads there over a link that is up.
+    #[error("no route to {0}: none of the node's routes covers it over a link that is up")]
+    NoRoute(std::net::IpAddr),
     /// The options contradict each other or do not fit the call.
     #[error("{0}")]
     Misuse(String),

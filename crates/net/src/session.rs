@@ -283,11 +283,17 @@ impl Session {
         state.links.get(&link)?.remote
     }
 
+    /// The far end's overlay address, if the session is or may be relayed; `None` if the neighbour is the far end.
+    pub fn far_address(&self) -> Option<std::net::IpAddr> {
+        self.handle.shared.lock().node.session_far(self.handle.session)
+    }
+
     /// Statistics of the link and its paths, and what all flows of the session have counted.
     pub fn stats(&self) -> SessionStats {
         let state = self.handle.shared.lock();
         let entry = state.sessions.get(&self.handle.session);
-        let live = entry.and_then(|s| state.node.link_stats(s.link));
+        // A relayed session may have changed links.
+        let live = entry.and_then(|s| state.node.link_stats(state.node.session_link(self.handle.session).unwrap_or(s.link)));
         let link = live.or_else(|| entry.and_then(|s| s.last_stats.clone())).unwrap_or_else(|| LinkStats {
             paths: Vec::new(),
             undecryptable: 0,

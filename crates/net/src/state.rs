@@ -275,9 +275,10 @@ impl State {
         if !entry.is_watched {
             self.links.remove(&link);
         }
-        // The node ends sessions before their link; this is for those that it never knew.
-        let left: SmallVec<[SessionId; 4]> =
-            self.sessions.iter().filter(|(_, s)| s.link == link && s.outcome.is_none()).map(|(id, _)| *id).collect();
+        // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another way.
+        let is_left =
+            |(id, s): &(&SessionId, &SessionEntry)| s.link == link && s.outcome.is_none() && self.node.session_link(**id).is_none();
+        let left: SmallVec<[SessionId; 4]> = self.sessions.iter().filter(is_left).map(|(id, _)| *id).collect();
         for session in left {
             self.end_session(session, lost(reason.clone()));
         }

@@ -3,11 +3,13 @@
 
 mod identity;
 mod measure;
+mod node;
 mod tools;
 mod transfer;
 
 pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
 pub use measure::{PerfArgs, PingArgs};
+pub use node::{NodeArgs, ReloadArgs, StatusArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs};
 
@@ -50,6 +52,8 @@ impl Cli {
             Command::Ping(a) => a.json,
             Command::Doctor(a) => a.json,
             Command::Man(_) | Command::Completions(_) => false,
+            Command::Status(a) => a.json,
+            Command::Node(_) | Command::Reload(_) => false,
         }
     }
 }
@@ -73,4 +77,10 @@ pub enum Command {
     Man(ManArgs),
     /// Print completions for a shell, to be put where it looks for them.
     Completions(CompletionsArgs),
+    /// Run a node of a network: links to neighbours, relaying, routes, IP traffic through a TUN device.
+    Node(NodeArgs),
+    /// Show links, routes and flows of the node that runs on this host.
+    Status(StatusArgs),
+    /// Make the node that runs on this host read its file again, without dropping flows.
+    Reload(ReloadArgs),
 }

@@ -96,6 +96,12 @@ pub enum Failure {
     /// The port.
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
+    /// A socket of a daemon.
+    #[error("{0}")]
+    Listen(String),
+    /// The daemon of this host does not answer.
+    #[error("cannot reach the node: {0}")]
+    NoNode(String),
     /// A name was refused.
     #[error("the name {0} was refused: it would lead out of the target directory, or no file system takes it")]
     RefusedName(String),
@@ -209,11 +215,11 @@ impl Failure {
             Self::Source { .. } => 3,
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
-            Self::Unreachable(_) | Self::NobodyListens(_) => 6,
+            Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) => 6,
             Self::PeerGone(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::MayNotWrite => 9,
-            Self::Port(_) => 10,
+            Self::Port(_) | Self::Listen(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
             Self::Incomplete { code, .. } => *code,

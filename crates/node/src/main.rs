@@ -1,6 +1,7 @@
 //! The `noctule` command: files, measurements and keys over network-coded links.
 
 mod cli;
+mod daemon;
 mod doctor;
 mod failure;
 mod identity;
@@ -32,6 +33,11 @@ fn main() -> ExitCode {
 fn run(cli: cli::Cli) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
     let result = runtime.block_on(async {
+        // A daemon ends on request, and well.
+        let cli = match cli {
+            cli::Cli { command: cli::Command::Node(args) } => return daemon::run(args).await,
+            cli => cli,
+        };
         let work = async {
             match cli.command {
                 cli::Command::Keygen(args) => identity::keygen::run(&args),
@@ -42,6 +48,9 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
                 cli::Command::Doctor(args) => doctor::run(args).await,
                 cli::Command::Man(args) => paper::man(&args),
                 cli::Command::Completions(args) => paper::completions(&args),
+                cli::Command::Status(args) => daemon::status(args).await,
+                cli::Command::Reload(args) => daemon::reload(args).await,
+                cli::Command::Node(_) => unreachable!("taken above"),
             }
         };
         tokio::select! {

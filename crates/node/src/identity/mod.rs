@@ -57,8 +57,13 @@ pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Fa
 /// Applies what was said about the link's protection.
 pub fn protect(node: &mut NodeConfig, args: &IdentityArgs) -> Result<(), Failure> {
     node.plaintext = args.no_encryption;
-    node.psk = args.psk.as_deref().map(load::<SharedKey>).transpose()?.map(|k| *k.as_bytes());
+    node.psk = args.psk.as_deref().map(shared_key).transpose()?;
     Ok(())
+}
+
+/// The pre-shared key in a file, as the node wants it.
+pub fn shared_key(path: &Path) -> Result<[u8; 32], Failure> {
+    Ok(*load::<SharedKey>(path)?.as_bytes())
 }
 
 /// Without encryption only if both sides said so: the one that wants none learns that the other did not.

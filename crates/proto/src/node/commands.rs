@@ -2,7 +2,7 @@
 
 use super::sessions::Far;
 use super::shared::FlowPlace;
-use super::{Message, Node};
+use super::{Message, Node, SessionAccess};
 use crate::congestion::CongestionControl;
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
@@ -34,6 +34,13 @@ impl Node {
         self.links.insert(id, link);
         self.settle(now, id);
         Ok(id)
+    }
+
+    /// Replaces who may open links ([`NodeConfig::authorised`](super::NodeConfig::authorised)) and sessions over relays
+    /// ([`NodeConfig::sessions_from`](super::NodeConfig::sessions_from)) from now on; what is up stays.
+    pub fn set_authorised(&mut self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
+        self.shared.config.authorised = links;
+        self.shared.config.sessions_from = sessions;
     }
 
     /// Ends a link and all that runs over it, at once.

@@ -1,0 +1,60 @@
+//! An endpoint as a node of a network: its addresses, its routes, sessions with nodes that are not its neighbours.
+
+use crate::endpoint::Endpoint;
+use crate::error::OpenError;
+use crate::session::Session;
+use crate::state::SessionEntry;
+use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::CommandError;
+use noctule_proto::ids::LinkId;
+use noctule_proto::node::SessionAccess;
+use noctule_proto::node::routing::Route;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+impl Endpoint {
+    /// The overlay's addresses of this node, of either family; sessions to others come from the first one of their family.
+    pub fn set_addresses(&self, addresses: &[IpAddr]) {
+        self.shared().lock().node.set_addresses(addresses);
+    }
+
+    /// Replaces all routes: longest prefix first, then smallest metric; the next one where a neighbour's link is down. Flows whose next hop changes
+    /// go on by the new one.
+    pub fn set_routes(&self, routes: Vec<Route>) {
+        let mut state = self.shared().lock();
+        let now = state.now;
+        state.node.set_routes(now, routes);
+        state.kick();
+    }
+
+    /// The link over which `destination` would be reached now.
+    pub fn next_hop(&self, destination: IpAddr) -> Option<LinkId> {
+        self.shared().lock().node.next_hop(destination, &[])
+    }
+
+    /// Replaces who may open links, and sessions over relays, from now on; what is up stays.
+    pub fn set_authorised(&self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
+        self.shared().lock().node.set_authorised(links, sessions);
+    }
+
+    /// Opens a session with the node that has the overlay address `destination` and this key, over the route to it, sealed end to end. Flows can
+    /// be opened and written at once; that the far end has proven its key and takes the session is told by [`Session::accepted`].
+    ///
+    /// # Errors
+    /// No route leads there over a link that is up, this node has no address of that family, or there are too many sessions.
+    pub fn open_session_to(&self, destination: IpAddr, peer: PublicKey) -> Result<Session, OpenError> {
+        let mut state = self.shared().lock();
+        let now = state.now;
+        let session = match state.node.open_session_to(now, destination, Some(peer)) {
+            Ok(session) => session,
+            Err(CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
+            Err(CommandError::NoRoute(to)) => return Err(OpenError::NoRoute(to)),
+            Err(error) => return Err(OpenError::Misuse(error.to_string())),
+        };
+        if let Some(link) = state.node.session_link(session) {
+            state.sessions.insert(session, SessionEntry::new(link, peer));
+        }
+        state.kick();
+        Ok(Session::new(Arc::clone(self.shared()), session))
+    }
+}

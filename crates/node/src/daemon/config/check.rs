@@ -1,0 +1,459 @@
+//! From the file as written to what it means: every value is looked at, every contradiction told, before anything starts.
+
+use super::complaint::{Book, Complaints};
+use super::file::{File, KernelTable, NeighbourTable, RemoteTable, Text, TunTable};
+use super::{Config, KernelRoutes, Limits, LinkConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
+use crate::identity::host_with_port;
+use crate::units::{CcName, Span};
+use ipnet::IpNet;
+use noctule::{CongestionControl, NodeConfig, PublicKey};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use toml::Spanned;
+
+/// With a coded packet's headers it fits into one datagram of 1472 bytes over relays (P6), and leaves IPv6's 1280 well alone.
+const DEFAULT_MTU: u16 = 1380;
+/// RFC 8200 §5.
+const MIN_MTU: u16 = 1280;
+const MAX_MTU: u16 = 9000;
+
+pub(super) fn check(path: &Path, content: &str) -> Result<Config, Complaints> {
+    let mut book = Book::new(path, content);
+    let file: File = match toml::from_str(content) {
+        Ok(file) => file,
+        Err(error) => {
+            book.complain_of_syntax(&error);
+            return book.close(None);
+        }
+    };
+    let config = Checker { book: &mut book, base: path.parent().unwrap_or(Path::new("")) }.config(file);
+    book.close(config)
+}
+
+struct Checker<'a, 'b> {
+    book: &'a mut Book<'b>,
+    /// Relative paths are relative to the file.
+    base: &'a Path,
+}
+
+impl Checker<'_, '_> {
+    fn config(&mut self, file: File) -> Option<Config> {
+        let defaults = NodeConfig::default();
+        let node = &file.node;
+        let listen = node.listen.as_ref().and_then(|l| self.socket_address(l, "[node] listen"));
+        let addresses = self.addresses(&node.addresses, "[node] addresses");
+        let congestion = node.congestion.as_ref().and_then(|c| self.parse::<CcName>(c, "[node] congestion", "")).map(|c| c.0);
+        if let Some(relay) = node.relay.as_ref().filter(|r| *r.get_ref()) {
+            self.book.complain(relay.span(), "[node] relay", "this version does not forward flows of others yet: remove the key");
+        }
+        let nodes = self.nodes(&file, &addresses);
+        let routes = self.routes(&file, &nodes, &addresses);
+        let tun = file.tun.as_ref().and_then(|t| self.tun(t));
+        if let (Some(kernel), true) = (&file.kernel_routes, file.neighbours.is_empty()) {
+            self.book.complain(
+                kernel.table.span(),
+                "[kernel-routes]",
+                "there is no neighbour that a route could lead over: add a [[neighbour]]",
+            );
+        }
+        let limits = &file.limits;
+        let limits = Limits {
+            memory: self.size(limits.memory.as_ref(), "[limits] memory", defaults.node_memory),
+            flow_memory: self.size(limits.flow_memory.as_ref(), "[limits] flow-memory", defaults.flow_memory),
+            links: self.count(limits.links.as_ref(), "[limits] links", defaults.max_links),
+            sessions: self.count(limits.sessions.as_ref(), "[limits] sessions", defaults.max_sessions),
+        };
+        if let (Some(given), true) = (&file.limits.flow_memory, limits.flow_memory > limits.memory) {
+            self.book.complain(
+                given.span(),
+                "[limits] flow-memory",
+                "one flow may not have more than all together: lower it, or raise memory",
+            );
+        }
+        let metrics = file.metrics.as_ref().map(|m| match &m.listen {
+            Some(listen) => self.socket_address(listen, "[metrics] listen"),
+            None => Some(SocketAddr::from(([127, 0, 0, 1], 9494))),
+        });
+        Some(Config {
+            name: node.name.as_ref().map_or_else(hostname, |n| n.get_ref().clone()),
+            key: self.path(&node.key),
+            listen,
+            addresses,
+            relay: false,
+            psk: node.psk.as_ref().map(|p| self.path(p)),
+            congestion: congestion.unwrap_or(CongestionControl::Model),
+            idle_timeout: self.time(node.idle_timeout.as_ref(), "[node] idle-timeout", defaults.idle_timeout),
+            nodes,
+            routes,
+            kernel_routes: file.kernel_routes.as_ref().map(|k| self.kernel(k)),
+            tun,
+            limits,
+            control: file.control.socket.as_ref().map_or_else(|| PathBuf::from(super::super::control::DEFAULT_SOCKET), |s| self.path(s)),
+            metrics: metrics.flatten(),
+        })
+    }
+
+    fn nodes(&mut self, file: &File, own: &[IpAddr]) -> Vec<RemoteNode> {
+        let mut nodes = Vec::new();
+        let mut seen = Seen::default();
+        for address in own {
+            seen.addresses.insert(*address, "this node ([node] addresses)".to_owned());
+        }
+        for (i, n) in file.neighbours.iter().enumerate() {
+            let NeighbourTable { name, key, endpoint, addresses, prefixes, next_hops, mtu } = n;
+            let table = format!("[[neighbour]] {:?}", name.get_ref());
+            let base = self.remote(&mut seen, &table, (name, key), (addresses, prefixes), mtu.as_ref());
+            let endpoint = endpoint.as_ref().and_then(|e| {
+                let host = host_with_port(e.get_ref(), crate::cli::DEFAULT_PORT);
+                let has_port = host.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok_and(|p| p != 0));
+                if !has_port {
+                    let text = format!("{:?} is no place to call: write HOST, HOST:PORT, 192.0.2.1:PORT or [2001:db8::1]:PORT; leave the key out if this neighbour calls", e.get_ref());
+                    self.book.complain(e.span(), format!("{table} endpoint"), text);
+                    return None;
+                }
+                if let Some(first) = file.neighbours[..i].iter().filter_map(|o| o.endpoint.as_ref().map(|oe| (o, oe))).find(|(_, oe)| host_with_port(oe.get_ref(), crate::cli::DEFAULT_PORT) == host) {
+                    let text = format!("{host} is the endpoint of {:?} too: two neighbours cannot answer at one address", first.0.name.get_ref());
+                    self.book.complain(e.span(), format!("{table} endpoint"), text);
+                }
+                Some(host)
+            });
+            let next_hops = self.addresses(next_hops, &format!("{table} next-hops"));
+            if let Some(base) = base {
+                nodes.push(RemoteNode { link: Some(LinkConfig { endpoint, next_hops }), ..base });
+            }
+        }
+        self.endpoints_outside_the_tunnel(file, &nodes);
+        for r in &file.remotes {
+            let RemoteTable { name, key, addresses, prefixes, mtu } = r;
+            let table = format!("[[remote]] {:?}", name.get_ref());
+            if addresses.is_empty() {
+                self.book.complain(
+                    name.span(),
+                    &table,
+                    "a node that is reached over others needs addresses = [\"…\"], its own in the overlay",
+                );
+            }
+            nodes.extend(self.remote(&mut seen, &table, (name, key), (addresses, prefixes), mtu.as_ref()));
+        }
+        nodes
+    }
+
+    /// A link that ran through the tunnel would carry itself.
+    fn endpoints_outside_the_tunnel(&mut self, file: &File, nodes: &[RemoteNode]) {
+        if file.tun.is_none() {
+            return;
+        }
+        for n in &file.neighbours {
+            let Some(endpoint) = &n.endpoint else { continue };
+            let host = host_with_port(endpoint.get_ref(), crate::cli::DEFAULT_PORT);
+            let Ok(at) = host.parse::<SocketAddr>() else { continue };
+            let covers = |node: &&RemoteNode| node.prefixes.iter().any(|p| p.contains(&at.ip())) || node.addresses.contains(&at.ip());
+            if let Some(node) = nodes.iter().find(covers) {
+                let text = format!(
+                    "{} lies behind {:?}, so the tunnel would carry its own packets: take it out of the prefixes there",
+                    at.ip(),
+                    node.name
+                );
+                self.book.complain(endpoint.span(), format!("[[neighbour]] {:?} endpoint", n.name.get_ref()), text);
+            }
+        }
+    }
+
+    fn remote(
+        &mut self,
+        seen: &mut Seen,
+        table: &str,
+        (name, key): (&Text, &Text),
+        (addresses, prefixes): (&[Text], &[Text]),
+        mtu: Option<&Spanned<u16>>,
+    ) -> Option<RemoteNode> {
+        if let Some(line) = seen.names.insert(name.get_ref().clone(), self.book.line(name.span().start)) {
+            self.book.complain(
+                name.span(),
+                table,
+                format!("the name is taken by the node in line {line}: names tell nodes apart, choose another"),
+            );
+        }
+        let parsed = self.parse::<PublicKey>(key, &format!("{table} key"), "; `noctule keygen --fingerprint` prints a node's public key");
+        if let Some(parsed) = parsed
+            && let Some(other) = seen.keys.insert(parsed.0, name.get_ref().clone())
+        {
+            self.book.complain(
+                key.span(),
+                format!("{table} key"),
+                format!("{other:?} has the same key: a node is named once, with all its addresses and prefixes"),
+            );
+        }
+        let list = self.addresses(addresses, &format!("{table} addresses"));
+        for (address, text) in list.iter().zip(addresses) {
+            if let Some(other) = seen.addresses.insert(*address, format!("{:?}", name.get_ref())) {
+                self.book.complain(
+                    text.span(),
+                    format!("{table} addresses"),
+                    format!("{address} belongs to {other} already: an address leads to one node"),
+                );
+            }
+        }
+        let key_of_prefixes = format!("{table} prefixes");
+        let mut nets = Vec::new();
+        for text in prefixes {
+            let Some(net) = self.prefix(text, &key_of_prefixes) else { continue };
+            if let Some(other) = seen.prefixes.insert(net, name.get_ref().clone()) {
+                self.book.complain(
+                    text.span(),
+                    &key_of_prefixes,
+                    format!("{net} lies behind {other:?} already: leave it out at one of the two"),
+                );
+            }
+            nets.push(net);
+        }
+        let mtu = mtu.and_then(|m| self.mtu(m, &format!("{table} mtu")));
+        Some(RemoteNode { name: name.get_ref().clone(), key: parsed?, addresses: list, prefixes: nets, mtu, link: None })
+    }
+
+    fn routes(&mut self, file: &File, nodes: &[RemoteNode], own: &[IpAddr]) -> Vec<StaticRoute> {
+        let mut routes: Vec<StaticRoute> = Vec::new();
+        for r in &file.routes {
+            let to = self.prefix(&r.to, "[[route]] to");
+            let named = file.neighbours.iter().find(|n| n.name.get_ref() == r.via.get_ref());
+            let Some(named) = named else {
+                let is_remote = file.remotes.iter().any(|n| n.name.get_ref() == r.via.get_ref());
+                let names: Vec<&str> = file.neighbours.iter().map(|n| n.name.get_ref().as_str()).collect();
+                let text = match is_remote {
+                    true => format!(
+                        "{:?} is a [[remote]], which is reached over others itself: a route leads over a neighbour ({})",
+                        r.via.get_ref(),
+                        names.join(", ")
+                    ),
+                    false => format!(
+                        "there is no neighbour {:?}; those of this file: {}",
+                        r.via.get_ref(),
+                        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                    ),
+                };
+                self.book.complain(r.via.span(), "[[route]] via", text);
+                continue;
+            };
+            let (Some(to), Some(via)) = (to, nodes.iter().find(|n| &n.name == named.name.get_ref())) else { continue };
+            if let Some(address) = own.iter().find(|a| to == IpNet::from(**a)) {
+                self.book.complain(
+                    r.to.span(),
+                    "[[route]] to",
+                    format!("{address} is this node's own address: a route to it over a neighbour would loop; remove it"),
+                );
+            }
+            if routes.iter().any(|o| o.to == to && o.via == via.key) {
+                self.book.complain(
+                    r.to.span(),
+                    "[[route]] to",
+                    format!("there is a route to {to} via {:?} already: remove one", r.via.get_ref()),
+                );
+            }
+            routes.push(StaticRoute { to, via: via.key, metric: r.metric });
+        }
+        // A remote without any way to it would never be reached; the kernel's table may know one.
+        if file.kernel_routes.is_none() {
+            for r in &file.remotes {
+                let Some(node) = nodes.iter().find(|n| &n.name == r.name.get_ref()) else { continue };
+                if !node.addresses.is_empty() && !node.addresses.iter().any(|a| routes.iter().any(|route| route.to.contains(a))) {
+                    let text = "no [[route]] leads to any of its addresses: add one, or follow a routing daemon with [kernel-routes]";
+                    self.book.complain(r.name.span(), format!("[[remote]] {:?}", node.name), text);
+                }
+            }
+        }
+        routes
+    }
+
+    fn kernel(&mut self, kernel: &KernelTable) -> KernelRoutes {
+        if *kernel.table.get_ref() == 0 {
+            self.book.complain(kernel.table.span(), "[kernel-routes] table", "tables have numbers from 1; the main one is 254");
+        }
+        KernelRoutes { table: *kernel.table.get_ref(), interface: kernel.interface.as_ref().map(|i| i.get_ref().clone()) }
+    }
+
+    fn tun(&mut self, tun: &TunTable) -> Option<TunConfig> {
+        let name = tun.name.as_ref().map_or("noctule0", |n| n.get_ref());
+        // IFNAMSIZ less the terminator; the kernel refuses '/' and spaces.
+        if let Some(given) = &tun.name
+            && (name.is_empty() || name.len() > 15 || name.contains(['/', ':', '%']) || name.contains(char::is_whitespace))
+        {
+            self.book.complain(
+                given.span(),
+                "[tun] name",
+                format!("{name:?} is no device name: 1 to 15 characters without '/', ':', '%' and spaces"),
+            );
+        }
+        let mtu = tun.mtu.as_ref().map_or(Some(DEFAULT_MTU), |m| self.mtu(m, "[tun] mtu"))?;
+        let addresses: Vec<IpNet> = tun.addresses.iter().filter_map(|a| self.prefix_of_host(a, "[tun] addresses")).collect();
+        if let (true, Some(first)) = (mtu < MIN_MTU, tun.addresses.iter().zip(&addresses).find(|(_, a)| matches!(a, IpNet::V6(_)))) {
+            self.book.complain(first.0.span(), "[tun] addresses", format!("IPv6 needs an MTU of {MIN_MTU} bytes at least, mtu is {mtu}"));
+        }
+        let treatment = Treatment {
+            datagram_lifetime: self.time(tun.datagram_lifetime.as_ref(), "[tun] datagram-lifetime", Duration::from_millis(500)),
+            tcp_lifetime: self.time(tun.tcp_lifetime.as_ref(), "[tun] tcp-lifetime", Duration::from_secs(2)),
+            flow_idle: self.time(tun.flow_idle.as_ref(), "[tun] flow-idle", Duration::from_secs(60)),
+            max_flows: self.count(tun.max_flows.as_ref(), "[tun] max-flows", 1024),
+        };
+        Some(TunConfig { name: name.to_owned(), mtu, addresses, install_routes: tun.install_routes.unwrap_or(true), treatment })
+    }
+
+    // --- single values ---------------------------------------------------------------------------------------------------------
+
+    fn parse<T: FromStr<Err: std::fmt::Display>>(&mut self, text: &Text, key: &str, hint: &str) -> Option<T> {
+        match text.get_ref().parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.book.complain(text.span(), key, format!("{error}{hint}"));
+                None
+            }
+        }
+    }
+
+    fn addresses(&mut self, texts: &[Text], key: &str) -> Vec<IpAddr> {
+        texts
+            .iter()
+            .filter_map(|text| {
+                let address: Option<IpAddr> = text.get_ref().parse().ok().filter(|a: &IpAddr| !a.is_unspecified() && !a.is_multicast());
+                if address.is_none() {
+                    self.book.complain(
+                        text.span(),
+                        key,
+                        format!(
+                            "{:?} is not the address of a node: write it as 10.9.0.1 or fd09::1, without a prefix length",
+                            text.get_ref()
+                        ),
+                    );
+                }
+                address
+            })
+            .collect()
+    }
+
+    /// A prefix; a bare address is the prefix of itself.
+    fn prefix(&mut self, text: &Text, key: &str) -> Option<IpNet> {
+        let net = match text.get_ref().parse::<IpAddr>() {
+            Ok(address) => Some(IpNet::from(address)),
+            Err(_) => text.get_ref().parse::<IpNet>().ok(),
+        };
+        match net {
+            None => {
+                self.book.complain(
+                    text.span(),
+                    key,
+                    format!("{:?} is not a prefix: write it as 10.9.2.0/24, fd09:2::/64 or 10.9.0.2", text.get_ref()),
+                );
+                None
+            }
+            Some(net) if net != net.trunc() => {
+                self.book.complain(
+                    text.span(),
+                    key,
+                    format!("{net} has bits beyond its length: did you mean {} or {}?", net.trunc(), IpNet::from(net.addr())),
+                );
+                None
+            }
+            net => net,
+        }
+    }
+
+    fn prefix_of_host(&mut self, text: &Text, key: &str) -> Option<IpNet> {
+        match text.get_ref().parse::<IpNet>() {
+            Ok(net) => Some(net),
+            Err(_) => {
+                self.book.complain(
+                    text.span(),
+                    key,
+                    format!("{:?} is not an address with its prefix length: write it as 10.9.0.1/24 or fd09::1/64", text.get_ref()),
+                );
+                None
+            }
+        }
+    }
+
+    fn socket_address(&mut self, text: &Text, key: &str) -> Option<SocketAddr> {
+        let address = text.get_ref().parse();
+        if address.is_err() {
+            self.book.complain(
+                text.span(),
+                key,
+                format!("{:?} is not ADDRESS:PORT: write it as 0.0.0.0:4242, [::]:4242 or 192.0.2.1:4242", text.get_ref()),
+            );
+        }
+        address.ok()
+    }
+
+    fn mtu(&mut self, mtu: &Spanned<u16>, key: &str) -> Option<u16> {
+        let value = *mtu.get_ref();
+        if (576..=MAX_MTU).contains(&value) {
+            return Some(value);
+        }
+        self.book.complain(
+            mtu.span(),
+            key,
+            format!("{value} bytes are out of range: 576 to {MAX_MTU}, at least {MIN_MTU} for IPv6; the default is {DEFAULT_MTU}"),
+        );
+        None
+    }
+
+    fn time(&mut self, text: Option<&Text>, key: &str, default: Duration) -> Duration {
+        let Some(text) = text else { return default };
+        let time = self.parse::<Span>(text, key, "").map_or(default, |s| s.0);
+        if time.is_zero() {
+            self.book.complain(text.span(), key, "a time above zero is needed");
+        }
+        time
+    }
+
+    fn size(&mut self, text: Option<&Text>, key: &str, default: usize) -> usize {
+        let Some(text) = text else { return default };
+        let value = text.get_ref();
+        let at = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+        let factor = match value[at..].trim() {
+            "" | "B" => Some(1usize),
+            "KiB" => Some(1 << 10),
+            "MiB" => Some(1 << 20),
+            "GiB" => Some(1 << 30),
+            _ => None,
+        };
+        match value[..at].parse::<usize>().ok().zip(factor).and_then(|(n, f)| n.checked_mul(f)).filter(|bytes| *bytes >= 1 << 20) {
+            Some(bytes) => bytes,
+            None => {
+                self.book.complain(text.span(), key, format!("{value:?} is not a size of at least 1 MiB: write it as 64MiB or 1GiB"));
+                default
+            }
+        }
+    }
+
+    fn count(&mut self, count: Option<&Spanned<usize>>, key: &str, default: usize) -> usize {
+        let Some(count) = count else { return default };
+        if !(1..=1 << 20).contains(count.get_ref()) {
+            self.book.complain(count.span(), key, format!("{} is out of range: 1 to {}", count.get_ref(), 1 << 20));
+        }
+        *count.get_ref()
+    }
+
+    fn path(&self, text: &Text) -> PathBuf {
+        self.base.join(text.get_ref())
+    }
+}
+
+/// What earlier nodes of the file have claimed.
+#[derive(Default)]
+struct Seen {
+    /// Name to line.
+    names: HashMap<String, usize>,
+    keys: HashMap<[u8; 32], String>,
+    addresses: HashMap<IpAddr, String>,
+    prefixes: HashMap<IpNet, String>,
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|n| n.trim().to_owned())
+        .ok()
+        .filter(|n| !n.is_empty())
+        .unwrap_or_else(|| "node".to_owned())
+}

@@ -1,0 +1,137 @@
+//! The node's file as it is written: TOML tables and keys, each value with its place, nothing checked beyond its kind.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A text with its place in the file.
+pub type Text = Spanned<String>;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct File {
+    /// Who this node is.
+    pub node: NodeTable,
+    /// Nodes with a link to this one.
+    #[serde(default, rename = "neighbour")]
+    pub neighbours: Vec<NeighbourTable>,
+    /// Nodes further away.
+    #[serde(default, rename = "remote")]
+    pub remotes: Vec<RemoteTable>,
+    /// Ways to them.
+    #[serde(default, rename = "route")]
+    pub routes: Vec<RouteTable>,
+    /// Ways to them from the kernel's table.
+    pub kernel_routes: Option<KernelTable>,
+    /// The device that carries IP packets.
+    pub tun: Option<TunTable>,
+    /// What the node may use.
+    #[serde(default)]
+    pub limits: LimitsTable,
+    /// Where `noctule status` asks.
+    #[serde(default)]
+    pub control: ControlTable,
+    /// Prometheus.
+    pub metrics: Option<MetricsTable>,
+}
+
+/// `[node]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NodeTable {
+    pub name: Option<Text>,
+    pub key: Text,
+    pub listen: Option<Text>,
+    #[serde(default)]
+    pub addresses: Vec<Text>,
+    pub relay: Option<Spanned<bool>>,
+    pub psk: Option<Text>,
+    pub congestion: Option<Text>,
+    pub idle_timeout: Option<Text>,
+}
+
+/// `[[neighbour]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NeighbourTable {
+    pub name: Text,
+    pub key: Text,
+    pub endpoint: Option<Text>,
+    #[serde(default)]
+    pub addresses: Vec<Text>,
+    #[serde(default)]
+    pub prefixes: Vec<Text>,
+    #[serde(default)]
+    pub next_hops: Vec<Text>,
+    pub mtu: Option<Spanned<u16>>,
+}
+
+/// `[[remote]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RemoteTable {
+    pub name: Text,
+    pub key: Text,
+    #[serde(default)]
+    pub addresses: Vec<Text>,
+    #[serde(default)]
+    pub prefixes: Vec<Text>,
+    pub mtu: Option<Spanned<u16>>,
+}
+
+/// `[[route]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RouteTable {
+    pub to: Text,
+    pub via: Text,
+    #[serde(default)]
+    pub metric: u32,
+}
+
+/// `[kernel-routes]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct KernelTable {
+    pub table: Spanned<u32>,
+    pub interface: Option<Text>,
+}
+
+/// `[tun]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TunTable {
+    pub name: Option<Text>,
+    pub mtu: Option<Spanned<u16>>,
+    #[serde(default)]
+    pub addresses: Vec<Text>,
+    pub install_routes: Option<bool>,
+    pub datagram_lifetime: Option<Text>,
+    pub tcp_lifetime: Option<Text>,
+    pub flow_idle: Option<Text>,
+    pub max_flows: Option<Spanned<usize>>,
+}
+
+/// `[limits]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LimitsTable {
+    pub memory: Option<Text>,
+    pub flow_memory: Option<Text>,
+    pub links: Option<Spanned<usize>>,
+    pub sessions: Option<Spanned<usize>>,
+}
+
+/// `[control]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ControlTable {
+    pub socket: Option<Text>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MetricsTable {
+    pub listen: Option<Text>,
+}

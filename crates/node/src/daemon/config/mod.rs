@@ -1,0 +1,166 @@
+//! The node's file, checked: what `noctule node` runs by.
+
+mod check;
+mod complaint;
+mod file;
+#[cfg(test)]
+mod tests;
+
+pub use complaint::Complaints;
+
+use ipnet::IpNet;
+use noctule::{CongestionControl, PublicKey};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A node's file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read at all.
+    #[error("cannot read {}: {error}; name the node's file with --config", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Something in it is wrong.
+    #[error(transparent)]
+    Wrong(#[from] Complaints),
+}
+
+/// Everything that the file says, with its defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// For logs and status.
+    pub name: String,
+    /// File of the secret key.
+    pub key: PathBuf,
+    /// UDP address to listen on; `None`: any, on the default port.
+    pub listen: Option<SocketAddr>,
+    /// Addresses of this node in the overlay.
+    pub addresses: Vec<IpAddr>,
+    /// Forwards flows of others.
+    pub relay: bool,
+    /// File of a pre-shared key for all links.
+    pub psk: Option<PathBuf>,
+    /// Congestion control of every path.
+    pub congestion: CongestionControl,
+    /// Silence that ends a link.
+    pub idle_timeout: Duration,
+    /// All other nodes that the file names, neighbours first.
+    pub nodes: Vec<RemoteNode>,
+    /// Ways to them.
+    pub routes: Vec<StaticRoute>,
+    /// The kernel's table to follow.
+    pub kernel_routes: Option<KernelRoutes>,
+    /// The device for IP packets.
+    pub tun: Option<TunConfig>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Unix socket for `noctule status` and `reload`.
+    pub control: PathBuf,
+    /// Where Prometheus may ask.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Another node of the overlay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteNode {
+    /// The name that this file gives it.
+    pub name: String,
+    /// Its static key.
+    pub key: PublicKey,
+    /// Its addresses in the overlay.
+    pub addresses: Vec<IpAddr>,
+    /// What lies behind it; its own addresses do without being named.
+    pub prefixes: Vec<IpNet>,
+    /// Largest IP packet to send to it, if smaller than the device's.
+    pub mtu: Option<u16>,
+    /// How it is linked to this node; `None`: over others.
+    pub link: Option<LinkConfig>,
+}
+
+/// The link to a neighbour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Where to call it; `None`: it calls.
+    pub endpoint: Option<String>,
+    /// Addresses by which the kernel's table names it as next hop, beside its overlay addresses and the link's remote address.
+    pub next_hops: Vec<IpAddr>,
+}
+
+/// A route of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StaticRoute {
+    /// To whom.
+    pub to: IpNet,
+    /// Key of the neighbour.
+    pub via: PublicKey,
+    /// Smaller first.
+    pub metric: u32,
+}
+
+/// The kernel's table to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelRoutes {
+    /// Number of the table; 254 is the main one.
+    pub table: u32,
+    /// Routes over this device only.
+    pub interface: Option<String>,
+}
+
+/// The device for IP packets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunConfig {
+    /// Its name.
+    pub name: String,
+    /// Largest IP packet, bytes.
+    pub mtu: u16,
+    /// Its addresses.
+    pub addresses: Vec<IpNet>,
+    /// Set kernel routes to what lies behind other nodes.
+    pub install_routes: bool,
+    /// How tunnelled traffic is treated.
+    pub treatment: Treatment,
+}
+
+/// How tunnelled traffic is treated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Treatment {
+    /// How long a packet that is not TCP may be on its way.
+    pub datagram_lifetime: Duration,
+    /// How long a TCP packet may be on its way.
+    pub tcp_lifetime: Duration,
+    /// A flow without packets is closed after this long.
+    pub flow_idle: Duration,
+    /// Flows towards one node at most; more share.
+    pub max_flows: usize,
+}
+
+/// What the node may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all flows.
+    pub memory: usize,
+    /// Bytes of one flow.
+    pub flow_memory: usize,
+    /// Links.
+    pub links: usize,
+    /// Sessions.
+    pub sessions: usize,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let content = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        Ok(check::check(path, &content)?)
+    }
+
+    /// Nodes with a link of their own to this one.
+    pub fn neighbours(&self) -> impl Iterator<Item = (&RemoteNode, &LinkConfig)> {
+        self.nodes.iter().filter_map(|n| Some((n, n.link.as_ref()?)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Every way to write the file wrongly names its line and its key, and says what to do.
+
+use super::check::check;
+use super::*;
+use noctule::SecretKey;
+
+fn key(n: u8) -> String {
+    SecretKey::from_bytes([n; 32]).public().to_string()
+}
+
+/// A right file with two neighbours, a remote node, routes and a tunnel.
+fn right() -> String {
+    let (hill, mast, valley) = (key(2), key(3), key(4));
+    format!(
+        r#"[node]
+name = "home"
+key = "key"
+listen = "[::]:4242"
+addresses = ["10.9.0.1", "fd09::1"]
+relay = false
+congestion = "cubic"
+
+[[neighbour]]
+name = "hill"
+key = "{hill}"
+endpoint = "hill.example.org"
+addresses = ["10.9.0.2"]
+prefixes = ["192.168.2.0/24"]
+
+[[neighbour]]
+name = "mast"
+key = "{mast}"
+addresses = ["10.9.0.3"]
+next-hops = ["fe80::3"]
+
+[[remote]]
+name = "valley"
+key = "{valley}"
+addresses = ["10.9.0.4"]
+prefixes = ["192.168.4.0/24", "fd09:4::/64"]
+mtu = 1300
+
+[[route]]
+to = "10.9.0.4"
+via = "hill"
+
+[[route]]
+to = "10.9.0.4"
+via = "mast"
+metric = 10
+
+[tun]
+name = "noctule7"
+mtu = 1340
+addresses = ["10.9.0.1/24", "fd09::1/64"]
+tcp-lifetime = "3s"
+
+[limits]
+memory = "256MiB"
+
+[control]
+socket = "node.sock"
+
+[metrics]
+"#
+    )
+}
+
+fn read(content: &str) -> Result<Config, Complaints> {
+    check(Path::new("/etc/noctule/node.toml"), content)
+}
+
+/// The complaints about the right file with one text replaced by another.
+fn complaints(from: &str, to: &str) -> Vec<String> {
+    let right = right();
+    assert!(right.contains(from), "{from} is in the file");
+    let error = read(&right.replacen(from, to, 1)).expect_err("something is wrong");
+    error.to_string().lines().map(|l| l.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_right_file_means_what_it_says() {
+    let config = read(&right()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((config.name.as_str(), config.key.as_path()), ("home", Path::new("/etc/noctule/key")));
+    assert_eq!(config.control, Path::new("/etc/noctule/node.sock"));
+    assert_eq!(config.metrics, Some("127.0.0.1:9494".parse().unwrap()));
+    assert_eq!(config.congestion, CongestionControl::Cubic);
+    assert_eq!((config.limits.memory, config.limits.flow_memory), (256 << 20, 128 << 20));
+    let names: Vec<_> = config.nodes.iter().map(|n| (n.name.as_str(), n.link.is_some(), n.mtu)).collect();
+    assert_eq!(names, [("hill", true, None), ("mast", true, None), ("valley", false, Some(1300))]);
+    let endpoints: Vec<_> = config.neighbours().map(|(_, l)| l.endpoint.as_deref()).collect();
+    assert_eq!(endpoints, [Some("hill.example.org:4242"), None]);
+    let routes: Vec<_> = config.routes.iter().map(|r| (r.to.to_string(), r.metric)).collect();
+    assert_eq!(routes, [("10.9.0.4/32".to_owned(), 0), ("10.9.0.4/32".to_owned(), 10)]);
+    let tun = config.tun.expect("a tunnel");
+    assert_eq!((tun.name.as_str(), tun.mtu, tun.install_routes), ("noctule7", 1340, true));
+    assert_eq!(tun.treatment.tcp_lifetime, Duration::from_secs(3));
+}
+
+#[test]
+fn the_smallest_file_is_a_node_that_waits_for_nobody() {
+    let config = read("[node]\nkey = \"key\"\n").unwrap();
+    assert_eq!((config.listen, config.relay, config.nodes.len(), config.tun.is_none(), config.metrics), (None, false, 0, true, None));
+}
+
+#[test]
+fn each_mistake_names_file_line_and_key_and_what_to_do() {
+    for (from, to, expected) in [
+        ("relay = false", "rely = true", "node.toml:6: unknown field `rely`"),
+        ("relay = false", "relay = 1", "node.toml:6: invalid type: integer `1`, expected a boolean"),
+        ("relay = false", "relay =", "node.toml:6: "),
+        ("[::]:4242", "[::]", "node.toml:4: [node] listen: \"[::]\" is not ADDRESS:PORT: write it as"),
+        ("\"fd09::1\"]\nrelay", "\"fd09::1/64\"]\nrelay", "node.toml:5: [node] addresses: \"fd09::1/64\" is not the address of a node"),
+        ("congestion = \"cubic\"", "congestion = \"qubic\"", "node.toml:7: [node] congestion: unknown congestion control \"qubic\""),
+        (
+            "endpoint = \"hill.example.org\"",
+            "endpoint = \"hill:port\"",
+            "node.toml:12: [[neighbour]] \"hill\" endpoint: \"hill:port\" is no place to call",
+        ),
+        (
+            "\"hill.example.org\"",
+            "\"192.168.2.9:99\"",
+            "[[neighbour]] \"hill\" endpoint: 192.168.2.9 lies behind \"hill\", so the tunnel would carry",
+        ),
+        ("\"10.9.0.3\"]", "\"10.9.0.2\"]", "[[neighbour]] \"mast\" addresses: 10.9.0.2 belongs to \"hill\" already"),
+        ("\"10.9.0.2\"]", "\"10.9.0.1\"]", "node.toml:13: [[neighbour]] \"hill\" addresses: 10.9.0.1 belongs to this node"),
+        ("name = \"mast\"", "name = \"hill\"", "node.toml:17: [[neighbour]] \"hill\": the name is taken by the node in line 10"),
+        ("192.168.4.0/24", "192.168.2.0/24", "prefixes: 192.168.2.0/24 lies behind \"hill\" already"),
+        ("192.168.2.0/24", "192.168.2.1/24", "did you mean 192.168.2.0/24 or 192.168.2.1/32?"),
+        ("192.168.2.0/24", "192.168.2.0/33", "node.toml:14: [[neighbour]] \"hill\" prefixes: \"192.168.2.0/33\" is not a prefix"),
+        ("via = \"mast\"", "via = \"must\"", "[[route]] via: there is no neighbour \"must\"; those of this file: hill, mast"),
+        ("via = \"mast\"", "via = \"valley\"", "[[route]] via: \"valley\" is a [[remote]], which is reached over others itself"),
+        ("via = \"mast\"", "via = \"hill\"", "[[route]] to: there is a route to 10.9.0.4/32 via \"hill\" already"),
+        (
+            "to = \"10.9.0.4\"",
+            "to = \"10.9.0.1\"",
+            "[[route]] to: 10.9.0.1 is this node's own address: a route to it over a neighbour would loop",
+        ),
+        ("addresses = [\"10.9.0.4\"]\n", "", "[[remote]] \"valley\": a node that is reached over others needs addresses"),
+        ("mtu = 1340", "mtu = 400", "[tun] mtu: 400 bytes are out of range: 576 to 9000"),
+        ("mtu = 1340", "mtu = 1000", "[tun] addresses: IPv6 needs an MTU of 1280 bytes at least"),
+        ("noctule7", "a/b", "[tun] name: \"a/b\" is no device name"),
+        ("\"10.9.0.1/24\"", "\"10.9.0.1\"", "[tun] addresses: \"10.9.0.1\" is not an address with its prefix length"),
+        ("tcp-lifetime = \"3s\"", "tcp-lifetime = \"3 apples\"", "[tun] tcp-lifetime: \"3 apples\": write a time as 60ms"),
+        ("tcp-lifetime = \"3s\"", "tcp-lifetime = \"0s\"", "[tun] tcp-lifetime: a time above zero is needed"),
+        ("256MiB", "256", "[limits] memory: \"256\" is not a size of at least 1 MiB"),
+        ("256MiB", "64MiB\"\nflow-memory = \"65MiB", "[limits] flow-memory: one flow may not have more than all together"),
+    ] {
+        let found = complaints(from, to);
+        assert!(found.iter().any(|c| c.starts_with("/etc/noctule/node.toml:") && c.contains(expected)), "{from:?} -> {to:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn keys_that_are_none_or_anothers_are_told() {
+    let found = complaints(&key(3), "nonsense");
+    assert!(found[0].contains("[[neighbour]] \"mast\" key: ") && found[0].contains("keygen"), "{found:?}");
+    let found = complaints(&key(3), &key(2));
+    assert!(found[0].contains("\"hill\" has the same key"), "{found:?}");
+}
+
+#[test]
+fn a_remote_node_without_any_route_is_told_unless_the_kernel_may_know_one() {
+    let without = right()
+        .replace("[[route]]\nto = \"10.9.0.4\"\nvia = \"hill\"\n", "")
+        .replace("[[route]]\nto = \"10.9.0.4\"\nvia = \"mast\"\nmetric = 10\n", "");
+    let error = read(&without).expect_err("no way").to_string();
+    assert!(error.contains("no [[route]] leads to any of its addresses"), "{error}");
+    assert_eq!(read(&format!("{without}\n[kernel-routes]\ntable = 42\n")).unwrap().kernel_routes.unwrap().table, 42);
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_in_the_order_of_lines() {
+    let wrong = right().replace("10.9.0.3\"]", "10.9.0\"]").replace("mtu = 1340", "mtu = 1").replace("[::]:4242", "here");
+    let error = read(&wrong).expect_err("three mistakes");
+    let lines: Vec<_> = error.all.iter().map(|c| c.line).collect();
+    assert_eq!(lines.len(), 3, "{error}");
+    assert!(lines.is_sorted(), "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_there_says_how_to_name_one() {
+    let error = Config::read(Path::new("/nowhere/node.toml")).expect_err("not there").to_string();
+    assert!(error.contains("/nowhere/node.toml") && error.contains("--config"), "{error}");
+}

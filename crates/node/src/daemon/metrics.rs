@@ -1,0 +1,200 @@
+//! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise.
+
+use super::Daemon;
+use super::status::{FlowCounts, Report};
+use crate::failure::Failure;
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Who connects and asks nothing is not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests at a time.
+const MAX_REQUESTS: usize = 8;
+/// Longest request.
+const MAX_REQUEST: usize = 8192;
+
+/// Binds the port.
+///
+/// # Errors
+/// It is taken or not permitted.
+pub async fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(at).await.map_err(|e| Failure::Listen(format!("metrics on {at}: {e}; choose another address with [metrics] listen")))
+}
+
+/// Answers for ever.
+pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
+    let permits = Arc::new(tokio::sync::Semaphore::new(MAX_REQUESTS));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let daemon = Arc::clone(&daemon);
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    // Who asks and does not listen is nobody's loss.
+                    let _ = tokio::time::timeout(PATIENCE, answer(stream, &daemon)).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the metrics port");
+                tokio::time::sleep(PATIENCE).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, daemon: &Daemon) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|w| w == b"\r\n\r\n") && request.len() < MAX_REQUEST {
+        let mut part = [0; 1024];
+        match stream.read(&mut part).await? {
+            0 => break,
+            n => request.extend_from_slice(&part[..n]),
+        }
+    }
+    let line = request.split(|b| *b == b'\r').next().unwrap_or_default();
+    let target = line.split(|b| *b == b' ').nth(1).unwrap_or_default();
+    let (status, body) = match (line.starts_with(b"GET "), target) {
+        (true, b"/metrics") => ("200 OK", text(&daemon.report())),
+        (true, _) => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
+        (false, _) => ("405 Method Not Allowed", "only GET\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await
+}
+
+/// Samples of one metric.
+struct Metric<'a> {
+    out: &'a mut String,
+    name: &'static str,
+}
+
+impl<'a> Metric<'a> {
+    fn new(out: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "# HELP noctule_{name} {help}\n# TYPE noctule_{name} {kind}\n");
+        Self { out, name }
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
+        let _ = write!(self.out, "noctule_{}", self.name);
+        for (i, (key, text)) in labels.iter().enumerate() {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.out, "{}{key}=\"{text}\"", if i == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.out, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+}
+
+/// The report in Prometheus's text format.
+fn text(report: &Report) -> String {
+    let mut out = String::new();
+    Metric::new(&mut out, "uptime_seconds", "gauge", "Time since the node started.").sample(&[], report.uptime);
+    let mut m = Metric::new(&mut out, "memory_bytes", "gauge", "Memory of flows and sessions: held now, highest so far, bound.");
+    m.sample(&[("what", "used")], report.memory.used as f64);
+    m.sample(&[("what", "peak")], report.memory.peak as f64);
+    m.sample(&[("what", "limit")], report.memory.limit as f64);
+    let mut m = Metric::new(&mut out, "link_up", "gauge", "The link to a neighbour is up.");
+    for n in report.nodes.iter().filter(|n| n.is_neighbour) {
+        m.sample(&[("node", &n.name)], f64::from(u8::from(n.link.is_some())));
+    }
+    let mut m = Metric::new(&mut out, "session_up", "gauge", "There is a session with a node, direct or relayed.");
+    for n in &report.nodes {
+        m.sample(&[("node", &n.name)], f64::from(u8::from(n.session.is_some())));
+    }
+    type OfPath = fn(&super::status::PathReport) -> f64;
+    let of_paths: [(&str, &str, &str, OfPath); 11] = [
+        ("path_rtt_seconds", "gauge", "Smoothed round-trip time.", |p| p.rtt / 1e3),
+        ("path_loss_ratio", "gauge", "Loss rate of what this node sends.", |p| p.loss),
+        ("path_delivery_bits_per_second", "gauge", "Delivery rate.", |p| p.delivery_rate),
+        ("path_in_flight_bytes", "gauge", "Bytes in flight.", |p| p.in_flight as f64),
+        ("path_mtu_bytes", "gauge", "Largest UDP payload known to pass.", |p| f64::from(p.mtu)),
+        ("path_sent_packets_total", "counter", "Datagrams sent.", |p| p.sent_packets as f64),
+        ("path_sent_bytes_total", "counter", "Bytes of UDP payload sent.", |p| p.sent_bytes as f64),
+        ("path_received_packets_total", "counter", "Datagrams received and authenticated.", |p| p.received_packets as f64),
+        ("path_received_bytes_total", "counter", "Bytes of UDP payload received and authenticated.", |p| p.received_bytes as f64),
+        ("path_lost_packets_total", "counter", "Packets declared lost.", |p| p.lost_packets as f64),
+        ("path_ce_packets_total", "counter", "Packets reported as marked.", |p| p.ce_packets as f64),
+    ];
+    for (name, kind, help, value) in of_paths {
+        let mut m = Metric::new(&mut out, name, kind, help);
+        for n in &report.nodes {
+            for p in n.link.iter().flat_map(|l| &l.paths) {
+                m.sample(&[("node", &n.name), ("remote", &p.remote)], value(p));
+            }
+        }
+    }
+    type OfFlows = fn(&FlowCounts) -> f64;
+    let of_flows: [(&str, &str, OfFlows); 5] = [
+        ("link_source_packets_total", "Source packets sent uncoded for the first time, or received or recovered.", |f| {
+            f.source_packets as f64
+        }),
+        ("link_repair_packets_total", "Coded packets sent or received.", |f| f.repair_packets as f64),
+        ("link_decoded_packets_total", "Source packets recovered by decoding.", |f| f.decoded_packets as f64),
+        ("link_redundant_packets_total", "Coded packets that brought nothing new.", |f| f.redundant_packets as f64),
+        ("link_expired_messages_total", "Messages whose lifetime ended.", |f| f.expired_messages as f64),
+    ];
+    for (name, help, value) in of_flows {
+        let mut m = Metric::new(&mut out, name, "counter", help);
+        for n in &report.nodes {
+            if let Some(link) = &n.link {
+                m.sample(&[("node", &n.name), ("direction", "sent")], value(&link.flows.sent));
+                m.sample(&[("node", &n.name), ("direction", "received")], value(&link.flows.received));
+            }
+        }
+    }
+    let mut m = Metric::new(&mut out, "routes", "gauge", "Routes, by origin and whether their neighbour's link is up.");
+    for origin in ["neighbour", "file", "kernel"] {
+        for usable in [true, false] {
+            let count = report.routes.iter().filter(|r| r.origin == origin && r.usable == usable).count();
+            m.sample(&[("origin", origin), ("usable", if usable { "yes" } else { "no" })], count as f64);
+        }
+    }
+    if let Some(tunnel) = &report.tunnel {
+        type OfNode = fn(&super::status::TunnelNodeReport) -> f64;
+        let of_nodes: [(&str, &str, &str, OfNode); 7] = [
+            ("tunnel_flows", "gauge", "Flows into the tunnel.", |t| t.flows.len() as f64),
+            ("tunnel_sent_packets_total", "counter", "Packets handed to the transport.", |t| t.sent_packets as f64),
+            ("tunnel_sent_bytes_total", "counter", "Bytes handed to the transport.", |t| t.sent_bytes as f64),
+            ("tunnel_received_packets_total", "counter", "Packets given to the device.", |t| t.received_packets as f64),
+            ("tunnel_received_bytes_total", "counter", "Bytes given to the device.", |t| t.received_bytes as f64),
+            ("tunnel_marked_packets_total", "counter", "Packets marked by CoDel.", |t| t.marked as f64),
+            ("tunnel_dropped_packets_total", "counter", "Packets dropped by CoDel or full queues.", |t| t.dropped as f64),
+        ];
+        for (name, kind, help, value) in of_nodes {
+            let mut m = Metric::new(&mut out, name, kind, help);
+            for (node, t) in &tunnel.nodes {
+                m.sample(&[("node", node)], value(t));
+            }
+        }
+        let mut m = Metric::new(&mut out, "tunnel_refused_packets_total", "counter", "Packets that reached no flow, by reason.");
+        m.sample(&[("reason", "unreachable")], tunnel.unreachable as f64);
+        m.sample(&[("reason", "too_big")], tunnel.too_big as f64);
+        m.sample(&[("reason", "malformed")], tunnel.malformed as f64);
+        m.sample(&[("reason", "foreign_source")], tunnel.nodes.values().map(|t| t.received_refused).sum::<u64>() as f64);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_samples_stand_under_their_metric() {
+        let mut out = String::new();
+        let mut m = Metric::new(&mut out, "x", "gauge", "Help.");
+        m.sample(&[], 1.5);
+        m.sample(&[("node", "a\"b\\c"), ("k", "v")], 2.0);
+        assert_eq!(out, "# HELP noctule_x Help.\n# TYPE noctule_x gauge\nnoctule_x 1.5\nnoctule_x{node=\"a\\\"b\\\\c\",k=\"v\"} 2\n");
+    }
+}

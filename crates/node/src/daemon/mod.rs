@@ -1,0 +1,355 @@
+//! `noctule node`: a node of a network that runs until it is told to end.
+//!
+//! It keeps links to its neighbours, relays flows of others if it may, carries IP packets through a TUN device, and follows routes of its file and of
+//! the kernel's table. Its parts are tasks that know each other by [`Peer`]s; this file starts them and, at a reload, tells them what changed.
+
+pub mod config;
+pub mod control;
+mod kernel;
+mod log;
+mod metrics;
+mod neighbours;
+mod peer;
+mod routes;
+mod status;
+mod tunnel;
+
+pub use control::{DEFAULT_SOCKET, reload, status};
+pub use log::LogFormat;
+
+use crate::cli::{DEFAULT_PORT, NodeArgs};
+use crate::failure::Failure;
+use crate::identity;
+use config::{Config, ConfigError};
+use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, Session, SessionAccess};
+use peer::Peer;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tunnel::{Device, Tunnel};
+
+/// Links' farewells are waited for this long when the node ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A running node.
+pub struct Daemon {
+    file: PathBuf,
+    config: RwLock<Arc<Config>>,
+    endpoint: Endpoint,
+    key: PublicKey,
+    started: Instant,
+    peers: Mutex<HashMap<PublicKey, Running>>,
+    tunnel: Option<Arc<Tunnel>>,
+    kernel: watch::Sender<Vec<kernel::KernelRoute>>,
+    kernel_task: Mutex<Option<JoinHandle<()>>>,
+    /// Links or configuration changed: routes may lead elsewhere.
+    routes_changed: Notify,
+    reloads: Mutex<()>,
+}
+
+/// A peer and its tasks.
+struct Running {
+    peer: Arc<Peer>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// `noctule node`.
+pub async fn run(args: NodeArgs) -> Result<(), Failure> {
+    let config = Config::read(&args.config)?;
+    let identity = identity::endpoint_config(Some(&config.key))?.0;
+    if args.check {
+        print!("{}", status::describe(&config, identity.identity.public()));
+        return Ok(());
+    }
+    log::start(args.log_format, &args.log_level)?;
+    let daemon = Daemon::start(args.config, config, identity).await?;
+    daemon.serve().await
+}
+
+impl Daemon {
+    async fn start(file: PathBuf, config: Config, identity: EndpointConfig) -> Result<Arc<Self>, Failure> {
+        let psk = config.psk.as_deref().map(identity::shared_key).transpose()?;
+        let key = identity.identity.public();
+        if let Some(own) = config.nodes.iter().find(|n| n.key == key) {
+            return Err(Failure::Usage(format!(
+                "{}: {:?} has the key of this node itself ({}): name only other nodes, or give this node a key of its own",
+                file.display(),
+                own.name,
+                config.key.display()
+            )));
+        }
+        let node = NodeConfig {
+            congestion: config.congestion,
+            idle_timeout: config.idle_timeout,
+            node_memory: config.limits.memory,
+            flow_memory: config.limits.flow_memory,
+            max_links: config.limits.links,
+            max_sessions: config.limits.sessions,
+            max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
+            authorised: Some(neighbours_of(&config)),
+            sessions_from: SessionAccess::Keys(keys_of(&config)),
+            psk,
+            ..identity.node.clone()
+        };
+        let endpoint = bind(config.listen, identity.with_node(node))?;
+        // The control socket before the device: a second node of the same file fails without touching the first one's.
+        let listener = control::listen(&config.control)?;
+        let metrics = match config.metrics {
+            Some(at) => Some(metrics::listen(at).await?),
+            None => None,
+        };
+        let tunnel = match &config.tun {
+            Some(tun) => Some(Tunnel::new(Device::make(tun).await.map_err(|e| Failure::System(e.to_string()))?)),
+            None => None,
+        };
+        let daemon = Arc::new(Self {
+            file,
+            config: RwLock::new(Arc::new(config)),
+            endpoint,
+            key,
+            started: Instant::now(),
+            peers: Mutex::default(),
+            tunnel,
+            kernel: watch::Sender::new(Vec::new()),
+            kernel_task: Mutex::default(),
+            routes_changed: Notify::new(),
+            reloads: Mutex::default(),
+        });
+        daemon.apply(None).await;
+        daemon.begin(listener, metrics);
+        tracing::info!(name = %daemon.config().name, %key, listen = %daemon.endpoint.local_addr(), "node started");
+        Ok(daemon)
+    }
+
+    /// Starts the tasks that live as long as the node.
+    fn begin(self: &Arc<Self>, control: control::Listener, metrics: Option<tokio::net::TcpListener>) {
+        tokio::spawn(control::serve(control, Arc::clone(self)));
+        if let Some(metrics) = metrics {
+            tokio::spawn(metrics::serve(metrics, Arc::clone(self)));
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tokio::spawn(Arc::clone(tunnel).read_device());
+        }
+        let this = Arc::clone(self);
+        tokio::spawn(neighbours::answer(self.endpoint.clone(), move |link| {
+            this.peer(link.peer_key()).filter(|p| p.config().link.is_some())
+        }));
+        tokio::spawn(accept_sessions(Arc::clone(self)));
+        tokio::spawn(routes::keep(Arc::clone(self)));
+    }
+
+    /// Runs until told to end; reloads on SIGHUP.
+    async fn serve(self: Arc<Self>) -> Result<(), Failure> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signal_error = |e| Failure::system("cannot listen for signals", e);
+        let mut hangup = signal(SignalKind::hangup()).map_err(signal_error)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(signal_error)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(signal_error)?;
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => match self.reload().await {
+                    Ok(notes) => tracing::info!(notes = notes.join("; "), "reloaded"),
+                    Err(error) => tracing::error!("not reloaded, the node goes on as it was: {error}"),
+                },
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+            }
+        }
+        tracing::info!("ending");
+        self.lock_peers().clear();
+        self.endpoint.close(0, "the node ends");
+        let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
+        control::remove(&self.config().control);
+        Ok(())
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lock_peers(&self) -> MutexGuard<'_, HashMap<PublicKey, Running>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn peer(&self, key: PublicKey) -> Option<Arc<Peer>> {
+        self.lock_peers().get(&key).map(|r| Arc::clone(&r.peer))
+    }
+
+    /// Every peer, in the order of the file.
+    fn peers(&self) -> Vec<Arc<Peer>> {
+        let config = self.config();
+        let peers = self.lock_peers();
+        config.nodes.iter().filter_map(|n| peers.get(&n.key)).map(|r| Arc::clone(&r.peer)).collect()
+    }
+
+    /// Reads the file again and takes over what can change while the node runs; says what cannot.
+    ///
+    /// # Errors
+    /// The file is wrong: nothing changes.
+    pub async fn reload(self: &Arc<Self>) -> Result<Vec<String>, ConfigError> {
+        let new = Config::read(&self.file)?;
+        let old = {
+            let _one_at_a_time = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), Arc::new(new.clone()))
+        };
+        self.endpoint.set_authorised(Some(neighbours_of(&new)), SessionAccess::Keys(keys_of(&new)));
+        self.apply(Some(&old)).await;
+        Ok(needs_restart(&old, &new))
+    }
+
+    /// Makes peers, tunnel and routes what the configuration says.
+    async fn apply(self: &Arc<Self>, old: Option<&Config>) {
+        let config = self.config();
+        {
+            let mut peers = self.lock_peers();
+            peers.retain(|key, running| {
+                let stays = config.nodes.iter().any(|n| n.key == *key);
+                if !stays {
+                    tracing::info!(node = %running.peer.name(), "removed from the file");
+                    running.peer.drop_links("this node is not a neighbour any more");
+                }
+                stays
+            });
+            for node in &config.nodes {
+                let was = old.and_then(|o| o.nodes.iter().find(|n| n.key == node.key));
+                match peers.get(&node.key) {
+                    Some(running) if was.is_some_and(|w| w.link == node.link) => running.peer.set_config(node.clone()),
+                    Some(_) => {
+                        // Called elsewhere, or by others now: its links and its session begin anew.
+                        if let Some(running) = peers.remove(&node.key) {
+                            running.peer.drop_links("the neighbour's entry changed");
+                        }
+                        peers.insert(node.key, self.start_peer(node));
+                    }
+                    None => drop(peers.insert(node.key, self.start_peer(node))),
+                }
+            }
+        }
+        self.endpoint.set_addresses(&config.addresses);
+        self.follow_kernel(old.and_then(|o| o.kernel_routes.as_ref()), config.kernel_routes.as_ref());
+        if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
+            tunnel.configure(&self.peers(), &config.addresses, tun.treatment, tun.install_routes).await;
+        }
+        self.routes_changed.notify_one();
+    }
+
+    fn start_peer(self: &Arc<Self>, node: &config::RemoteNode) -> Running {
+        let peer = Peer::new(node.clone());
+        let mut tasks = vec![tokio::spawn(Arc::clone(&peer).keep_session(self.endpoint.clone()))];
+        if let Some(host) = node.link.as_ref().and_then(|l| l.endpoint.clone()) {
+            tasks.push(tokio::spawn(neighbours::call(self.endpoint.clone(), Arc::clone(&peer), host)));
+        }
+        Running { peer, tasks }
+    }
+
+    fn follow_kernel(&self, old: Option<&config::KernelRoutes>, new: Option<&config::KernelRoutes>) {
+        let mut task = self.kernel_task.lock().unwrap_or_else(PoisonError::into_inner);
+        if old == new && task.is_some() {
+            return;
+        }
+        if let Some(task) = task.take() {
+            task.abort();
+        }
+        self.kernel.send_replace(Vec::new());
+        *task = new.map(|config| tokio::spawn(kernel::follow(config.clone(), self.kernel.clone())));
+    }
+}
+
+/// Sessions of other nodes: what they send is the tunnel's business.
+async fn accept_sessions(daemon: Arc<Daemon>) {
+    while let Some(session) = daemon.endpoint.accept().await {
+        let Some(peer) = daemon.peer_of(&session) else {
+            tracing::warn!(key = %session.peer_key(), far = ?session.far_address(), "a session of a node that the file does not name; refused");
+            session.abort(noctule::Code::NotAuthorised as u64, "this node does not know you");
+            continue;
+        };
+        tracing::debug!(node = %peer.name(), far = ?session.far_address(), "session accepted");
+        match &daemon.tunnel {
+            Some(tunnel) => drop(tokio::spawn(Arc::clone(tunnel).receive(session, peer.key))),
+            // Held, so that the link stays; its flows find nobody.
+            None => drop(tokio::spawn(async move {
+                while let Ok(flow) = session.accept_flow().await {
+                    drop(flow)
+                }
+            })),
+        }
+    }
+}
+
+impl Daemon {
+    /// Whose session it is: by the key that its far end has proved to own.
+    fn peer_of(&self, session: &Session) -> Option<Arc<Peer>> {
+        self.peer(session.peer_key())
+    }
+}
+
+/// Keys that may have a link with this node.
+fn neighbours_of(config: &Config) -> Vec<PublicKey> {
+    config.neighbours().map(|(n, _)| n.key).collect()
+}
+
+/// Keys that may have a session with this node.
+fn keys_of(config: &Config) -> Vec<PublicKey> {
+    config.nodes.iter().map(|n| n.key).collect()
+}
+
+fn bind(listen: Option<SocketAddr>, config: EndpointConfig) -> Result<Endpoint, Failure> {
+    let result = match listen {
+        Some(at) => Endpoint::bind(at, config),
+        None => match Endpoint::bind((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT).into(), config.clone()) {
+            Err(BindError::NotAvailable(_)) => Endpoint::bind((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into(), config),
+            result => result,
+        },
+    };
+    result.map_err(|error| match error {
+        BindError::InUse(at) => Failure::Listen(format!(
+            "{error}: end the program that has it (ss -ulpn 'sport = :{}' names it), or set [node] listen",
+            at.port()
+        )),
+        BindError::Permission(_) => {
+            Failure::Listen(format!("{error}: ports below 1024 need CAP_NET_BIND_SERVICE; choose another in [node] listen"))
+        }
+        BindError::NotAvailable(_) => {
+            Failure::Listen(format!("{error}: set [node] listen to an address that this host has (ip address), or to [::]:{DEFAULT_PORT}"))
+        }
+        error => Failure::System(error.to_string()),
+    })
+}
+
+/// What a reload cannot change.
+fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
+    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.name.clone(), t.mtu, t.addresses.clone()));
+    let changed = [
+        ("[node] key", old.key != new.key),
+        ("[node] listen", old.listen != new.listen),
+        ("[node] psk", old.psk != new.psk),
+        ("[node] congestion", old.congestion != new.congestion),
+        ("[node] idle-timeout", old.idle_timeout != new.idle_timeout),
+        ("[tun] name, mtu or addresses", tun(old) != tun(new)),
+        ("[limits]", old.limits != new.limits),
+        ("[control]", old.control != new.control),
+        ("[metrics]", old.metrics != new.metrics),
+    ];
+    changed.iter().filter(|(_, is)| *is).map(|(what, _)| format!("{what} changed: takes effect when the node is restarted")).collect()
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Read { path, error } => {
+                Self::Source { path: path.display().to_string(), error: format!("{error}; name the node's file with --config") }
+            }
+            ConfigError::Wrong(complaints) => Self::Usage(complaints.to_string()),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Another node of the file: its links, if it is a neighbour, and the session with it.
+//!
+//! A neighbour always has a session, so that its link is kept alive (P23). A node further away gets one when somebody wants to send to it.
+
+use super::config::RemoteNode;
+use noctule::{CloseReason, Endpoint, Link, LinkId, OpenError, PublicKey, Session};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{Notify, watch};
+
+/// A session that the far end has not taken after this long is given up.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(10);
+/// Pauses between attempts double from the first to the second of these.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// A pause that doubles, with a random part so that many nodes do not move in step.
+#[derive(Debug)]
+pub struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(BACKOFF.0)
+    }
+}
+
+impl Backoff {
+    /// The next pause.
+    pub fn next(&mut self) -> Duration {
+        let mut byte = [128];
+        // Without randomness the pause is merely not spread.
+        let _ = getrandom::fill(&mut byte);
+        let pause = self.0.mul_f64(0.75 + f64::from(byte[0]) / 512.0);
+        self.0 = (self.0 * 2).min(BACKOFF.1);
+        pause
+    }
+
+    /// It went well.
+    pub fn reset(&mut self) {
+        self.0 = BACKOFF.0;
+    }
+}
+
+/// See the file's heading.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its identity.
+    pub key: PublicKey,
+    state: Mutex<State>,
+    /// The session, while there is one.
+    session: watch::Sender<Option<Session>>,
+    /// A link came, or somebody wants a session.
+    news: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    config: RemoteNode,
+    /// Newest last.
+    links: Vec<Arc<Link>>,
+    is_wanted: bool,
+    /// The last thing that went wrong with link or session.
+    trouble: Option<(SystemTime, String)>,
+    up_since: Option<Instant>,
+    /// Times that a link came up.
+    links_up: u64,
+}
+
+/// What is known of a peer's link and session.
+#[derive(Clone, Debug)]
+pub struct PeerView {
+    /// What the file says.
+    pub config: RemoteNode,
+    /// Its newest link.
+    pub link: Option<Arc<Link>>,
+    /// The session.
+    pub session: Option<Session>,
+    /// The last thing that went wrong, and when.
+    pub trouble: Option<(SystemTime, String)>,
+    /// How long the link has been up.
+    pub up_for: Option<Duration>,
+    /// Times that a link came up.
+    pub links_up: u64,
+}
+
+impl Peer {
+    /// A peer without link and session.
+    pub fn new(config: RemoteNode) -> Arc<Self> {
+        let state = State { config: config.clone(), links: Vec::new(), is_wanted: false, trouble: None, up_since: None, links_up: 0 };
+        Arc::new(Self { key: config.key, state: Mutex::new(state), session: watch::Sender::new(None), news: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name that the file gives it.
+    pub fn name(&self) -> String {
+        self.state().config.name.clone()
+    }
+
+    /// What the file says of it.
+    pub fn config(&self) -> RemoteNode {
+        self.state().config.clone()
+    }
+
+    /// The file says something else now.
+    pub fn set_config(&self, config: RemoteNode) {
+        self.state().config = config;
+        self.news.notify_one();
+    }
+
+    /// Everything for status.
+    pub fn view(&self) -> PeerView {
+        let s = self.state();
+        PeerView {
+            config: s.config.clone(),
+            link: s.links.last().cloned(),
+            session: self.session.borrow().clone(),
+            trouble: s.trouble.clone(),
+            up_for: s.up_since.map(|t| t.elapsed()),
+            links_up: s.links_up,
+        }
+    }
+
+    /// Notes and logs what went wrong; the same trouble over and over is logged once.
+    pub fn note_trouble(&self, text: String) {
+        let mut state = self.state();
+        let is_new = state.trouble.as_ref().is_none_or(|(_, old)| *old != text);
+        if is_new {
+            tracing::warn!(node = %state.config.name, "{text}");
+        } else {
+            tracing::debug!(node = %state.config.name, "{text}");
+        }
+        state.trouble = Some((SystemTime::now(), text));
+    }
+
+    /// A link came up: it is this peer's until it is down.
+    pub fn add_link(self: &Arc<Self>, link: Link) {
+        let link = Arc::new(link);
+        {
+            let mut state = self.state();
+            state.links.push(Arc::clone(&link));
+            state.links_up += 1;
+            state.up_since.get_or_insert_with(Instant::now);
+            state.trouble = None;
+            tracing::info!(node = %state.config.name, remote = ?link.remote_address(), "link up");
+        }
+        self.news.notify_one();
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            let reason = link.closed().await;
+            let is_last = {
+                let mut state = this.state();
+                state.links.retain(|l| l.id() != link.id());
+                if state.links.is_empty() {
+                    state.up_since = None;
+                }
+                state.links.is_empty()
+            };
+            if is_last {
+                this.note_trouble(format!("link down: {reason}"));
+            } else {
+                tracing::info!(node = %this.name(), %reason, "a link is down, another one is up");
+            }
+        });
+    }
+
+    /// Its links, which are not its any more.
+    pub fn take_links(&self) -> Vec<Arc<Link>> {
+        std::mem::take(&mut self.state().links)
+    }
+
+    /// Ends all its links.
+    pub fn drop_links(&self, why: &str) {
+        for link in self.take_links() {
+            link.close(0, why);
+        }
+    }
+
+    /// Has it a link that is up?
+    pub fn has_link(&self) -> bool {
+        !self.state().links.is_empty()
+    }
+
+    /// Its newest link that is up.
+    pub fn newest_link(&self) -> Option<Arc<Link>> {
+        self.state().links.last().cloned()
+    }
+
+    /// A session with it, once there is one.
+    pub async fn session(&self) -> Session {
+        let mut sessions = self.session.subscribe();
+        loop {
+            if let Some(session) = sessions.borrow_and_update().clone().filter(|s| s.close_reason().is_none()) {
+                return session;
+            }
+            self.state().is_wanted = true;
+            self.news.notify_one();
+            if sessions.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Keeps a session with it for ever.
+    pub async fn keep_session(self: Arc<Self>, endpoint: Endpoint) {
+        let mut backoff = Backoff::default();
+        loop {
+            let (link, addresses, is_wanted) = {
+                let s = self.state();
+                (s.links.last().cloned(), s.config.addresses.clone(), s.is_wanted)
+            };
+            let opened = match &link {
+                Some(link) => Some(link.open_session()),
+                None if is_wanted && !addresses.is_empty() => Some(self.open_over_routes(&endpoint, &addresses)),
+                None => None,
+            };
+            let session = match opened {
+                None => {
+                    self.news.notified().await;
+                    continue;
+                }
+                Some(Ok(session)) => session,
+                Some(Err(error)) => {
+                    self.fail(&format!("no session: {error}"), &mut backoff).await;
+                    continue;
+                }
+            };
+            match tokio::time::timeout(ACCEPT_PATIENCE, session.accepted()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.fail(&format!("the session was not taken: {error}"), &mut backoff).await;
+                    continue;
+                }
+                Err(_) => {
+                    self.fail("the session was not answered", &mut backoff).await;
+                    continue;
+                }
+            }
+            backoff.reset();
+            tracing::info!(node = %self.name(), relayed = link.is_none(), "session open");
+            self.session.send_replace(Some(session.clone()));
+            let outcome = self.until_over(&session, link.as_ref().map(|l| l.id())).await;
+            self.session.send_replace(None);
+            match outcome {
+                Some(reason) => self.note_trouble(format!("the session ended: {reason}")),
+                None => tracing::info!(node = %self.name(), "a new link is up: the session moves to it"),
+            }
+        }
+    }
+
+    async fn fail(&self, text: &str, backoff: &mut Backoff) {
+        self.note_trouble(text.to_owned());
+        self.state().is_wanted = false;
+        // A link that comes up is a reason to try at once.
+        let _ = tokio::time::timeout(backoff.next(), self.news.notified()).await;
+    }
+
+    /// Waits until the session is over, or until there is a newer link than the one that it runs over, if any: then `None`.
+    async fn until_over(&self, session: &Session, over: Option<LinkId>) -> Option<CloseReason> {
+        let closed = session.closed();
+        tokio::pin!(closed);
+        loop {
+            tokio::select! {
+                outcome = &mut closed => return Some(outcome.reason),
+                () = self.news.notified() => {
+                    if self.state().links.last().is_some_and(|l| Some(l.id()) != over) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A session to the first of its addresses that a route leads to.
+    fn open_over_routes(&self, endpoint: &Endpoint, addresses: &[std::net::IpAddr]) -> Result<Session, OpenError> {
+        let mut result = Err(OpenError::Misuse("the node has no address".into()));
+        for address in addresses {
+            result = endpoint.open_session_to(*address, self.key);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+}

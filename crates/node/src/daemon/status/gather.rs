@@ -1,0 +1,169 @@
+//! From the node's state to its report.
+
+use super::super::Daemon;
+use super::super::routes::Origin;
+use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
+use super::*;
+use noctule::{FlowStats, FlowTotals, LinkStats, PathStats};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::UNIX_EPOCH;
+
+impl Daemon {
+    /// How things are now.
+    pub fn report(&self) -> Report {
+        let config = self.config();
+        let stats = self.endpoint.stats();
+        let peers = self.peers();
+        let nodes = peers.iter().map(|peer| {
+            let view = peer.view();
+            let link = view.link.as_ref().and_then(|l| l.stats()).map(|stats| link(&stats, view.up_for.unwrap_or_default(), view.links_up));
+            NodeReport {
+                name: view.config.name,
+                key: peer.key.to_string(),
+                is_neighbour: view.config.link.is_some(),
+                endpoint: view.config.link.and_then(|l| l.endpoint),
+                link,
+                session: view.session.as_ref().map(|s| if s.far_address().is_some() { "relayed" } else { "direct" }.to_owned()),
+                flows: view.session.as_ref().map(|s| sums(&s.stats().flows)),
+                trouble: view.trouble.map(|(at, text)| Trouble { at: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()), text }),
+            }
+        });
+        let routes = self.routes().into_iter().map(|r| {
+            let via = peers.iter().find(|p| p.key == r.via);
+            RouteReport {
+                to: r.route.to.to_string(),
+                via: via.map_or_else(|| r.via.to_string(), |p| p.name()),
+                metric: r.route.metric,
+                origin: match r.origin {
+                    Origin::Neighbour => "neighbour",
+                    Origin::File => "file",
+                    Origin::Kernel => "kernel",
+                }
+                .to_owned(),
+                usable: via.is_some_and(|p| p.has_link()),
+            }
+        });
+        Report {
+            name: config.name.clone(),
+            key: self.key.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime: self.started.elapsed().as_secs_f64(),
+            listen: self.endpoint.local_addr().to_string(),
+            addresses: config.addresses.iter().map(ToString::to_string).collect(),
+            relay: config.relay,
+            memory: MemoryReport { used: stats.memory.used, peak: stats.memory.peak, limit: stats.memory.limit },
+            socket: SocketReport {
+                sent_datagrams: stats.sent_datagrams,
+                sent_bytes: stats.sent_bytes,
+                received_datagrams: stats.received_datagrams,
+                received_bytes: stats.received_bytes,
+                send_errors: stats.send_errors,
+                recv_errors: stats.recv_errors,
+            },
+            nodes: nodes.collect(),
+            routes: routes.collect(),
+            tunnel: self.tunnel.as_deref().map(tunnel),
+        }
+    }
+}
+
+fn link(stats: &LinkStats, up_for: std::time::Duration, times_up: u64) -> LinkReport {
+    LinkReport {
+        up_for: up_for.as_secs_f64(),
+        times_up,
+        paths: stats.paths.iter().map(path).collect(),
+        undecryptable: stats.undecryptable,
+        flows: sums(&stats.flows),
+    }
+}
+
+fn path(p: &PathStats) -> PathReport {
+    let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
+    PathReport {
+        remote: p.remote.to_string(),
+        mtu: p.mtu,
+        rtt: ms(p.smoothed_rtt),
+        min_rtt: ms(p.min_rtt),
+        rtt_deviation: ms(p.rtt_var),
+        loss: p.loss.get(),
+        delivery_rate: p.delivery_rate.bytes_per_sec() * 8.0,
+        in_flight: p.in_flight,
+        sent_packets: p.sent_packets,
+        sent_bytes: p.sent_bytes,
+        received_packets: p.received_packets,
+        received_bytes: p.received_bytes,
+        lost_packets: p.lost_packets,
+        spurious_losses: p.spurious_losses,
+        ce_packets: p.ce_packets,
+    }
+}
+
+fn sums(totals: &FlowTotals) -> FlowSums {
+    FlowSums { sent: counts(&totals.sent), received: counts(&totals.received) }
+}
+
+fn counts(s: &FlowStats) -> FlowCounts {
+    FlowCounts {
+        source_packets: s.source_packets,
+        repair_packets: s.repair_packets,
+        proactive_packets: s.proactive_packets,
+        decoded_packets: s.decoded_packets,
+        redundant_packets: s.redundant_packets,
+        refused_packets: s.refused_packets,
+        coded_bytes: s.coded_bytes,
+        messages: s.messages,
+        expired_messages: s.expired_messages,
+        outstanding: s.outstanding,
+    }
+}
+
+fn tunnel(tunnel: &Tunnel) -> TunnelReport {
+    let totals = tunnel.totals();
+    TunnelReport {
+        device: tunnel.device().config.name.clone(),
+        mtu: tunnel.device().config.mtu,
+        unreachable: totals.unreachable,
+        too_big: totals.too_big,
+        malformed: totals.malformed,
+        nodes: tunnel.nodes().iter().map(|n| (n.name(), tunnel_node(n))).collect(),
+    }
+}
+
+fn tunnel_node(node: &TunnelNode) -> TunnelNodeReport {
+    let views = node.views();
+    let sums = node.sums(&views);
+    let mut flows: Vec<_> = views.iter().map(tunnel_flow).collect();
+    flows.sort_by_key(|f| std::cmp::Reverse(f.bytes));
+    TunnelNodeReport {
+        sent_packets: sums.packets,
+        sent_bytes: sums.bytes,
+        marked: sums.marked,
+        dropped: sums.dropped,
+        received_packets: node.received.packets.load(Relaxed),
+        received_bytes: node.received.bytes.load(Relaxed),
+        received_refused: node.received.refused.load(Relaxed),
+        refused_flows: sums.refused_flows,
+        ended_flows: sums.ended_flows,
+        flows,
+    }
+}
+
+fn tunnel_flow(view: &FlowView) -> TunnelFlowReport {
+    let Key { source, destination, protocol, ports, dscp } = view.key;
+    let end = |address: std::net::IpAddr, port: u16| {
+        if port == 0 { address.to_string() } else { std::net::SocketAddr::from((address, port)).to_string() }
+    };
+    TunnelFlowReport {
+        source: end(source, ports.0),
+        destination: end(destination, ports.1),
+        protocol,
+        dscp,
+        packets: view.counts.passed,
+        bytes: view.counts.bytes,
+        marked: view.counts.marked,
+        dropped: view.counts.dropped + view.counts.overflowed,
+        waiting_packets: view.waiting.0,
+        waiting_bytes: view.waiting.1,
+        transport: view.transport.as_ref().map(counts),
+    }
+}

@@ -1,0 +1,207 @@
+//! What a node says about itself: the report that `noctule status` and Prometheus show.
+
+mod gather;
+mod table;
+
+pub use table::{describe, print};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The whole report. Counters count from the node's start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The node's name.
+    pub name: String,
+    /// Its public key.
+    pub key: String,
+    /// Version of the program.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime: f64,
+    /// UDP address.
+    pub listen: String,
+    /// Overlay addresses.
+    pub addresses: Vec<String>,
+    /// It forwards flows of others.
+    pub relay: bool,
+    /// Bytes that flows hold, and their bound.
+    pub memory: MemoryReport,
+    /// Datagrams of the UDP socket.
+    pub socket: SocketReport,
+    /// Every other node of the file.
+    pub nodes: Vec<NodeReport>,
+    /// Every route, those in use marked.
+    pub routes: Vec<RouteReport>,
+    /// The tunnel; none without a device.
+    pub tunnel: Option<TunnelReport>,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryReport {
+    pub used: usize,
+    pub peak: usize,
+    pub limit: usize,
+}
+
+/// The UDP socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SocketReport {
+    pub sent_datagrams: u64,
+    pub sent_bytes: u64,
+    pub received_datagrams: u64,
+    pub received_bytes: u64,
+    pub send_errors: u64,
+    pub recv_errors: u64,
+}
+
+/// Another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name in the file.
+    pub name: String,
+    /// Its public key.
+    pub key: String,
+    /// It has a link of its own to this node, or should have.
+    pub is_neighbour: bool,
+    /// Where it is called; none if it calls.
+    pub endpoint: Option<String>,
+    /// `up`, `down`, or none for a node reached over others.
+    pub link: Option<LinkReport>,
+    /// `direct`, `relayed` or none.
+    pub session: Option<String>,
+    /// Its flows' sums over this session.
+    pub flows: Option<FlowSums>,
+    /// The last thing that went wrong.
+    pub trouble: Option<Trouble>,
+}
+
+/// What went wrong last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Unix time in seconds.
+    pub at: u64,
+    /// In words.
+    pub text: String,
+}
+
+/// A link that is up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Seconds.
+    pub up_for: f64,
+    /// Times that a link to the node came up.
+    pub times_up: u64,
+    /// Its paths.
+    pub paths: Vec<PathReport>,
+    /// Datagrams that could not be authenticated.
+    pub undecryptable: u64,
+    /// All flows that it carries or has carried.
+    pub flows: FlowSums,
+}
+
+/// A path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PathReport {
+    pub remote: String,
+    /// Bytes of UDP payload.
+    pub mtu: u16,
+    /// Milliseconds.
+    pub rtt: f64,
+    pub min_rtt: f64,
+    pub rtt_deviation: f64,
+    /// Share of what this node sends.
+    pub loss: f64,
+    /// Bits per second.
+    pub delivery_rate: f64,
+    pub in_flight: u64,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    pub lost_packets: u64,
+    pub spurious_losses: u64,
+    pub ce_packets: u64,
+}
+
+/// Sums over flows, in both directions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowSums {
+    pub sent: FlowCounts,
+    pub received: FlowCounts,
+}
+
+/// Counts of one direction.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowCounts {
+    pub source_packets: u64,
+    pub repair_packets: u64,
+    pub proactive_packets: u64,
+    pub decoded_packets: u64,
+    pub redundant_packets: u64,
+    pub refused_packets: u64,
+    pub coded_bytes: u64,
+    pub messages: u64,
+    pub expired_messages: u64,
+    pub outstanding: u64,
+}
+
+/// A route.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouteReport {
+    pub to: String,
+    /// The neighbour's name.
+    pub via: String,
+    pub metric: u32,
+    /// `neighbour`, `file` or `kernel`.
+    pub origin: String,
+    /// The neighbour's link is up.
+    pub usable: bool,
+}
+
+/// The tunnel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TunnelReport {
+    pub device: String,
+    pub mtu: u16,
+    /// Packets for which the file names no node.
+    pub unreachable: u64,
+    /// Packets larger than their node takes.
+    pub too_big: u64,
+    /// What was no IP packet.
+    pub malformed: u64,
+    /// By node.
+    pub nodes: BTreeMap<String, TunnelNodeReport>,
+}
+
+/// The tunnel's traffic with one node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TunnelNodeReport {
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub marked: u64,
+    pub dropped: u64,
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    pub received_refused: u64,
+    pub refused_flows: u64,
+    pub ended_flows: u64,
+    pub flows: Vec<TunnelFlowReport>,
+}
+
+/// One flow into the tunnel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TunnelFlowReport {
+    pub source: String,
+    pub destination: String,
+    pub protocol: u8,
+    pub dscp: u8,
+    pub packets: u64,
+    pub bytes: u64,
+    pub marked: u64,
+    pub dropped: u64,
+    pub waiting_packets: usize,
+    pub waiting_bytes: usize,
+    pub transport: Option<FlowCounts>,
+}

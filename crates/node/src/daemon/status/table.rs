@@ -1,0 +1,220 @@
+//! The report for people.
+
+use super::super::config::Config;
+use super::{FlowSums, NodeReport, Report};
+use noctule::PublicKey;
+use std::fmt::Write;
+
+/// What a file means, for `noctule node --check`.
+pub fn describe(config: &Config, key: PublicKey) -> String {
+    let mut out = String::new();
+    let addresses = join(&config.addresses);
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "node {} with key {key}", config.name);
+    let _ = writeln!(out, "  addresses {}; {}", addresses, if config.relay { "relays for others" } else { "does not relay for others" });
+    for node in &config.nodes {
+        let how = match &node.link {
+            Some(link) => link.endpoint.as_ref().map_or("neighbour, calls us".to_owned(), |e| format!("neighbour, called at {e}")),
+            None => "reached over others".to_owned(),
+        };
+        let _ = writeln!(out, "  {}: {how}; addresses {}; behind it {}", node.name, join(&node.addresses), join(&node.prefixes));
+    }
+    for route in &config.routes {
+        let via = config.nodes.iter().find(|n| n.key == route.via).map_or("?", |n| &n.name);
+        let _ = writeln!(out, "  route to {} via {via}, metric {}", route.to, route.metric);
+    }
+    if let Some(kernel) = &config.kernel_routes {
+        let _ = writeln!(out, "  routes from the kernel's table {}", kernel.table);
+    }
+    match &config.tun {
+        Some(tun) => {
+            let _ = writeln!(out, "  tunnel {} with MTU {}, addresses {}", tun.name, tun.mtu, join(&tun.addresses));
+        }
+        None => out.push_str("  no tunnel\n"),
+    }
+    out.push_str("nothing is wrong with the file\n");
+    out
+}
+
+fn join<T: ToString>(list: &[T]) -> String {
+    if list.is_empty() { "none".to_owned() } else { list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ") }
+}
+
+/// The report as a table; with the one before, rates since then.
+pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}  {}  up {}  listening on {}", report.name, join(&report.addresses), span(report.uptime), report.listen);
+    let _ = writeln!(
+        out,
+        "memory {} of {} (peak {}), {}",
+        bytes(report.memory.used as f64),
+        bytes(report.memory.limit as f64),
+        bytes(report.memory.peak as f64),
+        if report.relay { "relaying" } else { "not relaying" }
+    );
+    let seconds = before.map(|b| report.uptime - b.uptime).filter(|s| *s > 0.0);
+    let _ = writeln!(
+        out,
+        "\n{:<16} {:<9} {:>9} {:>7} {:>11} {:>11} {:>9} {:>8}  remote",
+        "link", "state", "rtt", "loss", "sent", "received", "recovered", "repair"
+    );
+    for node in report.nodes.iter().filter(|n| n.is_neighbour) {
+        let old = before.and_then(|b| b.nodes.iter().find(|n| n.name == node.name));
+        link_row(&mut out, node, old.zip(seconds));
+    }
+    for node in report.nodes.iter().filter(|n| n.link.is_none()) {
+        if let Some(trouble) = &node.trouble
+            && (node.is_neighbour || node.session.is_none())
+        {
+            let _ = writeln!(out, "  {}: {}", node.name, trouble.text);
+        }
+    }
+    let _ = writeln!(out, "\n{:<28} {:<16} {:>7}  {:<10}", "route to", "via", "metric", "from");
+    for route in &report.routes {
+        let _ = writeln!(
+            out,
+            "{:<28} {:<16} {:>7}  {:<10}{}",
+            route.to,
+            route.via,
+            route.metric,
+            route.origin,
+            if route.usable { "" } else { "  down" }
+        );
+    }
+    let Some(tunnel) = &report.tunnel else { return out };
+    let _ = writeln!(
+        out,
+        "\ntunnel {}, MTU {}: {} unreachable, {} too big, {} malformed",
+        tunnel.device, tunnel.mtu, tunnel.unreachable, tunnel.too_big, tunnel.malformed
+    );
+    let _ = writeln!(
+        out,
+        "{:<16} {:<8} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
+        "node", "session", "flows", "sent", "received", "marked", "dropped", "refused"
+    );
+    for (name, t) in &tunnel.nodes {
+        let session = report.nodes.iter().find(|n| n.name == *name).and_then(|n| n.session.as_deref()).unwrap_or("none");
+        let old = before.and_then(|b| b.tunnel.as_ref()?.nodes.get(name));
+        let moved = |now: u64, then: Option<u64>| amount(now, then.zip(seconds));
+        let _ = writeln!(
+            out,
+            "{name:<16} {session:<8} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
+            t.flows.len(),
+            moved(t.sent_bytes, old.map(|o| o.sent_bytes)),
+            moved(t.received_bytes, old.map(|o| o.received_bytes)),
+            t.marked,
+            t.dropped,
+            t.received_refused
+        );
+        if with_flows {
+            for f in &t.flows {
+                let protocol = match f.protocol {
+                    1 => "icmp".to_owned(),
+                    6 => "tcp".to_owned(),
+                    17 => "udp".to_owned(),
+                    58 => "icmpv6".to_owned(),
+                    n => format!("ip {n}"),
+                };
+                let repair = f.transport.as_ref().map_or(0, |t| t.repair_packets);
+                let _ = writeln!(
+                    out,
+                    "  {protocol} {} > {}: {} in {} packets, {repair} repairs, {} waiting, {} marked, {} dropped",
+                    f.source,
+                    f.destination,
+                    bytes(f.bytes as f64),
+                    f.packets,
+                    f.waiting_packets,
+                    f.marked,
+                    f.dropped
+                );
+            }
+        }
+    }
+    out
+}
+
+fn link_row(out: &mut String, node: &NodeReport, old: Option<(&NodeReport, f64)>) {
+    let Some(link) = &node.link else {
+        let _ = writeln!(
+            out,
+            "{:<16} {:<9} {:>9} {:>7} {:>11} {:>11} {:>9} {:>8}  {}",
+            node.name,
+            "down",
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            node.endpoint.as_deref().unwrap_or("calls us")
+        );
+        return;
+    };
+    let old_link = old.and_then(|(n, s)| Some((n.link.as_ref()?, s)));
+    for path in &link.paths {
+        let then = old_link.and_then(|(l, s)| Some((l.paths.iter().find(|p| p.remote == path.remote)?, s)));
+        let FlowSums { sent, received } = &link.flows;
+        let _ = writeln!(
+            out,
+            "{:<16} {:<9} {:>6.1} ms {:>5.2} % {:>11} {:>11} {:>9} {:>8}  {}",
+            node.name,
+            span(link.up_for),
+            path.rtt,
+            path.loss * 100.0,
+            amount(path.sent_bytes, then.map(|(p, s)| (p.sent_bytes, s))),
+            amount(path.received_bytes, then.map(|(p, s)| (p.received_bytes, s))),
+            received.decoded_packets,
+            sent.repair_packets,
+            path.remote
+        );
+    }
+}
+
+/// Bytes in all, or a rate since `then` and seconds ago.
+fn amount(now: u64, then: Option<(u64, f64)>) -> String {
+    match then {
+        None => bytes(now as f64),
+        Some((then, seconds)) => rate(now.saturating_sub(then) as f64 * 8.0 / seconds),
+    }
+}
+
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    while value >= step * 0.9995 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", units[unit])
+}
+
+fn bytes(value: f64) -> String {
+    scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+fn rate(bits: f64) -> String {
+    scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
+}
+
+fn span(seconds: f64) -> String {
+    let s = seconds as u64;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        3600..86_400 => format!("{}h{:02}m", s / 3600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_spans_are_short() {
+        assert_eq!([bytes(0.0), bytes(1023.9), bytes(1536.0), bytes(3.0e9)], ["0 B", "1.0 KiB", "1.5 KiB", "2.8 GiB"]);
+        assert_eq!([rate(999.0), rate(94.13e6)], ["999 bit/s", "94.1 Mbit/s"]);
+        assert_eq!([span(59.9), span(61.0), span(7322.0), span(90_000.0)], ["59s", "1m01s", "2h02m", "1d01h"]);
+    }
+}

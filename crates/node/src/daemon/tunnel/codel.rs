@@ -1,0 +1,214 @@
+//! The queue of one flow into the tunnel: CoDel (RFC 8289) keeps its standing delay short, by marking where the ends understand marks
+//! (RFC 6040: the mark is put on the inner packet), by dropping where they do not.
+//!
+//! The tunnel's own congestion control answers the marks of the network below; it slows down, this queue grows, and the marks made here tell
+//! the inner ends. So no mark is copied from the outer header to the inner one.
+
+use super::packet::mark_congestion;
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// RFC 8289 §4.4: acceptable standing delay.
+const TARGET: Duration = Duration::from_millis(5);
+/// RFC 8289 §4.3: a sliding minimum over about one round trip of a wide-area path.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Packets beyond this are dropped as they come: a sender that hears nothing shall not fill the memory.
+const MAX_PACKETS: usize = 1000;
+/// A queue no longer than this is never shortened (RFC 8289 §5.4: less than one packet of the MTU).
+const MIN_BYTES: usize = 1500;
+
+/// What the queue did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that left it for the tunnel.
+    pub passed: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Of these, marked.
+    pub marked: u64,
+    /// Dropped by CoDel.
+    pub dropped: u64,
+    /// Dropped because the queue was full.
+    pub overflowed: u64,
+}
+
+/// See the file's heading.
+#[derive(Debug, Default)]
+pub struct Queue {
+    packets: VecDeque<(Instant, BytesMut)>,
+    bytes: usize,
+    first_above: Option<Instant>,
+    drop_next: Option<Instant>,
+    is_dropping: bool,
+    count: u32,
+    last_count: u32,
+    /// What it did so far.
+    pub counts: Counts,
+}
+
+impl Queue {
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts a packet at the end; false if there is no room.
+    pub fn push(&mut self, now: Instant, packet: BytesMut) -> bool {
+        if self.packets.len() >= MAX_PACKETS {
+            self.counts.overflowed += 1;
+            return false;
+        }
+        self.bytes += packet.len();
+        self.packets.push_back((now, packet));
+        true
+    }
+
+    /// The next packet for the tunnel (RFC 8289 §5.5).
+    pub fn pop(&mut self, now: Instant) -> Option<BytesMut> {
+        let (mut packet, mut is_above) = self.take(now)?;
+        if self.is_dropping {
+            if !is_above {
+                self.is_dropping = false;
+            }
+            while self.is_dropping && self.drop_next.is_some_and(|at| now >= at) {
+                self.count += 1;
+                let marked = self.punish(&mut packet);
+                self.drop_next = self.drop_next.map(|at| self.control_law(at));
+                if marked {
+                    break;
+                }
+                let Some(next) = self.take(now) else {
+                    self.is_dropping = false;
+                    return None;
+                };
+                (packet, is_above) = next;
+                if !is_above {
+                    self.is_dropping = false;
+                }
+            }
+        } else if is_above {
+            if !self.punish(&mut packet) {
+                (packet, _) = self.take(now)?;
+            }
+            self.is_dropping = true;
+            // §5.5: if it was dropping not long ago, go on at the rate that controlled the queue then.
+            let delta = self.count - self.last_count;
+            let was_recent = self.drop_next.is_some_and(|at| now.saturating_duration_since(at) < 16 * INTERVAL);
+            self.count = if delta > 1 && was_recent { delta } else { 1 };
+            self.drop_next = Some(self.control_law(now));
+            self.last_count = self.count;
+        }
+        self.counts.passed += 1;
+        self.counts.bytes += packet.len() as u64;
+        Some(packet)
+    }
+
+    /// Takes the first packet, and whether the delay has been above the target for an interval.
+    fn take(&mut self, now: Instant) -> Option<(BytesMut, bool)> {
+        let Some((came, packet)) = self.packets.pop_front() else {
+            self.first_above = None;
+            return None;
+        };
+        self.bytes -= packet.len();
+        if now.saturating_duration_since(came) < TARGET || self.bytes <= MIN_BYTES {
+            self.first_above = None;
+            return Some((packet, false));
+        }
+        let is_above = match self.first_above {
+            None => {
+                self.first_above = Some(now + INTERVAL);
+                false
+            }
+            Some(at) => now >= at,
+        };
+        Some((packet, is_above))
+    }
+
+    /// Marks the packet, or counts it as dropped; true if it was marked and goes on.
+    fn punish(&mut self, packet: &mut [u8]) -> bool {
+        let is_marked = mark_congestion(packet);
+        *(if is_marked { &mut self.counts.marked } else { &mut self.counts.dropped }) += 1;
+        is_marked
+    }
+
+    fn control_law(&self, at: Instant) -> Instant {
+        at + INTERVAL.div_f64(f64::from(self.count.max(1)).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::samples::*;
+    use super::super::packet::{Header, UDP};
+    use super::*;
+
+    /// Packets arrive every `arrive` and leave every `leave`, for `seconds`; the delays seen in the last second, longest.
+    fn run(tos: u8, arrive: Duration, leave: Duration, seconds: u64, reacts: bool) -> (Queue, Duration) {
+        let packet = BytesMut::from(&v4(UDP, tos, &udp(&[0; 1000]))[..]);
+        let start = Instant::now();
+        let mut queue = Queue::default();
+        let (mut now, mut next_in, mut next_out) = (start, start, start);
+        let (mut arrive, mut worst) = (arrive, Duration::ZERO);
+        let end = start + Duration::from_secs(seconds);
+        let mut told = 0;
+        while now < end {
+            if next_in <= next_out {
+                now = next_in;
+                queue.push(now, packet.clone());
+                next_in += arrive;
+            } else {
+                now = next_out;
+                let waited = queue.packets.front().map(|(came, _)| now - *came);
+                queue.pop(now);
+                if now + Duration::from_secs(1) > end {
+                    worst = worst.max(waited.unwrap_or_default());
+                }
+                next_out += leave;
+            }
+            // A sender that slows by a tenth whenever it is told, and speeds up slowly.
+            let news = queue.counts.marked + queue.counts.dropped;
+            if reacts {
+                arrive = if news > told { arrive.mul_f64(1.1) } else { arrive.mul_f64(0.9999) };
+            }
+            told = news;
+        }
+        (queue, worst)
+    }
+
+    #[test]
+    fn a_queue_that_drains_is_left_alone() {
+        let (queue, _) = run(2, Duration::from_millis(2), Duration::from_millis(1), 5, false);
+        assert_eq!((queue.counts.marked, queue.counts.dropped, queue.counts.overflowed), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_sender_that_listens_is_held_near_the_target_by_marks_alone() {
+        let (queue, worst) = run(2, Duration::from_micros(800), Duration::from_millis(1), 20, true);
+        assert!(queue.counts.marked > 0 && queue.counts.dropped == 0 && queue.counts.overflowed == 0, "{:?}", queue.counts);
+        assert!(worst < Duration::from_millis(60), "{worst:?}");
+    }
+
+    #[test]
+    fn a_sender_that_understands_no_marks_loses_packets() {
+        let (queue, worst) = run(0, Duration::from_micros(800), Duration::from_millis(1), 20, true);
+        assert!(queue.counts.dropped > 0 && queue.counts.marked == 0, "{:?}", queue.counts);
+        assert!(worst < Duration::from_millis(60), "{worst:?}");
+    }
+
+    #[test]
+    fn marked_packets_carry_the_mark_and_memory_is_bounded() {
+        let (mut queue, _) = run(1, Duration::from_micros(100), Duration::from_millis(1), 3, false);
+        assert!(queue.len() <= MAX_PACKETS && queue.counts.overflowed > 0);
+        let now = Instant::now() + Duration::from_secs(60);
+        let marked = std::iter::from_fn(|| queue.pop(now)).filter(|p| p[1] & 3 == 3).count();
+        assert!(marked > 0);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+        assert!(Header::parse(&v4(UDP, 0, &udp(b""))).is_some());
+    }
+}

@@ -1,0 +1,161 @@
+//! One flow of tunnelled packets towards one node: its CoDel queue and the task that empties it into the transport.
+
+use super::classify::Key;
+use super::codel;
+use super::node::TunnelNode;
+use crate::daemon::config::Treatment;
+use bytes::BytesMut;
+use noctule::{FlowError, FlowStats, MessageOptions, MessageSender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// A flow that gets no session for so long gives up what waits.
+const SESSION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// See the file's heading.
+#[derive(Debug)]
+pub struct TunnelFlow {
+    /// What its packets have in common.
+    pub key: Key,
+    state: Mutex<State>,
+    news: Notify,
+    sender: OnceLock<MessageSender>,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: codel::Queue,
+    used: Instant,
+    /// The task has ended: nobody will take what is put in.
+    is_over: bool,
+}
+
+/// What `noctule status` shows of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowView {
+    /// Its key.
+    pub key: Key,
+    /// What its queue did.
+    pub counts: codel::Counts,
+    /// Packets and bytes that wait.
+    pub waiting: (usize, usize),
+    /// What the transport did; none before there is a session.
+    pub transport: Option<FlowStats>,
+}
+
+impl TunnelFlow {
+    /// A flow with its task.
+    pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
+        let state = State { queue: codel::Queue::default(), used: Instant::now(), is_over: false };
+        let flow = Arc::new(Self { key, state: Mutex::new(state), news: Notify::new(), sender: OnceLock::new() });
+        tokio::spawn(carry(Arc::clone(node), Arc::clone(&flow), treatment));
+        flow
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a packet, at once if nothing waits; gives it back if the flow is over.
+    pub fn push(&self, now: Instant, packet: BytesMut) -> Result<(), BytesMut> {
+        let mut state = self.state();
+        if state.is_over {
+            return Err(packet);
+        }
+        state.used = now;
+        let packet = match self.sender.get().filter(|_| state.queue.len() == 0) {
+            None => packet,
+            Some(sender) => {
+                let data = packet.freeze();
+                match sender.try_send(data.clone(), MessageOptions::default()) {
+                    Ok(_) => {
+                        state.queue.counts.passed += 1;
+                        state.queue.counts.bytes += data.len() as u64;
+                        return Ok(());
+                    }
+                    // Blocked: it waits. Over: the task finds that out and clears up.
+                    Err(_) => data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..])),
+                }
+            }
+        };
+        if state.queue.push(now, packet) {
+            drop(state);
+            self.news.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The task has ended.
+    pub fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
+    /// When a packet last came.
+    pub fn last_used(&self) -> Instant {
+        self.state().used
+    }
+
+    /// Counts and state.
+    pub fn view(&self) -> FlowView {
+        let (counts, waiting) = {
+            let state = self.state();
+            (state.queue.counts, (state.queue.len(), state.queue.bytes()))
+        };
+        FlowView { key: self.key, counts, waiting, transport: self.sender.get().map(MessageSender::stats) }
+    }
+
+    /// Asks the task to end as soon as it has sent what waits.
+    pub fn retire(&self) {
+        self.state().is_over = true;
+        self.news.notify_one();
+    }
+}
+
+/// Empties the queue into the transport until the flow is idle, retired, or its session is over.
+async fn carry(node: Arc<TunnelNode>, flow: Arc<TunnelFlow>, treatment: Treatment) {
+    let result = match tokio::time::timeout(SESSION_PATIENCE, node.session()).await {
+        Ok(session) => match session.open_messages(flow.key.options(&treatment)) {
+            Ok(sender) => pass(flow.sender.get_or_init(|| sender), &flow, treatment.flow_idle).await,
+            Err(error) => {
+                tracing::debug!(node = %node.name(), key = ?flow.key, %error, "no flow for these packets");
+                node.note_refused_flow();
+                Ok(())
+            }
+        },
+        Err(_) => Ok(()),
+    };
+    if let Err(error) = result {
+        tracing::debug!(node = %node.name(), key = ?flow.key, %error, "a flow ended");
+    }
+    let lost = {
+        let mut state = flow.state();
+        state.is_over = true;
+        state.queue.len()
+    };
+    node.forget_flow(&flow, lost as u64);
+}
+
+async fn pass(sender: &MessageSender, flow: &TunnelFlow, idle: Duration) -> Result<(), FlowError> {
+    loop {
+        let next = {
+            let mut state = flow.state();
+            let next = state.queue.pop(Instant::now());
+            if next.is_none() && (state.is_over || state.used.elapsed() >= idle) {
+                state.is_over = true;
+                return Ok(());
+            }
+            next
+        };
+        match next {
+            Some(packet) => {
+                sender.send(packet.freeze(), MessageOptions::default()).await?;
+            }
+            // An idle flow also finds out here that its session is gone.
+            None => {
+                let left = idle.saturating_sub(flow.last_used().elapsed()).max(Duration::from_millis(1));
+                let _ = tokio::time::timeout(left, flow.news.notified()).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! IP over the overlay: packets from the TUN device to the node that has their destination, and packets of other nodes to the device.
+//!
+//! A packet on its way in: (1) read from the device; (2) its destination chooses the node, longest prefix first; (3) what is too big for the
+//! way there is answered with ICMP; (4) TCP's segment size is clamped; (5) its 5-tuple and DSCP choose the flow; (6) CoDel's queue,
+//! then the transport. On its way out: a flow of another node gives the packet, and it goes to the device if its source lies behind that node.
+
+mod classify;
+mod codel;
+mod device;
+mod flow;
+mod icmp;
+mod node;
+mod packet;
+mod prefixes;
+
+pub use classify::Key;
+pub use device::Device;
+pub use flow::FlowView;
+pub use node::TunnelNode;
+
+use super::config::{RemoteNode, Treatment};
+use super::peer::Peer;
+use bytes::BytesMut;
+use icmp::Refusal;
+use ipnet::IpNet;
+use noctule::{IncomingFlow, MessageReceiver, PublicKey, Session};
+use packet::Header;
+use prefixes::Prefixes;
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Packets read before other tasks have their turn.
+const BURST: usize = 64;
+/// Bytes that packets are read into before a new buffer is begun.
+const SLAB: usize = 256 * 1024;
+/// ICMP errors per second at most (RFC 1812 §4.3.2.8).
+const ERRORS_PER_SECOND: u64 = 100;
+/// A device that cannot be read, as while it is down, is tried again after this long.
+const DEVICE_PAUSE: Duration = Duration::from_millis(200);
+
+/// See the file's heading.
+pub struct Tunnel {
+    device: Device,
+    table: RwLock<Arc<Table>>,
+    counters: Counters,
+    started: Instant,
+    /// Second and ICMP errors sent in it.
+    errors: (AtomicU64, AtomicU64),
+}
+
+/// What the file says, in the form that packets need.
+struct Table {
+    nodes: HashMap<PublicKey, Arc<TunnelNode>>,
+    by_prefix: Prefixes<(Arc<TunnelNode>, u16)>,
+    own: Vec<IpAddr>,
+    treatment: Treatment,
+}
+
+/// What happened to packets that reached no flow.
+#[derive(Debug, Default)]
+struct Counters {
+    unreachable: AtomicU64,
+    too_big: AtomicU64,
+    malformed: AtomicU64,
+}
+
+/// Counts of the whole tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets for which the file names no node.
+    pub unreachable: u64,
+    /// Packets larger than their node takes.
+    pub too_big: u64,
+    /// What was no IP packet.
+    pub malformed: u64,
+}
+
+impl Tunnel {
+    /// A tunnel on a device that is up. Nothing is carried before [`configure`](Self::configure).
+    pub fn new(device: Device) -> Arc<Self> {
+        let treatment = device.config.treatment;
+        let table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), own: Vec::new(), treatment };
+        Arc::new(Self {
+            device,
+            table: RwLock::new(Arc::new(table)),
+            counters: Counters::default(),
+            started: Instant::now(),
+            errors: Default::default(),
+        })
+    }
+
+    fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over what the file says; flows towards nodes that stay go on.
+    pub async fn configure(&self, peers: &[Arc<Peer>], own: &[IpAddr], treatment: Treatment, install_routes: bool) {
+        let old = self.table();
+        let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), own: own.to_vec(), treatment };
+        let mut prefixes = Vec::new();
+        for peer in peers {
+            let node = old
+                .nodes
+                .get(&peer.key)
+                .cloned()
+                .filter(|n| Arc::ptr_eq(n.peer(), peer))
+                .unwrap_or_else(|| TunnelNode::new(Arc::clone(peer)));
+            let config: RemoteNode = peer.config();
+            let mtu = config.mtu.unwrap_or(u16::MAX).min(self.device.config.mtu);
+            for prefix in config.addresses.iter().map(|a| IpNet::from(*a)).chain(config.prefixes) {
+                table.by_prefix.insert(prefix, (Arc::clone(&node), mtu));
+                prefixes.push(prefix);
+            }
+            table.nodes.insert(peer.key, node);
+        }
+        for (key, node) in &old.nodes {
+            if table.nodes.get(key).is_none_or(|n| !Arc::ptr_eq(n, node)) {
+                node.retire();
+            }
+        }
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        self.device.route(if install_routes { prefixes } else { Vec::new() }).await;
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Nodes with their flows.
+    pub fn nodes(&self) -> Vec<Arc<TunnelNode>> {
+        let mut nodes: Vec<_> = self.table().nodes.values().cloned().collect();
+        nodes.sort_by_key(|n| n.name());
+        nodes
+    }
+
+    /// Counts of what reached no flow.
+    pub fn totals(&self) -> Totals {
+        let c = &self.counters;
+        Totals { unreachable: c.unreachable.load(Relaxed), too_big: c.too_big.load(Relaxed), malformed: c.malformed.load(Relaxed) }
+    }
+
+    // --- into the tunnel -------------------------------------------------------------------------------------------------------
+
+    /// Reads the device for ever.
+    pub async fn read_device(self: Arc<Self>) {
+        let room = usize::from(u16::MAX);
+        let mut slab = BytesMut::new();
+        loop {
+            if let Err(error) = self.device.io.readable().await {
+                tracing::warn!(device = %self.device.config.name, %error, "cannot wait for the device");
+                tokio::time::sleep(DEVICE_PAUSE).await;
+                continue;
+            }
+            let table = self.table();
+            for _ in 0..BURST {
+                if slab.len() < room {
+                    slab = BytesMut::zeroed(SLAB);
+                }
+                match self.device.io.try_recv(&mut slab[..room]) {
+                    Ok(length) => {
+                        let packet = slab.split_to(length);
+                        self.on_packet(&table, packet);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        tracing::debug!(device = %self.device.config.name, %error, "cannot read the device");
+                        tokio::time::sleep(DEVICE_PAUSE).await;
+                        break;
+                    }
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn on_packet(&self, table: &Table, packet: BytesMut) {
+        let Some(header) = Header::parse(&packet) else {
+            self.counters.malformed.fetch_add(1, Relaxed);
+            return;
+        };
+        // The kernel's own chatter on a device that comes up (RFC 4861, RFC 3810) is for nobody behind it.
+        let Some((node, mtu)) = table.by_prefix.get(header.destination) else {
+            self.counters.unreachable.fetch_add(1, Relaxed);
+            self.refuse(table, &packet, &header, Refusal::Unreachable);
+            return;
+        };
+        if packet.len() > usize::from(*mtu) {
+            self.counters.too_big.fetch_add(1, Relaxed);
+            self.refuse(table, &packet, &header, Refusal::TooBig(*mtu));
+            return;
+        }
+        node.send(Instant::now(), &header, packet, *mtu, &table.treatment);
+    }
+
+    /// Tells the sender, if it may be told.
+    fn refuse(&self, table: &Table, packet: &[u8], header: &Header, refusal: Refusal) {
+        let second = self.started.elapsed().as_secs();
+        if self.errors.0.swap(second, Relaxed) != second {
+            self.errors.1.store(0, Relaxed);
+        }
+        if self.errors.1.fetch_add(1, Relaxed) >= ERRORS_PER_SECOND {
+            return;
+        }
+        let Some(from) = self.device.address_for(header.source, &table.own) else { return };
+        if let Some(message) = icmp::message(packet, header, refusal, from) {
+            // The sender is this host or behind it; a device that is full or down loses the message as any router might.
+            let _ = self.device.io.try_send(&message);
+        }
+    }
+
+    // --- out of the tunnel -----------------------------------------------------------------------------------------------------
+
+    /// Takes what another node sends in one session, until that is over.
+    pub async fn receive(self: Arc<Self>, session: Session, from: PublicKey) {
+        while let Ok(flow) = session.accept_flow().await {
+            let tag = flow.tag();
+            match flow {
+                IncomingFlow::Messages(messages) if tag == classify::TAG => {
+                    tokio::spawn(Arc::clone(&self).write_device(messages, from));
+                }
+                // Dropped: the far end is told that nobody wants it.
+                other => tracing::debug!(tag = other.tag(), "a flow that is no tunnel's was refused"),
+            }
+        }
+    }
+
+    async fn write_device(self: Arc<Self>, mut messages: MessageReceiver, from: PublicKey) {
+        // Ends with the flow, whatever the reason: its opener opens another one if there is more.
+        while let Ok(Some(message)) = messages.recv().await {
+            let table = self.table();
+            let Some(node) = table.nodes.get(&from) else { return };
+            let header = Header::parse(&message.data);
+            // Nobody speaks for others: the source must lie behind the node that the session authenticated.
+            let is_theirs = header.is_some_and(|h| table.by_prefix.get(h.source).is_some_and(|(n, _)| Arc::ptr_eq(n, node)));
+            if !is_theirs {
+                node.received.refused.fetch_add(1, Relaxed);
+                continue;
+            }
+            match self.device.io.send(&message.data).await {
+                Ok(_) => {
+                    node.received.packets.fetch_add(1, Relaxed);
+                    node.received.bytes.fetch_add(message.data.len() as u64, Relaxed);
+                }
+                Err(error) => tracing::debug!(device = %self.device.config.name, %error, "the device refused a packet"),
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Three nodes in a row, each in a namespace, over emulated links that lose packets: IP traffic through their TUN devices, in real time.
+//! Skipped loudly where namespaces or TUN are not permitted.
+
+#[cfg(target_os = "linux")]
+mod network;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::network::*;
+    use noctule_lab::link::LinkSpec;
+    use noctule_lab::net::chain::{BackendChoice, Chain};
+    use noctule_lab::net::emulator::Emulator;
+    use noctule_lab::net::rtnetlink::Rtnetlink;
+    use noctule_lab::scenario::{Hop, Ip};
+    use std::io::ErrorKind;
+    use std::path::Path;
+
+    /// `a - b - c`; `None`, after a notice, where this is not permitted.
+    fn chain(test: &str) -> Option<(Chain, Emulator)> {
+        let mut link = LinkSpec::default();
+        link.set_list("rate=50mbit,delay=3ms,loss=3%").unwrap();
+        let hop = Hop { forward: link.clone(), reverse: link };
+        match Chain::build(&[hop.clone(), hop], Ip::V4, BackendChoice::Emulator, 5) {
+            Ok(mut chain) => {
+                // The overlay has IPv6, whatever the links have.
+                for host in chain.hosts() {
+                    host.sysctl("net.ipv6.conf.all.disable_ipv6", "0").unwrap();
+                }
+                let emulator = chain.start(Default::default()).unwrap().expect("the emulator was asked for");
+                Some((chain, emulator))
+            }
+            Err(error) if error.is_not_permitted() => {
+                skip(test, &error.to_string());
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Files of a, b and c.
+    fn files(directory: &Path) -> [String; 3] {
+        let keys = ["a", "b", "c"].map(|name| {
+            std::fs::create_dir(directory.join(name)).unwrap();
+            keygen(&directory.join(name), "key").1
+        });
+        let node = |n: usize, more: &str| {
+            format!(
+                "[node]\nkey = \"key\"\naddresses = [\"10.9.0.{n}\", \"fd09::{n}\"]\n{more}\n[tun]\naddresses = [\"10.9.0.{n}/24\", \"fd09::{n}/64\"]\n"
+            )
+        };
+        let other = |kind: &str, name: usize, more: &str| {
+            let letter = ["a", "b", "c"][name - 1];
+            format!(
+                "[[{kind}]]\nname = \"{letter}\"\nkey = \"{}\"\naddresses = [\"10.9.0.{name}\", \"fd09::{name}\"]\n{more}\n",
+                keys[name - 1]
+            )
+        };
+        let routes = |n: usize| format!("[[route]]\nto = \"10.9.0.{n}\"\nvia = \"b\"\n[[route]]\nto = \"fd09::{n}\"\nvia = \"b\"\n");
+        [
+            node(1, &(other("neighbour", 2, "endpoint = \"10.77.0.2\"\nmtu = 1300") + &other("remote", 3, "") + &routes(3))),
+            // a calls, c is called.
+            node(2, &(other("neighbour", 1, "") + &other("neighbour", 3, "endpoint = \"10.77.1.2\""))),
+            node(3, &(other("neighbour", 2, "") + &other("remote", 1, "") + &routes(1))),
+        ]
+    }
+
+    #[test]
+    fn ip_traffic_crosses_nodes_and_nobody_speaks_for_others() {
+        let Some((chain, _emulator)) = chain("three nodes with TUN devices") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path());
+        let [a, b, c] = [chain.hosts()[0].clone(), chain.hosts()[1].clone(), chain.hosts()[2].clone()];
+        let mut node_b = Node::start(directory.path(), "b", &b, &files[1]);
+        let mut node_a = Node::start(directory.path(), "a", &a, &files[0]);
+        let mut node_c = Node::start(directory.path(), "c", &c, &files[2]);
+        node_a.wait_for_session("b");
+        node_b.wait_for_session("c");
+        node_c.wait_for_session("b");
+        echo(&b, 7007);
+
+        // Both families, datagrams and TCP, over 3 % loss.
+        for (bind, to) in [("0.0.0.0:0", "10.9.0.2:7007"), ("[::]:0", "[fd09::2]:7007")] {
+            let socket = udp(&a, bind);
+            assert!(ping(&socket, to).is_some(), "{to} answers\n{}", node_a.log());
+            there_and_back(tcp(&a, to).unwrap_or_else(|e| panic!("{to}: {e}")), 300_000, || {});
+        }
+
+        // What no node has is refused at once, and what is too big for the way to b is told.
+        let error = tcp(&a, "10.9.0.77:7007").expect_err("nobody has this address");
+        assert!(matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::ConnectionRefused), "{error}");
+        let socket = udp(&a, "0.0.0.0:0");
+        socket.connect("10.9.0.2:7007").unwrap();
+        let mtu = dont_fragment(&socket);
+        socket.send(&[0; 1320]).expect("within the device's MTU");
+        let too_big = (0..50).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            socket.send(&[0; 1320]).err()
+        });
+        assert_eq!(too_big.and_then(|e| e.raw_os_error()), Some(libc::EMSGSIZE), "the kernel has learnt {mtu:?}");
+
+        // A source that does not lie behind a is not delivered by b.
+        a.enter(|| Rtnetlink::open().unwrap().add_address("lo", "192.0.2.99".parse().unwrap(), 32).unwrap()).unwrap();
+        let liar = udp(&a, "192.0.2.99:0");
+        liar.send_to(b"I am another", "10.9.0.2:7007").unwrap();
+        node_b.wait_for("a refused packet", |report| report["tunnel"]["nodes"]["a"]["received_refused"].as_u64() >= Some(1));
+
+        // A reload in mid-transfer drops nothing, a wrong file changes nothing.
+        let stream = tcp(&a, "10.9.0.2:7007").unwrap();
+        there_and_back(stream, 1_000_000, || {
+            node_a.write(&files[0].replace("mtu = 1300", "prefixes = [\"198.51.100.0/24\"]"));
+            let out = node_a.ask(&["reload"]);
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            node_a.write(&files[0].replace("10.9.0.2\"", "10.9.0.1\""));
+            let out = node_a.ask(&["reload"]);
+            let text = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.code() == Some(2) && text.contains("belongs to this node"), "{text}");
+        });
+        let report = node_a.status();
+        assert_eq!(node_of(&report, "b")["link"]["times_up"], 1, "the link stayed: {report:#}");
+
+        // A node that is killed and started again is found again.
+        node_b.kill();
+        node_b.restart();
+        node_b.wait_for_session("a");
+        let socket = udp(&a, "0.0.0.0:0");
+        assert!(ping(&socket, "10.9.0.2:7007").is_some(), "b is back\n{}", node_a.log());
+        let _ = (c, &mut node_c);
+    }
+
+    /// Sets "don't fragment" (IP_MTU_DISCOVER = IP_PMTUDISC_DO) and gives the path MTU that the kernel knows.
+    fn dont_fragment(socket: &std::net::UdpSocket) -> std::io::Result<i32> {
+        use std::os::fd::AsRawFd;
+        let fd = socket.as_raw_fd();
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        let value: libc::c_int = libc::IP_PMTUDISC_DO;
+        // SAFETY: a live integer and its size, on an open descriptor.
+        if unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, (&raw const value).cast(), size) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let (mut mtu, mut length) = (0 as libc::c_int, size);
+        // SAFETY: as above; the kernel writes at most `length` bytes.
+        if unsafe { libc::getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU, (&raw mut mtu).cast(), &raw mut length) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(mtu)
+    }
+}
