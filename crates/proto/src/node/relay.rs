@@ -181,7 +181,6 @@ impl Node {
             is_end_read: false,
             is_received_told: false,
             account: held,
-            traced_decoded: 0,
         };
         let mut lifetime = open.lifetime;
         let label = open.label;
