@@ -65,7 +65,8 @@ impl Node {
         if known.is_none() && ends.first.0 > 0 {
             return Err(Code::UnknownSession);
         }
-        let back = self.next_hop(ends.source, &[]).ok_or(Code::NoRoute)?;
+        let tried = self.shared.links_tried(ends.source);
+        let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
         let session = self.shared.session_for_open(now, back, &open, crate::node::sessions::FLOOR)?;
         let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
         l.accept_flow(open, session, &mut self.shared)?;

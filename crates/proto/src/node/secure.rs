@@ -17,6 +17,8 @@ use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole}
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use bytes::Bytes;
+use smallvec::SmallVec;
+use std::net::IpAddr;
 
 /// An opener that does not go on with its handshake is forgotten after this long (P19).
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
@@ -51,11 +53,15 @@ pub(crate) struct Securing {
     symbol: Option<u16>,
     /// When a handshake that gets no further ends.
     deadline: Option<Time>,
+    /// Opener: handshakes that came to nothing.
+    attempts: u8,
     /// Acceptor: flows that were opened before the opener has proven its key.
     early: Vec<(LinkId, FlowLabel)>,
     pub(super) vigilance: Vigilance,
 }
 
+/// Handshakes that may come to nothing before the opener gives up.
+const MAX_ATTEMPTS: u8 = 16;
 /// Flows that may be opened by who has not proven its key yet.
 const MAX_EARLY: usize = 64;
 
@@ -89,6 +95,7 @@ impl Securing {
             lead: Vec::new(),
             symbol: None,
             deadline: Some(now + HALF_OPEN_LIFETIME),
+            attempts: 0,
             early: Vec::new(),
             vigilance: Vigilance::new(now),
         }))
@@ -193,9 +200,15 @@ impl Shared {
             lead: vec![packet],
             symbol: None,
             deadline: Some(now + self.config.connect_timeout),
+            attempts: 0,
             early: Vec::new(),
             vigilance: Vigilance::new(now),
         })))
+    }
+
+    /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
+    pub(crate) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
+        self.sessions.entries().filter(|e| !e.is_announced && e.far.address() == Some(far)).map(|e| e.link).collect()
     }
 
     /// There is room for one more session whose opener is unknown (P19).
@@ -401,6 +414,8 @@ impl Node {
             Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => {
                 self.restart_opening(now, id, true).is_ok()
             }
+            // The destination has forgotten a handshake that got no further.
+            Stage::Opening { is_probe, .. } if reason.code == Code::UnknownSession => self.restart_opening(now, id, is_probe).is_ok(),
             // A relay may have made a mess of the handshake.
             Stage::Opening { .. } if reason.code == Code::Handshake => self.open_elsewhere(now, id, reason),
             _ => false,
@@ -412,10 +427,16 @@ impl Node {
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
         let entry = self.shared.sessions.entry(id).ok_or_else(gone)?;
         let (far, link) = (entry.far, entry.link);
-        let (expected, deadline) = entry.securing.as_ref().map_or((None, None), |s| (s.expected, s.deadline));
+        let expected = entry.securing.as_ref().and_then(|s| s.expected);
         let mut securing = self.shared.start_securing(now, far, key, expected, is_probe)?;
-        if let Some(securing) = &mut securing {
-            securing.deadline = deadline; // of all attempts together
+        let old = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+        if let (Some(securing), Some(old)) = (&mut securing, old) {
+            if old.attempts == MAX_ATTEMPTS {
+                return Err(gone());
+            }
+            securing.attempts = old.attempts + 1;
+            securing.deadline = old.deadline; // of all attempts together
+            securing.vigilance = old.vigilance.clone();
         }
         self.drop_control(id);
         self.shared.sessions.rename(id, key, securing);

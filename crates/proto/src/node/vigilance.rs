@@ -20,7 +20,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(8);
 const SHUNNED: Duration = Duration::from_secs(60);
 
 /// What was sent and what arrived, as one end of a session knows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Vigilance {
     opened_at: Time,
     patience: Duration,
