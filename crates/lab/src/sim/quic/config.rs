@@ -77,8 +77,7 @@ pub(super) fn pair(
     let transport = transport(congestion, max_datagram);
     let mut endpoint = EndpointConfig::default();
     endpoint.max_udp_payload_size(max_datagram).map_err(|e| e.to_string())?.rng_seed(Some(seed)).grease_quic_bit(false);
-    let mut server =
-        ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server).map_err(|e| e.to_string())?));
+    let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server).map_err(|e| e.to_string())?));
     server.transport_config(Arc::clone(&transport));
     let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(client).map_err(|e| e.to_string())?));
     client.transport_config(transport);

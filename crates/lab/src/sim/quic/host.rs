@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use noctule_proto::node::Transmit;
 use noctule_proto::units::{Ecn, Time};
-use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, Event, StreamEvent, StreamId,
-};
+use quinn_proto::{ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, Event, StreamEvent, StreamId};
 
 use super::config::{self, QuicCongestion};
 use crate::sim::meter::{Meter, Window};
@@ -48,13 +46,7 @@ pub struct QuicPair {
 
 impl QuicPair {
     /// Two ends with the same congestion control; the client will connect to `server`.
-    pub fn new(
-        congestion: QuicCongestion,
-        server: SocketAddr,
-        max_datagram: u16,
-        window: Window,
-        seed: u64,
-    ) -> Result<Self, String> {
+    pub fn new(congestion: QuicCongestion, server: SocketAddr, max_datagram: u16, window: Window, seed: u64) -> Result<Self, String> {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_be_bytes());
         let (endpoint, client, accept) = config::pair(congestion, max_datagram, bytes)?;
