@@ -2,7 +2,10 @@
 
 /// The change, if there is one.
 #[derive(Default)]
-pub(crate) struct Lies(Option<Box<dyn FnMut(&mut [u8])>>);
+pub(crate) struct Lies(Option<Lie>);
+
+/// Alters a packet that is about to be sealed.
+type Lie = Box<dyn FnMut(&mut [u8])>;
 
 impl Lies {
     /// From now on every group of frames of one flow goes through `tamper`.
