@@ -79,6 +79,8 @@ pub struct Report {
     pub links: Vec<[LinkCounts; 2]>,
     /// Each flow.
     pub flows: Vec<FlowReport>,
+    /// Each data flow at each noctule node that it passes, one direction each, as it was at the end of the run.
+    pub relays: Vec<RelayReport>,
     /// What the first sender knows of its path and flow.
     pub sender: Option<SenderView>,
     /// Datagrams simulated in the whole run.
@@ -199,6 +201,35 @@ pub struct FlowReport {
     pub message_one_way_ms: Option<Times>,
     /// Share of messages that did not arrive in time.
     pub residual_loss: Option<f64>,
+}
+
+/// A flow at a node that it passes; packets since it was opened there.
+#[derive(Debug, Clone, Serialize)]
+pub struct RelayReport {
+    /// Which node.
+    pub node: String,
+    /// Where the flow comes from.
+    pub from: String,
+    /// Where it goes.
+    pub to: String,
+    /// Packets received that raised the rank here.
+    pub rank_in: u64,
+    /// Packets received that did not.
+    pub redundant_in: u64,
+    /// Rank that the next node is believed to have.
+    pub rank_out: u64,
+    /// Packets passed on as they came.
+    pub passed_packets: u64,
+    /// Packets combined here.
+    pub recoded_packets: u64,
+    /// Packets given up before they were sent.
+    pub dropped_packets: u64,
+    /// Packets that wait for their turn.
+    pub waiting_packets: u64,
+    /// Delay that no packet was spared lately (P15).
+    pub standing_delay_ms: f64,
+    /// Bytes held.
+    pub memory_bytes: usize,
 }
 
 /// The second direction of a run with `--both`.

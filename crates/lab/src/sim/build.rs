@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use noctule_proto::NodeConfig;
 use noctule_proto::crypto::{PublicKey, SecretKey};
+use noctule_proto::node::RelayLimits;
 use noctule_proto::node::routing::{Route, Via};
 use noctule_proto::units::Time;
 
@@ -127,6 +128,7 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
         let machine = &mut built.world.host_mut(hosts[node]).node;
         machine.set_addresses(&[network.address(node, scenario.ip)]);
         machine.set_routes(Time::ZERO, routes.collect());
+        machine.enable_relaying(Some(RelayLimits::default()));
     }
     for (i, flow) in network.flows.iter().enumerate() {
         let mut end = |node: usize, reach: Reach| {

@@ -10,9 +10,9 @@ use noctule_proto::error::CommandError;
 use noctule_proto::event::Event;
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::node::routing::Route;
-use noctule_proto::node::{Message, Transmit};
+use noctule_proto::node::{Message, RelayLimits, Transmit};
 use noctule_proto::options::{FlowOptions, MessageOptions};
-use noctule_proto::stats::{FlowStats, LinkStats, Memory};
+use noctule_proto::stats::{FlowStats, LinkStats, Memory, RelayedStats};
 use noctule_proto::units::{Ecn, Time};
 
 /// The verbs of [`Node`], each as documented there.
@@ -29,6 +29,8 @@ pub trait Machine {
     fn session_link(&self, session: SessionId) -> Option<LinkId>;
     fn set_addresses(&mut self, addresses: &[IpAddr]);
     fn set_routes(&mut self, now: Time, routes: Vec<Route>);
+    fn enable_relaying(&mut self, limits: Option<RelayLimits>);
+    fn relayed_flows(&self) -> Vec<RelayedStats>;
     fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError>;
     fn open_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError>;
     fn send_message(&mut self, now: Time, flow: FlowId, data: Bytes, options: MessageOptions) -> Result<u64, CommandError>;
@@ -74,6 +76,12 @@ impl Machine for Node {
     }
     fn set_routes(&mut self, now: Time, routes: Vec<Route>) {
         Node::set_routes(self, now, routes);
+    }
+    fn enable_relaying(&mut self, limits: Option<RelayLimits>) {
+        Node::enable_relaying(self, limits);
+    }
+    fn relayed_flows(&self) -> Vec<RelayedStats> {
+        Node::relayed_flows(self).collect()
     }
     fn close_session(&mut self, now: Time, session: SessionId, code: u64, reason: &str, linger: Duration) -> Result<(), CommandError> {
         Node::close_session(self, now, session, code, reason, linger)

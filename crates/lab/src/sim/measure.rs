@@ -1,5 +1,8 @@
 //! From counters to the report: goodput, limits and what makes a run fail (P24).
 
+use std::net::IpAddr;
+
+use noctule_proto::stats::RelayedStats;
 use noctule_proto::units::Time;
 
 use super::app::App;
@@ -8,7 +11,7 @@ use super::machine::Machine;
 use super::node_host::NodeHost;
 use super::world::{PipeId, World};
 use crate::link::{Histogram, LinkStats};
-use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, Report, SenderView, Times, jain, round};
+use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, RelayReport, Report, SenderView, Times, jain, round};
 use crate::scenario::{Crossing, Limits, Network, Scenario, Workload, payload_share};
 
 /// Counters at one moment: every link, forward and back, and the first sender.
@@ -17,6 +20,8 @@ pub(super) struct Sides {
     links: Vec<(LinkStats, LinkStats)>,
     /// What the first sender knew at that moment, before it closed.
     sender: Option<SenderView>,
+    /// The flows that passed each node at that moment.
+    relayed: Vec<Vec<RelayedStats>>,
 }
 
 impl Sides {
@@ -24,6 +29,7 @@ impl Sides {
         Self {
             links: pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect(),
             sender: ends.first().and_then(|ends| sender_view(world, ends)),
+            relayed: world.hosts().map(|host| host.node.relayed_flows()).collect(),
         }
     }
 
@@ -165,6 +171,7 @@ pub(super) fn measure<N: Machine>(
         reverse: scenario.both.then(|| reverse_direction(&apps, counted, limits.reverse)),
         links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
         flows: ends.iter().zip(&apps).map(|(ends, apps)| flow_report(scenario, ends, *apps, counted, span)).collect(),
+        relays: relay_reports(scenario, done),
         sender: done.sender.clone(),
         datagrams: world.packets(),
         failures,
@@ -215,6 +222,36 @@ fn reverse_direction(apps: &[(&App, &App)], counted: f64, limit: f64) -> Directi
 fn queues<'a>(network: &'a Network, sides: &'a Sides) -> impl Iterator<Item = f64> + 'a {
     let data = (0..sides.links.len()).filter_map(|link| Some(Crossing { link, forward: network.data_is_forward(link)? }));
     data.map(|crossing| LinkCounts::from(sides.crossed(crossing)).queue_ms_p95)
+}
+
+/// The data flows that passed each node of a network; control flows are left out.
+fn relay_reports(scenario: &Scenario, sides: &Sides) -> Vec<RelayReport> {
+    let network = &scenario.network;
+    if network.is_end_to_end() {
+        return Vec::new();
+    }
+    let name = |address: IpAddr| {
+        let node = (0..network.nodes.len()).find(|&node| network.address(node, scenario.ip) == address);
+        node.map_or_else(|| address.to_string(), |node| network.nodes[node].clone())
+    };
+    let of_node = |(node, flows): (&String, &Vec<RelayedStats>)| -> Vec<RelayReport> {
+        let report = |s: &RelayedStats| RelayReport {
+            node: node.clone(),
+            from: name(s.source),
+            to: name(s.destination),
+            rank_in: s.rank_in,
+            redundant_in: s.redundant_packets,
+            rank_out: s.rank_out,
+            passed_packets: s.passed_packets,
+            recoded_packets: s.recoded_packets,
+            dropped_packets: s.dropped_packets,
+            waiting_packets: s.waiting,
+            standing_delay_ms: round(s.standing_delay.as_secs_f64() * 1e3, 3),
+            memory_bytes: s.memory,
+        };
+        flows.iter().filter(|s| s.index != 0).map(report).collect()
+    };
+    network.nodes.iter().zip(&sides.relayed).flat_map(of_node).collect()
 }
 
 fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App), counted: f64, span: (Time, Time)) -> FlowReport {

@@ -76,13 +76,9 @@ impl<N: Machine> Simulation<N> {
     /// As [`Simulation::new`], with machines of another kind.
     pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
-        let unsupported = |text: &str| Err(SimError::Unsupported(text.to_owned()));
-        match scenario.network.relays {
-            Relays::Proxy => return unsupported("TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)"),
-            Relays::Recode if scenario.hops.len() > 1 => {
-                return unsupported("noctule nodes do not relay yet; --relays ip");
-            }
-            _ => {}
+        if scenario.network.relays == Relays::Proxy {
+            let text = "TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)";
+            return Err(SimError::Unsupported(text.to_owned()));
         }
         let Built { world, ends, pipes } = build::build(scenario, &make)?;
         Ok(Self {

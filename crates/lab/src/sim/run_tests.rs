@@ -129,6 +129,10 @@ impl Machine for Bare {
     }
     fn set_addresses(&mut self, _: &[IpAddr]) {}
     fn set_routes(&mut self, _: Time, _: Vec<noctule_proto::node::routing::Route>) {}
+    fn enable_relaying(&mut self, _: Option<noctule_proto::node::RelayLimits>) {}
+    fn relayed_flows(&self) -> Vec<noctule_proto::stats::RelayedStats> {
+        Vec::new()
+    }
     fn open_flow(&mut self, _: Time, _: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
         self.flows.push(options);
         Ok(FlowId(self.flows.len() as u64 - 1))
@@ -337,6 +341,36 @@ fn noctule_sends_from_end_to_end_over_routers() {
     let r = run(&scenario).unwrap();
     assert_eq!(r.failures, Vec::<String>::new());
     assert_eq!(r.bytes_delivered, 2_000_000);
+}
+
+#[test]
+fn relays_make_up_on_each_link_for_what_routers_lose_on_all_of_them() {
+    let share = |relays: &str| {
+        let mut scenario = chain(&["rate=10mbit,delay=2ms,loss=10%"; 3], relays);
+        scenario.set_default_length(Some(Period::from_millis(10_000)), Some(Period::from_millis(4_000)));
+        let r = run(&scenario).unwrap();
+        assert_eq!(r.failures, Vec::<String>::new());
+        assert_eq!(r.relays.len(), if relays == "recode" { 2 } else { 0 }, "{:?}", r.relays);
+        assert!(r.relays.iter().all(|relay| relay.rank_in > 0 && relay.rank_out > 0 && relay.recoded_packets > 0), "{:?}", r.relays);
+        r.share.unwrap()
+    };
+    let (recoding, routers) = (share("recode"), share("ip"));
+    // Three links that lose 10 % each leave 81 % of what one of them leaves.
+    assert!(routers < 0.82, "{routers}");
+    assert!(recoding > 0.85, "{recoding}");
+}
+
+#[test]
+fn flows_of_a_mesh_find_their_ways_over_relays() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/multi-hop-mesh.toml");
+    let case = crate::scenario::ScenarioFile::read(&path).unwrap().cases(false).unwrap().remove(0);
+    let mut scenario = case.scenario;
+    scenario.network.relays = "recode".parse().unwrap();
+    let r = run(&scenario).unwrap();
+    assert_eq!(r.failures, Vec::<String>::new());
+    assert_eq!(r.flows.len(), 3);
+    assert!(r.flows.iter().all(|flow| flow.bytes_delivered > 0 && flow.bytes_wrong == 0), "{:?}", r.flows);
+    assert!(r.relays.iter().all(|relay| relay.node == "centre"), "{:?}", r.relays);
 }
 
 #[test]
