@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::Code;
 use noctule_proto::event::Event;
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::node::Transmit;
@@ -95,7 +96,8 @@ impl Neighbourhood {
             }
             Event::LinkDown { link, reason, .. } => {
                 self.up.retain(|_, up| up != link);
-                if !reason.is_clean() && self.failures.len() < 8 {
+                // A link that no session needs is not kept alive (P23); where one did need it, its flow says so.
+                if !reason.is_clean() && reason.code != Code::IdleTimeout && self.failures.len() < 8 {
                     self.failures.push(format!("{now:?}: link down: {reason}"));
                 }
                 None
