@@ -1,11 +1,11 @@
 //! A hook for tests: what a node sends of flows can be changed before it is sealed, as a relay that lies would.
 
+/// What changes frames.
+type Tamper = Box<dyn FnMut(&mut [u8])>;
+
 /// The change, if there is one.
 #[derive(Default)]
-pub(crate) struct Lies(Option<Lie>);
-
-/// Alters a packet that is about to be sealed.
-type Lie = Box<dyn FnMut(&mut [u8])>;
+pub(crate) struct Lies(Option<Tamper>);
 
 impl Lies {
     /// From now on every group of frames of one flow goes through `tamper`.

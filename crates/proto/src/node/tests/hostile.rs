@@ -5,12 +5,10 @@ use super::MS;
 use super::mesh::{Mesh, Stream};
 use super::pair::Conditions;
 use crate::event::Event;
-use crate::ids::{LinkId, SessionId};
-use crate::options::{FlowKind, FlowOptions, MessageOptions};
+use crate::ids::LinkId;
 use crate::switch::{Mechanism, without};
 use crate::wire::Frames;
 use crate::wire::frame::{Coefficients, Frame};
-use bytes::Bytes;
 use core::ops::Range;
 
 /// The relay of the preferred way from node 0 to node 3.
@@ -194,76 +192,4 @@ fn what_is_acknowledged_and_not_delivered_goes_another_way() {
 #[test]
 fn what_is_acknowledged_and_not_delivered_is_lost_to_who_never_looks() {
     assert!(!without(Mechanism::RouteAvoidance, || story(swallow)).is_complete);
-}
-
-/// 2 MB, and a liar that announces the end of every flow early: what the destination read, and whether it took it for all.
-fn cut_short() -> (u64, bool) {
-    let mut m = diamond(0.05);
-    let session = m.open(0, 3);
-    let mut s = m.stream(0, session);
-    lie(&mut m, |frames| {
-        let end = Frames::new(frames).any(|f| matches!(f, Ok(Frame::FlowEnd { .. })));
-        let coded = Frames::new(frames).find_map(|f| match f {
-            Ok(Frame::Coded(c)) => Some((c.flow, c.base)),
-            _ => None,
-        });
-        let Some((flow, high)) = coded else { return };
-        // In the place of a late coded packet: the flow ends with the batch before it.
-        if !end && high.0 > 200 && frames.len() > 100 {
-            let mut lie = Vec::new();
-            Frame::FlowEnd { flow, end: high }.emit(&mut lie);
-            frames.fill(0);
-            frames[..lie.len()].copy_from_slice(&lie);
-        }
-    });
-    s.transfer(&mut m, 3, 2_000_000, MS(20_000));
-    (s.got, s.is_ended)
-}
-
-#[test]
-fn a_relay_cannot_cut_a_stream_short() {
-    let (got, is_ended) = cut_short();
-    assert!(is_ended && got == 2_000_000, "{got}");
-    let (got, is_ended) = without(Mechanism::FarEnds, cut_short);
-    assert!(!(is_ended && got == 2_000_000), "{got}");
-}
-
-#[test]
-fn a_liar_from_the_first_packet_on_costs_the_handshake_another_attempt() {
-    let mut m = diamond(0.05);
-    lie(&mut m, flip(|symbol| symbol.end - 1, 1));
-    let session: SessionId = m.open(0, 3);
-    let mut s = m.stream(0, session);
-    assert!(finish(&mut m, &mut s, 500_000));
-}
-
-#[test]
-fn messages_through_a_liar_arrive_once_and_unchanged() {
-    let mut m = diamond(0.05);
-    let session = m.open(0, 3);
-    let now = m.now;
-    let flow = m.nodes[0].open_flow(now, session, FlowOptions { kind: FlowKind::UnorderedMessages, ..Default::default() }).unwrap();
-    lie(&mut m, flip(|symbol| symbol.end - 1, 3));
-    let content = |i: u64| Bytes::from(vec![i as u8; 900]);
-    let (mut sent, mut got, mut incoming) = (0u64, Vec::new(), None);
-    let begin = m.now;
-    assert!(m.run_until(MS(20_000), |m| {
-        if sent < 300 && m.now >= begin + MS(5) * sent as u32 {
-            m.nodes[0].send_message(m.now, flow, content(sent), MessageOptions::default()).unwrap();
-            sent += 1;
-        }
-        incoming = incoming.or_else(|| {
-            m.take(3, |e| match e {
-                Event::FlowIncoming { flow, .. } => Some(*flow),
-                _ => None,
-            })
-        });
-        while let Some(message) = incoming.and_then(|f| m.nodes[3].recv_message(m.now, f).unwrap()) {
-            assert_eq!(message.data, content(message.id));
-            got.push(message.id);
-        }
-        got.len() == 300
-    }));
-    got.sort_unstable();
-    assert!(got.iter().copied().eq(0..300), "each once");
 }
