@@ -10,7 +10,7 @@ use crate::redundancy::Run;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
-use noctule_codes::span::CAUCHY_SEEDS;
+use noctule_codes::span::{Basis, CAUCHY_SEEDS, MAX_SPAN};
 use smallvec::SmallVec;
 
 /// Combinations over the same part of the span.
@@ -319,6 +319,7 @@ impl Batch {
         let before = self.missing();
         let inside = self.inside(n);
         let determined = self.determined(inside, missing);
+        let rank = self.rank_from_here(inside, n, rank, missing);
         let n = 64 - inside.leading_zeros() as u8;
         if self.is_doubtful || now.since(self.acked_at) > staleness {
             self.acked &= !inside;
@@ -402,6 +403,28 @@ impl Batch {
     /// Something was given up that is not known to be there.
     pub fn missing_given_up(&self) -> bool {
         self.abandoned & !self.acked != 0
+    }
+
+    /// How much of the rank that the receiver has of the first `n` source packets lies in what is held here. All of it, unless the receiver knows packets
+    /// from elsewhere: a destination whose flow now comes another way.
+    fn rank_from_here(&self, inside: u64, n: u8, rank: u8, missing: u64) -> u8 {
+        if self.rows.is_empty() {
+            return rank;
+        }
+        let known = mask(n) & !missing;
+        let combinations = rank.saturating_sub(known.count_ones() as u8);
+        // What remains of the rows held once the known packets are taken out of them.
+        let mut rest = Basis::new(usize::from(n.clamp(1, 64)));
+        for (_, row) in self.rows.iter().enumerate().filter(|(k, _)| inside >> k & 1 == 1) {
+            let mut vector = [0; MAX_SPAN];
+            match &row.form {
+                RowForm::Source(index) => vector[usize::from(*index) % MAX_SPAN] = 1,
+                RowForm::Combination { vector: of, .. } => vector[..of.len()].copy_from_slice(of),
+            }
+            vector.iter_mut().enumerate().filter(|(j, _)| known >> j & 1 == 1).for_each(|(_, c)| *c = 0);
+            rest.insert(&vector[..rest.n()]);
+        }
+        (inside.count_ones() as u8).saturating_sub(rest.rank() as u8) + combinations
     }
 
     /// A packet waits for its turn.

@@ -138,6 +138,27 @@ fn flows_that_nobody_opens_again_end_with_the_relay() {
     assert!(!without(Mechanism::Reopening, restart));
 }
 
+#[test]
+fn a_route_that_changes_in_mid_transfer_costs_no_data() {
+    let mut m = diamond(0.1);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let start = m.now;
+    m.run_until(MS(1000), |m| {
+        s.write(m, 8_000_000);
+        s.read(m, 3);
+        false
+    });
+    assert!(s.got > 200_000);
+    let before = m.edges[2].sent[0];
+    prefer(&mut m, 2, 1);
+    assert!(s.transfer(&mut m, 3, 8_000_000, MS(8_000)));
+    assert!(m.edges[2].sent[0] - before > 4_000_000, "it went the other way");
+    assert!(m.now - start > MS(1000));
+    m.run(MS(500));
+    assert!(m.nodes[1].relayed_flows().count() == 0, "the relay of the old way has forgotten it");
+}
+
 /// 8 MB by one of two ways, whose relay dies after a second without a word.
 fn death() -> bool {
     let mut m = diamond(0.1);
