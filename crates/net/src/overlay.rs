@@ -7,8 +7,9 @@ use crate::state::SessionEntry;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
 use noctule_proto::ids::LinkId;
-use noctule_proto::node::SessionAccess;
 use noctule_proto::node::routing::Route;
+use noctule_proto::node::{RelayLimits, SessionAccess};
+use noctule_proto::stats::RelayedStats;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,6 +26,16 @@ impl Endpoint {
         let now = state.now;
         state.node.set_routes(now, routes);
         state.kick();
+    }
+
+    /// Permits to forward flows of others, or forbids it, which is how an endpoint begins; flows that pass already go on.
+    pub fn enable_relaying(&self, limits: Option<RelayLimits>) {
+        self.shared().lock().node.enable_relaying(limits);
+    }
+
+    /// The flows that pass this node.
+    pub fn relayed_flows(&self) -> Vec<RelayedStats> {
+        self.shared().lock().node.relayed_flows().collect()
     }
 
     /// The link over which `destination` would be reached now.

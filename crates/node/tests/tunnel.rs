@@ -59,7 +59,7 @@ mod linux {
         [
             node(1, &(other("neighbour", 2, "endpoint = \"10.77.0.2\"\nmtu = 1300") + &other("remote", 3, "") + &routes(3))),
             // a calls, c is called.
-            node(2, &(other("neighbour", 1, "") + &other("neighbour", 3, "endpoint = \"10.77.1.2\""))),
+            node(2, &("relay = true\n".to_owned() + &other("neighbour", 1, "") + &other("neighbour", 3, "endpoint = \"10.77.1.2\""))),
             node(3, &(other("neighbour", 2, "") + &other("remote", 1, "") + &routes(1))),
         ]
     }
@@ -84,6 +84,15 @@ mod linux {
             assert!(ping(&socket, to).is_some(), "{to} answers\n{}", node_a.log());
             there_and_back(tcp(&a, to).unwrap_or_else(|e| panic!("{to}: {e}")), 300_000, || {});
         }
+
+        // And to c, which a reaches over b only: sealed from end to end, recoded on the way.
+        echo(&c, 7007);
+        for (bind, to) in [("0.0.0.0:0", "10.9.0.3:7007"), ("[::]:0", "[fd09::3]:7007")] {
+            let socket = udp(&a, bind);
+            assert!(ping(&socket, to).is_some(), "{to} answers\n{}\n{}", node_a.log(), node_b.log());
+            there_and_back(tcp(&a, to).unwrap_or_else(|e| panic!("{to}: {e}")), 300_000, || {});
+        }
+        assert_eq!(node_of(&node_a.status(), "c")["session"], "relayed");
 
         // What no node has is refused at once, and what is too big for the way to b is told.
         let error = tcp(&a, "10.9.0.77:7007").expect_err("nobody has this address");
@@ -124,7 +133,7 @@ mod linux {
         node_b.wait_for_session("a");
         let socket = udp(&a, "0.0.0.0:0");
         assert!(ping(&socket, "10.9.0.2:7007").is_some(), "b is back\n{}", node_a.log());
-        let _ = (c, &mut node_c);
+        drop(node_c);
     }
 
     /// Sets "don't fragment" (IP_MTU_DISCOVER = IP_PMTUDISC_DO) and gives the path MTU that the kernel knows.

@@ -159,6 +159,8 @@ fn text(report: &Report) -> String {
             m.sample(&[("origin", origin), ("usable", if usable { "yes" } else { "no" })], count as f64);
         }
     }
+    Metric::new(&mut out, "relayed_flows", "gauge", "Flows of others that pass, one direction each.")
+        .sample(&[], report.relayed.len() as f64);
     if let Some(tunnel) = &report.tunnel {
         type OfNode = fn(&super::status::TunnelNodeReport) -> f64;
         let of_nodes: [(&str, &str, &str, OfNode); 7] = [

@@ -21,7 +21,7 @@ use crate::cli::{DEFAULT_PORT, NodeArgs};
 use crate::failure::Failure;
 use crate::identity;
 use config::{Config, ConfigError};
-use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, Session, SessionAccess};
+use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess};
 use peer::Peer;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -236,9 +236,10 @@ impl Daemon {
             }
         }
         self.endpoint.set_addresses(&config.addresses);
+        self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
         self.follow_kernel(old.and_then(|o| o.kernel_routes.as_ref()), config.kernel_routes.as_ref());
         if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
-            tunnel.configure(&self.peers(), &config.addresses, tun.treatment, tun.install_routes).await;
+            tunnel.configure(&self.peers(), tun.treatment, tun.install_routes).await;
         }
         self.routes_changed.notify_one();
     }

@@ -6,7 +6,7 @@ use super::{Config, KernelRoutes, Limits, LinkConfig, RemoteNode, StaticRoute, T
 use crate::identity::host_with_port;
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
-use noctule::{CongestionControl, NodeConfig, PublicKey};
+use noctule::{CongestionControl, NodeConfig, PublicKey, RelayLimits};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -46,9 +46,6 @@ impl Checker<'_, '_> {
         let listen = node.listen.as_ref().and_then(|l| self.socket_address(l, "[node] listen"));
         let addresses = self.addresses(&node.addresses, "[node] addresses");
         let congestion = node.congestion.as_ref().and_then(|c| self.parse::<CcName>(c, "[node] congestion", "")).map(|c| c.0);
-        if let Some(relay) = node.relay.as_ref().filter(|r| *r.get_ref()) {
-            self.book.complain(relay.span(), "[node] relay", "this version does not forward flows of others yet: remove the key");
-        }
         let nodes = self.nodes(&file, &addresses);
         let routes = self.routes(&file, &nodes, &addresses);
         let tun = file.tun.as_ref().and_then(|t| self.tun(t));
@@ -63,6 +60,7 @@ impl Checker<'_, '_> {
         let limits = Limits {
             memory: self.size(limits.memory.as_ref(), "[limits] memory", defaults.node_memory),
             flow_memory: self.size(limits.flow_memory.as_ref(), "[limits] flow-memory", defaults.flow_memory),
+            relayed_flows: self.count(limits.relayed_flows.as_ref(), "[limits] relayed-flows", RelayLimits::default().flows),
             links: self.count(limits.links.as_ref(), "[limits] links", defaults.max_links),
             sessions: self.count(limits.sessions.as_ref(), "[limits] sessions", defaults.max_sessions),
         };
@@ -82,7 +80,7 @@ impl Checker<'_, '_> {
             key: self.path(&node.key),
             listen,
             addresses,
-            relay: false,
+            relay: node.relay,
             psk: node.psk.as_ref().map(|p| self.path(p)),
             congestion: congestion.unwrap_or(CongestionControl::Model),
             idle_timeout: self.time(node.idle_timeout.as_ref(), "[node] idle-timeout", defaults.idle_timeout),

@@ -44,7 +44,8 @@ pub struct NodeTable {
     pub listen: Option<Text>,
     #[serde(default)]
     pub addresses: Vec<Text>,
-    pub relay: Option<Spanned<bool>>,
+    #[serde(default)]
+    pub relay: bool,
     pub psk: Option<Text>,
     pub congestion: Option<Text>,
     pub idle_timeout: Option<Text>,
@@ -119,6 +120,7 @@ pub struct LimitsTable {
     pub memory: Option<Text>,
     pub flow_memory: Option<Text>,
     pub links: Option<Spanned<usize>>,
+    pub relayed_flows: Option<Spanned<usize>>,
     pub sessions: Option<Spanned<usize>>,
 }
 

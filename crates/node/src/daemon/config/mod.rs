@@ -148,6 +148,8 @@ pub struct Limits {
     pub flow_memory: usize,
     /// Links.
     pub links: usize,
+    /// Flows of others.
+    pub relayed_flows: usize,
     /// Sessions.
     pub sessions: usize,
 }

@@ -17,7 +17,7 @@ name = "home"
 key = "key"
 listen = "[::]:4242"
 addresses = ["10.9.0.1", "fd09::1"]
-relay = false
+relay = true
 congestion = "cubic"
 
 [[neighbour]]
@@ -106,9 +106,9 @@ fn the_smallest_file_is_a_node_that_waits_for_nobody() {
 #[test]
 fn each_mistake_names_file_line_and_key_and_what_to_do() {
     for (from, to, expected) in [
-        ("relay = false", "rely = true", "node.toml:6: unknown field `rely`"),
-        ("relay = false", "relay = 1", "node.toml:6: invalid type: integer `1`, expected a boolean"),
-        ("relay = false", "relay =", "node.toml:6: "),
+        ("relay = true", "rely = true", "node.toml:6: unknown field `rely`"),
+        ("relay = true", "relay = 1", "node.toml:6: invalid type: integer `1`, expected a boolean"),
+        ("relay = true", "relay =", "node.toml:6: "),
         ("[::]:4242", "[::]", "node.toml:4: [node] listen: \"[::]\" is not ADDRESS:PORT: write it as"),
         ("\"fd09::1\"]\nrelay", "\"fd09::1/64\"]\nrelay", "node.toml:5: [node] addresses: \"fd09::1/64\" is not the address of a node"),
         ("congestion = \"cubic\"", "congestion = \"qubic\"", "node.toml:7: [node] congestion: unknown congestion control \"qubic\""),

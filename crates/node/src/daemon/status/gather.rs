@@ -4,7 +4,7 @@ use super::super::Daemon;
 use super::super::routes::Origin;
 use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
 use super::*;
-use noctule::{FlowStats, FlowTotals, LinkStats, PathStats};
+use noctule::{FlowStats, FlowTotals, LinkStats, PathStats, RelayedStats};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::UNIX_EPOCH;
 
@@ -62,6 +62,7 @@ impl Daemon {
             },
             nodes: nodes.collect(),
             routes: routes.collect(),
+            relayed: self.endpoint.relayed_flows().iter().map(relayed).collect(),
             tunnel: self.tunnel.as_deref().map(tunnel),
         }
     }
@@ -114,6 +115,23 @@ fn counts(s: &FlowStats) -> FlowCounts {
         messages: s.messages,
         expired_messages: s.expired_messages,
         outstanding: s.outstanding,
+    }
+}
+
+fn relayed(r: &RelayedStats) -> RelayedReport {
+    RelayedReport {
+        source: r.source.to_string(),
+        destination: r.destination.to_string(),
+        index: r.index,
+        rank_in: r.rank_in,
+        rank_out: r.rank_out,
+        redundant_packets: r.redundant_packets,
+        passed_packets: r.passed_packets,
+        recoded_packets: r.recoded_packets,
+        dropped_packets: r.dropped_packets,
+        waiting: r.waiting,
+        standing_delay: r.standing_delay.as_secs_f64() * 1e3,
+        memory: r.memory,
     }
 }
 

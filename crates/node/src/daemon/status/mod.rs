@@ -33,6 +33,8 @@ pub struct Report {
     pub nodes: Vec<NodeReport>,
     /// Every route, those in use marked.
     pub routes: Vec<RouteReport>,
+    /// Flows of others that pass this node, one direction each.
+    pub relayed: Vec<RelayedReport>,
     /// The tunnel; none without a device.
     pub tunnel: Option<TunnelReport>,
 }
@@ -158,6 +160,27 @@ pub struct RouteReport {
     pub origin: String,
     /// The neighbour's link is up.
     pub usable: bool,
+}
+
+/// One direction of a flow that passes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RelayedReport {
+    pub source: String,
+    pub destination: String,
+    /// Its number in its session; 0 is the control flow.
+    pub index: u64,
+    /// Packets received that raised the rank here, and rank that the next node has.
+    pub rank_in: u64,
+    pub rank_out: u64,
+    pub redundant_packets: u64,
+    pub passed_packets: u64,
+    pub recoded_packets: u64,
+    pub dropped_packets: u64,
+    pub waiting: u64,
+    /// Milliseconds.
+    pub standing_delay: f64,
+    /// Bytes.
+    pub memory: usize,
 }
 
 /// The tunnel.

@@ -81,6 +81,25 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
             if route.usable { "" } else { "  down" }
         );
     }
+    if report.relay || !report.relayed.is_empty() {
+        let sum = |of: fn(&super::RelayedReport) -> u64| report.relayed.iter().map(of).sum::<u64>();
+        let _ = writeln!(
+            out,
+            "\nrelaying {} flows: {} packets in, {} passed, {} recoded, {} dropped",
+            report.relayed.len(),
+            sum(|r| r.rank_in),
+            sum(|r| r.passed_packets),
+            sum(|r| r.recoded_packets),
+            sum(|r| r.dropped_packets)
+        );
+        for r in report.relayed.iter().filter(|_| with_flows) {
+            let _ = writeln!(
+                out,
+                "  {} > {} flow {}: rank {} in, {} out; {} recoded, {} waiting, standing delay {:.1} ms",
+                r.source, r.destination, r.index, r.rank_in, r.rank_out, r.recoded_packets, r.waiting, r.standing_delay
+            );
+        }
+    }
     let Some(tunnel) = &report.tunnel else { return out };
     let _ = writeln!(
         out,

@@ -6,7 +6,6 @@ use rtnetlink::packet_route::route::RouteProtocol;
 use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
 /// Packets that the kernel keeps while the daemon is kept from running. What stands longer stands in CoDel's queues.
@@ -83,12 +82,6 @@ impl Device {
             result.map_err(|e| other(&format!("give it the address {address}"), &e))?;
         }
         Ok(Self { io, config: config.clone(), netlink, index, routes: tokio::sync::Mutex::default() })
-    }
-
-    /// An address of the device, or else of the node, to speak to senders from.
-    pub fn address_for(&self, family_of: IpAddr, node: &[IpAddr]) -> Option<IpAddr> {
-        let own = self.config.addresses.iter().map(IpNet::addr);
-        own.chain(node.iter().copied()).find(|a| a.is_ipv4() == family_of.is_ipv4())
     }
 
     /// Makes the kernel route these prefixes into the device, and none of those before that are not among them.

@@ -28,7 +28,6 @@ use packet::Header;
 use prefixes::Prefixes;
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -56,7 +55,6 @@ pub struct Tunnel {
 struct Table {
     nodes: HashMap<PublicKey, Arc<TunnelNode>>,
     by_prefix: Prefixes<(Arc<TunnelNode>, u16)>,
-    own: Vec<IpAddr>,
     treatment: Treatment,
 }
 
@@ -83,7 +81,7 @@ impl Tunnel {
     /// A tunnel on a device that is up. Nothing is carried before [`configure`](Self::configure).
     pub fn new(device: Device) -> Arc<Self> {
         let treatment = device.config.treatment;
-        let table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), own: Vec::new(), treatment };
+        let table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment };
         Arc::new(Self {
             device,
             table: RwLock::new(Arc::new(table)),
@@ -98,9 +96,9 @@ impl Tunnel {
     }
 
     /// Takes over what the file says; flows towards nodes that stay go on.
-    pub async fn configure(&self, peers: &[Arc<Peer>], own: &[IpAddr], treatment: Treatment, install_routes: bool) {
+    pub async fn configure(&self, peers: &[Arc<Peer>], treatment: Treatment, install_routes: bool) {
         let old = self.table();
-        let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), own: own.to_vec(), treatment };
+        let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment };
         let mut prefixes = Vec::new();
         for peer in peers {
             let node = old
@@ -186,19 +184,19 @@ impl Tunnel {
         // The kernel's own chatter on a device that comes up (RFC 4861, RFC 3810) is for nobody behind it.
         let Some((node, mtu)) = table.by_prefix.get(header.destination) else {
             self.counters.unreachable.fetch_add(1, Relaxed);
-            self.refuse(table, &packet, &header, Refusal::Unreachable);
+            self.refuse(&packet, &header, Refusal::Unreachable);
             return;
         };
         if packet.len() > usize::from(*mtu) {
             self.counters.too_big.fetch_add(1, Relaxed);
-            self.refuse(table, &packet, &header, Refusal::TooBig(*mtu));
+            self.refuse(&packet, &header, Refusal::TooBig(*mtu));
             return;
         }
         node.send(Instant::now(), &header, packet, *mtu, &table.treatment);
     }
 
     /// Tells the sender, if it may be told.
-    fn refuse(&self, table: &Table, packet: &[u8], header: &Header, refusal: Refusal) {
+    fn refuse(&self, packet: &[u8], header: &Header, refusal: Refusal) {
         let second = self.started.elapsed().as_secs();
         if self.errors.0.swap(second, Relaxed) != second {
             self.errors.1.store(0, Relaxed);
@@ -206,8 +204,8 @@ impl Tunnel {
         if self.errors.1.fetch_add(1, Relaxed) >= ERRORS_PER_SECOND {
             return;
         }
-        let Some(from) = self.device.address_for(header.source, &table.own) else { return };
-        if let Some(message) = icmp::message(packet, header, refusal, from) {
+        // In the destination's name: a message from one of this host's own addresses would be a martian to its kernel, and ignored.
+        if let Some(message) = icmp::message(packet, header, refusal, header.destination) {
             // The sender is this host or behind it; a device that is full or down loses the message as any router might.
             let _ = self.device.io.try_send(&message);
         }
@@ -234,17 +232,23 @@ impl Tunnel {
         while let Ok(Some(message)) = messages.recv().await {
             let table = self.table();
             let Some(node) = table.nodes.get(&from) else { return };
-            let header = Header::parse(&message.data);
             // Nobody speaks for others: the source must lie behind the node that the session authenticated.
-            let is_theirs = header.is_some_and(|h| table.by_prefix.get(h.source).is_some_and(|(n, _)| Arc::ptr_eq(n, node)));
-            if !is_theirs {
+            let theirs = |header: Header| {
+                let (owner, mtu) = table.by_prefix.get(header.source)?;
+                Arc::ptr_eq(owner, node).then_some((header, *mtu))
+            };
+            let Some((header, mtu)) = Header::parse(&message.data).and_then(theirs) else {
                 node.received.refused.fetch_add(1, Relaxed);
                 continue;
+            };
+            let mut data = message.data;
+            if header.protocol == packet::TCP {
+                data = packet::clamped(data, &header, mtu);
             }
-            match self.device.io.send(&message.data).await {
+            match self.device.io.send(&data).await {
                 Ok(_) => {
                     node.received.packets.fetch_add(1, Relaxed);
-                    node.received.bytes.fetch_add(message.data.len() as u64, Relaxed);
+                    node.received.bytes.fetch_add(data.len() as u64, Relaxed);
                 }
                 Err(error) => tracing::debug!(device = %self.device.config.name, %error, "the device refused a packet"),
             }

@@ -2,6 +2,7 @@
 //!
 //! Packets come from this host's kernel and, on the way out of the tunnel, from another node: nothing in them is trusted to be well-formed.
 
+use bytes::{Bytes, BytesMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// IANA protocol numbers.
@@ -177,6 +178,17 @@ pub fn clamp_segment_size(packet: &mut [u8], header: &Header, mtu: u16) -> bool 
     false
 }
 
+/// The packet with its segment size clamped; a copy only of the SYNs in which that changes something.
+pub fn clamped(packet: Bytes, header: &Header, mtu: u16) -> Bytes {
+    const SYN: u8 = 2;
+    let is_syn = header.upper.and_then(|at| packet.get(at + 13)).is_some_and(|flags| flags & SYN != 0);
+    if !is_syn {
+        return packet;
+    }
+    let mut copy = BytesMut::from(&packet[..]);
+    if clamp_segment_size(&mut copy, header, mtu) { copy.freeze() } else { packet }
+}
+
 /// RFC 1624 §3: HC' = ~(~HC + ~m + m').
 fn amend_checksum(packet: &mut [u8], at: usize, old: u16, new: u16) {
     let Some(checksum) = word(packet, at) else { return };
@@ -334,6 +346,7 @@ mod tests {
             assert_eq!(clamp_segment_size(&mut packet, &header, 1300), clamped, "{options:?}");
             assert_eq!(tcp_sum_v4(&packet[20..]), 0, "{options:?}");
             assert_eq!(packet.windows(2).any(|w| w == 1260u16.to_be_bytes()), clamped);
+            assert_eq!(super::clamped(syn_v4(options).into(), &header, 1300), packet);
         }
         // Not a SYN: the bytes mean nothing.
         let mut packet = syn_v4(&[2, 4, 0x05, 0xb4]);
