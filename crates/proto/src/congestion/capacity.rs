@@ -8,8 +8,6 @@ const EPOCHS: usize = 3;
 /// An epoch lasts at least this long and has at least so many packets: shorter ones measure jitter and rounding.
 pub(super) const MIN_EPOCH: Duration = Duration::from_millis(8);
 const MIN_PACKETS: f64 = 16.0;
-/// A burst of an application says something about the path from so many packets on.
-const MIN_TRAIN: f64 = 4.0;
 
 /// One finished epoch. Rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +19,6 @@ pub(super) struct Epoch {
     pub(super) loss: f64,
     pub(super) packets: f64,
     pub(super) is_app_limited: bool,
-    /// A whole burst of an application that has paused since, sent at the pacing rate.
-    pub(super) is_train: bool,
-    /// Such a burst arrived more slowly than it left: the path, not we, set its rate.
-    pub(super) is_path_limited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +37,7 @@ pub(super) struct Capacity {
     /// The same epochs in delivered units.
     delivered: [f64; EPOCHS],
     start: Option<Start>,
-    /// It is the beginning of a burst after idleness.
-    is_burst: bool,
-    total_acked: u64,
+    is_stale: bool,
 }
 
 impl Capacity {
@@ -54,17 +46,14 @@ impl Capacity {
         self.recent.iter().copied().fold(0.0, f64::max)
     }
 
-    /// A flight begins after idleness, with so many bytes sent before it. Its first packet, with nobody before it, takes the smallest RTT.
-    pub(super) fn restart(&mut self, now: Time, offset: u64, min_rtt: Duration) {
-        self.start = Some(Start { offset, acked: self.total_acked, arrived: now + min_rtt, sent_at: now, is_app_limited: false });
-        self.is_burst = true;
+    /// A flight begins after idleness.
+    pub(super) fn restart(&mut self) {
+        self.is_stale = true;
     }
 
-    /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes
-    /// sooner. `is_last`: the application has paused and nothing was sent after what is acknowledged now.
-    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool, is_last: bool) -> Option<Epoch> {
+    /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes sooner.
+    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool) -> Option<Epoch> {
         event.rtt?;
-        self.total_acked = event.total_acked;
         let here = Start {
             offset: event.newest_offset,
             acked: event.total_acked,
@@ -72,21 +61,20 @@ impl Capacity {
             sent_at: event.largest_sent_at,
             is_app_limited: event.is_app_limited,
         };
-        let Some(start) = self.start.as_mut() else {
+        let Some(start) = self.start.as_mut().filter(|_| !self.is_stale) else {
             self.start = Some(here);
+            self.is_stale = false;
             return None;
         };
         start.is_app_limited |= event.is_app_limited;
         if here.offset < start.offset {
             return None;
         }
-        let (arriving, sending) = (here.arrived.since(start.arrived), here.sent_at.since(start.sent_at));
-        let interval = arriving.max(sending);
+        let interval = here.arrived.since(start.arrived).max(here.sent_at.since(start.sent_at));
         let bytes = (here.offset - start.offset) as f64;
         let packets = bytes / datagram;
         let length = (if is_probing { event.min_rtt / 2 } else { event.min_rtt }).max(MIN_EPOCH);
-        let is_train = is_last && self.is_burst && packets >= MIN_TRAIN && interval > Duration::ZERO;
-        if !is_train && (interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0) {
+        if interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0 {
             return None;
         }
         let seconds = interval.as_secs_f64();
@@ -94,10 +82,7 @@ impl Capacity {
         let is_app_limited = start.is_app_limited;
         let began = start.offset;
         self.start = Some(here);
-        self.is_burst = false;
         Some(Epoch {
-            is_train,
-            is_path_limited: is_train && packets >= MIN_PACKETS && sending * 5 < arriving * 4,
             start: began,
             sent: bytes / seconds,
             delivered: acked / seconds,
@@ -142,10 +127,9 @@ impl Capacity {
         self.delivered[0]
     }
 
-    /// A rate that the path surely carries: the middle one of three, as one epoch may have met a hole.
+    /// The least of it: a rate that the path surely carries.
     pub(super) fn surely_delivered(&self) -> f64 {
-        let [a, b, c] = self.delivered;
-        a.min(b).max(a.max(b).min(c))
+        self.delivered[0].min(self.delivered[1])
     }
 
     /// Some of what was sent was more than the path carries: capacity is what was delivered, with the path's own loss put back.

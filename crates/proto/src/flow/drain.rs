@@ -3,8 +3,8 @@
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
-/// Delay that packets may stand in a relay.
-const STANDING: Duration = Duration::from_millis(10);
+/// Delay that packets may stand in a relay: ten milliseconds (P15), less one because the round trip that is measured has some of it in it.
+const STANDING: Duration = Duration::from_millis(9);
 /// Shortest time over which the rate is measured.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Packets that may be on their way or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
