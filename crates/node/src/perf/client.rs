@@ -91,7 +91,7 @@ impl Connection {
     /// Asks for a measurement: the control stream, and where to connect by TCP if it is about that.
     pub async fn ask(&self, question: &Record) -> Result<(SendStream, Reader, Option<TcpOffer>), Failure> {
         let options = FlowOptions { tag: CONTROL_TAG, class: noctule::Class::Latency, ..FlowOptions::default() };
-        let (mut ask, answers) = self.session.open_stream(options)?;
+        let (mut ask, answers) = self.session.open_stream(options).map_err(|e| self.failure(e.into()))?;
         records::write(&mut ask, question).await.map_err(|e| self.failure(e))?;
         let mut answers = Reader::new(answers);
         match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// What the end of the session says may be more than what a stream noticed.
-    fn failure(&self, error: Failure) -> Failure {
+    pub fn failure(&self, error: Failure) -> Failure {
         match self.session.close_reason() {
             Some(reason) if !reason.is_clean() => Failure::closed(self.ours, &reason),
             _ => error,
@@ -159,10 +159,10 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
         tokio::select! {
             result = &mut work, if !is_done => {
                 is_done = true;
-                result?;
+                result.map_err(|e| connection.failure(e))?;
             }
             Some(view) = views.recv() => report.take(view, true),
-            answer = answers.record::<Record>(), if !is_told => match answer? {
+            answer = answers.record::<Record>(), if !is_told => match answer.map_err(|e| connection.failure(e))? {
                 Some(view) => report.take(view, false),
                 None => is_told = true,
             },

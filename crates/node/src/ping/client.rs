@@ -28,7 +28,7 @@ pub async fn run(args: PingArgs) -> Result<(), Failure> {
     }
     let connection = Connection::to(peer, args.cc, how(&args)).await?;
     let remote = connection.remote();
-    let samples = steady(&args, &connection, interval, &mut output).await;
+    let samples = steady(&args, &connection, interval, &mut output).await.map_err(|e| connection.failure(e));
     connection.close().await;
     report::steady(&args, &remote, &samples?, output)
 }
@@ -56,13 +56,13 @@ async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) ->
             None => Some(Connection::early(peer.clone(), args.cc, how(args)).await?),
         };
         let Some(connection) = fresh.as_ref().or(control.as_ref()) else { break };
-        let (mut there, mut back) = line::open(connection, offered.as_ref(), args).await?;
+        let (mut there, mut back) = line::open(connection, offered.as_ref(), args).await.map_err(|e| connection.failure(e))?;
         let connected = Instant::now();
-        there.send(0, 0, args.length).await?;
+        there.send(0, 0, args.length).await.map_err(|e| connection.failure(e))?;
         let answer = timeout(args.wait.0, back.next()).await;
         match answer {
             Ok(answer) => {
-                answer?.ok_or_else(|| Failure::PeerGone("it ended the flow".into()))?;
+                answer.map_err(|e| connection.failure(e))?.ok_or_else(|| Failure::PeerGone("it ended the flow".into()))?;
                 let first = First { connect_ms: ms(connected - start), answer_ms: ms(connected.elapsed()) };
                 report::one_first(args, number, Some(first), output);
                 all.push(first);

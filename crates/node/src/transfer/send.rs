@@ -55,8 +55,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
     let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
     identity::check_protection(&session, &args.identity)?;
-    let result = Transfer::begin(&args, sources, &session)?.run(&args, &session).await;
-    match result {
+    let result = async { Transfer::begin(&args, sources, &session)?.run(&args, &session).await };
+    match result.await {
         Ok(()) => {
             session.close(0, "").await;
             endpoint.wait_idle().await;
