@@ -4,12 +4,14 @@
 mod identity;
 mod measure;
 mod node;
+mod overlay;
 mod tools;
 mod transfer;
 
 pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
 pub use measure::{PerfArgs, PingArgs};
 pub use node::{NodeArgs, ReloadArgs, StatusArgs};
+pub use overlay::ViaArgs;
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs};
 

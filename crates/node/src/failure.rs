@@ -90,6 +90,23 @@ pub enum Failure {
     /// Not among the allowed.
     #[error("the peer does not accept this key; ask its owner to add --allow {0}, or a line in its file of authorised keys")]
     NotAuthorised(PublicKey),
+    /// The node of `--via` does not know us.
+    #[error(
+        "the node at {node} does not serve this end: its file needs a [[neighbour]] with key = \"{ours}\" and addresses = [\"{address}\"]"
+    )]
+    NotServed {
+        /// With its port.
+        node: String,
+        /// Our key.
+        ours: PublicKey,
+        /// Our address in the overlay.
+        address: std::net::IpAddr,
+    },
+    /// No node on the way knows how to go on.
+    #[error(
+        "no way leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
+    )]
+    NoRoute(String),
     /// May connect, may not write.
     #[error("the receiver lets this key connect, but not write: its line in the file of authorised keys there lacks the option `write`")]
     MayNotWrite,
@@ -203,6 +220,14 @@ impl Failure {
     pub fn closed(ours: PublicKey, reason: &CloseReason) -> Self {
         match reason.code {
             Code::NotAuthorised => Self::NotAuthorised(ours),
+            _ => Self::ended(reason),
+        }
+    }
+
+    /// The same where this side's key is no matter.
+    fn ended(reason: &CloseReason) -> Self {
+        match reason.code {
+            Code::NoRoute => Self::NoRoute(reason.to_string()),
             _ => Self::PeerGone(reason.to_string()),
         }
     }
@@ -215,10 +240,10 @@ impl Failure {
             Self::Source { .. } => 3,
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
-            Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) => 6,
+            Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) | Self::NoRoute(_) => 6,
             Self::PeerGone(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
-            Self::NotAuthorised(_) | Self::MayNotWrite => 9,
+            Self::NotAuthorised(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
             Self::Port(_) | Self::Listen(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
@@ -263,7 +288,7 @@ impl From<FlowError> for Failure {
 
 impl From<SessionClosed> for Failure {
     fn from(e: SessionClosed) -> Self {
-        Self::PeerGone(e.0.reason.to_string())
+        Self::ended(&e.0.reason)
     }
 }
 
@@ -271,6 +296,7 @@ impl From<OpenError> for Failure {
     fn from(e: OpenError) -> Self {
         match e {
             OpenError::Session(closed) => closed.into(),
+            OpenError::NoRoute(_) => Self::NoRoute(e.to_string()),
             e => Self::System(e.to_string()),
         }
     }

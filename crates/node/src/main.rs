@@ -5,6 +5,7 @@ mod daemon;
 mod doctor;
 mod failure;
 mod identity;
+mod overlay;
 mod paper;
 mod perf;
 mod ping;

@@ -366,6 +366,9 @@ impl Report {
         at_most("wire bytes per byte x (1-p)", wire, expect.max_wire_per_byte_times_pass);
         at_most("residual loss", self.residual_loss, expect.max_residual_loss);
         at_most("queue p95 ms", Some(self.queue_ms_p95), expect.max_queue_ms_p95);
+        at_most("memory in MiB", Some(self.memory_peak_bytes as f64 / f64::from(1 << 20)), expect.max_memory_mib);
+        let back = self.reverse_wire_per_byte.iter().copied().flatten().reduce(f64::max);
+        at_most("reverse wire bytes per byte", back, expect.max_reverse_wire_per_byte);
         at_most("mean message RTT above base, ms", self.message_rtt_ms.map(|t| t.mean - base_rtt_ms), expect.max_rtt_above_base_ms);
         out
     }

@@ -160,6 +160,10 @@ pub struct Expectations {
     pub max_rtt_above_base_ms: Option<f64>,
     /// Least Jain index among pairs.
     pub min_jain: Option<f64>,
+    /// Most memory of a node, in MiB.
+    pub max_memory_mib: Option<f64>,
+    /// Most bytes sent backwards per useful byte, on any link.
+    pub max_reverse_wire_per_byte: Option<f64>,
 }
 
 /// One cell of the grid with one seed.

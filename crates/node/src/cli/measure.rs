@@ -1,7 +1,7 @@
 //! What `perf` and `ping` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs};
+use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::perf::protocol::Mode;
 use crate::units::{CcName, Rate, Span};
@@ -24,6 +24,8 @@ pub struct PerfArgs {
     pub port: u16,
     #[command(flatten)]
     pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub via: ViaArgs,
     #[command(flatten)]
     pub peer: PeerArgs,
     #[command(flatten)]
@@ -93,6 +95,8 @@ pub struct PingArgs {
     pub port: u16,
     #[command(flatten)]
     pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub via: ViaArgs,
     #[command(flatten)]
     pub peer: PeerArgs,
     /// What carries the messages.

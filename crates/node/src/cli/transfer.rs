@@ -1,7 +1,7 @@
 //! What `send` and `recv` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs};
+use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, Rate};
 use clap::Args;
 use std::ffi::OsString;
@@ -32,6 +32,8 @@ pub struct SendArgs {
     #[command(flatten)]
     pub identity: IdentityArgs,
     #[command(flatten)]
+    pub via: ViaArgs,
+    #[command(flatten)]
     pub trace: TraceArgs,
     /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit).
     #[arg(long, default_value = "model", value_name = "NAME")]
@@ -58,6 +60,8 @@ pub struct RecvArgs {
     pub access: AccessArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
     /// Replace files that exist.

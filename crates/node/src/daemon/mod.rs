@@ -14,15 +14,17 @@ mod routes;
 mod status;
 mod tunnel;
 
+pub use config::RemoteNode;
 pub use control::{DEFAULT_SOCKET, reload, status};
 pub use log::LogFormat;
+pub use neighbours::call;
+pub use peer::Peer;
 
 use crate::cli::{DEFAULT_PORT, NodeArgs};
 use crate::failure::Failure;
 use crate::identity;
 use config::{Config, ConfigError};
 use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess};
-use peer::Peer;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

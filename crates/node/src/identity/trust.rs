@@ -1,10 +1,11 @@
 //! Which key a host must have: pinned on the command line, remembered from an earlier time, or to be decided now.
 
 use super::known_hosts::KnownHosts;
-use crate::cli::{IdentityArgs, PeerArgs};
+use crate::cli::{IdentityArgs, PeerArgs, ViaArgs};
 use crate::failure::Failure;
 use noctule::{ConnectError, Endpoint, EndpointConfig, NodeConfig, PublicKey};
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// A host whose key is settled.
@@ -14,6 +15,8 @@ pub struct Peer {
     pub host: String,
     /// The key it must have.
     pub key: PublicKey,
+    /// Its address, if it is reached over nodes.
+    pub overlay: Option<IpAddr>,
     /// The line of the file of remembered keys that says so.
     remembered: Option<(PathBuf, usize)>,
 }
@@ -24,13 +27,11 @@ impl Peer {
     pub async fn settle(host: &str, args: &PeerArgs, identity: &IdentityArgs) -> Result<Self, Failure> {
         let host = host.to_owned();
         if let Some(key) = args.peer_key {
-            return Ok(Self { host, key, remembered: None });
+            return Ok(Self { host, key, overlay: None, remembered: None });
         }
-        let file = args.known_hosts.clone().or_else(|| super::config_file("known_hosts"));
-        let file = file.ok_or_else(|| Failure::Usage("no home directory: pass --peer-key or --known-hosts FILE".into()))?;
-        let mut hosts = KnownHosts::open(&file)?;
+        let (file, mut hosts) = known_hosts(args)?;
         if let Some(known) = hosts.find(&host)? {
-            return Ok(Self { host, key: known.key, remembered: Some((file, known.line)) });
+            return Ok(Self { host, key: known.key, overlay: None, remembered: Some((file, known.line)) });
         }
         let key = ask_host(&host, identity).await?;
         if !args.accept_new {
@@ -40,7 +41,30 @@ impl Peer {
             Ok(()) => eprintln!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), file.display()),
             Err(e) => eprintln!("noctule: warning: the key of {host} could not be remembered in {}: {e}", file.display()),
         }
-        Ok(Self { host, key, remembered: None })
+        Ok(Self { host, key, overlay: None, remembered: None })
+    }
+
+    /// The same for the far end of a command: HOST, or with `--via` an address of the overlay, whose key has to be known already: it can only be asked
+    /// over nodes that might answer in its place.
+    pub async fn far_end(host: &str, port: u16, args: &PeerArgs, identity: &IdentityArgs, via: &ViaArgs) -> Result<Self, Failure> {
+        let named = super::host_with_port(host, port);
+        if via.via.is_none() {
+            return Self::settle(&named, args, identity).await;
+        }
+        let address: IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| {
+            Failure::Usage(format!("with --via the other side is named by its address in the overlay, without a port; {host} is none"))
+        })?;
+        if via.address.is_some_and(|ours| ours.is_ipv4() != address.is_ipv4()) {
+            return Err(Failure::Usage(format!("--address has to be of the family of {address}")));
+        }
+        if let Some(key) = args.peer_key {
+            return Ok(Self { host: address.to_string(), key, overlay: Some(address), remembered: None });
+        }
+        let (file, hosts) = known_hosts(args)?;
+        let known = hosts.find(&named)?.ok_or_else(|| {
+            Failure::Usage(format!("the key of {address} is not known, and over nodes it cannot be asked for: pass --peer-key"))
+        })?;
+        Ok(Self { host: address.to_string(), key: known.key, overlay: Some(address), remembered: Some((file, known.line)) })
     }
 
     /// What a failed connection to this peer means to the user.
@@ -52,6 +76,13 @@ impl Peer {
             (error, _) => Failure::connect(&self.host, ours, self.key, error),
         }
     }
+}
+
+fn known_hosts(args: &PeerArgs) -> Result<(PathBuf, KnownHosts), Failure> {
+    let file = args.known_hosts.clone().or_else(|| super::config_file("known_hosts"));
+    let file = file.ok_or_else(|| Failure::Usage("no home directory: pass --peer-key or --known-hosts FILE".into()))?;
+    let hosts = KnownHosts::open(&file)?;
+    Ok((file, hosts))
 }
 
 async fn ask_host(host: &str, identity: &IdentityArgs) -> Result<PublicKey, Failure> {

@@ -5,9 +5,10 @@ use super::output::Output;
 use super::protocol::{CONTROL_TAG, Direction, Mode, Record, Request, TcpOffer, VERSION};
 use super::report::Report;
 use super::tcp;
-use crate::cli::{IdentityArgs, PeerArgs, PerfArgs, TraceArgs};
+use crate::cli::{IdentityArgs, PeerArgs, PerfArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::identity;
+use crate::overlay::{self, Gateway};
 use crate::transfer::records::{self, Reader};
 use crate::units::CcName;
 use noctule::{Endpoint, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
@@ -43,6 +44,7 @@ fn request(args: &PerfArgs) -> Request {
 #[derive(Clone, Copy)]
 pub struct How<'a> {
     pub identity: &'a IdentityArgs,
+    pub via: &'a ViaArgs,
     pub trace: &'a TraceArgs,
     /// Of the trace.
     pub title: &'a str,
@@ -52,6 +54,8 @@ pub struct How<'a> {
 pub struct Connection {
     pub endpoint: Endpoint,
     pub session: Session,
+    /// Kept as long as the session.
+    gateway: Option<Gateway>,
     peer: identity::Peer,
     ours: PublicKey,
 }
@@ -59,7 +63,7 @@ pub struct Connection {
 impl Connection {
     /// Connects to `host`, whose key is settled first.
     pub async fn open(host: &str, port: u16, cc: CcName, peer: &PeerArgs, how: How<'_>) -> Result<Self, Failure> {
-        let peer = identity::Peer::settle(&identity::host_with_port(host, port), peer, how.identity).await?;
+        let peer = identity::Peer::far_end(host, port, peer, how.identity, how.via).await?;
         Self::to(peer, cc, how).await
     }
 
@@ -75,12 +79,14 @@ impl Connection {
         let (mut config, _) = identity::endpoint_config(how.identity.key.as_deref())?;
         config.node = NodeConfig { congestion: cc.0, accept: false, ..NodeConfig::default() };
         identity::protect(&mut config.node, how.identity)?;
+        overlay::configure(&mut config.node, how.via, None)?;
         how.trace.apply(&mut config, how.title)?;
         let ours = config.identity.public();
         let endpoint = Endpoint::client(config)?;
-        let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
+        let gateway = Gateway::attach(&endpoint, ours, how.via, how.identity, false).await?;
+        let session = overlay::reach(&endpoint, &peer, ours, gateway.as_ref()).await?;
         identity::check_protection(&session, how.identity)?;
-        Ok(Self { endpoint, session, peer, ours })
+        Ok(Self { endpoint, session, gateway, peer, ours })
     }
 
     /// The far end.
@@ -118,6 +124,7 @@ impl Connection {
     /// Leaves.
     pub async fn close(self) {
         self.session.close(0, "").await;
+        drop(self.gateway);
         self.endpoint.wait_idle().await;
     }
 }
@@ -126,12 +133,13 @@ impl Connection {
 pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
     let request = request(args);
     request.check().map_err(Failure::Usage)?;
+    overlay::check_mode(&args.via, request.mode)?;
     if let Some(path) = &args.file {
         // Before anything is asked of anybody.
         std::fs::File::open(path).map_err(|e| Failure::source(path, e))?;
     }
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
-    let how = How { identity: &args.identity, trace: &args.trace, title: "noctule perf -c" };
+    let how = How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule perf -c" };
     let connection = Connection::open(host, args.port, args.cc, &args.peer, how).await?;
     let (_ask, mut answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();

@@ -7,9 +7,9 @@ use crate::cli::PerfArgs;
 use crate::failure::Failure;
 use crate::identity;
 use crate::identity::authorised::Access;
+use crate::overlay::{self, Gateway};
 use crate::ping::echo;
 use crate::transfer::records::{self, Reader};
-use crate::transfer::recv::bind;
 use crate::units::CcName;
 use noctule::{Endpoint, IncomingFlow, NodeConfig, SendStream, Session};
 use std::sync::Arc;
@@ -25,15 +25,18 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
+    overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule perf -s")?;
     let public = config.identity.public();
-    let endpoint = bind(None, args.port, config)?;
+    let endpoint = overlay::bind(None, args.port, &args.via, config)?;
+    let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
     if is_ephemeral {
         eprintln!("this key is for this run only; `noctule keygen` makes a lasting one");
     }
     let port = if args.port == crate::cli::DEFAULT_PORT { String::new() } else { format!(" -p {}", args.port) };
+    let host = overlay::name(&args.via).unwrap_or_else(|| format!("THIS_HOST{port}"));
     eprintln!(
-        "serving tests on {}; on the other host:\n\n  noctule perf -c THIS_HOST{port} --peer-key {public}\n  noctule ping THIS_HOST{port} --peer-key {public}\n\nfingerprint {}; {}",
+        "serving tests on {}; on the other host:\n\n  noctule perf -c {host} --peer-key {public}\n  noctule ping {host} --peer-key {public}\n\nfingerprint {}; {}",
         endpoint.local_addr(),
         public.fingerprint(),
         match access.keys() {
@@ -45,9 +48,13 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let turn = Arc::new(Mutex::new(()));
     loop {
         let Some(session) = endpoint.accept().await else { return Err(Failure::System("the endpoint was closed".into())) };
+        if gateway.as_ref().is_some_and(|g| g.takes(&session)) {
+            continue;
+        }
         let work = serve(endpoint.clone(), session, args.port, Arc::clone(&turn));
         if args.once {
             let result = work.await;
+            drop(gateway);
             endpoint.wait_idle().await;
             return result;
         }

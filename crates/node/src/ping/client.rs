@@ -5,7 +5,8 @@ use super::report;
 use super::summary::{First, Sample, Samples, TEN, mean_first};
 use crate::cli::PingArgs;
 use crate::failure::Failure;
-use crate::identity::{self, Peer};
+use crate::identity::Peer;
+use crate::overlay;
 use crate::perf::client::{Connection, How};
 use crate::perf::output::Output;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +16,14 @@ use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 /// Runs a ping.
 pub async fn run(args: PingArgs) -> Result<(), Failure> {
     line::check_length(args.length)?;
+    overlay::check_mode(&args.via, args.mode)?;
     let interval = args.interval()?;
     // Files that cannot be written are told before anything is measured.
     for path in [&args.csv, &args.svg].into_iter().flatten() {
         std::fs::File::create(path).map_err(|e| Failure::target(path, &e))?;
     }
     let mut output = Output::new(None, args.timestamps)?;
-    let peer = Peer::settle(&identity::host_with_port(&args.host, args.port), &args.peer, &args.identity).await?;
+    let peer = Peer::far_end(&args.host, args.port, &args.peer, &args.identity, &args.via).await?;
     if let Some(count) = args.first {
         let all = first(&args, &peer, count, &mut output).await?;
         return report::first(&args, &all, mean_first(&all), output);
@@ -34,7 +36,7 @@ pub async fn run(args: PingArgs) -> Result<(), Failure> {
 }
 
 fn how(args: &PingArgs) -> How<'_> {
-    How { identity: &args.identity, trace: &args.trace, title: "noctule ping" }
+    How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule ping" }
 }
 
 /// A new connection for each message: how long a user waits who has just begun.

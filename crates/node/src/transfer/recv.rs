@@ -9,12 +9,12 @@ use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::identity::authorised::{Access, Grant};
+use crate::overlay::{self, Gateway};
 use blake3::Hash;
-use noctule::{BindError, Endpoint, EndpointConfig, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
+use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,17 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LETTING_GO: Duration = Duration::from_secs(10);
 /// How long a sender that was refused may take to hear it.
 const LAST_WORD: Duration = Duration::from_secs(3);
-
-/// Binds where asked, or on every address of the host.
-pub fn bind(asked: Option<SocketAddr>, port: u16, config: EndpointConfig) -> Result<Endpoint, Failure> {
-    if let Some(address) = asked {
-        return Ok(Endpoint::bind(address, config)?);
-    }
-    match Endpoint::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), config.clone()) {
-        Err(BindError::NotAvailable(_)) => Ok(Endpoint::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), config)?),
-        other => Ok(other?),
-    }
-}
 
 /// What all sessions share.
 struct Server {
@@ -71,6 +60,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
+    overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule recv")?;
     let public = config.identity.public();
     let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
@@ -81,8 +71,9 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
             _ => Failure::target(&args.into, &e),
         })?),
     };
-    let endpoint = bind(args.bind, DEFAULT_PORT, config)?;
+    let endpoint = overlay::bind(args.bind, DEFAULT_PORT, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
+    let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
     greet(&args, &endpoint, public, is_ephemeral, &access);
     let reporter = Reporter::new(args.json, args.stdout);
     let once = args.once || args.stdout;
@@ -92,11 +83,15 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         tokio::select! {
             session = endpoint.accept() => {
                 let Some(session) = session else { return Err(Failure::System("the endpoint was closed".into())) };
+                if gateway.as_ref().is_some_and(|g| g.takes(&session)) {
+                    continue;
+                }
                 let (server, ended) = (Arc::clone(&server), ended.clone());
                 tokio::spawn(async move { ended.send(server.serve(session).await) });
             }
             Some(outcome) = outcomes.recv() => match outcome {
                 Outcome::Transfer(result) if once => {
+                    drop(gateway);
                     endpoint.wait_idle().await;
                     return result;
                 }
@@ -140,13 +135,14 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
     let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
     let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
     let host = if host.contains(':') && !port.is_empty() { format!("[{host}]") } else { host };
+    let host = overlay::name(&args.via).unwrap_or_else(|| format!("{host}{port}"));
     let into = if args.stdout { "to standard output".to_owned() } else { format!("into {}", args.into.display()) };
     let who = match access.keys() {
         None => "anyone who has this key may send; --allow KEY lets only some".to_owned(),
         Some(keys) => format!("{} keys may connect", keys.len()),
     };
     eprintln!(
-        "receiving {into} on {local}; on the other host:\n\n  noctule send FILE... {host}{port} --peer-key {public}\n\nor without --peer-key, and compare the fingerprint: {}\n{who}",
+        "receiving {into} on {local}; on the other host:\n\n  noctule send FILE... {host} --peer-key {public}\n\nor without --peer-key, and compare the fingerprint: {}\n{who}",
         public.fingerprint()
     );
 }

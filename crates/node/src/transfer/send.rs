@@ -12,6 +12,7 @@ use super::{CONTROL_TAG, DATA_TAG};
 use crate::cli::{DEFAULT_PORT, SendArgs};
 use crate::failure::Failure;
 use crate::identity;
+use crate::overlay::{self, Gateway};
 use bytes::Bytes;
 use noctule::{Endpoint, FlowError, FlowOptions, NodeConfig, SendStream, Session};
 use serde_json::json;
@@ -48,17 +49,20 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     args.trace.apply(&mut config, "noctule send")?;
+    overlay::configure(&mut config.node, &args.via, None)?;
     let ours = config.identity.public();
-    let peer = identity::Peer::settle(&identity::host_with_port(host, DEFAULT_PORT), &args.peer, &args.identity).await?;
+    let peer = identity::Peer::far_end(host, DEFAULT_PORT, &args.peer, &args.identity, &args.via).await?;
     let endpoint = Endpoint::client(config)?;
     let _farewell = Farewell(endpoint.clone());
     // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
-    let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
+    let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
+    let session = overlay::reach(&endpoint, &peer, ours, gateway.as_ref()).await?;
     identity::check_protection(&session, &args.identity)?;
     let result = async { Transfer::begin(&args, sources, &session)?.run(&args, &session).await };
     match result.await {
         Ok(()) => {
             session.close(0, "").await;
+            drop(gateway);
             endpoint.wait_idle().await;
             Ok(())
         }
@@ -68,6 +72,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
                 _ => failure,
             };
             session.abort(1, "failed");
+            drop(gateway);
             endpoint.wait_idle().await;
             Err(failure)
         }

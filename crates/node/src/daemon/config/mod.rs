@@ -82,6 +82,14 @@ pub struct RemoteNode {
     pub link: Option<LinkConfig>,
 }
 
+impl RemoteNode {
+    /// The node at `host` as an end sees it that is attached to it and to no other.
+    pub fn gateway(host: String, key: PublicKey) -> Self {
+        let link = LinkConfig { endpoint: Some(host.clone()), next_hops: Vec::new() };
+        Self { name: host, key, addresses: Vec::new(), prefixes: Vec::new(), mtu: None, link: Some(link) }
+    }
+}
+
 /// The link to a neighbour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {

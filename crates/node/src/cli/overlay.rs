@@ -1,0 +1,25 @@
+//! How a command reaches the other side over nodes.
+
+use clap::Args;
+use noctule::PublicKey;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Goes into every command that has a link.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Over nodes")]
+pub struct ViaArgs {
+    /// Reach the other side over this node (`noctule node`: HOST or HOST:PORT), and be reached over it. HOST of the command is then an address of
+    /// the overlay. The node needs a [[neighbour]] with this side's key and address.
+    #[arg(long, value_name = "NODE", requires = "address", conflicts_with = "no_encryption")]
+    pub via: Option<String>,
+    /// The public key that the node must have [default: the key remembered for it].
+    #[arg(long, value_name = "KEY", requires = "via")]
+    pub via_key: Option<PublicKey>,
+    /// Pre-shared key of the link to the node, where its file names one; --psk is between the ends.
+    #[arg(long, value_name = "FILE", requires = "via")]
+    pub via_psk: Option<PathBuf>,
+    /// This side's address in the overlay.
+    #[arg(long, value_name = "IP", requires = "via")]
+    pub address: Option<IpAddr>,
+}

@@ -1,0 +1,172 @@
+//! An end that reaches others, and is reached, over nodes: it keeps one link, to its *gateway*, and everything else lies behind that.
+//!
+//! What passes the gateway and the nodes behind it is sealed between the ends (P16); the link's own key says only who the gateway serves.
+
+use crate::cli::{DEFAULT_PORT, IdentityArgs, PeerArgs, ViaArgs};
+use crate::daemon::{Peer, RemoteNode, call};
+use crate::failure::Failure;
+use crate::identity;
+use crate::identity::authorised::Access;
+use crate::perf::protocol::Mode;
+use ipnet::IpNet;
+use noctule::{
+    BindError, CloseReason, Code, Endpoint, EndpointConfig, NodeConfig, OpenError, PublicKey, Route, Session, SessionAccess, Via,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A gateway that has not taken a session after this long does not serve us.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `--via` changes in the configuration of an end that serves whom it says, or nobody.
+pub fn configure(node: &mut NodeConfig, via: &ViaArgs, serves: Option<&Access>) -> Result<(), Failure> {
+    if via.via.is_none() {
+        return Ok(());
+    }
+    node.session_psk = node.psk.take();
+    node.psk = via.via_psk.as_deref().map(identity::shared_key).transpose()?;
+    // The gateway opens a session, too: that is what keeps its side of the link (P23).
+    node.accept = true;
+    node.sessions_from = match serves {
+        Some(access) => access.keys().map_or(SessionAccess::Anyone, SessionAccess::Keys),
+        None => SessionAccess::Keys(Vec::new()),
+    };
+    if serves.is_none() {
+        node.authorised = Some(Vec::new());
+    }
+    Ok(())
+}
+
+/// The socket of an end that serves: where asked, on `port` of every address, or, if it is reached over a node, on any port.
+pub fn bind(asked: Option<SocketAddr>, port: u16, via: &ViaArgs, config: EndpointConfig) -> Result<Endpoint, Failure> {
+    if let Some(address) = asked {
+        return Ok(Endpoint::bind(address, config)?);
+    }
+    if via.via.is_some() {
+        return Ok(Endpoint::client(config)?);
+    }
+    match Endpoint::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), config.clone()) {
+        Err(BindError::NotAvailable(_)) => Ok(Endpoint::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), config)?),
+        other => Ok(other?),
+    }
+}
+
+/// What others have to type to reach an end that is attached to a node.
+pub fn name(via: &ViaArgs) -> Option<String> {
+    let address = via.via.as_ref().and(via.address)?;
+    Some(format!("{address} --via NODE --address ITS_ADDRESS"))
+}
+
+/// TCP knows nothing of the overlay.
+pub fn check_mode(via: &ViaArgs, mode: Mode) -> Result<(), Failure> {
+    match (&via.via, mode) {
+        (Some(_), Mode::Tcp) => {
+            Err(Failure::Usage("TCP does not go over nodes: leave out --via, or measure through their TUN devices".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The node that an end is attached to. Dropping it ends the attachment.
+pub struct Gateway {
+    peer: Arc<Peer>,
+    address: IpAddr,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.peer.drop_links("this end has left");
+    }
+}
+
+impl Gateway {
+    /// Attaches `endpoint`, whose key is `ours`, if `--via` was given: a link and a session with the gateway, which are made again for ever when they
+    /// break, and routes over it to everybody. With `serves` the caller accepts sessions, and gives the gateway's to [`Self::takes`].
+    pub async fn attach(
+        endpoint: &Endpoint,
+        ours: PublicKey,
+        via: &ViaArgs,
+        identity: &IdentityArgs,
+        serves: bool,
+    ) -> Result<Option<Self>, Failure> {
+        let (Some(host), Some(address)) = (&via.via, via.address) else { return Ok(None) };
+        let host = identity::host_with_port(host, DEFAULT_PORT);
+        // Who the gateway is, is settled as for any other host.
+        let asked = PeerArgs { peer_key: via.via_key, ..PeerArgs::default() };
+        let protection = IdentityArgs { psk: via.via_psk.clone(), ..identity.clone() };
+        let settled = identity::Peer::settle(&host, &asked, &protection).await?;
+        let refused = |reason: &CloseReason| match reason.code {
+            Code::NotAuthorised => Failure::NotServed { node: host.clone(), ours, address },
+            _ => Failure::PeerGone(format!("{host}: {reason}")),
+        };
+        let link = endpoint.connect_link_host(&host, settled.key).await.map_err(|error| match error {
+            noctule::ConnectError::NotAuthorised => Failure::NotServed { node: host.clone(), ours, address },
+            error => settled.failure(ours, error),
+        })?;
+        endpoint.set_addresses(&[address]);
+        let everybody = [IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0), IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0)];
+        endpoint.set_routes(everybody.map(|to| Route { to, via: Via::Neighbour(settled.key), metric: 0 }).to_vec());
+        let peer = Peer::new(RemoteNode::gateway(host.clone(), settled.key));
+        peer.add_link(link);
+        let link = peer.newest_link();
+        let mut tasks = vec![
+            tokio::spawn(Arc::clone(&peer).keep_session(endpoint.clone())),
+            tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone())),
+        ];
+        if !serves {
+            tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
+        }
+        let this = Self { peer: Arc::clone(&peer), address, tasks };
+        let closed = async {
+            match &link {
+                Some(link) => link.closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = peer.session() => Ok(Some(this)),
+            reason = closed => Err(refused(&reason)),
+            () = tokio::time::sleep(PATIENCE) => Err(Failure::Unreachable(host.clone())),
+        }
+    }
+
+    /// Whether a session is the gateway's own, which keeps the link; it is held here until it ends.
+    pub fn takes(&self, session: &Session) -> bool {
+        let is_its = session.peer_key() == self.peer.key && session.far_address().is_none();
+        if is_its {
+            tokio::spawn(hold(session.clone()));
+        }
+        is_its
+    }
+}
+
+/// Takes what the gateway opens; nobody else may open anything.
+async fn serve_nobody(endpoint: Endpoint) {
+    while let Some(session) = endpoint.accept().await {
+        tokio::spawn(hold(session));
+    }
+}
+
+/// Keeps a session until its far end ends it; its flows find nobody.
+pub async fn hold(session: Session) {
+    while let Ok(flow) = session.accept_flow().await {
+        drop(flow);
+    }
+}
+
+/// A session with `peer`: over the gateway if there is one, else straight. The far end is who it should be, or will be refused; that it takes us is
+/// told by [`Session::accepted`].
+pub async fn reach(endpoint: &Endpoint, peer: &identity::Peer, ours: PublicKey, gateway: Option<&Gateway>) -> Result<Session, Failure> {
+    let Some(gateway) = gateway else {
+        return endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e));
+    };
+    let Some(to) = peer.overlay else { return Err(Failure::Usage(format!("{} is no address of the overlay", peer.host))) };
+    endpoint.open_session_to(to, peer.key).map_err(|error| match error {
+        OpenError::Misuse(why) => Failure::Usage(format!("{to} cannot be reached from {}: {why}", gateway.address)),
+        error => error.into(),
+    })
+}

@@ -1,0 +1,223 @@
+//! Ends that reach each other over nodes, with `--via`: real processes on loopback, two relays in a row.
+
+mod support;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+use support::{Kill, Receiver, assert_fails, keygen, noctule, receiver};
+
+/// Nothing takes nearly as long; a hang fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A relay: its file, its process.
+struct Relay {
+    directory: PathBuf,
+    port: u16,
+    key: String,
+    child: Option<Kill>,
+}
+
+impl Relay {
+    fn new(dir: &Path, name: &str) -> Self {
+        let directory = dir.join(name);
+        fs::create_dir(&directory).unwrap();
+        let (_, key) = keygen(&directory, "key");
+        // Free now; nobody else on this host asks for a particular one.
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self { directory, port, key, child: None }
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn start(&mut self, own: &str, more: &str) {
+        let head = format!("[node]\nkey = \"key\"\nlisten = \"{}\"\naddresses = [\"{own}\"]\nrelay = true\n", self.address());
+        fs::write(self.directory.join("node.toml"), format!("{head}{more}\n[control]\nsocket = \"socket\"\n")).unwrap();
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.child = None;
+        let log = fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
+        let mut command = noctule();
+        command.args(["node", "--log-level", "debug", "--config"]).arg(self.directory.join("node.toml"));
+        let child: Child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        self.child = Some(Kill(child));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.ask().0 {
+            assert!(Instant::now() < deadline, "{}", fs::read_to_string(self.directory.join("log")).unwrap());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn report(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ask().1).unwrap_or_default()
+    }
+
+    fn has_session(&self, with: &str) -> bool {
+        let report = self.report();
+        report["nodes"].as_array().is_some_and(|nodes| nodes.iter().any(|n| n["name"] == with && n["session"].is_string()))
+    }
+
+    /// Whether it answers, and what.
+    fn ask(&self) -> (bool, String) {
+        let out = noctule().args(["status", "--json", "--socket"]).arg(self.directory.join("socket")).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
+fn neighbour(name: &str, key: &str, address: &str, more: &str) -> String {
+    format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\naddresses = [\"{address}\"]\n{more}\n")
+}
+
+/// `sender - one - two - receiver`, both relays running.
+struct Network {
+    directory: tempfile::TempDir,
+    one: Relay,
+    two: Relay,
+    sender: PathBuf,
+    receiver: (PathBuf, String),
+}
+
+impl Network {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let (mut one, mut two) = (Relay::new(dir, "one"), Relay::new(dir, "two"));
+        let (sender, sender_key) = keygen(dir, "sender");
+        let receiver = keygen(dir, "receiver");
+        let route = |to: &str, via: &str| format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\n");
+        let call = format!("endpoint = \"{}\"", two.address());
+        one.start(
+            "10.9.0.2",
+            &(neighbour("sender", &sender_key, "10.9.0.1", "")
+                + &neighbour("two", &two.key, "10.9.0.3", &call)
+                + &route("10.9.0.4", "two")),
+        );
+        two.start(
+            "10.9.0.3",
+            &(neighbour("receiver", &receiver.1, "10.9.0.4", "") + &neighbour("one", &one.key, "10.9.0.2", "") + &route("10.9.0.1", "one")),
+        );
+        let deadline = Instant::now() + PATIENCE;
+        while !one.has_session("two") || !two.has_session("one") {
+            assert!(Instant::now() < deadline, "the relays found each other: {}", one.ask().1);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { directory, one, two, sender, receiver }
+    }
+
+    /// `--via` and what goes with it, for the receiving and the sending end.
+    fn there(&self) -> Vec<String> {
+        self.words(&self.two, "10.9.0.4", &self.receiver.0)
+    }
+
+    fn here(&self) -> Vec<String> {
+        self.words(&self.one, "10.9.0.1", &self.sender)
+    }
+
+    fn words(&self, relay: &Relay, address: &str, key: &Path) -> Vec<String> {
+        ["--via", &relay.address(), "--via-key", &relay.key, "--address", address, "--key", key.to_str().unwrap()]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn receiver(&self, into: &Path) -> Receiver {
+        let words = self.there();
+        let more: Vec<&str> = words.iter().map(String::as_str).collect();
+        receiver("127.0.0.1:0", into, &more)
+    }
+
+    /// A directory for what arrives.
+    fn target(&self) -> PathBuf {
+        let into = self.directory.path().join("into");
+        fs::create_dir(&into).unwrap();
+        into
+    }
+}
+
+/// Bytes that no code compresses or mistakes for others.
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[test]
+fn a_file_crosses_two_relays_and_pings_come_back() {
+    let network = Network::start();
+    let into = network.target();
+    let file = network.directory.path().join("file");
+    fs::write(&file, content(3_000_000)).unwrap();
+    let _receiver = network.receiver(&into);
+    let send = |to: &str, more: &[String]| {
+        noctule().arg("send").arg(&file).arg(to).args(["--peer-key", &network.receiver.1]).args(more).output().unwrap()
+    };
+    let out = send("10.9.0.4", &network.here());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(fs::read(into.join("file")).unwrap() == content(3_000_000), "every byte is the same");
+    // Whom no route leads to, and who is named as if there were no overlay.
+    assert_fails(&send("10.9.7.7", &network.here()), 6, "no way leads there");
+    assert_fails(&send("10.9.0.4:4242", &network.here()), 2, "address in the overlay");
+    assert_fails(&send("fd09::4", &network.here()), 2, "family");
+
+    let mut server = noctule();
+    server.args(["perf", "-s"]).args(network.there());
+    let _server = Kill(server.stderr(std::process::Stdio::null()).spawn().unwrap());
+    let out = noctule()
+        .args(["ping", "10.9.0.4", "-c", "5", "-i", "20ms", "-q", "--peer-key", &network.receiver.1])
+        .args(network.here())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{text}");
+    let out = noctule()
+        .args(["perf", "-c", "10.9.0.4", "--mode", "tcp", "--peer-key", &network.receiver.1])
+        .args(network.here())
+        .output()
+        .unwrap();
+    assert_fails(&out, 2, "TCP does not go over nodes");
+}
+
+#[test]
+fn an_end_that_the_node_does_not_serve_is_told_what_its_file_needs() {
+    let network = Network::start();
+    let (stranger, key) = keygen(network.directory.path(), "stranger");
+    let file = network.directory.path().join("file");
+    fs::write(&file, b"x").unwrap();
+    let words = network.words(&network.one, "10.9.0.1", &stranger);
+    let out = noctule().arg("send").arg(&file).arg("10.9.0.4").args(["--peer-key", &network.receiver.1]).args(words).output().unwrap();
+    assert_fails(&out, 9, &format!("[[neighbour]] with key = \"{key}\""));
+}
+
+#[test]
+fn a_relay_that_is_killed_and_comes_back_costs_no_byte() {
+    let mut network = Network::start();
+    let into = network.target();
+    let file = network.directory.path().join("file");
+    fs::write(&file, content(6_000_000)).unwrap();
+    let _receiver = network.receiver(&into);
+    let mut send = noctule();
+    let log = network.directory.path().join("send.log");
+    send.arg("send").arg(&file).args(["10.9.0.4", "--limit-rate", "16mbit", "--peer-key", &network.receiver.1]).args(network.here());
+    let mut sender = Kill(send.stderr(fs::File::create(&log).unwrap()).spawn().unwrap());
+    // Some of it has come: then the relay next to the sender loses all that it knew.
+    let deadline = Instant::now() + PATIENCE;
+    while network.one.report()["relayed"].as_array().is_none_or(Vec::is_empty) {
+        assert!(Instant::now() < deadline, "the flow never came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(sender.0.try_wait().unwrap().is_none(), "it is under way");
+    network.one.restart();
+    let status = loop {
+        if let Some(status) = sender.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "the transfer did not go on");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(status.success(), "{status}: {}", fs::read_to_string(&log).unwrap());
+    assert!(fs::read(into.join("file")).unwrap() == content(6_000_000), "every byte is the same");
+}
