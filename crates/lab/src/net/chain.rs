@@ -185,6 +185,12 @@ impl Chain {
         self.hosts[1..last].iter().enumerate().map(|(link, host)| (host, self.address(link, Side::Right)))
     }
 
+    /// Addresses of the host next to the first one, and of the host next to the last one, each as that end sees it; `None` without hosts between.
+    pub fn gateways(&self) -> Option<(IpAddr, IpAddr)> {
+        let links = self.hosts.len() - 1;
+        (links > 1).then(|| (self.address(0, Side::Right), self.address(links - 1, Side::Left)))
+    }
+
     /// Starts the links' clocks; packets flow from now on. Nothing to do for netem, which has flowed since it was set.
     pub fn start(&mut self, options: emulator::Options) -> io::Result<Option<Emulator>> {
         match self.backend {

@@ -19,6 +19,7 @@ mod perf;
 pub mod privilege;
 pub mod process;
 pub mod realtime;
+mod relays;
 pub mod rtnetlink;
 pub mod run;
 pub mod scratch;

@@ -9,6 +9,7 @@ use super::chain::Chain;
 use super::contest::ContestError;
 use super::noctule;
 use super::process::Process;
+use super::relays::Chained;
 use super::run::Arrivals;
 use super::timeline::Timeline;
 use crate::scenario::Scenario;
@@ -24,15 +25,22 @@ pub(super) fn run(chain: &Chain, scenario: &Scenario, started: &dyn Fn()) -> Res
     let binary = noctule::binary()?;
     let keys = super::scratch::Scratch::new("noctule-lab-keys")?;
     let (client_key, server_key) = (keys.path().join("client"), keys.path().join("server"));
-    noctule::keygen(&binary, &client_key)?;
+    let client_public = noctule::keygen(&binary, &client_key)?;
     let public = noctule::keygen(&binary, &server_key)?;
+    let relays = match scenario.network.is_end_to_end() {
+        true => None,
+        false => Some(Chained::start(chain, scenario, &binary, keys.path(), [&client_public, &public])?),
+    };
     let port = PORT.to_string();
     let mut command = chain.last().command(&binary);
     command.args(["perf", "-s", "--once", "-p", &port, "--key"]).arg(&server_key);
+    command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
     let mut server = Process::start(&mut command, |_| {})?;
-    noctule::wait_for_udp_port(chain.last(), PORT, READY, &mut server)?;
+    wait_until_it_serves(&mut server)?;
     let mut command = chain.first().command(&binary);
-    command.args(["perf", "-J", "-c", &chain.last_address().to_string(), "-p", &port, "--peer-key", &public, "--key"]).arg(&client_key);
+    let far = relays.as_ref().map_or(chain.last_address(), Chained::far_address);
+    command.args(["perf", "-J", "-c", &far.to_string(), "-p", &port, "--peer-key", &public, "--key"]).arg(&client_key);
+    command.args(relays.as_ref().map(Chained::near).unwrap_or_default());
     command.args(flags(scenario));
     let (heard, lines) = mpsc::channel();
     started();
@@ -48,6 +56,22 @@ pub(super) fn run(chain: &Chain, scenario: &Scenario, started: &dyn Fn()) -> Res
     let report: Value = serde_json::from_str(&text.join("\n"))
         .map_err(|error| ContestError::Process(format!("noctule perf -J printed no JSON object: {error}")))?;
     arrivals(report)
+}
+
+/// Attached to its node, if there are any, and listening.
+fn wait_until_it_serves(server: &mut Process) -> Result<(), ContestError> {
+    let deadline = Instant::now() + READY;
+    while !server.complaint().contains("serving tests") {
+        if let Some(status) = server.try_wait()? {
+            server.wait(deadline)?;
+            return Err(ContestError::Process(format!("noctule perf -s ended before it served ({status}): {}", server.complaint())));
+        }
+        if Instant::now() >= deadline {
+            return Err(ContestError::Process(format!("noctule perf -s did not serve within {READY:?}: {}", server.complaint())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 fn flags(scenario: &Scenario) -> Vec<String> {

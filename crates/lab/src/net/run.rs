@@ -168,10 +168,6 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         (tcp && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
         (tcp && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
         (!network.is_chain(), "a topology other than a chain with one flow: in the simulator only"),
-        (
-            !tcp && !network.is_end_to_end(),
-            "relays that are noctule nodes: in the simulator only; --relays ip runs noctule between the ends of the chain",
-        ),
         (!tcp && network.relays == Relays::Proxy, "--relays proxy: TCP proxies pass on TCP; name it by --peer tcp-bbr"),
     ]
     .map(|(given, text)| (given, text.to_owned()));
