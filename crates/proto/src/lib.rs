@@ -13,6 +13,7 @@ pub mod flow;
 pub mod ids;
 mod link;
 pub mod node;
+pub mod object;
 pub mod options;
 pub mod path;
 pub mod redundancy;

@@ -57,6 +57,10 @@ pub(crate) enum Mechanism {
     LossFeedback,
     /// Combinations over the last packets reach over batch boundaries (P4).
     WindowSpans,
+    /// Children of a tree that lag miss what they have no room for (object.md 6).
+    SkippingChildren,
+    /// Blocks that lack something get fresh packets of the outer code (object.md 4).
+    FreshPackets,
 }
 
 #[cfg(not(test))]

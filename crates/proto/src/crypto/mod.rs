@@ -13,6 +13,7 @@ mod key_tests;
 mod keys;
 mod link_keys;
 mod noise;
+mod one_way;
 mod rekey;
 mod session_keys;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use handshake::{Established, Initiator, Responder, ResponderStep};
 pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
+pub use one_way::{ObjectKey, open_announcement, seal_announcement};
 pub use session_keys::{DirectionKeys, FlowKey, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
 
 use crate::error::{CloseReason, Code};

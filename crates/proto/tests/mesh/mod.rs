@@ -21,6 +21,7 @@ pub struct Edge {
     pub conditions: [Conditions; 2],
     /// Bytes of UDP payload sent and delivered.
     pub sent: [u64; 2],
+    pub datagrams: [u64; 2],
     pub delivered: [u64; 2],
     /// Longest queue in front of it, in time.
     pub queue: [Duration; 2],
@@ -89,6 +90,7 @@ impl Mesh {
                 ends: [*a, *b],
                 conditions: [conditions.clone(), conditions.clone()],
                 sent: [0; 2],
+                datagrams: [0; 2],
                 delivered: [0; 2],
                 queue: [Duration::ZERO; 2],
                 busy_until: [now; 2],
@@ -182,6 +184,7 @@ impl Mesh {
                 let to = e.ends[1 - way];
                 let c = &e.conditions[way];
                 e.sent[way] += piece.len() as u64;
+                e.datagrams[way] += 1;
                 let busy = e.busy_until[way].max(self.now);
                 if let Some(rate) = c.rate {
                     let wait = busy.since(self.now);

@@ -11,6 +11,8 @@ mod limits;
 mod mesh;
 mod messages;
 mod mtu;
+mod multicast;
+mod objects;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
 mod paths;
@@ -19,6 +21,8 @@ mod relays;
 mod sealed;
 mod strangers;
 mod transparent;
+#[path = "../../../tests/tree/mod.rs"]
+mod tree;
 
 use crate::units::{Duration, Time};
 use pair::{Conditions, Pair};

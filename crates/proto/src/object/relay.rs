@@ -1,0 +1,219 @@
+//! One node of a tree that one object goes down: every packet that comes from the parent goes to each child that needs it, and what the children tell goes up
+//! as if one told it.
+//!
+//! Packets stay sealed for the receivers: a relay reads only which block they belong to. A child that has a block gets nothing more of it. Children may
+//! hold each other up, because their links differ and a little waiting costs less than sending twice; one that would hold the others up most of the
+//! time *lags*: it takes what it has room for, misses the rest, and is completed from fresh packets when the others have had everything.
+
+use super::{Layout, PacketId, Status};
+use crate::switch::{self, Mechanism};
+use crate::units::{Duration, Time};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// A child, as its owner numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildId(pub u32);
+
+/// How a relay treats its children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayConfig {
+    /// Time over which waiting for a child is counted.
+    pub interval: Duration,
+    /// Share of it, in percent, that the others may wait for one child.
+    pub patience: u32,
+    /// After so long a child that lags is tried again.
+    pub forgive: Duration,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(100), patience: 50, forgive: Duration::from_secs(30) }
+    }
+}
+
+/// Counts of a relay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayStats {
+    /// Packets from the parent.
+    pub packets: u64,
+    /// Packets to children.
+    pub sent: u64,
+    /// Packets that a child missed because it lags.
+    pub skipped: u64,
+    /// Packets that a child did not need.
+    pub spared: u64,
+}
+
+#[derive(Debug, Default)]
+struct Child {
+    /// `None`: it has not told anything yet, and needs everything.
+    status: Option<Status>,
+    is_owed: bool,
+    /// Time that others waited for it in this interval.
+    held_up: Duration,
+    lags_until: Option<Time>,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Give this to a child that has room.
+    Send(ChildId, Bytes),
+    /// Bring the next packet from the parent.
+    Want,
+    /// Wait until a child has room, or until this time.
+    Wait(Time),
+}
+
+/// Passes one object on.
+#[derive(Debug)]
+pub struct Relay {
+    layout: Layout,
+    config: RelayConfig,
+    children: BTreeMap<ChildId, Child>,
+    packet: Option<Bytes>,
+    since: Time,
+    /// Somebody has had room since, while somebody else had none.
+    waiting_since: Option<Time>,
+    stats: RelayStats,
+}
+
+impl Relay {
+    /// Without children.
+    pub fn new(layout: Layout, config: RelayConfig) -> Self {
+        Self {
+            layout,
+            config,
+            children: BTreeMap::new(),
+            packet: None,
+            since: Time::ZERO,
+            waiting_since: None,
+            stats: RelayStats::default(),
+        }
+    }
+
+    /// A child that needs everything.
+    pub fn add(&mut self, child: ChildId) {
+        self.children.entry(child).or_default();
+    }
+
+    /// A child has gone.
+    pub fn remove(&mut self, child: ChildId) {
+        self.children.remove(&child);
+    }
+
+    /// A child told how far it, or its part of the tree, is.
+    pub fn on_status(&mut self, child: ChildId, status: Status) {
+        if let Some(child) = self.children.get_mut(&child) {
+            child.status = Some(status);
+        }
+    }
+
+    /// A child did not take what it was to be given: it has no room after all.
+    pub fn refused(&mut self, child: ChildId) {
+        if let Some(child) = self.children.get_mut(&child) {
+            child.is_owed = true;
+            self.stats.sent -= 1;
+        }
+    }
+
+    /// What the parent should know; `None` until each child has told something.
+    pub fn status(&self) -> Option<Status> {
+        let mut all = self.children.values().map(|child| child.status.clone());
+        let first = all.next()??;
+        all.try_fold(first, |merged, status| Some(merged.merge(&status?, &self.layout)))
+    }
+
+    /// Children that lag now.
+    pub fn lagging(&self) -> impl Iterator<Item = ChildId> + '_ {
+        self.children.iter().filter(|(_, child)| child.lags_until.is_some()).map(|(id, _)| *id)
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> RelayStats {
+        self.stats
+    }
+
+    /// A packet from the parent; asked for by [`Poll::Want`].
+    pub fn push(&mut self, id: PacketId, packet: Bytes) {
+        self.stats.packets += 1;
+        for child in self.children.values_mut() {
+            child.is_owed = child.status.as_ref().is_none_or(|s| s.need(&self.layout, id.block()) > 0);
+            self.stats.spared += u64::from(!child.is_owed);
+        }
+        self.packet = Some(packet);
+    }
+
+    /// What to do now; `has_room` says whether a child's link takes another packet. To be called until it answers [`Poll::Wait`], or a packet that is wanted is
+    /// not there.
+    pub fn poll(&mut self, now: Time, has_room: impl Fn(ChildId) -> bool) -> Poll {
+        self.review(now);
+        if let Some(packet) = &self.packet {
+            for (id, child) in &mut self.children {
+                if child.is_owed && has_room(*id) {
+                    child.is_owed = false;
+                    self.stats.sent += 1;
+                    return Poll::Send(*id, packet.clone());
+                }
+            }
+        }
+        // Nobody that is owed the packet has room.
+        let waits: bool = self.children.values().any(|child| child.is_owed && child.lags_until.is_none());
+        let is_alone = !self
+            .children
+            .iter()
+            .any(|(id, child)| child.lags_until.is_none() && !child.is_owed && child.is_hungry(&self.layout) && has_room(*id));
+        if self.packet.is_some() && waits {
+            self.count_waiting(now, !is_alone);
+            return Poll::Wait(now + self.config.interval / 8);
+        }
+        // All who are left lag: they skip it, unless nobody else needs anything any more and waiting costs nobody.
+        let others_want = self.children.values().any(|child| child.lags_until.is_none() && child.is_hungry(&self.layout));
+        if self.packet.is_some() && !others_want && self.children.values().any(|child| child.is_owed) {
+            self.waiting_since = None;
+            return Poll::Wait(now + self.config.interval);
+        }
+        self.count_waiting(now, false);
+        self.packet = None;
+        for child in self.children.values_mut().filter(|child| child.is_owed) {
+            child.is_owed = false;
+            self.stats.skipped += 1;
+        }
+        Poll::Want
+    }
+
+    /// Counts the time that others waited since the last call against those that are owed a packet.
+    fn count_waiting(&mut self, now: Time, is_waiting: bool) {
+        if let Some(since) = self.waiting_since.take() {
+            for child in self.children.values_mut().filter(|child| child.is_owed && child.lags_until.is_none()) {
+                child.held_up += now.since(since);
+            }
+        }
+        self.waiting_since = is_waiting.then_some(now);
+    }
+
+    /// Once an interval: who held the others up for too long lags from now on.
+    fn review(&mut self, now: Time) {
+        let elapsed = now.since(self.since);
+        if elapsed < self.config.interval {
+            return;
+        }
+        self.since = now;
+        let most = elapsed * self.config.patience / 100;
+        for child in self.children.values_mut() {
+            if child.held_up > most && !switch::is_off(Mechanism::SkippingChildren) {
+                child.lags_until = Some(now + self.config.forgive);
+            } else if child.lags_until.is_some_and(|until| until <= now) {
+                child.lags_until = None;
+            }
+            child.held_up = Duration::ZERO;
+        }
+    }
+}
+
+impl Child {
+    fn is_hungry(&self, layout: &Layout) -> bool {
+        self.status.as_ref().is_none_or(|s| !s.is_complete(layout))
+    }
+}
