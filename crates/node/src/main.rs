@@ -35,29 +35,15 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
     let result = runtime.block_on(async {
         // A daemon ends on request, and well.
-        let cli = match cli {
-            cli::Cli { command: cli::Command::Node(args) } => return daemon::run(args).await,
-            cli => cli,
-        };
-        let work = async {
-            match cli.command {
-                cli::Command::Keygen(args) => identity::keygen::run(&args),
-                cli::Command::Send(args) => transfer::send::run(args).await,
-                cli::Command::Recv(args) => transfer::recv::run(args).await,
-                cli::Command::Perf(args) => perf::run(args).await,
-                cli::Command::Ping(args) => ping::run(args).await,
-                cli::Command::Doctor(args) => doctor::run(args).await,
-                cli::Command::Man(args) => paper::man(&args),
-                cli::Command::Completions(args) => paper::completions(&args),
-                cli::Command::Status(args) => daemon::status(args).await,
-                cli::Command::Reload(args) => daemon::reload(args).await,
-                cli::Command::Node(_) => unreachable!("taken above"),
-            }
-        };
+        let is_daemon = matches!(cli.command, cli::Command::Node(_));
+        // As a task: it shares a worker's thread with the driver of its sockets, where this thread would have to be woken for each packet.
+        let mut work = tokio::spawn(work(cli));
         tokio::select! {
-            result = work => result,
-            () = interrupted() => {
-                // The work is dropped: its farewell to the peers is still to be sent.
+            result = &mut work => result.unwrap_or_else(|error| Err(Failure::system("a task", error))),
+            () = interrupted(), if !is_daemon => {
+                work.abort();
+                let _ = work.await;
+                // It was dropped: its farewell to the peers is still to be sent.
                 tokio::time::sleep(FAREWELL).await;
                 Err(Failure::Interrupted)
             }
@@ -65,6 +51,22 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     });
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     result
+}
+
+async fn work(cli: cli::Cli) -> Result<(), Failure> {
+    match cli.command {
+        cli::Command::Keygen(args) => identity::keygen::run(&args),
+        cli::Command::Send(args) => transfer::send::run(args).await,
+        cli::Command::Recv(args) => transfer::recv::run(args).await,
+        cli::Command::Perf(args) => perf::run(args).await,
+        cli::Command::Ping(args) => ping::run(args).await,
+        cli::Command::Doctor(args) => doctor::run(args).await,
+        cli::Command::Man(args) => paper::man(&args),
+        cli::Command::Completions(args) => paper::completions(&args),
+        cli::Command::Status(args) => daemon::status(args).await,
+        cli::Command::Reload(args) => daemon::reload(args).await,
+        cli::Command::Node(args) => daemon::run(args).await,
+    }
 }
 
 /// Ctrl-C or a request to terminate.
