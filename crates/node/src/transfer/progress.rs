@@ -152,7 +152,9 @@ impl Progress {
         if self.to.is_json {
             self.to.event(&json!({"event": "file", "peer": self.peer, "path": shown(&entry.path), "ok": false, "message": why}));
         }
-        self.to.say(&format!("noctule: {}: {why}", entry.shown()));
+        // Some failures name their file themselves.
+        let name = if why.starts_with(&entry.shown()) { String::new() } else { format!("{}: ", entry.shown()) };
+        self.to.say(&format!("noctule: {name}{why}"));
     }
 
     /// Takes the bar away.
