@@ -44,6 +44,9 @@ pub enum Failure {
     /// The peer vanished.
     #[error("the peer went away: {0}; what has arrived is kept: run the same command again, and it goes on from there")]
     PeerGone(String),
+    /// It is there, and does something else.
+    #[error("the other side is not what this command needs: {0}; is another program running there, or another version?")]
+    Stranger(String),
     /// Another key.
     #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with --peer-key")]
     WrongKey {
@@ -191,7 +194,7 @@ impl Failure {
             Refusal::Hash => Self::Hash { path, problem: message },
             Refusal::NotAllowed => Self::MayNotWrite,
             Refusal::Busy => Self::Busy(message),
-            Refusal::Protocol => Self::PeerGone(message),
+            Refusal::Protocol => Self::Stranger(message),
         }
     }
 
@@ -241,7 +244,7 @@ impl Failure {
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
             Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) | Self::NoRoute(_) => 6,
-            Self::PeerGone(_) => 7,
+            Self::PeerGone(_) | Self::Stranger(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
             Self::Port(_) | Self::Listen(_) => 10,

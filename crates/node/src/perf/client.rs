@@ -103,7 +103,7 @@ impl Connection {
         match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
             Some(Record::Ready { tcp }) => Ok((ask, answers, tcp)),
             Some(Record::Refused { message }) => Err(Failure::Usage(format!("the server refused: {message}"))),
-            _ => Err(Failure::PeerGone("it is no `noctule perf -s`".into())),
+            _ => Err(Failure::Stranger("it is no `noctule perf -s`".into())),
         }
     }
 
@@ -144,7 +144,7 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
     let (_ask, mut answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();
     if request.mode == Mode::Tcp {
-        let offer = offer.ok_or_else(|| Failure::PeerGone("it offers no TCP port".into()))?;
+        let offer = offer.ok_or_else(|| Failure::Stranger("it offers no TCP port".into()))?;
         for _ in 0..request.parallel {
             tcp.push(connection.tcp(&offer, args.tcp_cc.as_deref()).await?);
         }

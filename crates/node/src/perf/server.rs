@@ -201,5 +201,5 @@ async fn tell(send: &mut SendStream, views: &mut mpsc::Receiver<Record>) -> Resu
 }
 
 fn not_a_test() -> Failure {
-    Failure::PeerGone("it is no `noctule perf -c` or `noctule ping`".into())
+    Failure::Stranger("it is no `noctule perf -c` or `noctule ping`".into())
 }

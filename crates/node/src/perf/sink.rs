@@ -92,7 +92,7 @@ impl Sink {
                     for _ in 0..request.parallel {
                         let flow = session.accept_flow().await?;
                         if flow.tag() != DATA_TAG {
-                            return Err(Failure::PeerGone("it opened a flow that does not belong to the test".into()));
+                            return Err(Failure::Stranger("it opened a flow that does not belong to the test".into()));
                         }
                         let (counts, is_file) = (Arc::clone(&counts), request.is_file);
                         tasks.spawn(async move { read_flow(flow, &counts, start, is_file).await });
@@ -212,7 +212,7 @@ async fn read_flow(flow: IncomingFlow, counts: &Counts, start: Instant, is_file:
                 }
             }
         }
-        _ => return Err(Failure::PeerGone("it opened a kind of flow that is not known here".into())),
+        _ => return Err(Failure::Stranger("it opened a kind of flow that is not known here".into())),
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub async fn ask(connection: &Connection, args: &PingArgs) -> Result<Option<Offe
         return Ok(None);
     }
     let (ask, answers, offer) = connection.ask(&Record::EchoTcp { version: VERSION, length: args.length }).await?;
-    let offer = offer.ok_or_else(|| Failure::PeerGone("it offers no TCP port".into()))?;
+    let offer = offer.ok_or_else(|| Failure::Stranger("it offers no TCP port".into()))?;
     Ok(Some(Offered { offer, _stream: (ask, answers) }))
 }
 
@@ -69,7 +69,7 @@ impl Back {
     pub async fn next(&mut self) -> Result<Option<(u64, u64)>, Failure> {
         if let Self::Awaited(session) = self {
             let IncomingFlow::Messages(recv) = session.accept_flow().await? else {
-                return Err(Failure::PeerGone("it is no `noctule perf -s`".into()));
+                return Err(Failure::Stranger("it is no `noctule perf -s`".into()));
             };
             *self = Self::Messages(recv);
         }

@@ -85,12 +85,12 @@ impl Reader {
         let prefix = &self.partial;
         let len = u32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]) as usize;
         if len > MAX_RECORD {
-            return Err(Failure::PeerGone(format!("it sent a record of {len} bytes, at most {MAX_RECORD} are allowed")));
+            return Err(Failure::Stranger(format!("it sent a record of {len} bytes, at most {MAX_RECORD} are allowed")));
         }
         if !self.gather(4 + len).await? {
             return Ok(None);
         }
         let body = std::mem::take(&mut self.partial).split_off(4);
-        serde_json::from_slice(&body).map(Some).map_err(|e| Failure::PeerGone(format!("it sent a record that cannot be read: {e}")))
+        serde_json::from_slice(&body).map(Some).map_err(|e| Failure::Stranger(format!("it sent a record that cannot be read: {e}")))
     }
 }

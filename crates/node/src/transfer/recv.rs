@@ -156,14 +156,14 @@ impl Server {
             Ok(Err(_)) => return Outcome::Nothing(None),
             Err(_) => {
                 session.abort(1, "no stream was opened");
-                return Outcome::Nothing(Some(Failure::PeerGone("it opened no stream".into())));
+                return Outcome::Nothing(Some(Failure::Stranger("it opened no stream".into())));
             }
         };
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == CONTROL_TAG => (recv, send),
             _ => {
                 session.abort(1, "this is noctule recv");
-                return Outcome::Nothing(Some(Failure::PeerGone("it is no `noctule send`".into())));
+                return Outcome::Nothing(Some(Failure::Stranger("it is no `noctule send`".into())));
             }
         };
         let mut control = Records::new(recv);

@@ -217,7 +217,7 @@ impl Transfer {
     }
 
     fn take(&mut self, record: Record, progress: &mut Progress) -> Result<Step, Failure> {
-        let nonsense = || Failure::PeerGone("it answered for a file that was not sent".into());
+        let nonsense = || Failure::Stranger("it answered for a file that was not sent".into());
         let contents = Arc::clone(&self.contents);
         let entry = |index: u64| usize::try_from(index).ok().and_then(|i| contents.items.get(i)).map(|i| &i.entry);
         match record {
@@ -245,7 +245,7 @@ impl Transfer {
             }
             Record::Refused { refusal, path, message } => return Err(Failure::refused(&Refused { refusal, path, message })),
             Record::Done { files, bytes, digest } => return self.check_end(files, bytes, digest).map(Step::Done),
-            _ => return Err(Failure::PeerGone("it sent a record that only a sender sends".into())),
+            _ => return Err(Failure::Stranger("it sent a record that only a sender sends".into())),
         }
         Ok(Step::On)
     }
