@@ -1,15 +1,6 @@
-//! Any payload: frames are read or refused, and what was read means the same when it is written again.
 #![no_main]
+#[allow(dead_code)]
+#[path = "../entries/proto/mod.rs"]
+mod entries;
 
-use libfuzzer_sys::fuzz_target;
-use noctule_proto::wire::Frames;
-
-fuzz_target!(|payload: &[u8]| {
-    for frame in Frames::new(payload).flatten() {
-        let _ = frame.to_string();
-        let mut out = Vec::new();
-        frame.emit(&mut out);
-        let again: Vec<_> = Frames::new(&out).collect();
-        assert_eq!(again, [Ok(frame)]);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entries::frames::run(data));

@@ -1,28 +1,6 @@
-//! Any datagram: headers are read or refused, and what was read is written back the same.
 #![no_main]
+#[allow(dead_code)]
+#[path = "../entries/proto/mod.rs"]
+mod entries;
 
-use libfuzzer_sys::fuzz_target;
-use noctule_proto::wire::packet::{HandshakeBody, Packet};
-
-fuzz_target!(|datagram: &[u8]| {
-    for cid_len in 4..=8 {
-        let Ok(packet) = Packet::parse(datagram, cid_len) else { continue };
-        let _ = packet.to_string();
-        let mut out = Vec::new();
-        match &packet {
-            Packet::Protected(header) => {
-                header.emit(&mut out);
-                assert_eq!(out, datagram[..header.encoded_len()]);
-            }
-            Packet::Handshake(handshake, len) => {
-                let _ = handshake.prologue();
-                if handshake.body == HandshakeBody::OtherVersion {
-                    continue;
-                }
-                handshake.emit(&mut out);
-                assert_eq!(out.len(), *len);
-                assert_eq!(Packet::parse(&out, cid_len), Ok(packet));
-            }
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entries::packets::run(data));

@@ -1,20 +1,6 @@
-//! Any parameters, and any text as a key: read or refused, and stable once read.
 #![no_main]
+#[allow(dead_code)]
+#[path = "../entries/proto/mod.rs"]
+mod entries;
 
-use libfuzzer_sys::fuzz_target;
-use noctule_proto::crypto::{PublicKey, SecretKey};
-use noctule_proto::wire::params::Params;
-
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(params) = Params::parse(bytes) {
-        let mut out = Vec::new();
-        params.emit(&mut out, bytes.len() as u8);
-        assert_eq!(Params::parse(&out), Ok(params));
-    }
-    if let Ok(text) = str::from_utf8(bytes) {
-        if let Ok(key) = text.parse::<PublicKey>() {
-            assert_eq!(key.to_string(), text.trim().to_lowercase());
-        }
-        let _ = text.parse::<SecretKey>();
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entries::params::run(data));

@@ -81,6 +81,8 @@ pub struct EndpointStats {
     pub recv_errors: u64,
     /// Memory of all sessions and flows.
     pub memory: Memory,
+    /// What the node refused or survived.
+    pub refused: noctule_proto::node::Counters,
 }
 
 impl Endpoint {
@@ -243,6 +245,7 @@ impl Endpoint {
     /// What the socket has done and the node holds.
     pub fn stats(&self) -> EndpointStats {
         let c = &self.inner.counters;
+        let state = self.inner.shared.lock();
         EndpointStats {
             buffers: self.inner.shared.buffers,
             sent_datagrams: c.sent_datagrams.load(Relaxed),
@@ -253,7 +256,8 @@ impl Endpoint {
             send_blocked: c.send_blocked.load(Relaxed),
             send_errors: c.send_errors.load(Relaxed),
             recv_errors: c.recv_errors.load(Relaxed),
-            memory: self.inner.shared.lock().node.memory(),
+            memory: state.node.memory(),
+            refused: state.node.counters(),
         }
     }
 }

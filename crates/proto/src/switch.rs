@@ -53,6 +53,8 @@ pub(crate) enum Mechanism {
     RouteAvoidance,
     /// Idle flows leave their memory to others (P15).
     Lending,
+    /// Flows of one neighbour take no more than a part of what others leave (P15).
+    FairFloors,
     /// Repair on the fate of each packet; what is left is the receiver's word on blocks (P9).
     LossFeedback,
     /// Combinations over the last packets reach over batch boundaries (P4).

@@ -103,6 +103,17 @@ fn text(report: &Report) -> String {
     m.sample(&[("what", "used")], report.memory.used as f64);
     m.sample(&[("what", "peak")], report.memory.peak as f64);
     m.sample(&[("what", "limit")], report.memory.limit as f64);
+    let mut m = Metric::new(
+        &mut out,
+        "refused_total",
+        "counter",
+        "What the node refused or survived: packets, handshakes, flows, sessions, links.",
+    );
+    for (what, count) in report.refused.iter().filter(|(what, _)| *what != "half_open") {
+        m.sample(&[("what", what)], *count as f64);
+    }
+    let half_open = report.refused.get("half_open").copied().unwrap_or(0);
+    Metric::new(&mut out, "half_open_links", "gauge", "Links that were answered and not confirmed.").sample(&[], half_open as f64);
     let mut m = Metric::new(&mut out, "link_up", "gauge", "The link to a neighbour is up.");
     for n in report.nodes.iter().filter(|n| n.is_neighbour) {
         m.sample(&[("node", &n.name)], f64::from(u8::from(n.link.is_some())));

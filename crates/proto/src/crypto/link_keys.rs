@@ -264,6 +264,8 @@ impl LinkKeys {
                 Ok(())
             }
             Exchange::Idle if self.config.is_initiator => Err(CryptoError::Malformed),
+            // One exchange per three PTOs, however often one is asked for: each costs a Diffie-Hellman. The initiator asks again.
+            Exchange::Idle if self.previous.as_ref().is_some_and(|(_, expires)| now < *expires) => Ok(()),
             Exchange::Idle => {
                 let (secrets, reply) = self.current.root.answer(generation, message, rng)?;
                 self.next = Some(Generation::new(generation, &self.config, secrets, now)?);

@@ -22,12 +22,16 @@ pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
     if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
 }
 
+/// What a flow costs its node beside what it holds, in bytes, rounded up: without it flows of tiny symbols would cost nothing in the ledger
+/// (docs/results/attack.md).
+pub(crate) const FLOW_COST: usize = 8192;
+
 /// Memory that a flow owns at each node, or is refused when it opens (P15): two batches, and for data the packets that may come before the first
 /// CREDIT. A session's control messages are far shorter than its packets could be, and taken at once.
 pub(crate) fn floor_of(open: &FlowOpen) -> usize {
     let batches = 2 * usize::from(open.batch_size);
     let packets = if open.index == CONTROL_INDEX { batches } else { batches.max(INITIAL_CREDIT as usize) };
-    packets * usize::from(open.symbol)
+    FLOW_COST + packets * usize::from(open.symbol)
 }
 
 /// Bytes of a sending half's queue in a flow that may hold `memory` bytes.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// Half-received packets that are remembered.
 const PENDING: usize = 32;
+/// Bytes of them together.
+const PENDING_BYTES: usize = 64 * 1024;
 /// Longest encoded CODED frame that is put together, bytes.
 const MAX_FRAME: usize = 16 * 1024;
 
@@ -56,7 +58,7 @@ impl Fragments {
             }
             None => {
                 self.halves.insert(id, (index, data.to_vec()));
-                if self.halves.len() > PENDING {
+                while self.halves.len() > PENDING || self.halves.values().map(|(_, half)| half.len()).sum::<usize>() > PENDING_BYTES {
                     self.halves.pop_first();
                 }
             }
@@ -91,5 +93,9 @@ mod tests {
         }
         assert_eq!(f.halves.len(), PENDING);
         assert_eq!(f.receive(10, 1, b"y"), None, "the oldest half was forgotten");
+        for id in 200..300 {
+            assert_eq!(f.receive(id, 0, &[7; MAX_FRAME]), None);
+        }
+        assert_eq!(f.halves.len(), PENDING_BYTES / MAX_FRAME, "long ones are forgotten sooner");
     }
 }

@@ -13,6 +13,7 @@ use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
 use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
+use rand_chacha::ChaCha12Rng;
 use std::net::{IpAddr, SocketAddr};
 
 /// First retransmission of a handshake packet, and the cap of its growth (P19).
@@ -67,6 +68,8 @@ struct FirstPath {
     rtt: Option<Duration>,
     /// Cipher that we chose, as responder.
     cipher: Option<Cipher>,
+    /// The path's own.
+    rng: ChaCha12Rng,
 }
 
 /// One kind of first message, under an id of its own so that the answer finds it.
@@ -88,6 +91,9 @@ pub(crate) struct Responding {
     response: Vec<u8>,
     /// Waits for the third message of XX.
     waiting: Option<Responder>,
+    /// IK: keys stand, but a path is made only for who shows that it has them: the first flight may be a replay, and a path is five times as large as
+    /// all this.
+    established: Option<(Established, ChaCha12Rng)>,
     /// Sizes of INITIATE datagrams that were not answered yet (P19: never more bytes out than three times in; here at most once).
     due: Vec<usize>,
     expires: Time,
@@ -282,7 +288,7 @@ impl Link {
                 self.install(
                     now,
                     established,
-                    FirstPath { is_initiator: false, remote, local, received_size: size as u16, rtt: None, cipher },
+                    FirstPath { is_initiator: false, remote, local, received_size: size as u16, rtt: None, cipher, rng: shared.fork_rng() },
                     shared,
                 );
             }
@@ -320,7 +326,7 @@ impl Link {
         if !self.install(
             now,
             established,
-            FirstPath { is_initiator: true, remote, local: None, received_size: size as u16, rtt, cipher: None },
+            FirstPath { is_initiator: true, remote, local: None, received_size: size as u16, rtt, cipher: None, rng: shared.fork_rng() },
             shared,
         ) {
             return;
@@ -349,7 +355,7 @@ impl Link {
 
     /// Keys and the first path. False if the peer's parameters are unusable.
     fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
-        let FirstPath { is_initiator, remote, local, received_size, rtt, cipher } = first;
+        let FirstPath { is_initiator, remote, local, received_size, rtt, cipher, rng } = first;
         let params = match Params::parse(&established.payload) {
             Ok(params) => params,
             Err(e) => {
@@ -392,7 +398,7 @@ impl Link {
             ack: wished_acks(&params),
             ..shared.path_config()
         };
-        self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, shared.fork_rng(), now));
+        self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, rng, now));
         for flow in self.flows.out.values_mut() {
             flow.sender.on_credit(crate::ids::Seq(params.initial_credit), crate::ids::Seq(0));
         }
@@ -488,6 +494,11 @@ impl Link {
             ResponderStep::Established { reply, established } => (reply, None, Some(established)),
             ResponderStep::Waiting { reply, responder } => (reply, Some(responder), None),
         };
+        if let Some(established) = &established
+            && Params::parse(&established.payload).is_err()
+        {
+            return Err(CryptoError::Malformed);
+        }
         let mut link = Self::new(id, now, State::Closed);
         let ours = shared.new_cid(id, PathId(0));
         link.cids.issue(PathId(0), ours.clone());
@@ -500,22 +511,29 @@ impl Link {
             local,
             response,
             waiting,
+            established: established.map(|e| (e, shared.fork_rng())),
             due: vec![size],
             expires: now + HALF_OPEN_LIFETIME,
             answered_size: size,
             cipher,
         })));
-        if let Some(established) = established
-            && !link.install(
-                now,
-                established,
-                FirstPath { is_initiator: false, remote, local, received_size: answered, rtt: None, cipher },
-                shared,
-            )
-        {
-            return Err(CryptoError::Malformed);
-        }
         Ok(link)
+    }
+
+    /// A protected packet came for a link that was answered: whoever sent it has had our answer, or guessed our connection id.
+    pub(super) fn install_answered(&mut self, now: Time, shared: &mut Shared) {
+        let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return };
+        let Some((established, rng)) = r.established.take() else { return };
+        let first = FirstPath {
+            is_initiator: false,
+            remote: r.remote,
+            local: r.local,
+            received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
+            rtt: None,
+            cipher: r.cipher,
+            rng,
+        };
+        self.install(now, established, first, shared);
     }
 }
 

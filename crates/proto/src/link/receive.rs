@@ -45,12 +45,16 @@ impl Link {
         if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
             return;
         }
+        if self.keys.is_none() {
+            self.install_answered(now, shared);
+        }
         let Some(p) = self.paths.get(&path) else { return };
         let number = p.expand(header.packet_number);
         if p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow) {
             if let Some(p) = self.paths.get_mut(&path) {
                 p.on_duplicate();
             }
+            shared.counters.replayed += 1;
             self.trace.emit(now, || What::dropped(packet.len(), "duplicate"));
             return;
         }
@@ -59,6 +63,7 @@ impl Link {
         let Some(keys) = self.keys.as_mut() else { return };
         let Some(job) = keys.open_job(now, header.generation, path, number) else {
             self.undecryptable += 1;
+            shared.counters.undecryptable += 1;
             self.trace.emit(now, || What::dropped(bytes, "key_unavailable"));
             return;
         };
@@ -66,6 +71,7 @@ impl Link {
             Ok(plain) => &*plain,
             Err(_) => {
                 self.undecryptable += 1;
+                shared.counters.undecryptable += 1;
                 self.trace.emit(now, || What::dropped(bytes, "decryption_failure"));
                 if let Err(e) = keys.on_failed(now, &job) {
                     self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
@@ -80,6 +86,7 @@ impl Link {
         let is_ack_eliciting = match self.on_frames(now, path, plain, shared) {
             Ok(eliciting) => eliciting,
             Err(reason) => {
+                shared.counters.violations += u64::from(self.is_usable());
                 self.close(now, reason);
                 return;
             }
@@ -260,7 +267,10 @@ impl Link {
                 let control = Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::NoMemory as u64 };
                 return self.send_control(control);
             }
-            Verdict::Polluted => return self.on_pollution(coded, touched_in),
+            Verdict::Polluted => {
+                shared.counters.polluted += 1;
+                return self.on_pollution(coded, touched_in);
+            }
         }
         match flow.receiver.on_coded(now, coded) {
             Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
@@ -301,11 +311,17 @@ impl Link {
         }
         let session = match shared.session_for_open(now, self.id, &open, crate::node::sessions::limits_of(self)) {
             Ok(session) => session,
-            Err(code) => return self.refuse_flow(label, code),
+            Err(code) => {
+                shared.counters.refused_flows += 1;
+                return self.refuse_flow(label, code);
+            }
         };
         match self.accept_flow(open, session, shared) {
             Ok(()) => touch(touched_in, label),
-            Err(code) => self.refuse_flow(label, code),
+            Err(code) => {
+                shared.counters.refused_flows += 1;
+                self.refuse_flow(label, code);
+            }
         }
     }
 
@@ -361,7 +377,7 @@ impl Link {
     pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
         let label = open.label;
         let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
-        let account = shared.ledger.open(super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
+        let account = shared.ledger.open_for(self.id, super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
         let memory = shared.ledger.allowed(&account);
         let mut sink = Self::new_sink(&open, shared, ceiling);
         if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())

@@ -142,6 +142,12 @@ impl Link {
         let is_probe_wanted = p.probe_wanted() && !switch::is_off(Mechanism::TailProbes);
 
         self.put_acks(now, &mut draft, buf);
+        #[cfg(any(test, fuzzing))]
+        if let Some(frames) = shared.lies.take(self.id) {
+            buf.extend_from_slice(&frames[..frames.len().min(draft.room(buf))]);
+            draft.is_ack_eliciting = true;
+            return self.finish(now, path, draft, true, buf);
+        }
         self.put_control(&mut draft, path, buf);
         self.put_reports(now, &mut draft, path, buf);
         if allowance == 0 && self.has_backlog(now) {
@@ -332,7 +338,7 @@ impl Link {
             let is_fresh = draft.is_empty(buf);
             let before = buf.len();
             let cut = fill_from(flow, label, now, &context, draft, buf);
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
             if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX {

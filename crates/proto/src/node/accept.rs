@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Half-open handshakes at most (P19).
 pub(super) const MAX_HALF_OPEN: usize = 1024;
+/// Of these from one host at most: who has cookies for one address does not keep others out.
+pub(super) const MAX_HALF_OPEN_OF_ONE: usize = MAX_HALF_OPEN / 8;
 /// New handshakes per second above which strangers must show that they receive at their address (P19).
 const FREE_PER_SECOND: f64 = 100.0;
 /// Replies without a link that wait to be sent, at most.
@@ -30,6 +32,12 @@ impl Throttle {
         Self { cookies: cookie::Cookies::new(rng, now), tokens: FREE_PER_SECOND, filled_at: now }
     }
 
+    /// A cookie, as if it had been asked for.
+    #[cfg(test)]
+    pub(super) fn issue_for_tests(&mut self, now: Time, remote: SocketAddr, source: &crate::wire::packet::ConnectionId) -> Vec<u8> {
+        self.cookies.issue(now, remote, source).to_vec()
+    }
+
     /// One more handshake without a cookie?
     fn is_free(&mut self, now: Time, half_open: usize) -> bool {
         let passed: Duration = now.since(self.filled_at);
@@ -43,7 +51,20 @@ impl Throttle {
     }
 }
 
+/// What is one host's for certain: an IPv4 address, or the 64 bits of an IPv6 network, within which a host has as many addresses as it likes.
+fn host_of(address: IpAddr) -> [u8; 16] {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => (u128::from(v6) >> 64 << 64).to_be_bytes(),
+    }
+}
+
 impl Node {
+    fn half_open_of(&self, address: IpAddr) -> usize {
+        let host = host_of(address);
+        self.half_open.keys().filter(|(remote, _)| host_of(remote.ip()) == host).count()
+    }
+
     pub(super) fn refuse_version(&mut self, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
         let mut out = Vec::new();
         emit_version_list(&mut out, &packet.destination, &packet.source);
@@ -89,12 +110,16 @@ impl Node {
             }
             .emit(&mut out);
             if size >= out.len() {
+                self.shared.counters.retries += 1;
                 self.reply(remote, local, out);
             }
             return;
         }
         // Even with cookies the number of half-open links is bounded, as is the number of links.
-        if self.half_open.len() >= MAX_HALF_OPEN || self.links.len() >= self.shared.config.max_links + MAX_HALF_OPEN {
+        if self.half_open.len() >= MAX_HALF_OPEN
+            || self.half_open_of(remote.ip()) >= MAX_HALF_OPEN_OF_ONE
+            || self.links.len() >= self.shared.config.max_links + MAX_HALF_OPEN
+        {
             self.shared.counters.throttled += 1;
             return;
         }

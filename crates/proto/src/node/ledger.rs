@@ -5,11 +5,16 @@
 //! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
+use crate::ids::LinkId;
 use crate::stats::Memory;
 use crate::switch::{self, Mechanism};
+use std::collections::BTreeMap;
 
 /// This part of the limit is lent to nobody: flows that open find their floors there.
 const KEPT_FOR_FLOORS: usize = 8;
+/// Of what others leave, so many parts in four may be floors of flows that one neighbour has opened: no neighbour opens so many that another finds
+/// nothing.
+const FLOORS_OF_ONE: usize = 3;
 
 /// What one flow has to do with the ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,8 @@ pub(crate) struct Account {
     /// The flow never needs more.
     ceiling: usize,
     held: usize,
+    /// The neighbour that opened the flow; none if it was opened here.
+    opener: Option<LinkId>,
 }
 
 impl Account {
@@ -41,16 +48,30 @@ pub(crate) struct Ledger {
     charged: usize,
     used: usize,
     peak: usize,
+    /// Floors of the flows that each neighbour has opened.
+    floors: BTreeMap<LinkId, usize>,
 }
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, charged: 0, used: 0, peak: 0 }
+        Self { limit, charged: 0, used: 0, peak: 0, floors: BTreeMap::new() }
+    }
+
+    /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
+    pub(crate) fn open_for(&mut self, opener: LinkId, floor: usize, ceiling: usize) -> Option<Account> {
+        let floors = self.floors.get(&opener).copied().unwrap_or(0);
+        let left = self.limit.saturating_sub(self.charged.saturating_sub(floors));
+        if floors + floor > left / 4 * FLOORS_OF_ONE && !switch::is_off(Mechanism::FairFloors) {
+            return None;
+        }
+        let account = Account { opener: Some(opener), ..self.open(floor, ceiling)? };
+        self.floors.insert(opener, floors + floor);
+        Some(account)
     }
 
     /// An account for a new flow with this floor, and a ceiling above it; `None` if the floor is not free.
     pub(crate) fn open(&mut self, floor: usize, ceiling: usize) -> Option<Account> {
-        let account = Account { floor, ceiling: ceiling.max(floor), held: 0 };
+        let account = Account { floor, ceiling: ceiling.max(floor), held: 0, opener: None };
         if account.charge() > self.limit.saturating_sub(self.charged) {
             return None;
         }
@@ -62,6 +83,14 @@ impl Ledger {
     pub(crate) fn close(&mut self, account: &Account) {
         self.charged = self.charged.saturating_sub(account.charge());
         self.used = self.used.saturating_sub(account.held);
+        if let Some(opener) = account.opener
+            && let Some(floors) = self.floors.get_mut(&opener)
+        {
+            *floors = floors.saturating_sub(account.floor);
+            if *floors == 0 {
+                self.floors.remove(&opener);
+            }
+        }
     }
 
     /// The flow now holds so much; returns how much it may hold.
@@ -152,6 +181,17 @@ mod tests {
         };
         assert!(open() == 4000, "{}", open());
         assert_eq!(switch::without(Mechanism::Lending, open), 4);
+    }
+
+    #[test]
+    fn a_neighbour_that_opens_flows_without_end_leaves_a_quarter_to_each_that_comes_later() {
+        let mut ledger = Ledger::new(100 * FLOOR);
+        let opened = |ledger: &mut Ledger, link| (0..1000).filter_map(|_| ledger.open_for(LinkId(link), FLOOR, MIB)).collect::<Vec<_>>();
+        let first = opened(&mut ledger, 1);
+        let second = opened(&mut ledger, 2);
+        assert_eq!((first.len(), second.len(), opened(&mut ledger, 3).len()), (75, 18, 5));
+        first.iter().for_each(|account| ledger.close(account));
+        assert!(opened(&mut ledger, 4).len() > 50, "what is closed is free");
     }
 
     #[test]

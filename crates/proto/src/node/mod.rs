@@ -6,7 +6,7 @@
 mod accept;
 mod commands;
 pub(crate) mod ledger;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod lies;
 mod relay;
 mod reroute;
@@ -235,6 +235,8 @@ impl Node {
                     {
                         link.on_protected(now, path, &header, ecn, &mut data[at..], &mut self.shared);
                         self.settle(now, id);
+                    } else {
+                        self.shared.counters.unknown += 1;
                     }
                     return;
                 }
@@ -325,7 +327,7 @@ impl Node {
 
     /// Counts of what was refused.
     pub fn counters(&self) -> Counters {
-        self.shared.counters
+        Counters { half_open: self.half_open.len() as u64, ..self.shared.counters }
     }
 
     /// Notes that a link may have something to send.

@@ -121,7 +121,10 @@ impl Node {
         match result {
             // Too early: it is offered again when its packets have been refused.
             Ok(()) | Err(Code::UnknownFlow) => {}
-            Err(code) => l.refuse_flow(label, code),
+            Err(code) => {
+                self.shared.counters.refused_flows += 1;
+                l.refuse_flow(label, code);
+            }
         }
         l.offer_unbound(now, label, &mut self.shared);
     }
@@ -143,7 +146,7 @@ impl Node {
         }
         let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
         let floor = floor_of(&open);
-        let account = self.shared.ledger.open(floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
+        let account = self.shared.ledger.open_for(link, floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
         let Some(held) = self.shared.ledger.open(0, self.shared.config.flow_memory) else {
             self.shared.ledger.close(&account);
             return Err(Code::NoMemory);

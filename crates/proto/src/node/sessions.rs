@@ -23,6 +23,8 @@ use std::net::IpAddr;
 pub(crate) const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, max_flows: 16, credit: 32 };
 /// Names of ended sessions that are remembered, so that late FLOW_OPENs do not revive them.
 const REMEMBERED: usize = 1024;
+/// One in so many places for sessions is kept for links that have none.
+const KEPT_FOR_NEWCOMERS: usize = 64;
 /// Nodes that a flow may pass.
 const HOP_LIMIT: u8 = 16;
 
@@ -224,6 +226,12 @@ impl Shared {
         SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
     }
 
+    /// Whether a neighbour may open one more. The last places are for neighbours that have none: nobody takes them all.
+    fn has_room_for_session(&self, link: LinkId) -> bool {
+        let (open, limit) = (self.sessions.entries.len(), self.config.max_sessions);
+        open < limit - limit / KEPT_FOR_NEWCOMERS || (open < limit && self.sessions.entries.values().all(|e| e.link != link))
+    }
+
     /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
@@ -239,7 +247,10 @@ impl Shared {
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
             None if self.sessions.ended.contains(&name) => return Err(Code::UnknownSession),
-            None if self.sessions.entries.len() >= self.config.max_sessions => return Err(Code::TooMany),
+            None if !self.has_room_for_session(link) => {
+                self.counters.refused_sessions += 1;
+                return Err(Code::TooMany);
+            }
             // A relayed session begins with the handshake on its control flow.
             None if open.relayed.is_some() && open.index != CONTROL_INDEX => return Err(Code::UnknownFlow),
             None if open.relayed.is_some() && !self.may_answer() => return Err(Code::TooMany),
@@ -794,6 +805,7 @@ impl Node {
     fn on_lying_hop(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         if let Some(link) = self.links.get_mut(&id) {
             link.count_pollution(label);
+            self.shared.counters.polluted += 1;
         }
         self.on_pollution(now, id, label);
         self.park_in(now, id, label);

@@ -23,10 +23,48 @@ pub(crate) const INITIAL_CREDIT: u64 = 64;
 pub struct Counters {
     /// Datagrams that were no packet of ours.
     pub malformed: u64,
+    /// Protected packets of connections that this node does not have.
+    pub unknown: u64,
+    /// Protected packets that the keys did not open, or for which there was no key any more.
+    pub undecryptable: u64,
+    /// Packets that were replayed, or arrived beyond the replay window.
+    pub replayed: u64,
     /// Handshakes refused or answered with a cookie.
     pub throttled: u64,
+    /// Of these, answered with a cookie (stateless retry).
+    pub retries: u64,
     /// Coded packets refused.
     pub refused: u64,
+    /// Flows of neighbours refused: no memory, too many, unknown, or not for this node.
+    pub refused_flows: u64,
+    /// Of these, refused because there are too many sessions.
+    pub refused_sessions: u64,
+    /// Links ended because the neighbour sent what no honest one sends: lies in acknowledgements, frames that cannot be read.
+    pub violations: u64,
+    /// Coded packets of sealed flows that nobody with their keys made (P16).
+    pub polluted: u64,
+    /// Links that were answered and not confirmed, at present.
+    pub half_open: u64,
+}
+
+impl Counters {
+    /// Every count with its name, for reports; `half_open` is a state, the others only grow.
+    pub fn named(&self) -> [(&'static str, u64); 12] {
+        [
+            ("malformed", self.malformed),
+            ("unknown", self.unknown),
+            ("undecryptable", self.undecryptable),
+            ("replayed", self.replayed),
+            ("throttled", self.throttled),
+            ("retries", self.retries),
+            ("refused", self.refused),
+            ("refused_flows", self.refused_flows),
+            ("refused_sessions", self.refused_sessions),
+            ("violations", self.violations),
+            ("polluted", self.polluted),
+            ("half_open", self.half_open),
+        ]
+    }
 }
 
 /// See the module's documentation.
@@ -43,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
     pub(crate) starved: BTreeSet<(LinkId, FlowLabel)>,
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) lies: super::lies::Lies,
     rng: ChaCha12Rng,
     cids: HashMap<ConnectionId, (LinkId, PathId)>,
@@ -64,7 +102,7 @@ impl Shared {
             routing: Default::default(),
             messages,
             starved: BTreeSet::new(),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             lies: Default::default(),
             rng: ChaCha12Rng::from_seed(seed),
             cids: HashMap::new(),

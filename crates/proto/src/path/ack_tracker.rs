@@ -201,6 +201,11 @@ impl AckTracker {
         Some(if has_paid { soon.min(latest) } else { latest })
     }
 
+    /// When the next ACK comes if nothing makes it hurry.
+    pub fn earliest_unhurried(&self) -> Time {
+        self.last_ack.map_or(Time::ZERO, |t| t + self.config.max_delay)
+    }
+
     /// Appends an ACK frame of at most `max_len` bytes. `None`, and nothing written, if nothing was received or it does not fit.
     pub fn write(&mut self, now: Time, path: PathId, rtt: Duration, max_len: usize, out: &mut Vec<u8>) -> Option<Reported> {
         let largest = self.largest?;

@@ -62,20 +62,25 @@ impl Bitmap {
 
     /// The lowest number of the set that is at least `n`.
     pub fn next_from(&self, n: u64) -> Option<u64> {
+        self.next_within(n, u64::MAX)
+    }
+
+    /// The lowest number of the set from `n` to `last`. Costs no more than the words between them, whatever lies behind.
+    pub fn next_within(&self, n: u64, last: u64) -> Option<u64> {
         let mut word = (n / 64).max(self.first_word);
         let mut bits = self.word(word);
         if word == n / 64 {
             bits &= u64::MAX << (n % 64);
         }
-        let last = self.first_word + self.words.len() as u64;
+        let end = (self.first_word + self.words.len() as u64).min((last / 64).saturating_add(1));
         while bits == 0 {
             word += 1;
-            if word >= last {
+            if word >= end {
                 return None;
             }
             bits = self.word(word);
         }
-        Some(word * 64 + u64::from(bits.trailing_zeros()))
+        Some(word * 64 + u64::from(bits.trailing_zeros())).filter(|n| *n <= last)
     }
 
     /// Moves the window so that whole words below `n` are forgotten.

@@ -416,7 +416,7 @@ impl Path {
                 break;
             }
             let mut from = range.smallest.0.max(base);
-            while let Some(pn) = self.sent.next_pending(from).filter(|&pn| pn <= range.largest.0) {
+            while let Some(pn) = self.sent.next_pending(from, range.largest.0) {
                 from = pn + 1;
                 self.acknowledge(now, pn, (prior_largest, prior_newest), &mut tally, fates)?;
             }
@@ -613,7 +613,7 @@ impl Path {
 
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let ack = self.acks.due(self.rtt.smoothed());
+        let ack = self.ack_at();
         [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake].into_iter().flatten().min()
     }
 
@@ -674,7 +674,12 @@ impl Path {
     }
     /// An ACK should be sent now.
     pub fn ack_due(&self, now: Time) -> bool {
-        self.acks.due(self.rtt.smoothed()).is_some_and(|t| t <= now)
+        self.ack_at().is_some_and(|t| t <= now)
+    }
+    /// When an ACK is due. A peer that answers nothing gets few: whatever is sent is remembered until it has a fate.
+    fn ack_at(&self) -> Option<Time> {
+        let due = self.acks.due(self.rtt.smoothed())?;
+        Some(if self.pto_count < STALLED_PTOS { due } else { due.max(self.acks.earliest_unhurried()) })
     }
     /// Something ack-eliciting waits to be acknowledged: an ACK may ride along with data.
     pub fn ack_pending(&self) -> bool {

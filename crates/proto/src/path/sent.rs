@@ -81,9 +81,9 @@ impl SentPackets {
         self.base
     }
 
-    /// The lowest number from `from` on whose acknowledgement would be news.
-    pub fn next_pending(&self, from: u64) -> Option<u64> {
-        self.pending.next_from(from)
+    /// The lowest number from `from` to `last` whose acknowledgement would be news.
+    pub fn next_pending(&self, from: u64, last: u64) -> Option<u64> {
+        self.pending.next_within(from, last)
     }
 
     /// Marks a number as acknowledged; gives the packet with the fate that it had before.

@@ -60,6 +60,7 @@ impl Daemon {
                 send_errors: stats.send_errors,
                 recv_errors: stats.recv_errors,
             },
+            refused: stats.refused.named().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
             nodes: nodes.collect(),
             routes: routes.collect(),
             relayed: self.endpoint.relayed_flows().iter().map(relayed).collect(),

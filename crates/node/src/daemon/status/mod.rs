@@ -29,6 +29,9 @@ pub struct Report {
     pub memory: MemoryReport,
     /// Datagrams of the UDP socket.
     pub socket: SocketReport,
+    /// What the node refused or survived, by name (docs/results/attack.md).
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
     /// Every other node of the file.
     pub nodes: Vec<NodeReport>,
     /// Every route, those in use marked.

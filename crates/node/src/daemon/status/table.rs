@@ -52,6 +52,11 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
         bytes(report.memory.peak as f64),
         if report.relay { "relaying" } else { "not relaying" }
     );
+    let refused: Vec<String> =
+        report.refused.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
+    if !refused.is_empty() {
+        let _ = writeln!(out, "refused: {}", refused.join(", ").replace('_', " "));
+    }
     let seconds = before.map(|b| report.uptime - b.uptime).filter(|s| *s > 0.0);
     let _ = writeln!(
         out,

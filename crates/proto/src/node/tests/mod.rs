@@ -4,6 +4,8 @@
 //! Not here: address migration. Packets from a new address are accepted (the connection id says whose they are), but answers still go to
 //! the old one; migration does not exist yet.
 
+mod attack;
+mod corpus;
 mod hostile;
 mod keys;
 mod limits;

@@ -14,7 +14,7 @@ use rand_core::SeedableRng;
 use std::net::SocketAddr;
 
 /// A first flight that can be sent under any source id: the first message of XX is not bound to it. Where the id stands in it.
-fn first_flight() -> (Vec<u8>, usize) {
+pub(super) fn first_flight() -> (Vec<u8>, usize) {
     let id = |n: u32| ConnectionId::new(&n.to_be_bytes()).unwrap();
     let packet = |message| HandshakePacket {
         version: VERSION,

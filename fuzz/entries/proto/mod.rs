@@ -1,0 +1,35 @@
+//! Entry points of the fuzz targets of the protocol. `noctule-proto` runs the corpus through them in its own tests.
+
+#[path = "../input.rs"]
+mod input;
+#[allow(clippy::duplicate_mod, reason = "the tests of noctule-proto, which run the corpus, have it as well")]
+#[path = "../../../crates/proto/tests/mesh/mod.rs"]
+mod mesh;
+#[allow(clippy::duplicate_mod, reason = "as above")]
+#[path = "../../../crates/proto/tests/pair/mod.rs"]
+mod pair;
+
+pub mod acks;
+mod any_frame;
+pub mod frames;
+pub mod handshake;
+pub mod packets;
+pub mod params;
+pub mod relay;
+pub mod session;
+
+use input::Input;
+
+/// A target: its name and what runs one input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const ALL: [Target; 7] = [
+    ("acks", acks::run),
+    ("frames", frames::run),
+    ("handshake", handshake::run),
+    ("packets", packets::run),
+    ("params", params::run),
+    ("relay", relay::run),
+    ("session", session::run),
+];
