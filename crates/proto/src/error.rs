@@ -71,6 +71,8 @@ codes! {
     Shutdown = 0x17, "the node is shutting down";
     /// The circuit breaker opened: data was sent and nothing came back (RFC 8084).
     CircuitBreaker = 0x18, "sent data was not acknowledged for too long";
+    /// The other end's process is gone, and its host says so, or another takes its place. Never sent.
+    Gone = 0x19, "the peer is not there any more";
     /// A flow exceeded its credit.
     FlowControl = 0x20, "a flow exceeded its credit";
     /// The flow's label is not known here.

@@ -27,6 +27,14 @@ pub enum Event {
         /// The key that the far end has shown to own, if it came to that. With `WrongKey` this is the key that answered.
         peer: Option<PublicKey>,
     },
+    /// A link's neighbour owes answers for half a second and three probes, or is heard again after that. The link stays: outages may last until the
+    /// idle timeout. An owner who can find out more, from the neighbour's host say, may end it sooner.
+    LinkSilent {
+        /// Which link.
+        link: LinkId,
+        /// Nothing is heard; false: it is heard again.
+        is_silent: bool,
+    },
     /// The other end opened a session.
     SessionIncoming {
         /// Which session.

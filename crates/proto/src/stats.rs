@@ -50,6 +50,8 @@ pub struct PathStats {
     pub ptos: u64,
     /// Packets that were replayed or arrived beyond the replay window.
     pub replayed: u64,
+    /// How often the path has moved to another address, of the far end or of this one.
+    pub migrations: u64,
 }
 
 /// A link.

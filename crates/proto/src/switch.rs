@@ -57,6 +57,16 @@ pub(crate) enum Mechanism {
     FairFloors,
     /// Repair on the fate of each packet; what is left is the receiver's word on blocks (P9).
     LossFeedback,
+    /// A path moves to the address that the far end has moved to (P7).
+    Migration,
+    /// It moves only when the far end has answered from there, and the old address does not (P19).
+    AddressValidation,
+    /// What was learnt of the old way is forgotten (P7).
+    FreshPathState,
+    /// Packet numbers are completed from the low 32 bits (P3).
+    NumberExpansion,
+    /// Links with sessions that say nothing are kept alive (P23).
+    KeepAlive,
     /// Combinations over the last packets reach over batch boundaries (P4).
     WindowSpans,
     /// Children of a tree that lag miss what they have no room for (object.md 6).
@@ -86,5 +96,30 @@ pub(crate) fn without<T>(mechanism: Mechanism, story: impl FnOnce() -> T) -> T {
     OFF.set(Some(mechanism));
     let result = story();
     OFF.set(None);
+    result
+}
+
+#[cfg(not(test))]
+pub(crate) const fn first_number() -> u64 {
+    0
+}
+
+#[cfg(test)]
+thread_local! {
+    static FIRST: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+/// The first packet number of every path: 0 but in tests (P3).
+#[cfg(test)]
+pub(crate) fn first_number() -> u64 {
+    FIRST.get()
+}
+
+/// Runs `story` with packet numbers from `first` on.
+#[cfg(test)]
+pub(crate) fn numbered_from<T>(first: u64, story: impl FnOnce() -> T) -> T {
+    FIRST.set(first);
+    let result = story();
+    FIRST.set(0);
     result
 }

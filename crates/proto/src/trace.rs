@@ -146,6 +146,16 @@ pub enum What {
         /// Now.
         new: u16,
     },
+    /// A path goes to another far address, or (both are the same) comes from another near one.
+    #[serde(rename = "connectivity:path_moved")]
+    PathMoved {
+        /// Path.
+        path: u32,
+        /// Far address before.
+        old: std::net::SocketAddr,
+        /// Far address now.
+        new: std::net::SocketAddr,
+    },
     /// Another generation of keys (fresh Diffie-Hellman) is in use.
     #[serde(rename = "security:key_updated")]
     KeyUpdated {

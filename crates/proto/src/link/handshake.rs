@@ -162,6 +162,13 @@ pub(super) struct Confirmation {
 }
 
 impl Handshake {
+    /// Packets leave from another address: what is under way may have no answer.
+    pub(super) fn hurry(&mut self, now: Time) {
+        if let Self::Initiator(i) = self {
+            i.next_send = now;
+        }
+    }
+
     pub(crate) fn poll_timeout(&self, _config: &NodeConfig) -> Option<Time> {
         match self {
             Self::Initiator(i) => Some(i.next_send.min(i.deadline)),

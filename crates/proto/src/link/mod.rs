@@ -8,6 +8,7 @@ mod datagrams;
 pub(crate) mod flows;
 mod fragment;
 pub(crate) mod handshake;
+mod migration;
 mod receive;
 mod rekey;
 mod schedule;
@@ -18,13 +19,15 @@ use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
 use crate::ids::{FlowId, FlowLabel, LinkId, PathId, RelayId, Seq, SessionId};
+use crate::node::NodeConfig;
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
 use crate::options::{Class, Mode};
-use crate::path::{Fates, Path};
+use crate::path::{Address, Fates, Path};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::{FlowTotals, LinkStats};
+use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
@@ -41,6 +44,8 @@ use std::net::SocketAddr;
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
+/// However short an interval is asked for.
+const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(100);
 /// A neighbour that owes answers for so long, and for three probes, is silent: routes prefer others.
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -182,6 +187,8 @@ pub(crate) struct Link {
     overlong: Option<(PathId, Ecn, Vec<u8>)>,
     last_heard: Time,
     last_sent: Time,
+    /// Where the packet that is being read came from, if not from where its path leads.
+    arriving: Option<Address>,
     /// When a bulk flow last sent.
     bulk_at: Option<Time>,
     handshake_packets: u64,
@@ -232,6 +239,7 @@ impl Link {
             overlong: None,
             last_heard: now,
             last_sent: now,
+            arriving: None,
             bulk_at: None,
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
@@ -498,6 +506,13 @@ impl Link {
         self.events.push_back(LinkEvent::Down(reason));
     }
 
+    /// Nobody is there any more, says the owner.
+    pub(crate) fn abandon(&mut self, reason: CloseReason) {
+        if matches!(self.state, State::Up) {
+            self.die(reason);
+        }
+    }
+
     /// `poll_timeout` came.
     pub(crate) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         match &mut self.state {
@@ -531,7 +546,7 @@ impl Link {
         }
         if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
             // P23: keep-alive only while something lives on the link.
-            if now >= self.keepalive_deadline(shared.config.idle_timeout) {
+            if now >= self.keepalive_deadline(&shared.config) {
                 self.send_control(Control::Ping);
                 self.last_sent = now;
             }
@@ -594,7 +609,7 @@ impl Link {
             State::Up => {
                 let mut next = self.idle_deadline(shared.config.idle_timeout);
                 if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
-                    next = next.min(self.keepalive_deadline(shared.config.idle_timeout));
+                    next = next.min(self.keepalive_deadline(&shared.config));
                 }
                 for path in self.paths.values() {
                     if let Some(t) = path.poll_timeout() {
@@ -618,8 +633,14 @@ impl Link {
         self.last_heard + idle.min(self.peer_params.idle_timeout).max(self.pto() * 3)
     }
 
-    fn keepalive_deadline(&self, idle: Duration) -> Time {
-        self.last_sent.max(self.last_heard) + idle.min(self.peer_params.idle_timeout) / 3
+    fn keepalive_deadline(&self, config: &NodeConfig) -> Time {
+        if switch::is_off(Mechanism::KeepAlive) {
+            return Time::MAX;
+        }
+        let longest = config.idle_timeout.min(self.peer_params.idle_timeout) / 3;
+        // What was heard was not sent: a NAT on the way needs packets from both sides.
+        let since = if config.keep_alive.is_some() { self.last_sent } else { self.last_sent.max(self.last_heard) };
+        since + config.keep_alive.unwrap_or(longest).min(longest).max(SHORTEST_KEEP_ALIVE)
     }
 
     /// A snapshot.

@@ -7,7 +7,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{self, Offer};
 use crate::ids::{FlowLabel, PathId, SessionId};
 use crate::node::shared::Shared;
-use crate::path::Fates;
+use crate::path::{Address, Fates};
 use crate::sent::SentItem;
 use crate::session::Verdict;
 use crate::switch::{self, Mechanism};
@@ -30,11 +30,13 @@ fn touch(list: &mut Touched, label: FlowLabel) {
 
 impl Link {
     /// A protected packet that names one of our connection ids. Opens it in place and hands its frames on.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_protected(
         &mut self,
         now: Time,
         path: PathId,
         header: &ProtectedHeader,
+        from: Address,
         ecn: Ecn,
         packet: &mut [u8],
         shared: &mut Shared,
@@ -82,6 +84,7 @@ impl Link {
         keys.on_opened(now, &job, retention);
         self.last_heard = now;
         self.on_first_protected(now, shared);
+        self.note_address(now, path, from, number, bytes);
 
         let is_ack_eliciting = match self.on_frames(now, path, plain, shared) {
             Ok(eliciting) => eliciting,
@@ -240,8 +243,8 @@ impl Link {
                     self.stock_cids(path, shared);
                 }
             }
-            Frame::PathChallenge(token) => self.send_control(Control::PathResponse(path, token)),
-            Frame::PathResponse(_) => {}
+            Frame::PathChallenge(token) => self.on_path_challenge(path, token),
+            Frame::PathResponse(token) => self.on_path_response(now, token),
             Frame::Rekey { generation, step, message } => self.on_rekey(now, generation, step, message, shared)?,
             Frame::Close(mut reason) => {
                 reason.is_remote = true;

@@ -18,7 +18,7 @@ use crate::trace::What;
 use crate::units::{Ecn, Time};
 use crate::wire::coded;
 use crate::wire::frame::{Coefficients, Frame};
-use crate::wire::packet::{ProtectedHeader, TAG_LEN};
+use crate::wire::packet::{ConnectionId, ProtectedHeader, TAG_LEN};
 
 /// Bytes around the frames of a protected packet with a 4-byte connection id: type, id, packet number, tag (P6).
 pub(crate) const PACKET_OVERHEAD: u16 = 1 + 4 + 4 + 16;
@@ -88,6 +88,9 @@ impl Link {
         let size = usize::from(self.paths.get(&path)?.datagram_size());
         if let Some(probe) = self.paths.get_mut(&path)?.poll_mtu_probe(now) {
             return self.build_probe(now, path, probe, buf);
+        }
+        if let Some(transmit) = self.poll_migration(now, path, shared, buf) {
+            return Some(transmit);
         }
         let mut segment = None;
         let mut ecn = self.paths.get(&path)?.ecn_codepoint();
@@ -179,9 +182,14 @@ impl Link {
     }
 
     /// Reserves the header.
-    fn begin(&mut self, path: PathId, capacity: usize, buf: &mut Vec<u8>) -> Option<Draft> {
+    pub(super) fn begin(&mut self, path: PathId, capacity: usize, buf: &mut Vec<u8>) -> Option<Draft> {
+        let cid = self.cids.remote_for(path)?.clone();
+        self.begin_with(&cid, capacity, buf)
+    }
+
+    /// The same with this id.
+    pub(super) fn begin_with(&mut self, cid: &ConnectionId, capacity: usize, buf: &mut Vec<u8>) -> Option<Draft> {
         let keys = self.keys.as_ref()?;
-        let cid = self.cids.remote_for(path)?;
         let start = buf.len();
         ProtectedHeader { generation: keys.generation_bits(), connection_id: cid.clone(), packet_number: 0 }.emit(buf);
         let limit = (start + capacity).saturating_sub(TAG_LEN);
@@ -197,7 +205,7 @@ impl Link {
     }
 
     /// Numbers and seals the packet and hands it to its path.
-    fn finish(&mut self, now: Time, path: PathId, draft: Draft, is_app_limited: bool, buf: &mut Vec<u8>) -> Option<usize> {
+    pub(super) fn finish(&mut self, now: Time, path: PathId, draft: Draft, is_app_limited: bool, buf: &mut Vec<u8>) -> Option<usize> {
         let keys = self.keys.as_mut()?;
         let p = self.paths.get_mut(&path)?;
         let number = p.next_packet_number();
@@ -222,7 +230,7 @@ impl Link {
         Some(len)
     }
 
-    fn put_acks(&mut self, now: Time, draft: &mut Draft, buf: &mut Vec<u8>) {
+    pub(super) fn put_acks(&mut self, now: Time, draft: &mut Draft, buf: &mut Vec<u8>) {
         for p in self.paths.values_mut() {
             if p.ack_due(now) {
                 let (wants_ping, room) = (p.ack_wants_ping(now), draft.room(buf));
@@ -317,7 +325,7 @@ impl Link {
 
     /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
     /// with what is protected.
-    fn put_coded(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
+    pub(super) fn put_coded(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
         let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
         if let Some((id, data)) = self.pending_fragment.take() {
             let is_fresh = draft.is_empty(buf);
@@ -462,7 +470,7 @@ impl Link {
     }
 
     /// Data wait on some flow: the path is not application-limited.
-    fn has_backlog(&self, now: Time) -> bool {
+    pub(super) fn has_backlog(&self, now: Time) -> bool {
         self.pending_fragment.is_some() || self.schedule.iter().any(|l| self.flows.out.get(l).is_some_and(|f| f.has_backlog(now)))
     }
 }

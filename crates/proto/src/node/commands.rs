@@ -17,7 +17,7 @@ use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
 use crate::trace::What;
 use crate::units::{Duration, Time};
 use bytes::Bytes;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 impl Node {
     /// Starts a link to a neighbour. `peer`: the key that it must have; `None` accepts whatever key answers (the caller decides on `LinkUp`).
@@ -51,12 +51,43 @@ impl Node {
         Ok(())
     }
 
+    /// Ends a link without telling the neighbour, who is known to be gone; all that runs over it ends with this reason.
+    pub fn abandon_link(&mut self, now: Time, link: LinkId, reason: CloseReason) {
+        if let Some(l) = self.links.get_mut(&link) {
+            l.abandon(reason);
+            self.settle(now, link);
+        }
+    }
+
+    /// Addresses of a link's first path: the far one, and the near one if packets are sent from a particular one.
+    pub fn link_address(&self, link: LinkId) -> Option<(SocketAddr, Option<IpAddr>)> {
+        let path = self.links.get(&link)?.paths.values().next()?;
+        Some((path.remote(), path.local()))
+    }
+
     /// Changes the congestion control of a link's paths, which start afresh with it; paths that come later get that of the configuration.
     pub fn set_congestion(&mut self, now: Time, link: LinkId, congestion: CongestionControl) -> Result<(), CommandError> {
         let l = self.links.get_mut(&link).ok_or(CommandError::Unknown("link"))?;
         l.paths.values_mut().for_each(|p| p.set_congestion(now, congestion));
         self.settle(now, link);
         Ok(())
+    }
+
+    /// Datagrams leave from another address of this host from now on (another socket, another network): every link shows its neighbour where it is,
+    /// under fresh connection ids, and begins to learn the way anew (P7). What is under way goes on.
+    pub fn migrate(&mut self, now: Time) {
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in links {
+            self.migrate_link(now, link);
+        }
+    }
+
+    /// The same for one link.
+    pub fn migrate_link(&mut self, now: Time, link: LinkId) {
+        if let Some(l) = self.links.get_mut(&link) {
+            l.move_away(now);
+            self.settle(now, link);
+        }
     }
 
     /// Opens a flow towards the far end. It can be written at once.

@@ -25,6 +25,7 @@ use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
+use crate::path::Address;
 use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
@@ -46,6 +47,9 @@ pub struct NodeConfig {
     pub max_datagram: u16,
     /// Nothing heard for this long ends a link (P23). Default 30 s.
     pub idle_timeout: Duration,
+    /// A link with sessions is never silent for longer than this, so that NATs and firewalls on the way do not forget it (P23). Default none: a third of
+    /// the idle timeout, which is also the most.
+    pub keep_alive: Option<Duration>,
     /// An attempt to reach a peer ends after this long. Default 10 s.
     pub connect_timeout: Duration,
     /// Ceiling of the memory of one flow, in bytes, at each end (P13). Default 128 MiB.
@@ -121,6 +125,7 @@ impl Default for NodeConfig {
             congestion: CongestionControl::Model,
             max_datagram: 1472,
             idle_timeout: Duration::from_secs(30),
+            keep_alive: None,
             connect_timeout: Duration::from_secs(10),
             flow_memory: 128 << 20,
             node_memory: 512 << 20,
@@ -233,7 +238,7 @@ impl Node {
                     if let Some((id, path)) = self.shared.lookup_cid(&header.connection_id)
                         && let Some(link) = self.links.get_mut(&id)
                     {
-                        link.on_protected(now, path, &header, ecn, &mut data[at..], &mut self.shared);
+                        link.on_protected(now, path, &header, Address { remote, local }, ecn, &mut data[at..], &mut self.shared);
                         self.settle(now, id);
                     } else {
                         self.shared.counters.unknown += 1;
@@ -401,7 +406,10 @@ impl Node {
                 LinkEvent::RelayedOpen(open) => self.on_relayed_open(now, id, *open),
                 LinkEvent::Relay(relay) => self.advance_relay(now, relay),
                 LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
-                LinkEvent::Silence => self.revise_routes(now),
+                LinkEvent::Silence => {
+                    self.events.push_back(Event::LinkSilent { link: id, is_silent: link.is_silent });
+                    self.revise_routes(now);
+                }
             }
         }
         self.pump_sessions_of(now, id);

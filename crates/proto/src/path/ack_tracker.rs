@@ -108,7 +108,10 @@ impl AckTracker {
 
     /// The full number of a packet that shows its low 32 bits: the one nearest to what is expected next.
     pub fn expand(&self, low: u32) -> PacketNumber {
-        let expected = self.largest.map_or(0, |l| l + 1);
+        if switch::is_off(Mechanism::NumberExpansion) {
+            return PacketNumber(u64::from(low));
+        }
+        let expected = self.largest.map_or(switch::first_number(), |l| l + 1);
         let candidate = (expected & !0xffff_ffff) | u64::from(low);
         let half = 1 << 31;
         PacketNumber(if candidate + half <= expected {
@@ -129,6 +132,11 @@ impl AckTracker {
     /// A duplicate was dropped.
     pub fn on_duplicate(&mut self) {
         self.replayed += 1;
+    }
+
+    /// Highest number received.
+    pub fn largest(&self) -> Option<u64> {
+        self.largest
     }
 
     /// Duplicates dropped so far.

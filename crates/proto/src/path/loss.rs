@@ -62,6 +62,11 @@ impl LossDetector {
         self.extent_now = self.extent_now.max(extent);
     }
 
+    /// Another way: how it reorders is not known.
+    pub fn forget_reordering(&mut self, now: Time) {
+        (self.extent_now, self.extent_before, self.span_began) = (Duration::ZERO, Duration::ZERO, now);
+    }
+
     fn roll(&mut self, now: Time) {
         if now.since(self.span_began) > MEMORY {
             self.extent_before = self.extent_now;

@@ -1,13 +1,17 @@
 //! A path: one UDP address pair of a link (P7). It owns congestion control, pacing, RTT, loss detection, ECN, path MTU, packet numbers and the
-//! replay window; this file composes them, each lives in a file of its own.
+//! replay window; this file composes them, each lives in a file of its own; `fates.rs` and `moving.rs` are the path's own answers to acknowledgements
+//! and to other addresses.
 
 pub mod ack_tracker;
 mod bitmap;
 pub mod delivery;
 pub mod ecn;
+mod fates;
 mod loss;
 mod loss_memory;
 pub mod loss_stats;
+mod migration;
+mod moving;
 mod pacer;
 mod pmtu;
 pub mod rtt;
@@ -15,22 +19,22 @@ mod sent;
 
 pub use ack_tracker::AckConfig;
 pub use loss_stats::LossStats;
+pub use migration::{Address, Trial, Verdict};
 pub use pmtu::BASE as BASE_DATAGRAM;
 
-use crate::congestion::{self, AckEvent, CongestionControl, Controller, LossEvent, SentEvent};
-use crate::error::Code;
+use crate::congestion::{self, CongestionControl, Controller, SentEvent};
 use crate::ids::{PacketNumber, PathId};
 use crate::sent::{SentItem, SentItems};
 use crate::stats::PathStats;
 use crate::switch::{self, Mechanism};
-use crate::trace::{self, Header, Metrics, Tracer, What};
+use crate::trace::{Tracer, What};
 use crate::units::{Bandwidth, Duration, Ecn, Time};
-use crate::wire::ack::AckView;
 use ack_tracker::AckTracker;
 use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
 use loss::LossDetector;
 use loss_stats::LossEstimator;
+use migration::Migration;
 use pacer::Pacer;
 use pmtu::PathMtu;
 use rand_chacha::ChaCha12Rng;
@@ -117,14 +121,18 @@ struct Counters {
     spurious_losses: u64,
     ce_packets: u64,
     ptos: u64,
+    migrations: u64,
 }
 
 /// One path of a link.
 #[derive(Debug)]
 pub struct Path {
     id: PathId,
-    remote: SocketAddr,
-    local: Option<IpAddr>,
+    address: Address,
+    config: PathConfig,
+    /// Packets below this number went to an address that is no longer in use: their fate says nothing about the path (P7).
+    history: u64,
+    migration: Migration,
     rng: ChaCha12Rng,
     sent: SentPackets,
     rtt: RttEstimator,
@@ -174,10 +182,11 @@ impl Path {
         pacer.set(now, control.pacing_rate(), mtu.current());
         let mut path = Self {
             id,
-            remote,
-            local,
+            address: Address { remote, local },
+            history: 0,
+            migration: Migration::default(),
             rng,
-            sent: SentPackets::default(),
+            sent: SentPackets::starting_at(switch::first_number()),
             rtt,
             loss: LossDetector::new(now),
             loss_stats: LossEstimator::default(),
@@ -202,8 +211,9 @@ impl Path {
             backlog_since: None,
             full_at: None,
             newly_lost: Vec::new(),
-            trace: config.trace,
+            trace: config.trace.clone(),
             traced: ("", 0),
+            config,
         };
         path.plan_skip();
         path
@@ -211,6 +221,7 @@ impl Path {
 
     /// Another congestion control from now on; it starts afresh, with the round trip that is known.
     pub fn set_congestion(&mut self, now: Time, congestion: CongestionControl) {
+        self.config.congestion = congestion;
         self.control = congestion::build(congestion, u64::from(self.mtu.current()), self.rtt.smoothed(), now);
         self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
         self.plan_wake(now);
@@ -228,16 +239,11 @@ impl Path {
     }
     /// Far address.
     pub fn remote(&self) -> SocketAddr {
-        self.remote
+        self.address.remote
     }
     /// Local address, where it matters.
     pub fn local(&self) -> Option<IpAddr> {
-        self.local
-    }
-    /// The far end's port changed at the same address (a rebinding): everything learnt stays (P7).
-    pub fn rebind(&mut self, remote: SocketAddr, local: Option<IpAddr>) {
-        self.remote = remote;
-        self.local = local;
+        self.address.local
     }
 
     // ---- sending
@@ -399,199 +405,6 @@ impl Path {
         self.probe_wanted
     }
 
-    // ---- fates
-
-    /// An ACK of this path arrived.
-    pub fn on_ack(&mut self, now: Time, ack: &AckView<'_>, fates: &mut Fates) -> Result<(), Code> {
-        let largest = ack.largest().0;
-        if largest >= self.sent.next() || largest > LAST_PACKET {
-            return Err(Code::AckOfSkipped);
-        }
-        let (prior_largest, prior_newest) = self.loss.newest();
-        self.loss.on_coverage(now, ack.lowest().0, largest, &self.rtt);
-        let mut tally = Tally::default();
-        let base = self.sent.base();
-        for range in ack.ranges() {
-            if range.largest.0 < base {
-                break;
-            }
-            let mut from = range.smallest.0.max(base);
-            while let Some(pn) = self.sent.next_pending(from, range.largest.0) {
-                from = pn + 1;
-                self.acknowledge(now, pn, (prior_largest, prior_newest), &mut tally, fates)?;
-            }
-        }
-        let is_newest = prior_largest.is_none_or(|p| largest >= p);
-        let ce = self.ecn.on_ack(tally.marked, tally.packets, is_newest, ack.ecn());
-        self.counters.ce_packets += ce;
-        if tally.packets == 0 {
-            return Ok(());
-        }
-        if tally.eliciting > 0 {
-            self.pto_count = 0;
-            self.progress_at = now;
-            self.pto_base = if self.in_flight > 0 { self.pto_base.max(now) } else { self.pto_base };
-            self.unanswered_since = (self.in_flight > 0).then_some(now);
-            self.probe_wanted = false;
-        }
-        self.loss_stats.on_acked(tally.eliciting);
-        let sample = self.sample(now, largest, ack.delay(), &tally);
-        // Losses first, so that the controller judges the acknowledgement with the flight as it is.
-        self.detect_losses(now, fates);
-        if tally.bytes > 0 {
-            let (sample, rtt, arrived) = sample;
-            let event = AckEvent {
-                now,
-                acked_bytes: tally.bytes,
-                acked_packets: u64::from(tally.eliciting),
-                ce_packets: ce,
-                rtt,
-                largest_sent_at: tally.newest.map_or(now, |n| n.1),
-                smoothed_rtt: self.rtt.smoothed(),
-                min_rtt: self.rtt.min(),
-                delivery_rate: sample.map_or(Bandwidth::ZERO, |s| s.delivery_rate),
-                sent_rate: sample.map_or(Bandwidth::ZERO, |s| s.sent_rate),
-                flight_loss: sample.map_or(0.0, |s| s.loss),
-                loss_burst: self.loss_stats.stats().burst_packets,
-                sample_interval: sample.map_or(Duration::ZERO, |s| s.interval),
-                is_app_limited: tally.newest.is_some_and(|n| n.2.is_app_limited),
-                in_flight: self.in_flight,
-                total_acked: self.delivery.acked(),
-                total_lost: self.delivery.lost(),
-                newest_offset: tally.newest.map_or(0, |n| n.2.offset),
-                arrived,
-            };
-            self.control.on_ack(&event);
-        }
-        self.after_fates(now);
-        if self.trace.is_on() {
-            self.trace.emit(now, || What::Metrics(Box::new(Metrics::of(&self.stats()))));
-            self.trace_changes(now);
-        }
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, now: Time, pn: u64, prior: (Option<u64>, Time), tally: &mut Tally, fates: &mut Fates) -> Result<(), Code> {
-        let Some((before, packet)) = self.sent.acknowledge(pn) else { return Ok(()) };
-        let (sent_at, bytes, is_probe) = (packet.sent_at, u64::from(packet.bytes), packet.is_mtu_probe);
-        let snapshot = packet.snapshot;
-        tally.packets += 1;
-        tally.marked += u64::from(packet.is_ect);
-        let items = match before {
-            Fate::Skipped => return Err(Code::AckOfSkipped), // P3
-            Fate::Lost => &mut fates.spurious,
-            _ => &mut fates.acked,
-        };
-        for item in packet.items.drain(..) {
-            match item {
-                SentItem::MtuProbe(size) => tally.mtu_changed |= self.mtu.on_probe_acked(size),
-                item => items.push(item),
-            }
-        }
-        tally.mtu_changed |= self.mtu.on_acked(pn, bytes as u16);
-        if tally.mtu_changed {
-            self.control.on_mtu(u64::from(self.mtu.current()));
-        }
-        self.loss.on_acked(now, pn, sent_at, prior.0, prior.1);
-        match before {
-            Fate::InFlight => self.in_flight -= bytes,
-            Fate::Lost => {
-                self.trace.emit(now, || What::SpuriousLoss { path: self.id.0, header: Header { packet_number: pn } });
-                self.counters.spurious_losses += 1;
-                self.loss_stats.on_spurious();
-                if !is_probe {
-                    self.control.on_spurious_loss(now, bytes);
-                }
-            }
-            _ => return Ok(()),
-        }
-        tally.eliciting += 1;
-        tally.bytes += bytes;
-        self.delivery.on_acked(bytes, before == Fate::Lost);
-        if tally.newest.is_none_or(|n| n.0 < pn) {
-            tally.newest = Some((pn, sent_at, snapshot));
-        }
-        Ok(())
-    }
-
-    /// RTT and rate samples of an acknowledgement.
-    fn sample(&mut self, now: Time, largest: u64, delay: Duration, tally: &Tally) -> (Option<delivery::Sample>, Option<Duration>, Time) {
-        let Some((pn, sent_at, snapshot)) = tally.newest else { return (None, None, now) };
-        let mut rtt = None;
-        if pn == largest {
-            self.rtt.on_sample(now, now.since(sent_at), delay);
-            rtt = Some(self.rtt.latest());
-        }
-        // The peer's delay is not the path's: rates are taken between arrivals at the peer.
-        let arrived = if pn == largest { (sent_at + self.rtt.latest()).min(now) } else { now };
-        (self.delivery.sample(sent_at, &snapshot, arrived), rtt, arrived)
-    }
-
-    fn detect_losses(&mut self, now: Time, fates: &mut Fates) {
-        let mut lost = core::mem::take(&mut self.newly_lost);
-        self.loss.detect(now, &self.rtt, &self.sent, &mut lost);
-        let (mut lost_bytes, mut lost_packets) = (0, 0);
-        let (mut first, mut last) = (Time::MAX, Time::ZERO);
-        let mut mtu_fell = false;
-        for pn in lost.drain(..) {
-            let Some(packet) = self.sent.lose(pn) else { continue };
-            let bytes = u64::from(packet.bytes);
-            self.in_flight -= bytes;
-            self.counters.lost_packets += 1;
-            if packet.is_ect {
-                self.ecn.on_lost();
-            }
-            let (sent_at, before) = (packet.sent_at, packet.before);
-            self.trace.emit(now, || What::PacketLost {
-                path: self.id.0,
-                header: Header { packet_number: pn },
-                age: trace::milliseconds(now.since(sent_at)),
-            });
-            let mut is_probe = false;
-            for item in &packet.items {
-                if let SentItem::MtuProbe(size) = *item {
-                    is_probe = true;
-                    self.mtu.on_probe_lost(size);
-                } else {
-                    fates.lost.push(item.clone());
-                }
-            }
-            self.delivery.on_lost(bytes);
-            if is_probe {
-                continue; // RFC 8899 §3: no sign of congestion.
-            }
-            mtu_fell |= self.mtu.on_lost(now, pn, packet.bytes);
-            self.loss_stats.on_lost(pn, before, sent_at);
-            lost_bytes += bytes;
-            lost_packets += 1;
-            first = first.min(sent_at);
-            last = last.max(sent_at);
-        }
-        self.newly_lost = lost;
-        if mtu_fell {
-            self.control.on_mtu(u64::from(self.mtu.current()));
-        }
-        if lost_packets > 0 {
-            let event = LossEvent {
-                now,
-                lost_bytes,
-                lost_packets,
-                largest_sent_at: last,
-                in_flight: self.in_flight,
-                // RFC 9002 §7.6: everything over three PTOs was lost.
-                is_persistent: last.since(first) > self.rtt.pto() * 3 && self.loss.newest().1 >= last,
-            };
-            self.control.on_loss(&event);
-        }
-    }
-
-    fn after_fates(&mut self, now: Time) {
-        let keep = self.rtt.smoothed() * 2 + self.loss.window(&self.rtt) * 2;
-        self.sent.forget(now.saturating_sub(keep));
-        self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
-        self.plan_wake(now);
-    }
-
     // ---- time
 
     /// Tells what is told only when it changes.
@@ -614,11 +427,12 @@ impl Path {
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let ack = self.ack_at();
-        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake].into_iter().flatten().min()
+        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout()].into_iter().flatten().min()
     }
 
     /// `poll_timeout` passed.
     pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
+        self.migration.handle_timeout(now);
         if self.pacer_wake.is_some_and(|t| t <= now) {
             self.plan_wake(now);
         }
@@ -763,7 +577,7 @@ impl Path {
         let loss = self.loss_stats.stats();
         PathStats {
             path: self.id,
-            remote: self.remote,
+            remote: self.address.remote,
             mtu: self.mtu.current(),
             smoothed_rtt: self.rtt.smoothed(),
             min_rtt: self.rtt.min(),
@@ -783,21 +597,11 @@ impl Path {
             ce_packets: c.ce_packets,
             ptos: c.ptos,
             replayed: self.acks.replayed(),
+            migrations: c.migrations,
         }
     }
     /// Bytes held.
     pub fn memory(&self) -> usize {
         self.sent.memory() + self.acks.memory()
     }
-}
-
-/// What one acknowledgement brought.
-#[derive(Default)]
-struct Tally {
-    packets: u64,
-    eliciting: u32,
-    bytes: u64,
-    marked: u64,
-    mtu_changed: bool,
-    newest: Option<(u64, Time, Snapshot)>,
 }

@@ -56,6 +56,11 @@ pub struct SentPackets {
 }
 
 impl SentPackets {
+    /// Nothing sent; the first packet gets this number.
+    pub fn starting_at(base: u64) -> Self {
+        Self { base, ..Self::default() }
+    }
+
     /// The number that the next pushed packet gets.
     pub fn next(&self) -> u64 {
         self.base + self.ring.len() as u64

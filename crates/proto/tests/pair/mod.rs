@@ -45,12 +45,28 @@ pub enum EcnFate {
     Bleached,
     /// Drops what is marked as capable.
     Dropped,
+    /// Marks all that is capable.
+    AllMarked,
+    /// Passes another codepoint on, ECT(1).
+    Remarked,
 }
 
 /// Looks at each datagram: from which node, when, its bytes. True: it is lost.
 pub type Filter = Box<dyn FnMut(usize, Time, &[u8]) -> bool>;
 /// A change of the conditions at an instant.
 pub type Change = (Time, Box<dyn FnOnce(&mut [Conditions; 2])>);
+/// Looks at each datagram that arrives: from which node, when, its bytes. A copy comes a little sooner from the address that it gives.
+pub type Racer = Box<dyn FnMut(usize, Time, &[u8]) -> Option<SocketAddr>>;
+
+/// A node changes its address.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    pub at: Time,
+    pub node: usize,
+    pub to: SocketAddr,
+    /// The node knows of it; otherwise it is a NAT that forgot.
+    pub is_known: bool,
+}
 
 impl Default for Conditions {
     fn default() -> Self {
@@ -72,6 +88,9 @@ struct Flight {
     at: Time,
     order: u64,
     to: usize,
+    /// Addresses of both ends, as they were when it was sent.
+    from: SocketAddr,
+    towards: SocketAddr,
     data: Vec<u8>,
     is_ect: bool,
     is_marked: bool,
@@ -90,6 +109,20 @@ pub struct Pair {
     pub overflowed: [u64; 2],
     /// Lost, besides what the conditions lose.
     pub filter: Option<Filter>,
+    /// Where the nodes are.
+    pub addresses: [SocketAddr; 2],
+    /// Moves to come, in their order.
+    pub moves: std::collections::VecDeque<Move>,
+    /// Somebody who copies datagrams.
+    pub racer: Option<Racer>,
+    /// What is sent to this address is passed on to the other node, so much later.
+    pub relayed: Option<(SocketAddr, Duration)>,
+    /// Datagrams to addresses where nobody is: where, when, how many bytes.
+    pub strays: Vec<(SocketAddr, Time, usize)>,
+    /// The host of a node is suspended from the first instant to the second: it does nothing and hears nothing.
+    pub suspended: [Option<(Time, Time)>; 2],
+    /// When datagrams arrived at each node, and how large they were, if wanted.
+    pub arrivals: Option<[Vec<(Time, usize)>; 2]>,
     /// Changes to come, in their order.
     pub changes: std::collections::VecDeque<Change>,
     busy_until: [Time; 2],
@@ -121,6 +154,13 @@ impl Pair {
             sent_ect: [0; 2],
             overflowed: [0; 2],
             filter: None,
+            addresses: [address(A), address(B)],
+            moves: Default::default(),
+            racer: None,
+            relayed: None,
+            strays: Vec::new(),
+            suspended: [None; 2],
+            arrivals: None,
             changes: Default::default(),
             busy_until: [now; 2],
             flights: BinaryHeap::new(),
@@ -141,7 +181,14 @@ impl Pair {
         (link, session)
     }
 
+    fn is_suspended(&self, node: usize) -> bool {
+        self.suspended[node].is_some_and(|(from, to)| from <= self.now && self.now < to)
+    }
+
     fn flush(&mut self, from: usize) {
+        if self.is_suspended(from) {
+            return;
+        }
         let mut buf = Vec::new();
         let mut trains = 0;
         while let Some(t) = self.nodes[from].poll_transmit(self.now, 8, &mut buf) {
@@ -180,7 +227,8 @@ impl Pair {
                     continue;
                 }
                 let queue = self.busy_until[from].since(self.now);
-                let is_marked = is_ect && matches!(c.ecn, EcnFate::Marked(limit) if queue > limit);
+                let is_marked = is_ect && (c.ecn == EcnFate::AllMarked || matches!(c.ecn, EcnFate::Marked(limit) if queue > limit));
+                let racing = self.racer.as_mut().and_then(|r| r(from, self.now, piece));
                 let copies = if c.duplicates > 0.0 && (self.rng.next_u64() as f64 / u64::MAX as f64) < c.duplicates { 2 } else { 1 };
                 for _ in 0..copies {
                     let late = if c.jitter.is_zero() { Duration::ZERO } else { c.jitter * (self.rng.next_u32() % 1000) / 1000 };
@@ -189,10 +237,24 @@ impl Pair {
                         at: self.busy_until[from] + c.delay + late,
                         order: self.order,
                         to: 1 - from,
+                        from: self.addresses[from],
+                        towards: t.remote,
                         data: piece.to_vec(),
                         is_ect: is_ect && c.ecn != EcnFate::Bleached,
                         is_marked,
                     }));
+                    if let Some(address) = racing {
+                        self.flights.push(Reverse(Flight {
+                            at: (self.busy_until[from] + c.delay + late).saturating_sub(Duration::from_micros(100)),
+                            order: self.order,
+                            to: 1 - from,
+                            from: address,
+                            towards: t.remote,
+                            data: piece.to_vec(),
+                            is_ect: false,
+                            is_marked: false,
+                        }));
+                    }
                 }
             }
         }
@@ -205,9 +267,12 @@ impl Pair {
     pub fn step(&mut self) -> bool {
         self.flush(A);
         self.flush(B);
-        let next =
-            [self.nodes[A].poll_timeout(), self.nodes[B].poll_timeout(), self.flights.peek().map(|f| f.0.at)].into_iter().flatten().min();
-        let next = next.into_iter().chain(self.changes.front().map(|c| c.0)).min();
+        let timeout = |n: usize| {
+            let due = self.nodes[n].poll_timeout()?;
+            Some(self.suspended[n].map_or(due, |(from, to)| if due >= from { due.max(to) } else { due }))
+        };
+        let next = [timeout(A), timeout(B), self.flights.peek().map(|f| f.0.at)].into_iter().flatten();
+        let next = next.chain(self.changes.front().map(|c| c.0)).chain(self.moves.front().map(|m| m.at)).min();
         let Some(next) = next else { return false };
         self.now = self.now.max(next);
         while self.changes.front().is_some_and(|c| c.0 <= self.now) {
@@ -215,20 +280,42 @@ impl Pair {
                 change(&mut self.conditions);
             }
         }
+        while let Some(m) = self.moves.front().copied().filter(|m| m.at <= self.now) {
+            self.moves.pop_front();
+            self.addresses[m.node] = m.to;
+            if m.is_known {
+                self.nodes[m.node].migrate(self.now);
+            }
+        }
         while self.flights.peek().is_some_and(|f| f.0.at <= self.now) {
             let Some(Reverse(mut f)) = self.flights.pop() else { break };
-            let ecn = if f.is_marked {
-                Ecn::Ce
-            } else if f.is_ect {
-                Ecn::Ect0
-            } else {
-                Ecn::NotEct
+            if let Some((_, delay)) = self.relayed.filter(|(relay, _)| *relay == f.towards) {
+                (f.at, f.towards) = (f.at + delay, self.addresses[f.to]);
+                self.flights.push(Reverse(f));
+                continue;
+            }
+            if f.towards != self.addresses[f.to] {
+                self.strays.push((f.towards, self.now, f.data.len()));
+                continue;
+            }
+            if self.is_suspended(f.to) {
+                continue;
+            }
+            if let Some(arrivals) = &mut self.arrivals {
+                arrivals[f.to].push((self.now, f.data.len()));
+            }
+            let is_remarked = self.conditions[1 - f.to].ecn == EcnFate::Remarked;
+            let ecn = match (f.is_marked, f.is_ect) {
+                (true, _) => Ecn::Ce,
+                (_, true) if is_remarked => Ecn::Ect1,
+                (_, true) => Ecn::Ect0,
+                _ => Ecn::NotEct,
             };
-            self.nodes[f.to].handle_datagram(self.now, address(1 - f.to), None, ecn, &mut f.data);
+            self.nodes[f.to].handle_datagram(self.now, f.from, None, ecn, &mut f.data);
             self.flush(f.to);
         }
         for n in 0..2 {
-            if self.nodes[n].poll_timeout().is_some_and(|t| t <= self.now) {
+            if !self.is_suspended(n) && self.nodes[n].poll_timeout().is_some_and(|t| t <= self.now) {
                 self.nodes[n].handle_timeout(self.now);
             }
             self.flush(n);

@@ -1,8 +1,5 @@
 //! P26: each mechanism of links and paths is forced in mid-transfer, mostly under 10 % loss, and the same story fails, or loses what the mechanism
 //! is for, when it is switched off (`crate::switch`).
-//!
-//! Not here: address migration. Packets from a new address are accepted (the connection id says whose they are), but answers still go to
-//! the old one; migration does not exist yet.
 
 mod attack;
 mod corpus;
@@ -12,6 +9,7 @@ mod limits;
 #[path = "../../../tests/mesh/mod.rs"]
 mod mesh;
 mod messages;
+mod mobility;
 mod mtu;
 mod multicast;
 mod objects;

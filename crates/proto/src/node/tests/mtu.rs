@@ -1,8 +1,10 @@
 //! The path's MTU falls and rises again under a transfer (P5).
 
-use super::pair::{A, Pair, content};
-use super::{MS, lossy};
+use super::pair::{A, B, Pair, content};
+use super::{MS, at, lossy};
+use crate::NodeConfig;
 use crate::switch::{Mechanism, without};
+use crate::trace::What;
 
 /// 8 MB over a path that takes 1252 bytes of UDP payload (IP packets of 1280) from 200 ms on, and, if they arrive, 8 MB more, in the middle of which it
 /// takes 1472 again; some seconds later one more. Whether each arrived in 20 s, and the size of datagrams after it.
@@ -47,4 +49,26 @@ fn without_fragments_the_packets_made_before_never_arrive() {
 fn without_probes_nobody_knows_that_it_has_grown() {
     let seen = without(Mechanism::MtuProbes, story);
     assert!(seen[2].0 && seen[2].1 < 1472, "{seen:?}");
+}
+
+#[test]
+fn a_black_hole_is_noticed_by_its_losses_and_data_flows_again_within_three_round_trips() {
+    let (rtt, shrinks) = (MS(20), at(400));
+    for seed in 1..5 {
+        let config = NodeConfig { trace: true, ..NodeConfig::default() };
+        let mut p = Pair::new([config, NodeConfig::default()], lossy(), seed);
+        p.changes.push_back((shrinks, Box::new(|c| c.iter_mut().for_each(|c| c.mtu = 1252))));
+        p.arrivals = Some(Default::default());
+        let (_, session) = p.connect();
+        let data = content(8_000_000, seed);
+        assert!(p.transfer(session, &data, MS(20_000)) == data);
+        let falls = std::iter::from_fn(|| p.nodes[A].poll_trace()).filter(|e| e.time > shrinks && matches!(e.what, What::Mtu { .. }));
+        let noticed = falls.map(|e| e.time).next().expect("traced");
+        let data_at: Vec<_> = p.arrivals.unwrap()[B].iter().filter(|a| a.1 > 600).map(|a| a.0).collect();
+        let again = *data_at.iter().find(|t| **t > noticed).unwrap();
+        let pauses = data_at.windows(2).filter(|w| w[0] <= noticed && w[1] >= shrinks).map(|w| w[1].since(w[0]));
+        let (noticed, again, pause) = (noticed.since(shrinks), again.since(noticed), pauses.max().unwrap());
+        println!("noticed {noticed:?} after the change, data again {again:?} after that; longest time without data {pause:?}");
+        assert!(noticed < rtt * 15 && again <= rtt * 3, "{noticed:?} {again:?}");
+    }
 }

@@ -70,6 +70,39 @@ fn a_path_that_bleaches_marks_is_sent_none_and_one_that_drops_them_is_used_all_t
 }
 
 #[test]
+fn a_path_that_marks_whatever_comes_is_sent_no_marks() {
+    let marking = || story(cubic(true), |c| c.iter_mut().for_each(|c| (c.ecn, c.loss) = (EcnFate::AllMarked, 0.0)));
+    let with = marking();
+    assert!(with.is_done && with.p.sent_ect[A] * 2 < with.p.sent[A], "{} of {} marked as capable", with.p.sent_ect[A], with.p.sent[A]);
+    let without = without(Mechanism::EcnValidation, marking);
+    assert!(without.p.sent_ect[A] * 10 > without.p.sent[A] * 9, "the last mark says what the first one said");
+}
+
+#[test]
+fn a_path_that_changes_the_codepoint_is_sent_none() {
+    let changing = || story(NodeConfig::default(), |c| c.iter_mut().for_each(|c| c.ecn = EcnFate::Remarked));
+    let s = changing();
+    assert!(s.is_done && s.p.sent_ect[A] <= 100, "{} of {} marked as capable", s.p.sent_ect[A], s.p.sent[A]);
+    assert!(without(Mechanism::EcnValidation, changing).p.sent_ect[A] > 1000);
+}
+
+#[test]
+fn marks_that_end_in_mid_transfer_end_marking() {
+    // The way is another from 300 ms on, and bleaches.
+    let story = || {
+        let mut p = Pair::new(Default::default(), Conditions { ecn: EcnFate::Marked(MS(1000)), ..lossy() }, 6);
+        p.changes.push_back((at(300), Box::new(|c| c.iter_mut().for_each(|c| c.ecn = EcnFate::Bleached))));
+        let (_, session) = p.connect();
+        assert!(p.attempt(session, &content(6_000_000, 6), MS(20_000), |_| true).1);
+        p
+    };
+    let share = |p: &Pair| p.sent_ect[A] as f64 / p.sent[A] as f64;
+    let with = share(&story());
+    assert!((0.1..0.7).contains(&with), "{with}");
+    assert!(share(&without(Mechanism::EcnValidation, story)) > 0.95);
+}
+
+#[test]
 fn thirty_percent_loss_on_the_way_back_costs_the_way_there_little() {
     let on = |c: &mut [Conditions; 2]| c[B].loss = 0.3;
     let spurious = |s: &Story| s.sender().spurious_losses as f64 / s.sender().sent_packets as f64;
