@@ -22,7 +22,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 const MAX_ADDRESSES: usize = 16;
 
 /// A link that is coming up; given up when dropped.
-struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     shared: &'a Shared,
     link: LinkId,
     is_taken: bool,
@@ -43,9 +43,14 @@ impl Drop for Attempt<'_> {
 }
 
 /// Brings a link up: one round trip. The far end's key, which is `peer` if that was asked for.
-async fn link_up(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -> Result<(Attempt<'_>, PublicKey), ConnectError> {
-    if !(if remote.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }) {
-        return Err(ConnectError::Family { local: shared.local, remote });
+pub(crate) async fn link_up(
+    shared: &Shared,
+    remote: SocketAddr,
+    peer: Option<PublicKey>,
+) -> Result<(Attempt<'_>, PublicKey), ConnectError> {
+    let bound = shared.bound();
+    if !bound.reaches(remote) {
+        return Err(ConnectError::Family { local: bound.local, remote });
     }
     let attempt = {
         let mut state = shared.lock();
@@ -59,7 +64,7 @@ async fn link_up(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -
         Attempt { shared, link, is_taken: false }
     };
     let link = attempt.link;
-    let mut closed_port = std::pin::pin!(closed_port::found(shared.local, remote));
+    let mut closed_port = std::pin::pin!(closed_port::found(bound.local, remote));
     let key = poll_fn(|cx| {
         let answer = shared.poll_state(
             cx,
@@ -133,9 +138,10 @@ async fn resolve(shared: &Shared, host: &str) -> Result<VecDeque<SocketAddr>, Co
     let found: Vec<SocketAddr> =
         tokio::net::lookup_host(host).await.map_err(|source| ConnectError::Resolve { name: host.to_owned(), source })?.collect();
     let Some(first) = found.first().copied() else { return Err(ConnectError::NoAddress(host.to_owned())) };
-    let reachable = interleave(found.into_iter().filter(|a| if a.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }));
+    let bound = shared.bound();
+    let reachable = interleave(found.into_iter().filter(|a| bound.reaches(*a)));
     if reachable.is_empty() {
-        return Err(ConnectError::Family { local: shared.local, remote: first });
+        return Err(ConnectError::Family { local: bound.local, remote: first });
     }
     Ok(reachable)
 }

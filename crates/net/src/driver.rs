@@ -54,6 +54,7 @@ pub(crate) struct Driver {
     filled: usize,
     unsent: usize,
     max_segments: usize,
+    max_datagram: u16,
     counters: Arc<Counters>,
     trace: Option<TraceLog>,
     /// On their way from the node to the log.
@@ -71,6 +72,7 @@ impl Driver {
         Ok(Self {
             shared,
             max_segments: socket.max_segments(max_datagram),
+            max_datagram,
             socket,
             timer: Timer::new()?,
             armed: None,
@@ -111,6 +113,9 @@ impl Driver {
     /// kernel cannot segment is sent piece by piece, and none is made again (`quinn-udp` lowers its limit).
     fn on_send_error(&mut self, cx: &mut Context<'_>, index: usize, error: &io::Error) {
         self.counters.send_errors.fetch_add(1, Relaxed);
+        if is_of_addresses(error) {
+            self.shared.trouble.notify_one();
+        }
         let train = &self.trains[index];
         let Some(whole) = &train.transmit else { return };
         let Some(size) = whole.segment_size.filter(|s| *s < whole.len) else { return };
@@ -149,6 +154,11 @@ impl Driver {
         let mut state = shared.lock();
         let now = state.now;
         state.driver_looks();
+        if let Some(socket) = state.new_socket.take() {
+            self.max_segments = socket.max_segments(self.max_datagram);
+            self.socket = socket;
+            state.node.migrate(now);
+        }
         let mut packets = 0u64;
         for (meta, buf) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)) {
             let from = Socket::received(meta);
@@ -225,6 +235,12 @@ impl Driver {
             Poll::Pending => false,
         }
     }
+}
+
+/// The kernel does not send from or to these addresses now: this host may have others.
+fn is_of_addresses(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable};
+    matches!(error.kind(), AddrNotAvailable | HostUnreachable | InvalidInput | NetworkDown | NetworkUnreachable)
 }
 
 enum Turn {

@@ -6,8 +6,9 @@ use crate::driver::Driver;
 use crate::error::{BindError, ConnectError};
 use crate::link::{self, Link};
 use crate::session::Session;
-use crate::shared::{Shared, Surroundings};
+use crate::shared::{Bound, Shared};
 use crate::socket::{BufferSizes, Socket};
+use crate::watch;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CloseReason;
@@ -34,6 +35,8 @@ pub struct Endpoint {
 struct Inner {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
+    /// Bytes asked for as the socket's send and receive buffers.
+    sizes: (usize, usize),
 }
 
 /// Counted by the driver, read by everyone.
@@ -100,25 +103,20 @@ impl Endpoint {
         let socket = Socket::bind(addr, config.send_buffer, config.recv_buffer).map_err(io_error)?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| io_error(e.into()))?;
-        let around = Surroundings {
-            local: socket.local_addr(),
-            reaches_v4: socket.reaches_v4(),
-            reaches_v6: socket.reaches_v6(),
-            buffers: socket.buffers(),
-            linger: config.linger,
-        };
-        let EndpointConfig { identity, mut node, backlog, trace, .. } = config;
+        let bound = Bound::of(&socket);
+        let EndpointConfig { identity, mut node, backlog, trace, linger, send_buffer, recv_buffer } = config;
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         node.trace |= trace.is_some();
         let max_datagram = node.max_datagram;
-        let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, around);
+        let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, bound, linger);
         let counters = Arc::new(Counters::default());
         if let Some(log) = &trace {
             log.begin(node.accept);
         }
         let driver = Driver::new(Arc::clone(&shared), socket, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
         runtime.spawn(driver);
-        Ok(Self { inner: Arc::new(Inner { shared, counters }) })
+        runtime.spawn(watch::run(Arc::clone(&shared)));
+        Ok(Self { inner: Arc::new(Inner { shared, counters, sizes: (send_buffer, recv_buffer) }) })
     }
 
     /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
@@ -225,7 +223,21 @@ impl Endpoint {
 
     /// The address that the socket is bound to, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
-        self.inner.shared.local
+        self.inner.shared.bound().local
+    }
+
+    /// Goes on from another local address: a new socket takes the place of the old one, every link shows its neighbour where it is now, and what is
+    /// under way goes on, after about a round trip. An endpoint on the unspecified address (`[::]`, `0.0.0.0`, and every
+    /// [`client`](Self::client)) needs this only for another port: when the host's addresses change it follows by itself.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind); then everything stays as it was.
+    pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
+        let (send, recv) = self.inner.sizes;
+        tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
+        let socket = Socket::bind(addr, send, recv).map_err(|e| BindError::from_io(addr, e))?;
+        self.inner.shared.replace_socket(socket);
+        Ok(())
     }
 
     /// Ends all sessions at once with this code, without waiting for what is undelivered, and takes no more. For a graceful end close the
@@ -247,7 +259,7 @@ impl Endpoint {
         let c = &self.inner.counters;
         let state = self.inner.shared.lock();
         EndpointStats {
-            buffers: self.inner.shared.buffers,
+            buffers: self.inner.shared.bound().buffers,
             sent_datagrams: c.sent_datagrams.load(Relaxed),
             sent_bytes: c.sent_bytes.load(Relaxed),
             sent_trains: c.sent_trains.load(Relaxed),

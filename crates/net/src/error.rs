@@ -196,7 +196,7 @@ impl From<FlowError> for io::Error {
     fn from(error: FlowError) -> Self {
         let kind = match &error {
             FlowError::Session(closed) => match closed.0.reason.code {
-                Code::IdleTimeout | Code::Unreachable | Code::CircuitBreaker => io::ErrorKind::TimedOut,
+                Code::IdleTimeout | Code::Unreachable | Code::CircuitBreaker | Code::Gone => io::ErrorKind::TimedOut,
                 _ if closed.0.reason.is_clean() => io::ErrorKind::NotConnected,
                 _ => io::ErrorKind::ConnectionAborted,
             },

@@ -87,6 +87,7 @@ mod state;
 mod stream;
 mod timer;
 mod trace;
+mod watch;
 
 pub use config::EndpointConfig;
 pub use endpoint::{Endpoint, EndpointStats};

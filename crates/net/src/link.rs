@@ -115,8 +115,9 @@ impl std::fmt::Debug for Link {
 
 /// A link to `remote`; resolves when keys are agreed, after one round trip. The neighbour may still decline: then the link goes down.
 pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
-    if !(if remote.is_ipv4() { shared.reaches_v4 } else { shared.reaches_v6 }) {
-        return Err(ConnectError::Family { local: shared.local, remote });
+    let bound = shared.bound();
+    if !bound.reaches(remote) {
+        return Err(ConnectError::Family { local: bound.local, remote });
     }
     let link = {
         let mut state = shared.lock();
@@ -130,7 +131,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: Publ
         // Given up when the future is dropped.
         Link { shared: Arc::clone(shared), id, peer }
     };
-    let mut closed_port = std::pin::pin!(closed_port::found(shared.local, remote));
+    let mut closed_port = std::pin::pin!(closed_port::found(bound.local, remote));
     let key = poll_fn(|cx| {
         let answer = shared.poll_state(
             cx,

@@ -1,7 +1,7 @@
 //! The node behind its lock: what the driver and the application's handles share.
 
 use crate::error::{FlowError, OpenError, SessionClosed};
-use crate::socket::BufferSizes;
+use crate::socket::{BufferSizes, Socket};
 use crate::state::{State, Wakers};
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{FlowId, SessionId};
@@ -9,20 +9,20 @@ use noctule_proto::units::Time;
 use noctule_proto::{Node, NodeConfig};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Everything that one endpoint's handles and driver have in common.
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Origin of the node's clock.
     epoch: Instant,
-    pub(crate) local: SocketAddr,
-    pub(crate) reaches_v4: bool,
-    pub(crate) reaches_v6: bool,
-    pub(crate) buffers: BufferSizes,
+    bound: RwLock<Bound>,
     pub(crate) linger: Duration,
+    /// The kernel refused to send, or a link fell silent or ended: `watch.rs` has something to look at.
+    pub(crate) trouble: Arc<Notify>,
 }
 
 /// The state, locked. When it goes, what the calls caused is settled: events are dispatched, the driver is told, tasks are woken after
@@ -56,28 +56,45 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Addresses and limits that an endpoint's handles need without the lock.
-pub(crate) struct Surroundings {
+/// What an endpoint's handles need to know of its socket without the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
     pub(crate) local: SocketAddr,
     pub(crate) reaches_v4: bool,
     pub(crate) reaches_v6: bool,
     pub(crate) buffers: BufferSizes,
-    pub(crate) linger: Duration,
+}
+
+impl Bound {
+    pub(crate) fn of(socket: &Socket) -> Self {
+        Self { local: socket.local_addr(), reaches_v4: socket.reaches_v4(), reaches_v6: socket.reaches_v6(), buffers: socket.buffers() }
+    }
+
+    /// Whether this address can be sent to at all.
+    pub(crate) fn reaches(&self, remote: SocketAddr) -> bool {
+        if remote.is_ipv4() { self.reaches_v4 } else { self.reaches_v6 }
+    }
 }
 
 impl Shared {
-    pub(crate) fn new(make: impl FnOnce(Time) -> Node, config: &NodeConfig, backlog: usize, around: Surroundings) -> Arc<Self> {
+    pub(crate) fn new(make: impl FnOnce(Time) -> Node, config: &NodeConfig, backlog: usize, bound: Bound, linger: Duration) -> Arc<Self> {
         let epoch = Instant::now();
-        let state = State::new(make(Time::ZERO), config.accept, backlog);
-        Arc::new(Self {
-            state: Mutex::new(state),
-            epoch,
-            local: around.local,
-            reaches_v4: around.reaches_v4,
-            reaches_v6: around.reaches_v6,
-            buffers: around.buffers,
-            linger: around.linger,
-        })
+        let trouble = Arc::new(Notify::new());
+        let state = State::new(make(Time::ZERO), config.accept, backlog, Arc::clone(&trouble));
+        Arc::new(Self { state: Mutex::new(state), epoch, bound: RwLock::new(bound), linger, trouble })
+    }
+
+    /// Where the socket is.
+    pub(crate) fn bound(&self) -> Bound {
+        *self.bound.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The driver is to go on with this socket: links move to it (P7).
+    pub(crate) fn replace_socket(&self, socket: Socket) {
+        *self.bound.write().unwrap_or_else(PoisonError::into_inner) = Bound::of(&socket);
+        let mut state = self.lock();
+        state.new_socket = Some(socket);
+        state.kick();
     }
 
     /// Takes the lock. A panic of another thread under the lock leaves the node as it was between two calls; going on is better than

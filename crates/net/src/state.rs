@@ -1,5 +1,6 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
+use crate::socket::Socket;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
@@ -11,8 +12,10 @@ use noctule_proto::units::Time;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How long the end that did not begin a graceful close keeps the link afterwards, so that its last word can be repeated.
 const CLOSED_LINK_GRACE: Duration = Duration::from_secs(1);
@@ -44,6 +47,8 @@ pub(crate) struct LinkEntry {
     pub(crate) wakers: Wakers,
     /// Take it down at this instant.
     pub(crate) close_at: Option<Time>,
+    /// Something was sent and nothing heard for some probes.
+    pub(crate) is_silent: bool,
 }
 
 #[derive(Debug)]
@@ -124,6 +129,9 @@ pub(crate) struct State {
     is_driverless: bool,
     /// Links with a `close_at`.
     closing_links: usize,
+    /// The driver is to go on with this one.
+    pub(crate) new_socket: Option<Socket>,
+    trouble: Arc<Notify>,
 }
 
 /// The outcome of a session whose end nobody could negotiate.
@@ -132,7 +140,7 @@ pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
 }
 
 impl State {
-    pub(crate) fn new(node: Node, accepts: bool, backlog: usize) -> Self {
+    pub(crate) fn new(node: Node, accepts: bool, backlog: usize, trouble: Arc<Notify>) -> Self {
         Self {
             node,
             links: HashMap::new(),
@@ -152,6 +160,8 @@ impl State {
             is_kicked: true,
             is_driverless: false,
             closing_links: 0,
+            new_socket: None,
+            trouble,
         }
     }
 
@@ -216,11 +226,18 @@ impl State {
                 let is_incoming = !self.links.contains_key(&link);
                 let entry = self.links.entry(link).or_insert_with(LinkEntry::incoming);
                 entry.up = Some(peer);
+                self.trouble.notify_one();
                 Self::wake(&mut self.woken, &mut entry.wakers);
                 // Links without an owner are bounded by the node's own limit.
                 if is_incoming && self.takes_links {
                     self.incoming_links.push_back(link);
                     Self::wake(&mut self.woken, &mut self.accept_wakers);
+                }
+            }
+            Event::LinkSilent { link, is_silent } => {
+                if let Some(entry) = self.links.get_mut(&link) {
+                    entry.is_silent = is_silent;
+                    self.trouble.notify_one();
                 }
             }
             Event::LinkDown { link, reason, peer } => {
@@ -529,9 +546,22 @@ impl State {
         self.kick();
     }
 
+    /// Ends a link without a word: nobody is there to hear it.
+    pub(crate) fn abandon_link(&mut self, now: Time, link: LinkId, why: CloseReason) {
+        self.node.abandon_link(now, link, why);
+        self.dispatch(now);
+        self.kick();
+    }
+
+    /// There is no driver any more.
+    pub(crate) fn is_driverless(&self) -> bool {
+        self.is_driverless
+    }
+
     /// The driver is gone; nothing will be sent any more.
     pub(crate) fn driver_ends(&mut self) {
         self.is_driverless = true;
+        self.trouble.notify_one();
         self.driver = None;
         Self::wake(&mut self.woken, &mut self.idle_wakers);
     }
@@ -571,7 +601,16 @@ impl LinkEntry {
         Self { is_ours: true, remote: Some(remote), is_watched: true, ..Self::incoming() }
     }
     fn incoming() -> Self {
-        Self { is_ours: false, remote: None, up: None, down: None, is_watched: false, wakers: Wakers::default(), close_at: None }
+        Self {
+            is_ours: false,
+            remote: None,
+            up: None,
+            down: None,
+            is_watched: false,
+            wakers: Wakers::default(),
+            close_at: None,
+            is_silent: false,
+        }
     }
 }
 

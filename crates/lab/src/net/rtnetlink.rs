@@ -112,6 +112,17 @@ impl Rtnetlink {
         self.request(message, || format!("give {name} the address {address}/{prefix}"))
     }
 
+    /// Takes an address from a device: `ip address del ADDRESS/PREFIX dev NAME`.
+    pub fn remove_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_DELADDR, 0);
+        let index = index_of(name)?;
+        message.bytes(&[family(address), prefix, 0, 0]);
+        message.bytes(&index.to_ne_bytes());
+        message.address(IFA_LOCAL, address);
+        message.address(IFA_ADDRESS, address);
+        self.request(message, || format!("take the address {address}/{prefix} from {name}"))
+    }
+
     /// Adds a route through a device: `ip route add DESTINATION/PREFIX [via GATEWAY] dev NAME`.
     pub fn add_route(&mut self, destination: IpAddr, prefix: u8, gateway: Option<IpAddr>, name: &str) -> io::Result<()> {
         let create = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;

@@ -93,6 +93,7 @@ impl Daemon {
         let node = NodeConfig {
             congestion: config.congestion,
             idle_timeout: config.idle_timeout,
+            keep_alive: config.keep_alive,
             node_memory: config.limits.memory,
             flow_memory: config.limits.flow_memory,
             max_links: config.limits.links,
@@ -338,6 +339,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("[node] psk", old.psk != new.psk),
         ("[node] congestion", old.congestion != new.congestion),
         ("[node] idle-timeout", old.idle_timeout != new.idle_timeout),
+        ("[node] keep-alive", old.keep_alive != new.keep_alive),
         ("[tun] name, mtu or addresses", tun(old) != tun(new)),
         ("[limits]", old.limits != new.limits),
         ("[control]", old.control != new.control),

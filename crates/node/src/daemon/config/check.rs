@@ -83,6 +83,7 @@ impl Checker<'_, '_> {
             relay: node.relay,
             psk: node.psk.as_ref().map(|p| self.path(p)),
             congestion: congestion.unwrap_or(CongestionControl::Model),
+            keep_alive: node.keep_alive.as_ref().map(|t| self.time(Some(t), "[node] keep-alive", defaults.idle_timeout / 3)),
             idle_timeout: self.time(node.idle_timeout.as_ref(), "[node] idle-timeout", defaults.idle_timeout),
             nodes,
             routes,

@@ -49,6 +49,7 @@ pub struct NodeTable {
     pub psk: Option<Text>,
     pub congestion: Option<Text>,
     pub idle_timeout: Option<Text>,
+    pub keep_alive: Option<Text>,
 }
 
 /// `[[neighbour]]`

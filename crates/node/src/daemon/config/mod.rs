@@ -49,6 +49,8 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// Silence that ends a link.
     pub idle_timeout: Duration,
+    /// Longest silence of a link with sessions, if it is not to be a third of that.
+    pub keep_alive: Option<Duration>,
     /// All other nodes that the file names, neighbours first.
     pub nodes: Vec<RemoteNode>,
     /// Ways to them.
