@@ -13,7 +13,7 @@ pub use measure::{PerfArgs, PingArgs};
 pub use node::{NodeArgs, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
-pub use transfer::{RecvArgs, SendArgs};
+pub use transfer::{RecvArgs, SendArgs, SendMode};
 
 use clap::{Parser, Subcommand};
 

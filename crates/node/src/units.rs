@@ -33,6 +33,28 @@ impl FromStr for Rate {
     }
 }
 
+/// A share, in permille.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// In permille.
+    pub fn permille(self) -> u32 {
+        self.0
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        match unit.as_str() {
+            "%" if number <= 10_000.0 => Ok(Self((number * 10.0).round() as u32)),
+            _ => Err(format!("{text:?}: write a share as 30% or 7.5%, at most 10000%")),
+        }
+    }
+}
+
 /// A span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
@@ -94,6 +116,8 @@ mod tests {
         assert_eq!("60ms".parse::<Span>().unwrap().0, Duration::from_millis(60));
         assert!("0mbit".parse::<Rate>().is_err());
         assert!("20 apples".parse::<Rate>().unwrap_err().contains("20mbit"));
+        assert_eq!("7.5%".parse::<Share>().unwrap().permille(), 75);
+        assert!("7.5".parse::<Share>().unwrap_err().contains("30%"));
         assert!("ten".parse::<Span>().is_err());
         for name in CongestionControl::NAMED.map(CongestionControl::name).into_iter().chain(["rate:100mbit"]) {
             let cc: CcName = name.parse().unwrap();

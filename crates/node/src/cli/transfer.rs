@@ -2,11 +2,22 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
-use crate::units::{CcName, Rate};
-use clap::Args;
+use crate::units::{CcName, Rate, Share};
+use clap::{Args, ValueEnum};
+use noctule::PublicKey;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// How contents travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SendMode {
+    /// Files and directories, with whatever the receiver has taken into account.
+    #[default]
+    Brtp,
+    /// One file as a rateless object: blocks of coded packets until the receiver has them; the only mode for --one-way.
+    Brctp,
+}
 
 /// `noctule send`.
 #[derive(Debug, Args)]
@@ -27,6 +38,24 @@ pub struct SendArgs {
     /// Send nothing: ask the receiver what it has, and list what would happen to each entry.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// How contents travel.
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub mode: SendMode,
+    /// With --mode brctp: expect no answer at all, to `noctule recv --one-way` at any number of receivers; HOST may be a multicast address.
+    #[arg(long, conflicts_with_all = ["accept_new", "known_hosts", "dry_run", "limit_rate", "name", "via"])]
+    pub one_way: bool,
+    /// With --one-way: the rate, headers included. There is no congestion control: use what is reserved for this.
+    #[arg(long, value_name = "RATE", requires = "one_way")]
+    pub rate: Option<Rate>,
+    /// With --one-way: the public key of a receiver, as it prints it; may be given several times.
+    #[arg(long, value_name = "KEY", requires = "one_way")]
+    pub to: Vec<PublicKey>,
+    /// With --one-way: send so much more than the file (30%), then end.
+    #[arg(long, value_name = "SHARE", requires = "one_way", conflicts_with = "carousel")]
+    pub overhead: Option<Share>,
+    /// With --one-way: go on until interrupted, with fresh packets each time round.
+    #[arg(long, requires = "one_way")]
+    pub carousel: bool,
     #[command(flatten)]
     pub peer: PeerArgs,
     #[command(flatten)]
@@ -53,6 +82,9 @@ pub struct RecvArgs {
     /// Directory to write to; must exist.
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub into: PathBuf,
+    /// Receive what `noctule send --mode brctp --one-way` sends, and send nothing at all; --bind may be a multicast address.
+    #[arg(long, conflicts_with = "via")]
+    pub one_way: bool,
     /// Write the content of one file to standard output instead, and end.
     #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links"])]
     pub stdout: bool,

@@ -2,12 +2,13 @@
 //!
 //! Sender: [`source`] makes the manifest, [`content`] reads files on threads of its own, [`send`] writes streams and listens to answers.
 //! Receiver: [`recv`] serves sessions, [`receive`] runs one transfer, [`writer`] turns a stream's records into files on a thread of its own,
-//! [`target`] and [`staging`] are the only places that touch the target directory.
+//! [`target`] and [`staging`] are the only places that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
 
 mod content;
 mod entry;
 mod limit;
 mod links;
+mod object;
 mod progress;
 mod receive;
 pub mod records;

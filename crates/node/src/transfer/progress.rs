@@ -164,18 +164,39 @@ impl Progress {
         }
     }
 
+    /// Everything has gone out; nobody said what arrived.
+    pub fn sent(self, summary: &Summary, packets: u64) {
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.clear();
+        if self.to.is_json {
+            self.to.event(&json!({
+                "event": "sent", "peer": self.peer, "files": summary.files, "bytes": summary.bytes, "packets": packets, "seconds": seconds,
+                "blake3": summary.digest.to_string(), "ok": true
+            }));
+            return;
+        }
+        self.to.say(&format!("{} bytes sent in {packets} packets, {seconds:.2} s; nobody can say here what arrived", summary.bytes));
+    }
+
     /// Everything is done.
     pub fn done(self, summary: &Summary) {
+        self.done_with(summary, &[]);
+    }
+
+    /// Everything is done; with figures for the JSON event.
+    pub fn done_with(self, summary: &Summary, figures: &[(&str, u64)]) {
         let seconds = self.start.elapsed().as_secs_f64();
         let moved = summary.bytes.saturating_sub(self.spared);
         let goodput = moved as f64 * 8e-6 / seconds.max(1e-9);
         let Summary { files, bytes, same, resumed, digest } = *summary;
         self.clear();
         if self.to.is_json {
-            self.to.event(&json!({
+            let mut event = json!({
                 "event": "done", "peer": self.peer, "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput,
                 "bytes_moved": moved, "files_same": same, "files_resumed": resumed, "blake3": digest.to_string(), "ok": true
-            }));
+            });
+            figures.iter().for_each(|(name, value)| event[*name] = (*value).into());
+            self.to.event(&event);
             return;
         }
         if self.listed > SHOWN_ON_TERMINAL && self.to.is_shown {

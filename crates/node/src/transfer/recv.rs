@@ -1,6 +1,7 @@
 //! `noctule recv`: an endpoint that serves senders, many at once.
 
 use super::CONTROL_TAG;
+use super::object::{self, OBJECT_TAG};
 use super::progress::Reporter;
 use super::receive::{self, Destination, Stop};
 use super::target::{Refused, Rules, Target};
@@ -56,6 +57,9 @@ enum Outcome {
 
 /// Receives until interrupted, or once.
 pub async fn run(args: RecvArgs) -> Result<(), Failure> {
+    if args.one_way {
+        return object::listen::run(args).await;
+    }
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
@@ -160,14 +164,19 @@ impl Server {
             }
         };
         let (recv, mut answers) = match flow {
-            IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == CONTROL_TAG => (recv, send),
+            IncomingFlow::Stream { recv, send: Some(send) } if [CONTROL_TAG, OBJECT_TAG].contains(&recv.options().tag) => (recv, send),
             _ => {
                 session.abort(1, "this is noctule recv");
                 return Outcome::Nothing(Some(Failure::Stranger("it is no `noctule send`".into())));
             }
         };
+        let is_object = recv.options().tag == OBJECT_TAG;
         let mut control = Records::new(recv);
-        match self.receive(&session, &mut control, &mut answers).await {
+        let result = match is_object {
+            true => self.receive_object(&session, &mut control, &mut answers).await,
+            false => self.receive(&session, &mut control, &mut answers).await,
+        };
+        match result {
             Ok(()) => {
                 // Everything is verified and on disk, whether the sender hears it or not; it closes when it has.
                 let _ = answers.finish().await;
@@ -209,11 +218,7 @@ impl Server {
     }
 
     async fn receive(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
-        let grant = self.access.grant(&session.peer_key()).unwrap_or_default();
-        if !grant.may_write {
-            return Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "may not write".into() }.into());
-        }
-        let destination = self.destination(&grant)?;
+        let destination = self.destination(&self.may_write(session)?)?;
         let manifest = receive::manifest(control).await?;
         if manifest.hello.is_dry {
             return receive::run(session, control, answers, destination, manifest, &self.reporter, std::future::pending()).await;
@@ -226,6 +231,27 @@ impl Server {
         let result = receive::run(session, control, answers, destination, manifest, &self.reporter, stop).await;
         drop(turn);
         result
+    }
+
+    async fn receive_object(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
+        let destination = self.destination(&self.may_write(session)?)?;
+        let offer = object::recv::offer(control).await?;
+        let (turn, mut stop) = self.take_turn(offer.id()).await?;
+        let stop = async move {
+            let _ = stop.wait_for(|is_stopped| *is_stopped).await;
+        };
+        let result = object::recv::run(session, control, answers, destination, offer, &self.reporter, stop).await;
+        drop(turn);
+        result
+    }
+
+    /// What this session's peer may do, if it may write at all.
+    fn may_write(&self, session: &Session) -> Result<Grant, Refused> {
+        let grant = self.access.grant(&session.peer_key()).unwrap_or_default();
+        match grant.may_write {
+            true => Ok(grant),
+            false => Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "may not write".into() }),
+        }
     }
 
     fn destination(&self, grant: &Grant) -> Result<Destination, Refused> {

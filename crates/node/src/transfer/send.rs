@@ -8,15 +8,16 @@ use super::recv::Farewell;
 use super::source::{self, Sources};
 use super::target::Refused;
 use super::wire::{Hello, Record, RecordError, Records, VERSION};
-use super::{CONTROL_TAG, DATA_TAG};
-use crate::cli::{DEFAULT_PORT, SendArgs};
+use super::{CONTROL_TAG, DATA_TAG, object};
+use crate::cli::{DEFAULT_PORT, SendArgs, SendMode};
 use crate::failure::Failure;
 use crate::identity;
 use crate::overlay::{self, Gateway};
 use bytes::Bytes;
-use noctule::{Endpoint, FlowError, FlowOptions, NodeConfig, SendStream, Session};
+use noctule::{Endpoint, FlowError, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,8 +34,13 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Sends everything and waits until the receiver has verified it.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
+    match (args.mode, args.one_way) {
+        (SendMode::Brctp, true) => return object::one_way::run(args).await,
+        (SendMode::Brctp, false) => return object::send::run(args).await,
+        (SendMode::Brtp, true) => return Err(Failure::Usage("--one-way needs --mode brctp: files in the usual mode need answers".into())),
+        (SendMode::Brtp, false) => {}
+    }
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name files and a host".into()))?;
-    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
     let names: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
     let stdin_name = args.name.clone().unwrap_or_else(|| "stdin".into());
     if args.name.is_some() && !names.iter().any(|n| n.as_os_str() == source::STDIN) {
@@ -45,6 +51,49 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     for path in &sources.skipped {
         eprintln!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
     }
+    let connection = connect(&args, host).await?;
+    let session = &connection.session;
+    let result = async { Transfer::begin(&args, sources, session)?.run(&args, session).await }.await;
+    connection.end(result).await
+}
+
+/// A session with the receiver, and what it needs to live.
+pub(super) struct Connection {
+    /// The session.
+    pub session: Session,
+    /// Tells the receiver if this side goes.
+    farewell: Farewell,
+    ours: PublicKey,
+    gateway: Option<Gateway>,
+}
+
+impl Connection {
+    /// Parts from the receiver after this result; a failure is told by the reason that the receiver gave, if it gave one.
+    pub(super) async fn end(self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let Self { session, farewell, ours, gateway } = self;
+        let result = match result {
+            Ok(()) => {
+                session.close(0, "").await;
+                Ok(())
+            }
+            Err(failure) => {
+                let failure = match session.close_reason() {
+                    Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
+                    _ => failure,
+                };
+                session.abort(1, "failed");
+                Err(failure)
+            }
+        };
+        drop(gateway);
+        farewell.0.wait_idle().await;
+        result
+    }
+}
+
+/// Connects to the receiver as the arguments say.
+pub(super) async fn connect(args: &SendArgs, host: &OsStr) -> Result<Connection, Failure> {
+    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
     let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
@@ -53,30 +102,12 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let ours = config.identity.public();
     let peer = identity::Peer::far_end(host, DEFAULT_PORT, &args.peer, &args.identity, &args.via).await?;
     let endpoint = Endpoint::client(config)?;
-    let _farewell = Farewell(endpoint.clone());
+    let farewell = Farewell(endpoint.clone());
     // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
     let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
     let session = overlay::reach(&endpoint, &peer, ours, gateway.as_ref()).await?;
     identity::check_protection(&session, &args.identity)?;
-    let result = async { Transfer::begin(&args, sources, &session)?.run(&args, &session).await };
-    match result.await {
-        Ok(()) => {
-            session.close(0, "").await;
-            drop(gateway);
-            endpoint.wait_idle().await;
-            Ok(())
-        }
-        Err(failure) => {
-            let failure = match session.close_reason() {
-                Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
-                _ => failure,
-            };
-            session.abort(1, "failed");
-            drop(gateway);
-            endpoint.wait_idle().await;
-            Err(failure)
-        }
-    }
+    Ok(Connection { session, farewell, ours, gateway })
 }
 
 /// A transfer under way.

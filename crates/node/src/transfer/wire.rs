@@ -4,6 +4,7 @@ use super::entry::{Entry, Kind, MAX_NAME, Mtime};
 use blake3::Hash;
 use bytes::{Buf, Bytes, BytesMut};
 use noctule::{FlowError, RecvStream};
+use noctule_proto::object::{Digest, Layout, Root};
 use noctule_proto::wire::WireError;
 use noctule_proto::wire::varint::{Reader, emit, emit_prefixed};
 use thiserror::Error;
@@ -171,9 +172,24 @@ pub enum Record {
         files: u64,
         /// Their bytes.
         bytes: u64,
-        /// See [`digest`](super::entry::digest).
+        /// See [`digest`](super::entry::digest); of an object its root hash.
         digest: Hash,
     },
+    /// Sender of an object: first (`docs/spec/object.md`).
+    Offer {
+        /// Of what is said about objects.
+        version: u64,
+        /// Its cut.
+        layout: Layout,
+        /// Its root hash.
+        root: Root,
+        /// What it is: an ENTRIES record of one file.
+        about: Bytes,
+    },
+    /// Sender of an object: hashes of its blocks.
+    Leaves(Vec<Digest>),
+    /// Receiver of an object: how far it is.
+    Status(Bytes),
 }
 
 mod kind {
@@ -191,6 +207,9 @@ mod kind {
     pub const FAILED: u64 = 0x26;
     pub const REFUSED: u64 = 0x28;
     pub const DONE: u64 = 0x2a;
+    pub const OFFER: u64 = 0x30;
+    pub const LEAVES: u64 = 0x32;
+    pub const STATUS: u64 = 0x34;
 }
 
 /// Appends a record whose body `fill` writes.
@@ -258,6 +277,18 @@ impl Record {
                 emit(b, *bytes);
                 b.extend_from_slice(digest.as_bytes());
             }),
+            Self::Offer { version, layout, root, about } => put(out, kind::OFFER, |b| {
+                emit(b, *version);
+                layout.emit(b);
+                b.extend_from_slice(&root.0);
+                emit_prefixed(b, about);
+            }),
+            Self::Leaves(leaves) => {
+                for part in leaves.chunks(PART / 32) {
+                    put(out, kind::LEAVES, |b| part.iter().for_each(|leaf| b.extend_from_slice(leaf)));
+                }
+            }
+            Self::Status(status) => put(out, kind::STATUS, |b| b.extend_from_slice(status)),
         }
     }
 
@@ -308,6 +339,19 @@ impl Record {
                 Self::Refused { refusal: Refusal::from_u8(r.u8()?), path: r.prefixed()?.to_vec(), message: text(r.prefixed()?) }
             }
             kind::DONE => Self::Done { files: r.varint()?, bytes: r.varint()?, digest: Hash::from_bytes(r.array()?) },
+            kind::OFFER => {
+                let version = r.varint()?;
+                let layout = Layout::parse(&mut r).map_err(|e| Malformed(e.to_string()))?;
+                Self::Offer { version, layout, root: Root(r.array()?), about: Bytes::copy_from_slice(r.prefixed()?) }
+            }
+            kind::LEAVES => {
+                let mut leaves = Vec::new();
+                while !r.is_empty() {
+                    leaves.push(r.array()?);
+                }
+                Self::Leaves(leaves)
+            }
+            kind::STATUS => Self::Status(body),
             unknown if unknown % 2 == 1 => return Ok(None),
             unknown => return malformed(format!("type {unknown:#x} is unknown, and not one that may be skipped")),
         }))
@@ -485,6 +529,14 @@ mod tests {
             Record::Failed { index: 2, refusal: Refusal::Hash, message: "no".into() },
             Record::Refused { refusal: Refusal::Busy, path: b"p".to_vec(), message: "no".into() },
             Record::Done { files: 1, bytes: 2, digest: hash },
+            Record::Offer {
+                version: 1,
+                layout: Layout::new(5_000_000, 1344, 1024, 16, 5).unwrap(),
+                root: Root([7; 32]),
+                about: Bytes::from_static(b"about"),
+            },
+            Record::Leaves(vec![[1; 32], [2; 32]]),
+            Record::Status(Bytes::from_static(b"status")),
         ]
     }
 

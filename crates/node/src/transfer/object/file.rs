@@ -1,0 +1,100 @@
+//! A file as an object: looked at once for its hashes, then read block by block.
+
+use super::super::entry::{Entry, Kind};
+use super::super::source;
+use super::super::wire::{Record, split};
+use super::{BATCH_SIZE, BLOCK_PACKETS, PACKET_LEN};
+use crate::failure::Failure;
+use bytes::BytesMut;
+use noctule_proto::object::{HashTree, Layout, MAX_ABOUT, Root, leaf};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything about a file that is sent as an object.
+#[derive(Clone)]
+pub struct ObjectFile {
+    file: Arc<File>,
+    /// Its name and attributes.
+    pub entry: Entry,
+    /// Its cut.
+    pub layout: Layout,
+    /// Its blocks' hashes.
+    pub tree: HashTree,
+    /// The entry as the root binds it: one ENTRIES record.
+    pub about: Vec<u8>,
+    /// Its root hash.
+    pub root: Root,
+}
+
+/// The entry that the description of an object holds.
+pub fn entry_of(about: &[u8]) -> Option<Entry> {
+    match split(&mut BytesMut::from(about)) {
+        Ok(Some(Record::Entries(mut entries))) if entries.len() == 1 => entries.pop().filter(|e| matches!(e.kind, Kind::File(_))),
+        _ => None,
+    }
+}
+
+impl ObjectFile {
+    /// Reads the only file that is named and hashes it. `low_loss` (permille) as in [`Layout::new`]. Blocks.
+    ///
+    /// # Errors
+    /// Not one file, or it cannot be read, or its name is too long.
+    pub fn open(names: &[OsString], low_loss: u16) -> Result<Self, Failure> {
+        let [name] = names else {
+            return Err(Failure::Usage(format!(
+                "--mode brctp sends one file, not {}: pack them into one, or send them without --mode",
+                names.len()
+            )));
+        };
+        let name = PathBuf::from(name);
+        if name.as_os_str() == source::STDIN {
+            return Err(Failure::Usage("--mode brctp needs a file: it is read once for its hashes, then sent block by block".into()));
+        }
+        let sources = source::collect(std::slice::from_ref(&name), OsStr::new(""))?;
+        let item = sources.items.into_iter().next().ok_or_else(|| Failure::source(&name, "no file"))?;
+        let Kind::File(size) = item.entry.kind else {
+            return Err(Failure::Usage(format!(
+                "--mode brctp sends one file, and {} is none: pack it into one, or send it without --mode",
+                name.display()
+            )));
+        };
+        let file = File::open(&item.local).map_err(|e| Failure::source(&item.local, e))?;
+        let layout = Layout::new(size, PACKET_LEN, BLOCK_PACKETS, BATCH_SIZE, low_loss).map_err(|e| Failure::Usage(e.to_string()))?;
+        let mut leaves = Vec::with_capacity(layout.blocks() as usize);
+        for block in 0..layout.blocks() {
+            leaves.push(leaf(&read(&file, &layout, block).map_err(|e| Failure::source(&item.local, e))?));
+        }
+        let tree = HashTree::new(leaves);
+        let mut about = Vec::new();
+        Record::Entries(vec![item.entry.clone()]).emit(&mut about);
+        if about.len() > MAX_ABOUT {
+            return Err(Failure::Usage(format!("the name of {} is too long for --mode brctp", name.display())));
+        }
+        let root = Root::of(&layout, &about, &tree.top()).map_err(|e| Failure::Usage(e.to_string()))?;
+        Ok(Self { file: Arc::new(file), entry: item.entry, layout, tree, about, root })
+    }
+
+    /// The content of a block. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, block: u32) -> Result<Vec<u8>, Failure> {
+        read(&self.file, &self.layout, block).map_err(|e| Failure::Source { path: self.entry.shown(), error: e.to_string() })
+    }
+
+    /// The file is not what was announced any more.
+    pub fn changed(&self, problem: impl std::fmt::Display) -> Failure {
+        Failure::Hash { path: self.entry.shown(), problem: problem.to_string() }
+    }
+}
+
+/// The content of a block of an open file.
+pub fn read(file: &File, layout: &Layout, block: u32) -> std::io::Result<Vec<u8>> {
+    let range = layout.range(block);
+    let mut content = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut content, range.start)?;
+    Ok(content)
+}

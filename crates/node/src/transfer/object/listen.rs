@@ -1,0 +1,294 @@
+//! `noctule recv --one-way`: announcements for this side's key, then the packets of what they announce. Sends nothing.
+
+use super::super::entry::{Entry, shown};
+use super::super::progress::{Progress, Reporter, Summary};
+use super::super::target::{Refused, Rules, Target};
+use super::super::wire::Refusal;
+use super::RECEIVER_MEMORY;
+use super::file::entry_of;
+use super::place::{Piece, Place, Prepared, joined};
+use crate::cli::{DEFAULT_PORT, RecvArgs};
+use crate::failure::Failure;
+use crate::identity::{self, authorised::Access};
+use blake3::Hash;
+use noctule::{PublicKey, SecretKey};
+use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError, is_announcement};
+use noctule_proto::object::{Receiver, Root};
+use serde_json::json;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+/// Objects that come side by side, at most.
+const MAX_OBJECTS: usize = 4;
+/// Bytes that the kernel should keep while this process is busy decoding.
+const SOCKET_BUFFER: usize = 8 << 20;
+/// An object of which nothing has come for so long makes room for another.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Receives until interrupted, or one object.
+pub async fn run(args: RecvArgs) -> Result<(), Failure> {
+    if args.stdout {
+        return Err(Failure::Usage("--one-way receives blocks in no order: use --into, not --stdout".into()));
+    }
+    if args.identity.no_encryption {
+        return Err(Failure::Usage("--one-way is always encrypted: there is nobody to agree on anything else".into()));
+    }
+    let (config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
+    let access = Access::load(&args.access)?;
+    let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
+    let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
+    let target = Target::open(&args.into, rules).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
+        _ => Failure::target(&args.into, &e),
+    })?;
+    let socket = bind(args.bind)?;
+    let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
+    greet(&args, local, config.identity.public(), is_ephemeral);
+    let reporter = Reporter::new(args.json, false);
+    let mut listener = Listener {
+        secret: config.identity,
+        psk,
+        access,
+        target,
+        rules,
+        reporter,
+        objects: HashMap::new(),
+        settled: HashSet::new(),
+        is_strange_told: false,
+    };
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let len = match socket.recv_from(&mut buffer).await {
+            Ok((len, _)) => len,
+            // An answer to somebody else's datagram from this port is no failure.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
+            Err(e) => return Err(Failure::system("receiving", e)),
+        };
+        match listener.on_datagram(&mut buffer[..len]).await {
+            Some(result) if args.once => return result,
+            Some(Err(failure)) => failure.print(args.json),
+            Some(Ok(())) | None => {}
+        }
+    }
+}
+
+fn bind(asked: Option<SocketAddr>) -> Result<UdpSocket, Failure> {
+    let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()].map(|ip| SocketAddr::new(ip, DEFAULT_PORT));
+    let candidates = asked.map_or(any.to_vec(), |address| vec![address]);
+    let mut last = None;
+    for address in candidates {
+        match bound(address) {
+            Ok(socket) => return Ok(socket),
+            Err(e) => last = Some((address, e)),
+        }
+    }
+    let (address, e) = last.ok_or_else(|| Failure::System("no address to listen on".into()))?;
+    Err(match e.kind() {
+        ErrorKind::AddrInUse => Failure::Port(format!("{address} is in use")),
+        ErrorKind::PermissionDenied => Failure::Port(format!("{address} is not permitted to this user")),
+        _ => Failure::Port(format!("cannot listen on {address}: {e}")),
+    })
+}
+
+fn bound(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    match address.ip() {
+        // Several receivers of one host may listen to one group.
+        IpAddr::V4(group) if group.is_multicast() => {
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)?;
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.join_multicast_v6(&group, 0)?;
+        }
+        _ => {
+            if address.is_ipv6() {
+                // Both families by one socket, whatever the system's default.
+                let _ = socket.set_only_v6(false);
+            }
+            socket.bind(&address.into())?;
+        }
+    }
+    // As much as the system permits.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket.into())
+}
+
+/// Says what the sender has to type.
+fn greet(args: &RecvArgs, local: SocketAddr, public: PublicKey, is_ephemeral: bool) {
+    if args.json {
+        let event = json!({
+            "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
+            "ephemeral": is_ephemeral, "one_way": true
+        });
+        println!("{event}");
+        return;
+    }
+    let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
+    let host = if host.contains(':') { format!("[{host}]:{}", local.port()) } else { format!("{host}:{}", local.port()) };
+    eprintln!(
+        "receiving one way into {} on {local}; on the other host, with a rate that the network carries:\n\n  noctule send --mode brctp --one-way --rate 10mbit --to {public} FILE {host}\n",
+        args.into.display()
+    );
+}
+
+struct Listener {
+    secret: SecretKey,
+    psk: Option<[u8; 32]>,
+    access: Access,
+    target: Target,
+    rules: Rules,
+    reporter: Reporter,
+    objects: HashMap<Root, Incoming>,
+    /// Objects that are there, or were refused: their packets go on coming.
+    settled: HashSet<Root>,
+    is_strange_told: bool,
+}
+
+/// An object that comes.
+struct Incoming {
+    key: DataKey,
+    entry: Entry,
+    receiver: Receiver,
+    pieces: mpsc::Sender<Piece>,
+    thread: JoinHandle<Result<(), Refused>>,
+    progress: Progress,
+    heard: tokio::time::Instant,
+}
+
+impl Listener {
+    /// `Some` when an object is there, or will never be.
+    async fn on_datagram(&mut self, datagram: &mut [u8]) -> Option<Result<(), Failure>> {
+        if is_announcement(datagram) {
+            return self.on_announcement(datagram).await;
+        }
+        let (root, incoming) = self.objects.iter_mut().find(|(_, object)| object.key.is_mine(datagram))?;
+        let root = *root;
+        let Ok(packet) = incoming.key.open(datagram) else { return None };
+        incoming.heard = tokio::time::Instant::now();
+        incoming.receiver.on_packet(packet);
+        while let Some((block, content)) = incoming.receiver.poll_block() {
+            // A writer that has ended says why below.
+            let _ = incoming.pieces.send(Piece::Block(block, content)).await;
+        }
+        let layout = *incoming.receiver.layout();
+        let there = (u64::from(incoming.receiver.blocks_done()) * layout.block_bytes() as u64).min(layout.size());
+        incoming.progress.set(there, 0);
+        if incoming.receiver.is_complete() || incoming.thread.is_finished() {
+            let incoming = self.objects.remove(&root)?;
+            self.settled.insert(root);
+            return Some(finish(incoming, root).await);
+        }
+        None
+    }
+
+    async fn on_announcement(&mut self, datagram: &[u8]) -> Option<Result<(), Failure>> {
+        let (sender, announcement) = match Announcement::open(datagram, &self.secret, self.psk.as_ref()) {
+            Ok(opened) => opened,
+            Err(OneWayError::Version(version)) if !self.is_strange_told => {
+                self.is_strange_told = true;
+                self.reporter.say(&format!("noctule: passed over: {}", OneWayError::Version(version)));
+                return None;
+            }
+            // Somebody else's, or noise.
+            Err(_) => return None,
+        };
+        let root = announcement.root;
+        if self.objects.contains_key(&root) || self.settled.contains(&root) {
+            return None;
+        }
+        let grant = self.access.grant(&sender)?;
+        let name = entry_of(&announcement.about);
+        let begun = match name {
+            _ if !grant.may_write => {
+                Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "its key may not write here".into() })
+            }
+            None => Err(Refused { refusal: Refusal::Protocol, path: Vec::new(), message: "what was announced is no file".into() }),
+            Some(entry) => self.make_room().and_then(|()| {
+                let rules = Rules { overwrite: self.rules.overwrite || grant.may_overwrite, ..self.rules };
+                let below = grant.directory.as_deref();
+                let target = self.target.below(below, rules).map_err(|e| Refused::from_io(entry.as_path(), &e))?;
+                self.begin(&announcement, entry, target, sender)
+            }),
+        };
+        match begun {
+            // An empty file that is there already.
+            Ok(None) => {
+                self.settled.insert(root);
+                Some(Ok(()))
+            }
+            Ok(Some(incoming)) if incoming.receiver.is_complete() => {
+                self.settled.insert(root);
+                Some(finish(incoming, root).await)
+            }
+            Ok(Some(incoming)) => {
+                self.objects.insert(root, incoming);
+                None
+            }
+            Err(refused) if refused.refusal == Refusal::Busy => None,
+            Err(refused) => {
+                self.settled.insert(root);
+                Some(Err(Failure::refused(&refused)))
+            }
+        }
+    }
+
+    fn make_room(&mut self) -> Result<(), Refused> {
+        if self.objects.len() < MAX_OBJECTS {
+            return Ok(());
+        }
+        let silent = self.objects.iter().find(|(_, object)| object.heard.elapsed() > SILENCE).map(|(root, _)| *root);
+        match silent {
+            Some(root) => {
+                self.objects.remove(&root);
+                Ok(())
+            }
+            None => Err(Refused { refusal: Refusal::Busy, path: Vec::new(), message: "as many objects come as can be held".into() }),
+        }
+    }
+
+    fn begin(&self, announcement: &Announcement, entry: Entry, target: Target, sender: PublicKey) -> Result<Option<Incoming>, Refused> {
+        let wrong = |text: String| Refused { refusal: Refusal::Protocol, path: entry.path.clone(), message: text };
+        let key = announcement.data_key().map_err(|e| wrong(e.to_string()))?;
+        let receiver = Receiver::new(announcement.layout, &announcement.about, announcement.root, RECEIVER_MEMORY);
+        let mut receiver = receiver.map_err(|e| wrong(e.to_string()))?;
+        let Prepared::Place(place) = Place::prepare(target, entry.clone(), &announcement.root, &mut receiver)? else { return Ok(None) };
+        let (pieces, thread) = place.write();
+        let progress = self.reporter.start("receiving one way", &sender.to_string(), 1, announcement.layout.size());
+        Ok(Some(Incoming { key, entry, receiver, pieces, thread, progress, heard: tokio::time::Instant::now() }))
+    }
+}
+
+async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
+    let Incoming { entry, receiver, pieces, thread, mut progress, .. } = incoming;
+    let _ = pieces.send(Piece::End).await;
+    let name = entry.clone();
+    let placed = tokio::task::spawn_blocking(move || joined(thread, &name)).await.map_err(|e| Failure::system("a thread", e))?;
+    if let Err(refused) = placed {
+        progress.clear();
+        return Err(Failure::refused(&refused));
+    }
+    let (digest, size) = (Hash::from_bytes(root.0), receiver.layout().size());
+    let stats = receiver.stats();
+    if stats.spoiled_blocks > 0 {
+        eprintln!(
+            "noctule: {}: {} blocks came wrong, from somebody who has the key, and came again",
+            shown(&entry.path),
+            stats.spoiled_blocks
+        );
+    }
+    progress.set(size, 0);
+    progress.file(&entry, digest);
+    progress.done(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest });
+    Ok(())
+}

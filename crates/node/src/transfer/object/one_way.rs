@@ -1,0 +1,173 @@
+//! `noctule send --mode brctp --one-way`: datagrams at a given rate to whoever listens; nothing ever comes back.
+
+use super::super::progress::{Reporter, Summary};
+use super::file::ObjectFile;
+use crate::cli::{DEFAULT_PORT, SendArgs};
+use crate::failure::Failure;
+use crate::identity::{self, host_with_port};
+use blake3::Hash;
+use noctule::{Bandwidth, PublicKey};
+use noctule_proto::object::one_way::{Announcement, DataKey};
+use noctule_proto::object::{Carousel, Plan, Step};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::time::Instant;
+
+/// Between two announcements to each receiver: how long one that joins waits.
+const ANNOUNCE_EVERY: Duration = Duration::from_millis(200);
+/// Announcements before the first packet, so that few lose its beginning, and after the last.
+const GREETINGS: u32 = 5;
+const GREETING_GAP: Duration = Duration::from_millis(20);
+/// What a pause of this process may be caught up with at once.
+const CATCH_UP: Duration = Duration::from_millis(3);
+/// IP and UDP header count for the rate, too.
+const IP_UDP: u64 = 28;
+/// Expected loss at least, in permille: repair packets cover the 150 packets on average that go with it.
+const LOW_LOSS: u16 = 20;
+
+/// Sends until everything that was asked for has gone out, or until interrupted.
+pub async fn run(args: SendArgs) -> Result<(), Failure> {
+    let rate = args
+        .rate
+        .ok_or_else(|| Failure::Usage("--one-way needs --rate: nothing comes back that could tell how much the network carries".into()))?;
+    if args.overhead.is_none() && !args.carousel {
+        return Err(Failure::Usage("--one-way never hears that everything arrived: say --overhead 30% to end after so much more than the file, or --carousel to go on until interrupted".into()));
+    }
+    let receivers: Vec<PublicKey> = args.peer.peer_key.iter().chain(&args.to).copied().collect();
+    if receivers.is_empty() {
+        return Err(Failure::Usage(
+            "--one-way needs the key of each receiver (--to KEY, which `noctule recv --one-way` prints): nobody can be asked for it".into(),
+        ));
+    }
+    if args.identity.no_encryption {
+        return Err(Failure::Usage("--one-way is always encrypted: there is nobody to agree on anything else".into()));
+    }
+    let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name a file and a host".into()))?;
+    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?.to_owned();
+    let names = names.to_vec();
+    let file =
+        tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await.map_err(|e| Failure::system("reading", e))??;
+    let (config, is_ephemeral) = identity::endpoint_config(args.identity.key.as_deref())?;
+    let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
+    if is_ephemeral && !args.json {
+        eprintln!(
+            "noctule: this side's key is for this run only: receivers with --allow will not take it; noctule keygen makes a lasting one"
+        );
+    }
+    let address = tokio::net::lookup_host(host_with_port(&host, DEFAULT_PORT)).await.ok().and_then(|mut found| found.next());
+    let address = address.ok_or_else(|| Failure::Resolve(format!("{host} cannot be resolved")))?;
+    let announcement = Announcement { key: random()?, root: file.root, layout: file.layout, about: file.about.clone() };
+    let mut announcements = Vec::new();
+    for receiver in &receivers {
+        let sealed = announcement.seal(&config.identity, receiver, psk.as_ref(), random()?);
+        announcements.push(sealed.map_err(|e| Failure::Usage(format!("an announcement for {receiver} cannot be made: {e}")))?);
+    }
+    let data_key = announcement.data_key().map_err(|e| Failure::system("keys", e))?;
+    let out = Outlet::open(address, rate.0).await?;
+    Broadcast { args: &args, file, announcements, data_key, out }.run().await
+}
+
+fn random() -> Result<[u8; 32], Failure> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
+    Ok(bytes)
+}
+
+struct Broadcast<'a> {
+    args: &'a SendArgs,
+    file: ObjectFile,
+    announcements: Vec<Vec<u8>>,
+    data_key: DataKey,
+    out: Outlet,
+}
+
+impl Broadcast<'_> {
+    async fn run(mut self) -> Result<(), Failure> {
+        let plan = self.args.overhead.map_or(Plan::Endless, |share| Plan::Once { overhead: share.permille() });
+        let mut carousel = Carousel::new(self.file.layout, self.file.tree.clone(), plan);
+        let size = self.file.layout.size();
+        let to = format!("{} ({} receivers)", self.out.address, self.announcements.len());
+        let mut progress = Reporter::new(self.args.json, false).start("sending one way", &to, 1, size);
+        self.greet().await?;
+        let (mut number, mut announced, mut datagram) = (0u64, Instant::now(), Vec::new());
+        loop {
+            if announced.elapsed() >= ANNOUNCE_EVERY {
+                announced = Instant::now();
+                self.announce().await?;
+            }
+            let mut packet = Vec::new();
+            match carousel.poll(&mut packet) {
+                Step::Load(block) => {
+                    let file = self.file.clone();
+                    let content = tokio::task::spawn_blocking(move || file.read(block)).await;
+                    let content = content.map_err(|e| Failure::system("reading", e))??;
+                    carousel.load(block, content).map_err(|e| self.file.changed(e))?;
+                }
+                Step::End => break,
+                Step::Packet(id) => {
+                    self.data_key.begin(id, &mut datagram);
+                    datagram.extend_from_slice(&packet);
+                    self.data_key.finish(&mut datagram).map_err(|e| Failure::system("sealing", e))?;
+                    number += 1;
+                    self.out.send(&datagram).await?;
+                    progress.set((number * self.file.layout.packet_len() as u64).min(size), 0);
+                }
+            }
+        }
+        self.greet().await?;
+        let digest = Hash::from_bytes(self.file.root.0);
+        progress.file(&self.file.entry, digest);
+        progress.sent(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest }, number);
+        Ok(())
+    }
+
+    async fn greet(&mut self) -> Result<(), Failure> {
+        for _ in 0..GREETINGS {
+            self.announce().await?;
+            tokio::time::sleep(GREETING_GAP).await;
+        }
+        Ok(())
+    }
+
+    async fn announce(&mut self) -> Result<(), Failure> {
+        for announcement in &self.announcements {
+            self.out.send(announcement).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A socket that keeps to a rate.
+struct Outlet {
+    socket: UdpSocket,
+    address: SocketAddr,
+    rate: Bandwidth,
+    free_at: Instant,
+}
+
+impl Outlet {
+    async fn open(address: SocketAddr, rate: Bandwidth) -> Result<Self, Failure> {
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).await.map_err(|e| Failure::system("a socket", e))?;
+        Ok(Self { socket, address, rate, free_at: Instant::now() })
+    }
+
+    async fn send(&mut self, datagram: &[u8]) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.free_at = self.free_at.max(now.checked_sub(CATCH_UP).unwrap_or(now));
+        if self.free_at > now {
+            tokio::time::sleep_until(self.free_at).await;
+        }
+        self.free_at += self.rate.time_for(datagram.len() as u64 + IP_UDP);
+        match self.socket.send_to(datagram, self.address).await {
+            Ok(_) => Ok(()),
+            // Nobody listens yet; or the device's queue is full, which is loss like any other.
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused || e.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),
+            Err(e) => Err(Failure::System(format!(
+                "sending to {}: {e}; check the address, the route, and the size of packets that it takes",
+                self.address
+            ))),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! An object that comes over a session: the receiving end of [`super::send`].
+
+use super::super::entry::{Entry, shown};
+use super::super::progress::{Progress, Reporter, Summary};
+use super::super::receive::{Destination, Stop};
+use super::super::target::Refused;
+use super::super::wire::{Record, Records, Refusal};
+use super::super::writer::protocol;
+use super::file::entry_of;
+use super::place::{Piece, Place, Prepared, joined};
+use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
+use crate::failure::Failure;
+use blake3::Hash;
+use noctule::{IncomingFlow, MessageReceiver, SendStream, Session};
+use noctule_proto::object::{Receiver, Root};
+use std::time::Duration;
+
+/// Between two statuses while anything lacks.
+const EVERY: Duration = Duration::from_millis(100);
+/// And when a block is complete.
+const SOON: Duration = Duration::from_millis(5);
+
+/// An object that was announced.
+pub struct Offer {
+    entry: Entry,
+    root: Root,
+    receiver: Receiver,
+}
+
+impl Offer {
+    /// Names the transfer.
+    pub fn id(&self) -> Hash {
+        Hash::from_bytes(self.root.0)
+    }
+}
+
+/// Reads what is said first.
+pub async fn offer(control: &mut Records) -> Result<Offer, Stop> {
+    let (layout, root, about) = match control.next().await? {
+        Some(Record::Offer { version: VERSION, layout, root, about }) => (layout, root, about),
+        Some(Record::Offer { version, .. }) => {
+            return Err(protocol(&format!("version {version} of objects; this side speaks version {VERSION}")).into());
+        }
+        _ => return Err(protocol("the object is not announced").into()),
+    };
+    let entry = entry_of(&about).ok_or_else(|| protocol("the announced object is no file"))?;
+    let mut leaves = Vec::new();
+    while leaves.len() < layout.blocks() as usize {
+        match control.next().await? {
+            Some(Record::Leaves(part)) if !part.is_empty() => leaves.extend(part),
+            _ => return Err(protocol("hashes of the object are missing").into()),
+        }
+    }
+    let described = |e: noctule_proto::object::ObjectError| protocol(&e.to_string());
+    let mut receiver = Receiver::new(layout, &about, root, RECEIVER_MEMORY).map_err(described)?;
+    receiver.set_leaves(leaves).map_err(described)?;
+    Ok(Offer { entry, root, receiver })
+}
+
+/// Receives an object whose offer has come. `stop` ends it early.
+pub async fn run(
+    session: &Session,
+    control: &mut Records,
+    answers: &mut SendStream,
+    destination: Destination,
+    offer: Offer,
+    reporter: &Reporter,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Stop> {
+    let Offer { entry, root, mut receiver } = offer;
+    let Destination::Directory(target) = destination else {
+        let message = "an object (--mode brctp) comes in no order: receive it into a directory (--into), not with --stdout".into();
+        return Err(Refused { refusal: Refusal::Target, path: entry.path, message }.into());
+    };
+    let size = receiver.layout().size();
+    let mut progress = reporter.start("receiving", &session.peer_key().to_string(), 1, size);
+    let of_place = entry.clone();
+    let prepared = tokio::task::spawn_blocking(move || {
+        let place = Place::prepare(target, of_place, &root, &mut receiver);
+        (place, receiver)
+    });
+    let (prepared, receiver) = prepared.await.map_err(|e| Failure::system("a thread", e))?;
+    let before = there(&receiver);
+    progress.set(before, before);
+    let result = match prepared {
+        Err(refused) => Err(refused.into()),
+        Ok(Prepared::InPlace) => Ok(()),
+        Ok(Prepared::Place(place)) => blocks(session, control, answers, place, &entry, receiver, before, &mut progress, stop).await,
+    };
+    if let Err(stopped) = result {
+        progress.clear();
+        return Err(stopped);
+    }
+    let digest = Hash::from_bytes(root.0);
+    say(answers, &Record::Done { files: 1, bytes: size, digest }).await?;
+    progress.set(size, before);
+    progress.file(&entry, digest);
+    let same = u64::from(before == size);
+    progress.done(&Summary { files: 1, bytes: size, same, resumed: u64::from(same == 0 && before > 0), digest });
+    Ok(())
+}
+
+async fn say(answers: &mut SendStream, record: &Record) -> Result<(), Stop> {
+    let mut out = Vec::new();
+    record.emit(&mut out);
+    Ok(answers.write_all(&out).await?)
+}
+
+/// Bytes of blocks that are there.
+fn there(receiver: &Receiver) -> u64 {
+    (u64::from(receiver.blocks_done()) * receiver.layout().block_bytes() as u64).min(receiver.layout().size())
+}
+
+fn status(receiver: &Receiver) -> Record {
+    let mut bytes = Vec::new();
+    receiver.status().emit(&mut bytes);
+    Record::Status(bytes.into())
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one transfer, split off so that there is one way out of it")]
+async fn blocks(
+    session: &Session,
+    control: &mut Records,
+    answers: &mut SendStream,
+    place: Place,
+    entry: &Entry,
+    mut receiver: Receiver,
+    before: u64,
+    progress: &mut Progress,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Stop> {
+    let (pieces, thread) = place.write();
+    let mut thread = Some(thread);
+    let end = |thread: &mut Option<_>| match thread.take() {
+        None => Ok(()),
+        Some(thread) => joined(thread, entry),
+    };
+    say(answers, &status(&receiver)).await?;
+    let mut data: Option<MessageReceiver> = None;
+    let (mut told, mut tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
+    let mut is_silent = false;
+    tokio::pin!(stop);
+    while !receiver.is_complete() {
+        tokio::select! {
+            message = packet(data.as_mut()) => match message {
+                Ok(Some(message)) => {
+                    receiver.on_packet(&message.data);
+                }
+                // The sender has no more and was not asked for more: it is leaving, and its stream says why.
+                Ok(None) | Err(_) => data = None,
+            },
+            flow = session.accept_flow(), if data.is_none() => match flow.map_err(Failure::from)? {
+                IncomingFlow::Messages(flow) if flow.options().tag == OBJECT_TAG => data = Some(flow),
+                _ => return Err(protocol("a flow came that has no place in the transfer of an object").into()),
+            },
+            record = control.next(), if !is_silent => match record? {
+                None => is_silent = true,
+                Some(_) => return Err(protocol("the sender goes on after its offer").into()),
+            },
+            () = tokio::time::sleep_until(tell_at) => {
+                say(answers, &status(&receiver)).await?;
+                (told, tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
+                progress.set(there(&receiver), before);
+            }
+            () = &mut stop => return Err(Stop::Superseded),
+        }
+        while let Some((block, content)) = receiver.poll_block() {
+            if pieces.send(Piece::Block(block, content)).await.is_err() {
+                // The writer ended: it says why.
+                end(&mut thread)?;
+                return Err(protocol("the file cannot be written").into());
+            }
+        }
+        if receiver.blocks_done() > told {
+            tell_at = tell_at.min(tokio::time::Instant::now() + SOON);
+        }
+    }
+    // No more packets, please.
+    drop(data);
+    let _ = pieces.send(Piece::End).await;
+    let thread = thread.take();
+    let name = entry.clone();
+    let placed = tokio::task::spawn_blocking(move || thread.map_or(Ok(()), |t| joined(t, &name))).await;
+    placed.map_err(|e| Failure::system("a thread", e))??;
+    if receiver.stats().spoiled_blocks > 0 {
+        eprintln!("noctule: {}: {} blocks came wrong and came again", shown(&entry.path), receiver.stats().spoiled_blocks);
+    }
+    Ok(())
+}
+
+async fn packet(data: Option<&mut MessageReceiver>) -> Result<Option<noctule::Message>, noctule::FlowError> {
+    match data {
+        Some(data) => data.recv().await,
+        None => std::future::pending().await,
+    }
+}
