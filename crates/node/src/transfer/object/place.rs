@@ -19,7 +19,7 @@ pub enum Prepared {
     /// It is there, whole and right.
     InPlace,
     /// It can grow.
-    Place(Place),
+    Place(Box<Place>),
 }
 
 /// A file that grows.
@@ -62,7 +62,7 @@ impl Place {
         let there = u64::from(receiver.blocks_done()) * layout.block_bytes() as u64;
         target.check_space(layout.size().saturating_sub(there))?;
         grown.file.set_len(layout.size()).map_err(refused)?;
-        Ok(Prepared::Place(Self { target, staging, grown, entry, layout }))
+        Ok(Prepared::Place(Box::new(Self { target, staging, grown, entry, layout })))
     }
 
     /// Writes what comes on a thread of its own, until the channel is closed; then the file gets its name if `is_complete` was sent.

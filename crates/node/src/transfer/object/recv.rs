@@ -85,7 +85,7 @@ pub async fn run(
     let result = match prepared {
         Err(refused) => Err(refused.into()),
         Ok(Prepared::InPlace) => Ok(()),
-        Ok(Prepared::Place(place)) => blocks(session, control, answers, place, &entry, receiver, before, &mut progress, stop).await,
+        Ok(Prepared::Place(place)) => blocks(session, control, answers, *place, &entry, receiver, before, &mut progress, stop).await,
     };
     if let Err(stopped) = result {
         progress.clear();
