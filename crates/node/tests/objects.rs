@@ -148,10 +148,10 @@ fn what_brctp_cannot_send_is_told_before_anything_is_sent() {
     assert_fails(&try_send(&[file, other.to_str().unwrap(), "127.0.0.1"]), 2, "one file");
     assert_fails(&try_send(&[dir, "127.0.0.1"]), 2, "pack it into one");
     assert_fails(&try_send(&["-", "127.0.0.1"]), 2, "needs a file");
-    assert_fails(&try_send(&[file, "--one-way", "127.0.0.1"]), 2, "needs --rate");
-    assert_fails(&try_send(&[file, "--one-way", "--rate", "1mbit", "127.0.0.1"]), 2, "--overhead 30%");
-    assert_fails(&try_send(&[file, "--one-way", "--rate", "1mbit", "--carousel", "127.0.0.1"]), 2, "--to KEY");
-    let out = noctule().args(["send", file, "--one-way", "--rate", "1mbit", "127.0.0.1"]).output().unwrap();
+    assert_fails(&try_send(&["--one-way", file, "127.0.0.1"]), 2, "needs --rate");
+    assert_fails(&try_send(&["--one-way", "--rate", "1mbit", file, "127.0.0.1"]), 2, "--overhead 30%");
+    assert_fails(&try_send(&["--one-way", "--rate", "1mbit", "--carousel", file, "127.0.0.1"]), 2, "--to KEY");
+    let out = noctule().args(["send", "--one-way", "--rate", "1mbit", file, "127.0.0.1"]).output().unwrap();
     assert_fails(&out, 2, "--mode brctp");
 }
 
