@@ -5,7 +5,7 @@
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
 
-use bottleneck::{Bottleneck, FlowSpec, Link, alone, jain, rates};
+use bottleneck::{Bottleneck, FlowSpec, Link, Load, alone, jain, rates};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::units::{Duration, Time};
 
@@ -23,12 +23,18 @@ fn main() {
             number(7, 0.0),
         ),
         Some("scenes") => scenes(),
-        Some("compete") => compete(named(args.get(1)).unwrap_or(CongestionControl::Cubic)),
+        Some("compete") => {
+            let cells = if args.iter().any(|a| a == "other") { &OTHER } else { &ASKED };
+            compete(named(args.get(1)).unwrap_or(CongestionControl::Cubic), number(2, 2.0) as u64, cells);
+        }
         Some("alone") => {
             let all = CongestionControl::NAMED.into_iter().filter(|c| *c != CongestionControl::None).collect();
             alone_of_each(named(args.get(1)).map_or(all, |c| vec![c]));
         }
         Some("noise") => noise(),
+        Some("bursts") => bursts(),
+        Some("crowd") => crowd(number(1, 2.0) as u64),
+        Some("lossy") => lossy(number(1, 2.0) as u64),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
 }
@@ -54,9 +60,12 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
     link.policer = (policer_ms > 0.0).then(|| (link.capacity() * policer_ms / 1e3) as u64);
     // NOCTULE_CC=name instead of `model`.
     let control = named(std::env::var("NOCTULE_CC").ok().as_ref()).unwrap_or_default();
-    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(control).at(i as u64 * 5000)).collect();
-    if std::env::var_os("NOCTULE_CUBIC").is_some() {
-        specs.push(FlowSpec::bulk(CongestionControl::Cubic).at(2000));
+    let rival = named(std::env::var("NOCTULE_RIVAL").ok().as_ref());
+    // NOCTULE_RIVAL=name comes 2 s later, or was there 2 s before with NOCTULE_LATE.
+    let late = if std::env::var_os("NOCTULE_LATE").is_some() { 2000 } else { 0 };
+    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(control).at(late + i as u64 * 5000)).collect();
+    if let Some(rival) = rival {
+        specs.push(FlowSpec::bulk(rival).at(2000 - late));
     }
     let seed = std::env::var("NOCTULE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let mut b = Bottleneck::new(link, specs, seed);
@@ -228,18 +237,94 @@ fn alone_of_each(controls: Vec<CongestionControl>) {
     }
 }
 
-/// `model` beside another control.
-fn compete(other: CongestionControl) {
-    for mbit in [20.0, 100.0] {
-        for delay in [10, 40] {
-            for queue in [0.5, 1.0, 2.0, 4.0] {
-                let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(other).at(2000)];
-                let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, 5);
-                let r = rates(&mut b, 2, 10_000, 60_000);
-                let (rtt, sum) = (delay * 2, r[0] + r[1]);
-                let share = 100.0 * r[0] / sum;
-                println!("{mbit} Mbit/s RTT {rtt} ms queue {queue} BDP: model {share:4.1}% beside {}, together {sum:.1}", other.name());
+/// `model` beside another control that starts 2 s later, or 2 s earlier with `is_late`: its share in % over the seeds.
+fn compete(other: CongestionControl, seeds: u64, cells: &Cells) {
+    for &mbit in cells.mbit {
+        for &delay in cells.delay {
+            print!("{mbit} Mbit/s RTT {} ms:", delay * 2);
+            for &queue in cells.queue {
+                let mut shares: Vec<f64> = Vec::new();
+                for seed in 1..=seeds {
+                    // Odd seeds: the other comes later; even ones: it was there before.
+                    let (ours, theirs) = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
+                    let specs = vec![FlowSpec::bulk(CongestionControl::Model).at(ours), FlowSpec::bulk(other).at(theirs)];
+                    let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, seed);
+                    let r = rates(&mut b, 2, 10_000, 60_000);
+                    shares.push(100.0 * r[0] / (r[0] + r[1]));
+                }
+                let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+                let (low, high) = shares.iter().fold((100.0f64, 0.0f64), |(l, h), s| (l.min(*s), h.max(*s)));
+                print!("  {queue}: {mean:4.1} ({low:4.1}-{high:4.1})");
             }
+            println!();
         }
     }
 }
+
+/// Eight flows of TCP that fill the queue, and one of `model`: what it gets of what each would get of equal shares.
+fn crowd(seeds: u64) {
+    for (mbit, delay) in [(20.0, 40), (100.0, 10), (100.0, 40)] {
+        for queue in [1.0, 2.0] {
+            print!("{mbit} Mbit/s RTT {} ms queue {queue} BDP, 8 cubic: model has", delay * 2);
+            for seed in 1..=seeds {
+                let mut specs = vec![FlowSpec::bulk(CongestionControl::Model).at(if seed % 2 == 1 { 0 } else { 10_000 })];
+                specs.extend((0..8).map(|i| FlowSpec::bulk(CongestionControl::Cubic).at(1000 + i * 300)));
+                let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, seed);
+                let r = rates(&mut b, 9, 20_000, 60_000);
+                print!(" {:.2}", 9.0 * r[0] / r.iter().sum::<f64>());
+            }
+            println!(" of an equal share");
+        }
+    }
+}
+
+/// TCP at 1 % of random loss, alone and beside `model`: what it keeps of what it reaches alone, at most half of the link.
+fn lossy(seeds: u64) {
+    for control in [CongestionControl::Cubic, CongestionControl::Reno, CongestionControl::Bbr] {
+        for (mbit, delay) in [(20.0, 10), (20.0, 40), (100.0, 10), (100.0, 40)] {
+            let link = Link::new(mbit, delay, 0.01);
+            print!("{mbit} Mbit/s RTT {} ms, 1 % loss, {}:", delay * 2, control.name());
+            for seed in 1..=seeds {
+                let mut b = Bottleneck::new(link.clone(), vec![FlowSpec::bulk(control)], seed);
+                let alone = rates(&mut b, 1, 10_000, 60_000)[0];
+                let specs = vec![FlowSpec::bulk(CongestionControl::Model), FlowSpec::bulk(control).at(2000)];
+                let mut b = Bottleneck::new(link.clone(), specs, seed);
+                let r = rates(&mut b, 2, 10_000, 60_000);
+                print!("  {:.1} of {alone:.1} ({:.0} %), model {:.1}", r[1], 100.0 * r[1] / alone.min(mbit / 2.0), r[0]);
+            }
+            println!();
+        }
+    }
+}
+
+/// Blocks of so many packets every 50 ms: how long one takes to leave, median and 95th percentile, in the first second and later.
+fn bursts() {
+    for (mbit, delay) in [(10_000.0, 5), (1000.0, 5), (100.0, 5), (100.0, 25)] {
+        for (loss, packets) in [(0.0, 70), (0.06, 70), (0.06, 20)] {
+            let mut spec = FlowSpec::bulk(CongestionControl::Model);
+            spec.load = Load::Bursts(packets, Duration::from_millis(50));
+            let mut b = Bottleneck::new(Link::new(mbit, delay, loss), vec![spec], 5);
+            print!("{mbit} Mbit/s, RTT {} ms, {loss}, {packets} packets:", 2 * delay);
+            for until in [1000, 5000, 20_000] {
+                b.run_until(Time::from_millis(until));
+                let mut took = b.take_bursts(0);
+                took.sort_unstable();
+                let at = |q: f64| took.get(((took.len() as f64 - 1.0) * q) as usize).map_or(f64::NAN, |d| d.as_secs_f64() * 1e3);
+                let c = b.path(0).stats().control;
+                print!("  until {} s {:.1} {:.1} ms {} {:.0} Mbit/s", until / 1000, at(0.5), at(0.95), c.state, c.pacing_rate.mbit());
+            }
+            println!("  queue p95 {:.1} ms", b.queue_ms(0.95));
+        }
+    }
+}
+
+/// Conditions of a grid: rates, one-way delays in ms, queues in bandwidth-delay products.
+struct Cells {
+    mbit: &'static [f64],
+    delay: &'static [u64],
+    queue: &'static [f64],
+}
+
+/// The cells that were asked for, and others.
+const ASKED: Cells = Cells { mbit: &[20.0, 100.0], delay: &[10, 40], queue: &[0.5, 1.0, 2.0, 4.0] };
+const OTHER: Cells = Cells { mbit: &[10.0, 50.0, 300.0], delay: &[5, 20, 60], queue: &[0.7, 1.5, 3.0] };

@@ -19,6 +19,16 @@ pub(super) struct Epoch {
     pub(super) loss: f64,
     pub(super) packets: f64,
     pub(super) is_app_limited: bool,
+    /// How long the packets took to leave and to arrive; the rates are over the longer of the two.
+    pub(super) sending: Duration,
+    pub(super) arriving: Duration,
+}
+
+impl Epoch {
+    /// The packets took longer to leave than to arrive, and not because the delay varies: we were holding back while a queue flowed off.
+    pub(super) fn is_held_back(&self, noise: Duration) -> bool {
+        self.sending > self.arriving * 5 / 4 + noise * 4
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +80,8 @@ impl Capacity {
         if here.offset < start.offset {
             return None;
         }
-        let interval = here.arrived.since(start.arrived).max(here.sent_at.since(start.sent_at));
+        let (arriving, sending) = (here.arrived.since(start.arrived), here.sent_at.since(start.sent_at));
+        let interval = arriving.max(sending);
         let bytes = (here.offset - start.offset) as f64;
         let packets = bytes / datagram;
         let length = (if is_probing { event.min_rtt / 2 } else { event.min_rtt }).max(MIN_EPOCH);
@@ -89,6 +100,8 @@ impl Capacity {
             loss: (1.0 - acked / bytes).clamp(0.0, 1.0),
             packets,
             is_app_limited,
+            sending,
+            arriving,
         })
     }
 

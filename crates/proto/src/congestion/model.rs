@@ -400,13 +400,15 @@ impl Model {
         let is_far = self.is_far_above();
         let is_saturated = matches!(self.state, State::Cruise | State::Compete) && is_far && self.was_far && !epoch.is_app_limited;
         self.was_far = is_far;
-        if is_saturated {
+        // Then it measures what we sent, not what the path carries.
+        let is_held_back = epoch.is_held_back(self.queue.noise());
+        if is_saturated && !is_held_back {
             self.capacity.on_saturated((epoch.delivered / (1.0 - self.loss.base())).min(epoch.sent));
         } else {
-            self.capacity.on_sample(rate.min(epoch.sent), is_limited);
+            self.capacity.on_sample(rate.min(epoch.sent), is_limited || is_saturated);
         }
         let is_filled = is_excess || self.growth > 0.0 || self.queue.now() > self.target() / 2 || self.state == State::Startup;
-        if !epoch.is_app_limited && !is_old && is_filled && !matches!(self.state, State::Test | State::Refresh) {
+        if !epoch.is_app_limited && !is_old && !is_held_back && is_filled && !matches!(self.state, State::Test | State::Refresh) {
             self.capacity.on_delivered(epoch.delivered);
         }
         if is_old {

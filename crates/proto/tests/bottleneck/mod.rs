@@ -114,6 +114,9 @@ struct Flow {
     ends: [End; 2],
     backlog: u64,
     next_burst: Time,
+    /// When the present burst began, and how long each of those before took to leave.
+    burst_began: Time,
+    bursts: Vec<Duration>,
     received_ip: u64,
 }
 
@@ -208,7 +211,7 @@ impl Bottleneck {
             };
             let ends = [end(0), end(1)];
             let start = spec.start;
-            s.flows.push(Flow { next_burst: start, spec, ends, backlog: 0, received_ip: 0 });
+            s.flows.push(Flow { next_burst: start, burst_began: start, bursts: Vec::new(), spec, ends, backlog: 0, received_ip: 0 });
             s.push(start, Event::Wake(i, 0));
         }
         s
@@ -364,6 +367,9 @@ impl Bottleneck {
         }
         if let Load::Bursts(n, every) = self.flows[f].spec.load {
             while self.flows[f].next_burst <= now {
+                if self.flows[f].backlog == 0 {
+                    self.flows[f].burst_began = now;
+                }
                 self.flows[f].next_burst += every;
                 self.flows[f].backlog += u64::from(n);
             }
@@ -384,6 +390,10 @@ impl Bottleneck {
             }
             flow.backlog = flow.backlog.saturating_sub(1);
             let is_app_limited = !is_bulk && flow.backlog == 0;
+            if is_app_limited && !is_probe {
+                let took = now.since(flow.burst_began);
+                flow.bursts.push(took);
+            }
             let size = path.datagram_size();
             self.transmit(f, 0, size, true, is_app_limited, None);
         }
@@ -399,7 +409,8 @@ impl Bottleneck {
             path.on_eliciting_ack(now);
         }
         let size = bytes.len() as u16 + 25;
-        self.transmit(f, e, size, wants, true, Some((bytes, item)));
+        let has_more = e == 0 && matches!(self.flows[f].spec.load, Load::Bulk);
+        self.transmit(f, e, size, wants, !has_more, Some((bytes, item)));
     }
 
     fn up_to(&mut self, most: Duration) -> Duration {
@@ -484,6 +495,11 @@ impl Bottleneck {
     /// IP bytes that reached the receiver of a flow.
     pub fn received(&self, f: usize) -> u64 {
         self.flows[f].received_ip
+    }
+
+    /// How long each burst of a flow took to leave, since the last call.
+    pub fn take_bursts(&mut self, f: usize) -> Vec<Duration> {
+        std::mem::take(&mut self.flows[f].bursts)
     }
 
     pub fn path(&self, f: usize) -> &Path {
