@@ -65,7 +65,9 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
     let late = if std::env::var_os("NOCTULE_LATE").is_some() { 2000 } else { 0 };
     let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(control).at(late + i as u64 * 5000)).collect();
     if let Some(rival) = rival {
-        specs.push(FlowSpec::bulk(rival).at(2000 - late));
+        // NOCTULE_GONE=ms: when it leaves.
+        let stop = std::env::var("NOCTULE_GONE").map_or(Time::MAX, |ms| Time::from_millis(ms.parse().expect("a number")));
+        specs.push(FlowSpec { stop, ..FlowSpec::bulk(rival).at(2000 - late) });
     }
     let seed = std::env::var("NOCTULE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let mut b = Bottleneck::new(link, specs, seed);

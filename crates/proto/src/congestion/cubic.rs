@@ -47,14 +47,29 @@ impl Cubic {
         }
     }
 
-    /// In congestion avoidance from a window in bytes: for `model` beside traffic that fills the queue.
-    pub(super) fn resume(datagram: u64, rtt: Duration, window: u64) -> Self {
+    /// From a window in bytes, in slow start or in congestion avoidance: for `model` beside traffic that fills the queue.
+    pub(super) fn resume(datagram: u64, rtt: Duration, window: u64, is_slow_start: bool) -> Self {
         let mut cubic = Self::new(datagram, rtt);
         let w = &mut cubic.window;
         w.cwnd = (window as f64 / w.datagram).max(4.0);
-        w.ssthresh = w.cwnd;
-        cubic.w_max = w.cwnd;
+        if !is_slow_start {
+            w.ssthresh = w.cwnd;
+            cubic.w_max = w.cwnd;
+        }
         cubic
+    }
+
+    /// Takes back a part of the latest reduction: growth goes on from that window in bytes.
+    pub(super) fn restore(&mut self, window: u64) {
+        let w = &mut self.window;
+        let segments = window as f64 / w.datagram;
+        if segments > w.cwnd {
+            w.cwnd = segments;
+            w.ssthresh = segments;
+            // The window from before was not what filled the queue: no plateau there.
+            self.w_max = segments;
+            self.epoch = None;
+        }
     }
 
     fn reduce(&mut self) {

@@ -59,8 +59,26 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
 const STUCK_ROUNDS: u32 = 4;
 /// The same for a queue moderately above the target, while our share fell to this part of what it was.
-const SQUEEZED_ROUNDS: u32 = 32;
-const SQUEEZED: f64 = 0.6;
+const SQUEEZED_ROUNDS: u32 = 8;
+const SQUEEZED: f64 = 0.9;
+/// A queue that is not ours must be found twice within this time.
+const ACCUSED: Duration = Duration::from_secs(20);
+/// Flows of our own kind need so long to agree with one that has just come.
+const SQUEEZED_TIME: Duration = Duration::from_secs(1);
+/// What was ours before is forgotten by this part per round.
+const ANCHOR_DECAY: f64 = 0.98;
+/// Rounds after a reduction of the competitive window in which it shows whether others reduced theirs.
+const CUT_ROUNDS: u64 = 3;
+/// What our share of the capacity is taken to be follows what we get by this part per round.
+const SHARE_MEMORY: f64 = 1.0 / 16.0;
+/// A share that has grown by this part over its mean for four rounds, without our doing: whoever had it may be gone.
+const WINDFALL: f64 = 1.25;
+/// Longest time between two questions whether the other is still there.
+const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
+/// Share of the rate before it that is kept where they did not.
+const YIELD: f64 = 0.95;
+/// Rounds without a queue after which whoever filled it is taken to be gone.
+const RIVAL_ROUNDS: u64 = 256;
 /// Share of the capacity from before that is taken up again then.
 const REGAIN: f64 = 0.7;
 /// Seconds of sending that the window allows beyond the bandwidth-delay product at least: an acknowledgement may wait 2 ms, a train half of one.
@@ -122,6 +140,9 @@ pub(super) struct Model {
     below: u32,
     /// Rounds in a row with a queue above the target.
     above: u32,
+    above_since: Time,
+    /// Rounds in a row of the competitive mode with much more than our share was.
+    risen: u32,
     last_queue: Duration,
     /// Capacity before the queue grew so long.
     anchor: f64,
@@ -141,6 +162,18 @@ pub(super) struct Model {
     in_flight: u64,
     /// The window of the competitive mode; kept over a refresh.
     rival: Option<Box<Cubic>>,
+    /// Round in which it shows who else cut his window when we did.
+    judge_cut_at: u64,
+    /// Time in the competitive mode after which it is asked whether the other is still there.
+    ask_after: Duration,
+    /// When a queue that is not ours was found last.
+    accused_at: Option<Time>,
+    /// When packets were last lost while the queue was near its longest.
+    overflowed_at: Option<Time>,
+    /// The queue was far above its target when it was looked into.
+    is_far: bool,
+    /// Round until which it is kept while the queue is empty.
+    rival_until: u64,
     pacing: f64,
     cwnd: u64,
 }
@@ -179,10 +212,18 @@ impl Model {
             stuck: 0,
             was_far: false,
             above: 0,
+            above_since: now,
+            risen: 0,
             below: 0,
             newest_offset: 0,
             last_queue: Duration::ZERO,
             anchor: 0.0,
+            rival_until: 0,
+            accused_at: None,
+            overflowed_at: None,
+            is_far: false,
+            judge_cut_at: 0,
+            ask_after: REFRESH,
             low_from: 0,
             judge_from: 0,
             grown_from: 0.0,
@@ -215,6 +256,7 @@ impl Model {
         self.since = now;
         self.growth = 0.0;
         self.below = 0;
+        self.risen = 0;
         self.judge_from = self.sent_offset;
         if matches!(state, State::Test | State::Refresh) {
             self.low_from = self.sent_offset;
@@ -287,14 +329,7 @@ impl Model {
                 }
             }
             State::Cruise => self.cruise_round(now),
-            State::Compete => {
-                self.anchor = self.capacity.get();
-                // Is the other still there?
-                if now.since(self.since) >= REFRESH.max(40 * self.smoothed_rtt) || self.queue.now() < self.target() / 2 {
-                    self.queue.begin_watch();
-                    self.enter(State::Refresh, now);
-                }
-            }
+            State::Compete => self.compete_round(now),
             _ => {}
         }
         self.round_epochs = 0;
@@ -342,14 +377,28 @@ impl Model {
         }
         if queue <= target * 5 / 4 {
             self.above = 0;
-            self.anchor = self.capacity.get();
+            // A moment's relief gives nothing back of what was yielded before.
+            self.anchor = self.capacity.get().max(self.anchor * ANCHOR_DECAY);
         } else {
             self.above += 1;
+            if self.above == 1 {
+                self.above_since = now;
+                self.queue.begin_watch();
+            }
         }
-        if self.above == SQUEEZED_ROUNDS / 2 {
-            self.queue.begin_watch();
+        if self.rival.is_some() {
+            if self.above >= STUCK_ROUNDS {
+                // The one who was there a moment ago is there again.
+                self.queue.begin_watch();
+                self.enter(State::Compete, now);
+                return;
+            }
+            if self.round >= self.rival_until {
+                self.rival = None;
+            }
         }
-        let is_squeezed = self.above >= SQUEEZED_ROUNDS && self.capacity.get() < self.anchor * SQUEEZED;
+        let is_squeezed =
+            self.above >= SQUEEZED_ROUNDS && now.since(self.above_since) >= SQUEEZED_TIME && self.capacity.get() < self.anchor * SQUEEZED;
         if is_squeezed {
             // We gave way round after round and the queue stayed: whoever took our place does not mind queues.
             self.stuck = STUCK_ROUNDS;
@@ -367,8 +416,36 @@ impl Model {
         // What delay is the path's own is learnt by sending less: sooner where noise hides the queue.
         let is_unclear = self.is_noisy() && self.round >= self.unclear_until && queue > target / 2;
         if is_due || is_unclear || self.stuck >= STUCK_ROUNDS {
+            self.is_far = self.is_far_above();
             self.enter(State::Refresh, now);
         }
+    }
+
+    fn compete_round(&mut self, now: Time) {
+        self.risen = if self.capacity.get() > self.anchor * WINDFALL { self.risen + 1 } else { 0 };
+        self.anchor += (self.capacity.get() - self.anchor) * SHARE_MEMORY;
+        if self.round == self.judge_cut_at
+            && let Some(rival) = &mut self.rival
+        {
+            // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
+            let rtt = self.queue.base() + self.queue.now();
+            rival.restore((YIELD * self.anchor * rtt.as_secs_f64()) as u64);
+        }
+        self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
+        if self.below >= STUCK_ROUNDS {
+            self.relent(now);
+        } else if self.risen >= STUCK_ROUNDS || now.since(self.since) >= 2 * self.ask_after.max(20 * self.smoothed_rtt) {
+            // Is the other still there?
+            self.enter(State::Refresh, now);
+        }
+    }
+
+    /// The queue is gone. If it was only between two of the other's cuts, its coming back will tell.
+    fn relent(&mut self, now: Time) {
+        self.rival_until = self.round + RIVAL_ROUNDS;
+        self.above = 0;
+        self.stuck = 0;
+        self.enter(State::Cruise, now);
     }
 
     /// The delay varies by more than the queue that is aimed at.
@@ -470,26 +547,68 @@ impl Model {
         self.unclear_for = (self.unclear_for * 2).min(MAX_UNCLEAR_ROUNDS);
         self.unclear_until = self.round + self.unclear_for;
         let is_stuck = self.stuck >= STUCK_ROUNDS || self.rival.is_some();
-        self.stuck = 0;
         let remained = self.queue.remained();
+        let was_stuck = self.stuck > 0;
+        self.stuck = 0;
         if is_stuck && remained > self.target() && !self.queue.is_flat() {
-            // P12d: our own share of the queue is gone, the queue is not: someone else keeps it filled.
-            let window = (self.anchor * self.smoothed_rtt.as_secs_f64()) as u64;
-            let rtt = self.smoothed_rtt;
-            self.rival.get_or_insert_with(|| Box::new(Cubic::resume(self.datagram as u64, rtt, window)));
+            // P12d: our own share of the queue is gone, the queue is not: someone else keeps it filled. It may be one of our own kind who came
+            // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
+            if self.rival.is_none() && !self.is_confirmed(now) {
+                self.above = 0;
+                self.queue.end_refresh(now, REFRESH * 2, false);
+                self.enter(State::Cruise, now);
+                return;
+            }
+            if self.rival.is_some() {
+                self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
+            } else {
+                // Who never was at ease here starts as a window does; else what was yielded counts as one reduction.
+                let is_new = self.anchor == 0.0;
+                let rate = if is_new { self.capacity.get() } else { self.anchor };
+                let window = (rate * self.smoothed_rtt.as_secs_f64()) as u64;
+                self.rival = Some(Box::new(Cubic::resume(self.datagram as u64, self.smoothed_rtt, window, is_new)));
+                self.ask_after = REFRESH;
+            }
+            // An RTT that is the same every time is the path's own after all.
+            self.queue.end_refresh(now, REFRESH * 2, false);
+            self.queue.begin_watch();
             self.enter(State::Compete, now);
             return;
         }
-        self.rival = None;
+        if self.rival.is_some() {
+            self.relent(now);
+            return;
+        }
         if self.queue.now() > self.target() / 4 {
             self.queue.raise_floor();
+        } else {
+            self.accused_at = None;
         }
-        self.queue.end_refresh(now, REFRESH * 2, is_stuck);
-        if is_stuck {
-            // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
+        // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
+        let is_longer = was_stuck && remained > self.target() && self.queue.is_flat();
+        self.queue.end_refresh(now, REFRESH * 2, is_longer);
+        if is_longer {
             self.capacity.raise(self.anchor * REGAIN);
         }
+        if was_stuck {
+            // The queue was ours. Only what is yielded from here on is new evidence.
+            self.anchor = self.capacity.get();
+        }
         self.enter(State::Cruise, now);
+    }
+
+    /// A queue that is not ours was found a second time, and is so long, or has overflowed since, that it is not of our kind's making.
+    fn is_confirmed(&mut self, now: Time) -> bool {
+        match self.accused_at {
+            Some(at) if now.since(at) < ACCUSED => {
+                // Or it has outlived the time after which all of our kind look for the RTT without a queue.
+                self.is_far || self.overflowed_at.is_some_and(|lost| lost > at) || now.since(at) > REFRESH + SQUEEZED_TIME
+            }
+            _ => {
+                self.accused_at = Some(now);
+                false
+            }
+        }
     }
 
     // ---- rate and window
@@ -598,7 +717,9 @@ impl Controller for Model {
             State::Test if self.loss.low_packets() >= TEST_PACKETS && now.since(self.since) > 2 * self.smoothed_rtt => self.end_test(now),
             State::Test if self.loss.low_packets() >= 16 && now.since(self.since) > 4 * self.smoothed_rtt => self.end_test(now),
             State::Refresh => {
-                let longest = if self.rival.is_some() || self.stuck > 0 {
+                let longest = if self.rival.is_some() {
+                    self.queue.now() + self.smoothed_rtt / 2
+                } else if self.stuck > 0 {
                     self.queue.now() + 2 * self.smoothed_rtt
                 } else {
                     self.smoothed_rtt + self.target() * 3
@@ -617,11 +738,23 @@ impl Controller for Model {
         self.in_flight = event.in_flight;
         // A full queue drops; a loss while it is far from its peak is the path's own.
         let is_congestive = self.loss.base() < 0.002 || self.queue.now() * 4 >= self.queue.peak() * 3;
+        if is_congestive && self.queue.now() > self.target() {
+            self.overflowed_at = Some(event.now);
+        }
         if self.state == State::Compete
             && is_congestive
+            && self.round >= self.judge_cut_at
             && let Some(rival) = &mut self.rival
         {
+            let before = rival.window();
             rival.on_loss(event);
+            if rival.window() < before {
+                self.judge_cut_at = self.round + CUT_ROUNDS;
+                if event.now.since(self.since) >= self.ask_after {
+                    // Others of our kind met the same loss: who asks now, asks together with them.
+                    self.enter(State::Refresh, event.now);
+                }
+            }
         }
     }
 

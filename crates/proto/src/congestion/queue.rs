@@ -13,6 +13,10 @@ const QUEUE_SLOPE: u32 = 2;
 /// Most that noise explains of the delay that remains without our queue, in standard deviations: packets that wait for one another
 /// behind one that is held back all come late, and hardly differ among themselves.
 const MAX_FLOOR: u32 = 32;
+/// Two measurements of the RTT without our queue that differ by less are the same.
+const SAME: Duration = Duration::from_millis(1);
+/// A minimum that nothing confirms and nothing replaces is forgotten after so many times its memory.
+const MAX_MEMORY: u32 = 6;
 
 /// The estimator.
 #[derive(Clone, Debug)]
@@ -41,6 +45,8 @@ pub(super) struct Queue {
     floor: Duration,
     /// Mean of the latest buckets since the rate was lowered.
     low_mean: Option<Duration>,
+    /// Lowest RTT the time before.
+    last_low: Duration,
 }
 
 impl Queue {
@@ -62,6 +68,7 @@ impl Queue {
             noise: Duration::ZERO,
             floor: Duration::ZERO,
             low_mean: None,
+            last_low: Duration::ZERO,
         }
     }
 
@@ -156,7 +163,7 @@ impl Queue {
     /// The RTT hardly moved since, noise apart: nobody fills or empties a queue on the way, the way itself is long.
     pub(super) fn is_flat(&self) -> bool {
         let (low, high) = self.watched;
-        high.saturating_sub(low) < (low.min(high) / 25).max(Duration::from_millis(1)).max(self.noise * 6)
+        high >= low && high - low < (low / 50).max(Duration::from_millis(1)).max(self.noise * 6)
     }
 
     /// Queueing delay that remained at the lowest while the rate was lowered.
@@ -177,13 +184,19 @@ impl Queue {
         }
     }
 
-    /// It is raised again. What was seen becomes the minimum if the old one was not seen for `memory`, or the path `has_changed`.
+    /// It is raised again. What was seen becomes the minimum if the path `has_changed`, or if the old one was not seen for `memory`
+    /// and the time before showed the same: what others leave in a queue differs from time to time.
     pub(super) fn end_refresh(&mut self, now: Time, memory: Duration, has_changed: bool) {
-        if self.low != Duration::MAX && (has_changed || now.since(self.min_at) >= memory) {
-            self.min_rtt = self.low;
+        if self.low == Duration::MAX {
+            return;
         }
-        if now.since(self.min_at) >= memory || has_changed {
+        let age = now.since(self.min_at);
+        // Where the delay varies by itself it differs from time to time without anybody's doing.
+        let agrees = self.noise > SAME || self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME);
+        if has_changed || (age >= memory && agrees) || age >= memory * MAX_MEMORY {
+            self.min_rtt = self.low;
             self.min_at = now;
         }
+        self.last_low = self.low;
     }
 }
