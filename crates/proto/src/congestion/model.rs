@@ -550,7 +550,7 @@ impl Model {
         let remained = self.queue.remained();
         let was_stuck = self.stuck > 0;
         self.stuck = 0;
-        if is_stuck && remained > self.target() && !self.queue.is_flat() {
+        if is_stuck && remained > self.target() && !self.queue.is_flat() && !self.queue.is_restless(remained) {
             // P12d: our own share of the queue is gone, the queue is not: someone else keeps it filled. It may be one of our own kind who came
             // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
             if self.rival.is_none() && !self.is_confirmed(now) {

@@ -13,6 +13,8 @@ const QUEUE_SLOPE: u32 = 2;
 /// Most that noise explains of the delay that remains without our queue, in standard deviations: packets that wait for one another
 /// behind one that is held back all come late, and hardly differ among themselves.
 const MAX_FLOOR: u32 = 32;
+/// A delay that the mean of what no queue explains reaches by so many times may be chance.
+const UNREST: u32 = 4;
 /// Two measurements of the RTT without our queue that differ by less are the same.
 const SAME: Duration = Duration::from_millis(1);
 /// A minimum that nothing confirms and nothing replaces is forgotten after so many times its memory.
@@ -33,6 +35,8 @@ pub(super) struct Queue {
     is_fresh: bool,
     /// Lowest and highest bucket since `begin_watch`.
     watched: (Duration, Duration),
+    /// Mean of what no queue explains since then, and of how many buckets.
+    unrest: (Duration, u32),
     /// Buckets to pass over before: the one under way began earlier.
     skip: u32,
     /// Largest sample of the present bucket.
@@ -62,6 +66,7 @@ impl Queue {
             peak: Duration::ZERO,
             is_fresh: false,
             watched: (Duration::MAX, Duration::ZERO),
+            unrest: (Duration::ZERO, 0),
             skip: 0,
             bucket_high: Duration::ZERO,
             older_bucket: Duration::ZERO,
@@ -110,7 +115,10 @@ impl Queue {
             let bend = (self.bucket + self.older_bucket).abs_diff(self.last_bucket * 2).saturating_sub(explained);
             let spread = self.bucket_high.saturating_sub(self.bucket).saturating_sub(explained.max(trend));
             // Of independent values the second difference is twice the standard deviation on average, the spread of a dozen three to four times.
-            let noise = (bend / 2).max(spread / 4).min(self.noise * 4 + NOISE_STEP);
+            let noise = (bend / 2).max(spread / 4);
+            let (mean, n) = self.unrest;
+            self.unrest = ((mean * n + noise) / (n + 1), (n + 1).min(NOISE_BUCKETS));
+            let noise = noise.min(self.noise * 4 + NOISE_STEP);
             self.noise = (self.noise * (NOISE_BUCKETS - 1) + noise) / NOISE_BUCKETS;
         }
         self.low_mean = Some(self.low_mean.map_or(self.bucket, |mean| (mean * 3 + self.bucket) / 4));
@@ -157,6 +165,7 @@ impl Queue {
     /// From now on the spread of the RTT is watched.
     pub(super) fn begin_watch(&mut self) {
         self.watched = (Duration::MAX, Duration::ZERO);
+        self.unrest = (Duration::ZERO, 0);
         self.skip = 8;
     }
 
@@ -164,6 +173,11 @@ impl Queue {
     pub(super) fn is_flat(&self) -> bool {
         let (low, high) = self.watched;
         high >= low && high - low < (low / 50).max(Duration::from_millis(1)).max(self.noise * 6)
+    }
+
+    /// The RTT jumps by so much from moment to moment that a delay like this one is no sign of a queue, even if it is not yet known for noise.
+    pub(super) fn is_restless(&self, delay: Duration) -> bool {
+        self.unrest.0 * UNREST > delay
     }
 
     /// Queueing delay that remained at the lowest while the rate was lowered.
