@@ -1,6 +1,6 @@
 //! Congestion control alone on a virtual bottleneck: a grid of rate x delay x loss, or the story of one link.
 //!
-//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|noise`, `… alone|compete [CC]` (compete: model beside it; alone: without loss and with 1 %), or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
+//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|noise|bursts`, `… alone [CC]` (without loss and with 1 %), `… compete CC [SEEDS]` (model beside it), `… crowd|lossy|fair [SEEDS]`, or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
@@ -34,6 +34,7 @@ fn main() {
         Some("noise") => noise(),
         Some("bursts") => bursts(),
         Some("crowd") => crowd(number(1, 2.0) as u64),
+        Some("fair") => fair(number(1, 3.0) as u64),
         Some("lossy") => lossy(number(1, 2.0) as u64),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
@@ -276,6 +277,32 @@ fn crowd(seeds: u64) {
                 print!(" {:.2}", 9.0 * r[0] / r.iter().sum::<f64>());
             }
             println!(" of an equal share");
+        }
+    }
+}
+
+/// Flows of `model` that start 5 s apart, of one RTT or of RTTs of 1:4: Jain's index over 15 s, 20 s after the last has come.
+fn fair(seeds: u64) {
+    for flows in [2, 4, 8] {
+        for (delay, loss, times) in [(10, 0.0, 1), (10, 0.02, 1), (50, 0.0, 1), (50, 0.02, 1), (5, 0.0, 4), (20, 0.0, 4)] {
+            print!(
+                "{flows} flows, 100 Mbit/s, RTT {} ms{}, loss {loss}: Jain",
+                2 * delay,
+                if times > 1 { " and four times that" } else { "" }
+            );
+            for seed in 1..=seeds {
+                let specs = (0..flows)
+                    .map(|i| {
+                        let extra_delay = Duration::from_millis(if i % 2 == 1 { delay * (times - 1) } else { 0 });
+                        FlowSpec { extra_delay, ..FlowSpec::bulk(CongestionControl::Model).at(i as u64 * 5000) }
+                    })
+                    .collect();
+                let mut b = Bottleneck::new(Link::new(100.0, delay, loss), specs, seed);
+                let end = flows as u64 * 5000 + 30_000;
+                let r = rates(&mut b, flows, end - 15_000, end);
+                print!(" {:.3} (sum {:.1}, queue {:.1} ms)", jain(&r), r.iter().sum::<f64>(), b.queue_ms(0.95));
+            }
+            println!();
         }
     }
 }
