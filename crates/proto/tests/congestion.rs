@@ -151,7 +151,7 @@ fn separate_flows_share_equally() {
 
 #[test]
 fn neither_side_starves_beside_cubic() {
-    for (mbit, delay, queue, low, high) in [(20.0, 40, 2.0, 0.3, 0.7), (100.0, 40, 1.0, 0.25, 0.75), (100.0, 40, 4.0, 0.1, 0.9)] {
+    for (mbit, delay, queue, low, high) in [(20.0, 40, 2.0, 0.3, 0.7), (100.0, 40, 1.0, 0.3, 0.7), (100.0, 40, 4.0, 0.1, 0.9)] {
         let specs = vec![FlowSpec::bulk(Model), FlowSpec::bulk(Cubic).at(2000)];
         let mut b = Bottleneck::new(Link::new(mbit, delay, 0.0).queue_bdp(queue), specs, 5);
         let r = rates(&mut b, 2, 10_000, 40_000);

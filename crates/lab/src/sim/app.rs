@@ -305,6 +305,8 @@ impl App {
                     self.fail(now, format!("flow {flow} closed: {reason}"));
                 }
             }
+            // A driver would see what is wrong with the way; here the link's own conditions are what is wrong.
+            Event::LinkSilent { .. } => {}
             other => self.fail(now, format!("an event that the application does not know: {other:?}")),
         }
     }

@@ -94,7 +94,11 @@ pub struct Middleman {
 
 impl Middleman {
     pub async fn new(server: SocketAddr, lose_every: u64) -> Self {
-        let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        Self::over(UdpSocket::bind("127.0.0.1:0").await.unwrap(), server, lose_every).await
+    }
+
+    /// The same, in front of `front`.
+    pub async fn over(front: UdpSocket, server: SocketAddr, lose_every: u64) -> Self {
         let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         for socket in [&front, &back] {
             let _ = socket2::SockRef::from(socket).set_recv_buffer_size(4 << 20);
