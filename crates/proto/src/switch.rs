@@ -45,6 +45,8 @@ pub(crate) enum Mechanism {
     RelayLifetimes,
     /// Flows are opened again when their way breaks (P14, P17).
     Reopening,
+    /// A flow with a lifetime that comes another way leaves out what its source does not have any more.
+    ReopeningSkips,
     /// Sealed packets are checked before they enter the basis (P16).
     PollutionCheck,
     /// Ends of sealed flows are believed from the far end's session only (P16).

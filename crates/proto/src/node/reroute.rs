@@ -10,6 +10,7 @@ use super::shared::{FlowPlace, INITIAL_CREDIT};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Control, Link, State};
+use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, SessionState};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -84,6 +85,9 @@ impl Node {
             return Err(Code::Rerouted);
         }
         let flow = old.take_in(place.label).ok_or(Code::Internal)?;
+        // What a relay took along when the way broke, or what was given up meanwhile, nobody sends any more (P17).
+        let lossy = open.mode == Mode::Btp && !switch::is_off(Mechanism::ReopeningSkips);
+        let skip = open.relayed.map(|r| r.first).filter(|_| lossy);
         if place.link != PARKING {
             old.refuse_flow(place.label, Code::Rerouted);
             self.mark_ready(place.link);
@@ -91,6 +95,11 @@ impl Node {
         let (id, index, label) = (flow.id, open.index, open.label);
         if let Some(l) = self.links.get_mut(&link) {
             l.adopt_in(flow, open, INITIAL_CREDIT, now);
+            if let Some((floor, flow)) = skip.zip(l.flows.incoming.get_mut(&label)) {
+                flow.receiver.on_skip(floor);
+                // Where it contradicts the flow's end it is ignored: only who lies gains by it.
+                let _ = flow.sink.on_skip(floor);
+            }
         }
         self.note_incoming_place(id, index, FlowPlace { link, label, ..place });
         Ok(())
