@@ -163,11 +163,14 @@ mod linux {
         let socket = udp(&hosts[0], "0.0.0.0:0");
         assert!(ping(&socket, "10.9.0.4:7007").is_some(), "d answers over {first}\n{}", nodes[0].log());
 
-        // Cut the link to the first hop: both the relay and babeld's neighbour are gone. Datagrams find the other way; a TCP connection that was
-        // under way may stall in the tunnel (docs/guide/node.md), which is why there is none here.
-        set_down(&hosts[0], &link_to(&first));
-        let report = nodes[0].wait_for("another way to d", |report| way_to_d(report).is_some_and(|via| via != first));
-        let second = way_to_d(&report);
+        // Cut the link to the first hop in mid-transfer: both the relay and babeld's neighbour are gone.
+        let stream = tcp(&hosts[0], "10.9.0.4:7007").unwrap_or_else(|e| panic!("{e}\n{}", nodes[0].log()));
+        let mut second = None;
+        there_and_back(stream, 2_000_000, || {
+            set_down(&hosts[0], &link_to(&first));
+            let report = nodes[0].wait_for("another way to d", |report| way_to_d(report).is_some_and(|via| via != first));
+            second = way_to_d(&report);
+        });
         assert!(second.is_some() && second != Some(first), "{second:?}");
         assert!(ping(&socket, "10.9.0.4:7007").is_some(), "d answers over {second:?}\n{}", nodes[0].log());
     }
