@@ -141,6 +141,7 @@ mod linux {
     }
 
     #[test]
+    #[ignore = "needs babeld: cargo test -p noctule-node --test routing -- --ignored"]
     fn babeld_moves_ip_traffic_when_a_link_is_cut() {
         const TEST: &str = "routes by babeld";
         let directory = tempfile::tempdir().unwrap();
@@ -212,6 +213,7 @@ mod linux {
     }
 
     #[test]
+    #[ignore = "needs FRR: cargo test -p noctule-node --test routing -- --ignored"]
     fn frr_moves_a_transfer_between_attached_ends_when_a_link_is_cut() {
         const TEST: &str = "routes by FRR";
         let directory = tempfile::tempdir().unwrap();
