@@ -268,7 +268,7 @@ impl Network {
         Ok(way)
     }
 
-    /// Both ways of a flow: there and back. Empty where there is none, which [`Network::check`] refuses.
+    /// Both ways of a flow: there and back. Empty where there is none, which the check of the network refuses.
     pub fn ways(&self, flow: &FlowEnds) -> (Vec<Crossing>, Vec<Crossing>) {
         (self.way(flow.from, flow.to).unwrap_or_default(), self.way(flow.to, flow.from).unwrap_or_default())
     }

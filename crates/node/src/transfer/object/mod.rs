@@ -1,6 +1,6 @@
 //! `--mode brctp`: one file as a rateless object (`docs/spec/object.md`), to a receiver that answers or to receivers that cannot.
 //!
-//! [`file`] cuts and hashes a file; [`send`] and [`recv`] run over a session; [`one_way`] sends and [`listen`] receives datagrams without any answer;
+//! [`mod@file`] cuts and hashes a file; [`send`] and [`recv`] run over a session; [`one_way`] sends and [`listen`] receives datagrams without any answer;
 //! [`place`] puts verified blocks into a file. The object itself, its code and its checks live in `noctule_proto::object`.
 
 mod file;
