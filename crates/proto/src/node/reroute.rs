@@ -101,7 +101,7 @@ impl Node {
                 let _ = flow.sink.on_skip(floor);
             }
         }
-        self.note_incoming_place(id, index, FlowPlace { link, label, ..place });
+        self.note_incoming_place(now, id, index, FlowPlace { link, label, ..place });
         Ok(())
     }
 
@@ -114,11 +114,18 @@ impl Node {
         self.flows.get(&flow).copied()
     }
 
-    fn note_incoming_place(&mut self, flow: crate::ids::FlowId, index: u64, place: FlowPlace) {
+    fn note_incoming_place(&mut self, now: Time, flow: crate::ids::FlowId, index: u64, place: FlowPlace) {
         if index == CONTROL_INDEX {
             self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
             if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
                 entry.unheard_since = None;
+                // The far end has found a way here: there may be one back.
+                if place.link != PARKING
+                    && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some())
+                {
+                    trouble.retry_at = Some(now);
+                    self.arm_session(place.session);
+                }
             }
         } else {
             self.flows.insert(flow, place);
@@ -134,7 +141,7 @@ impl Node {
         let mut open = flow.open.clone();
         open.label = label;
         parking.adopt_in(flow, open, 0, now);
-        self.note_incoming_place(flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
+        self.note_incoming_place(now, flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
         if index == CONTROL_INDEX
             && let Some(entry) = self.shared.sessions.entry_mut(session)
         {
@@ -284,6 +291,15 @@ impl Node {
             }
         }
         self.revise_relays(now);
+    }
+}
+
+#[cfg(test)]
+impl Node {
+    /// When sessions that no link carries look for a way again.
+    pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
+        let parked = self.shared.sessions.entries().filter(|e| e.link == PARKING);
+        parked.map(|e| e.trouble.as_ref().and_then(Trouble::poll_timeout)).collect()
     }
 }
 

@@ -679,8 +679,10 @@ impl Node {
         for action in actions {
             if matches!(action, SessionAction::Opened | SessionAction::Delivered { .. } | SessionAction::ControlDelivered(_))
                 && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+                && entry.link != PARKING
             {
-                entry.trouble = None; // What we send arrives.
+                // What we send arrives. (While nothing is sent this is about what had gone before: the search for a way goes on.)
+                entry.trouble = None;
             }
             self.on_session_action(now, session, action);
         }

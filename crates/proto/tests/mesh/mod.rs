@@ -149,20 +149,20 @@ impl Mesh {
         Route { to: ip(to).into(), via: Via::Neighbour(self.nodes[via].public_key()), metric }
     }
 
-    /// The node loses everything but its identity, and connects again to those that it connected to before.
+    /// The node loses everything but its identity, and its links come up again.
     pub fn restart(&mut self, node: usize) {
-        self.nodes[node] = self.fresh(node, config(), 77 + self.order);
-        self.events[node].clear();
+        self.forget(node);
         for edge in 0..self.edges.len() {
-            if self.edges[edge].ends[0] == node {
+            if self.edges[edge].ends.contains(&node) {
                 self.connect(edge);
-            } else if self.edges[edge].ends[1] == node {
-                // Whoever waits for it tries again.
-                let [a, b] = self.edges[edge].ends;
-                let (now, peer) = (self.now, self.nodes[b].public_key());
-                self.nodes[a].connect(now, address(edge, b), Some(peer)).unwrap();
             }
         }
+    }
+
+    /// The node loses everything but its identity.
+    pub fn forget(&mut self, node: usize) {
+        self.nodes[node] = self.fresh(node, config(), 77 + self.order);
+        self.events[node].clear();
     }
 
     fn chance(&mut self) -> f64 {

@@ -133,6 +133,54 @@ fn a_relay_that_restarts_in_mid_transfer_costs_no_data() {
     assert!(restart());
 }
 
+/// 6 MB over four nodes, answered by as much; the source's neighbour restarts after a second, and is found by the source only `later`, so that the
+/// destination's answers are refused until then. True if the destination always knew when to look for a way again.
+fn restart_with_a_late_source(later: Duration, seed: u64) -> bool {
+    let mut m = Mesh::chain(&[link(0.02), link(0.02), link(0.02)], seed);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let mut answers = None;
+    let (mut waits, mut hangs) = (false, false);
+    let mut act = |m: &mut Mesh| {
+        s.write(m, 6_000_000);
+        s.read(m, 3);
+        if answers.is_none() {
+            let incoming = m.take(3, |e| match e {
+                Event::SessionIncoming { session, .. } => Some(*session),
+                _ => None,
+            });
+            answers = incoming.map(|session| m.stream(3, session));
+        }
+        if let Some(answers) = &mut answers {
+            answers.write(m, 6_000_000);
+            answers.read(m, 0);
+        }
+        for retry in m.nodes[3].sessions_without_a_way() {
+            waits = true;
+            hangs |= retry.is_none();
+        }
+        s.is_ended && s.is_delivered
+    };
+    m.run_until(MS(1000), &mut act);
+    m.forget(1);
+    m.connect(1);
+    m.run_until(MS(100), &mut act);
+    m.route_by_chain(1);
+    m.run_until(later, &mut act);
+    m.connect(0);
+    assert!(m.run_until(MS(15_000), &mut act), "it went on");
+    assert!(waits, "the destination had no way for its answers");
+    assert!(s.is_right && s.got == 6_000_000);
+    !hangs
+}
+
+#[test]
+fn a_destination_whose_answers_were_refused_for_seconds_finds_the_way_back() {
+    for (later, seed) in [(700, 7), (1500, 9), (3400, 5)] {
+        assert!(restart_with_a_late_source(MS(later), seed), "{later} ms");
+    }
+}
+
 #[test]
 fn flows_that_nobody_opens_again_end_with_the_relay() {
     assert!(!without(Mechanism::Reopening, restart));
