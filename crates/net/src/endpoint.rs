@@ -95,8 +95,8 @@ impl Endpoint {
     /// # Errors
     /// The port is taken, not permitted, or the address is not one of this host; see [`BindError`].
     pub fn bind(addr: SocketAddr, config: EndpointConfig) -> Result<Self, BindError> {
-        if config.node.max_datagram < 1200 {
-            return Err(BindError::Config("max_datagram must be at least 1200 bytes"));
+        if config.node.max_datagram < noctule_proto::wire::params::MIN_DATAGRAM {
+            return Err(BindError::Config("max_datagram must be at least 800 bytes"));
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
         let io_error = |e| BindError::from_io(addr, e);

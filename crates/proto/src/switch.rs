@@ -25,6 +25,8 @@ pub(crate) enum Mechanism {
     TailProbes,
     /// The cap of the probes' backoff (P10).
     BackoffCap,
+    /// First flights that no answer came to become smaller (P5).
+    SmallFirstFlights,
     /// Lost handshake packets are sent again (P19).
     HandshakeRepetition,
     /// The initiator shows itself several times until the responder was heard (P19).

@@ -191,6 +191,13 @@ impl Scenario {
         if self.hops.is_empty() {
             return invalid("a run needs at least one hop");
         }
+        let least = u32::from(noctule_proto::wire::params::MIN_DATAGRAM) + self.ip.overhead();
+        if let Some(hop) = self.hops.iter().find(|hop| hop.forward.mtu.min(hop.reverse.mtu) < least) {
+            return Err(ScenarioError::Invalid(format!(
+                "an MTU of {} is below the {least} bytes that noctule needs",
+                hop.forward.mtu.min(hop.reverse.mtu)
+            )));
+        }
         self.check_network()?;
         if self.pairs == 0 || self.pairs > 100 {
             return invalid("pairs: between 1 and 100");

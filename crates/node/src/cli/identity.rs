@@ -30,7 +30,7 @@ pub struct KeygenArgs {
     pub known_hosts: Option<PathBuf>,
 }
 
-/// Who this side is, and how the link is protected. Goes into every command that has a link.
+/// Who this side is, how the link is protected, and what it may send. Goes into every command that has a link.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Identity")]
 pub struct IdentityArgs {
@@ -43,6 +43,10 @@ pub struct IdentityArgs {
     /// Encrypt nothing, for measurements. Only if the other side says so too, otherwise it is an error: nothing is sent in the clear by mistake.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Largest IPv4 packet to send, in bytes, 828 to 65535 [default: 1500]. What passes below it is found out; on a path known to be narrower this saves
+    /// the first attempts to connect, and above 1500 it lets larger packets be tried.
+    #[arg(long, value_name = "BYTES", help_heading = "Path", value_parser = clap::value_parser!(u16).range(828..))]
+    pub mtu: Option<u16>,
 }
 
 /// Whom this side wants to reach. Goes into every command that connects.

@@ -54,10 +54,16 @@ pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Fa
     endpoint_config(named)
 }
 
-/// Applies what was said about the link's protection.
+/// Bytes of the headers of IPv4 and UDP.
+const IPV4_UDP_HEADERS: u16 = 28;
+
+/// Applies what was said about the link's protection and the size of its packets.
 pub fn protect(node: &mut NodeConfig, args: &IdentityArgs) -> Result<(), Failure> {
     node.plaintext = args.no_encryption;
     node.psk = args.psk.as_deref().map(shared_key).transpose()?;
+    if let Some(mtu) = args.mtu {
+        node.max_datagram = mtu - IPV4_UDP_HEADERS;
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
 use crate::node::shared::Shared;
 use crate::node::{AckWish, NodeConfig, Transmit};
-use crate::path::{AckConfig, Path, PathConfig};
+use crate::path::{AckConfig, BASE_DATAGRAM, Path, PathConfig};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
@@ -146,11 +146,13 @@ impl Initiating {
 }
 
 impl Initiating {
-    /// Bytes of the next datagram. The first two flights probe the path MTU; in later ones some datagrams have the size that every path must take,
-    /// for both kinds of first message.
+    /// Bytes of the next datagram. The first two flights probe the path MTU; in later ones each of the three datagrams has another size, down to what
+    /// every path must carry, and within three flights each kind of first message had each size.
     fn datagram_size(&self, max: u16) -> u16 {
-        let is_small = self.flights >= 2 && (self.copies == 0) == self.flights.is_multiple_of(2);
-        if is_small { MIN_DATAGRAM } else { max }
+        if self.flights < 2 || switch::is_off(Mechanism::SmallFirstFlights) {
+            return max;
+        }
+        [BASE_DATAGRAM.min(max), MIN_DATAGRAM, max][((self.copies + self.flights + 1) % COPIES) as usize]
     }
 }
 

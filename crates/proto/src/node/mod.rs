@@ -29,6 +29,7 @@ use crate::path::Address;
 use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
+use crate::wire::params::MIN_DATAGRAM;
 use bytes::Bytes;
 use shared::{FlowPlace, Shared};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -43,7 +44,7 @@ pub use shared::Counters;
 pub struct NodeConfig {
     /// Congestion control of every path. Default `model`.
     pub congestion: CongestionControl,
-    /// Largest UDP payload to send, in bytes: the interface's MTU minus IP and UDP headers. Default 1472; at least 1200.
+    /// Largest UDP payload to send, in bytes: the interface's MTU minus IP and UDP headers. Default 1472; at least 800.
     pub max_datagram: u16,
     /// Nothing heard for this long ends a link (P23). Default 30 s.
     pub idle_timeout: Duration,
@@ -205,6 +206,7 @@ enum TimerKey {
 impl Node {
     /// A node with an identity; `seed` feeds every random choice that it will ever make, keys included, and must come from a secure source outside tests.
     pub fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32], now: Time) -> Self {
+        let config = NodeConfig { max_datagram: config.max_datagram.max(MIN_DATAGRAM), ..config };
         let mut shared = Shared::new(config, identity, seed);
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {

@@ -61,7 +61,7 @@ pub struct PathConfig {
     pub congestion: CongestionControl,
     /// Largest UDP payload to try, bytes.
     pub max_datagram: u16,
-    /// UDP payload that the handshake has shown to pass, bytes; at least 1200 is assumed.
+    /// UDP payload that the handshake has shown to pass, bytes; at least 800 is assumed.
     pub initial_datagram: u16,
     /// Round trip of the handshake, if measured.
     pub initial_rtt: Option<Duration>,

@@ -3,8 +3,10 @@
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
-/// Size that every path must carry (`BASE_PLPMTU`).
+/// Size that a path is taken to carry until it shows otherwise (`BASE_PLPMTU`).
 pub const BASE: u16 = 1200;
+/// Size that every path must carry (`MIN_PLPMTU`): two fragments of it hold what one packet of 1500 bytes does (P5, docs/decisions/0075).
+pub const FLOOR: u16 = crate::wire::params::MIN_DATAGRAM;
 /// Probes of one size before it counts as too large (`MAX_PROBES`; more than the RFC's 3, for lossy paths: at 20 % loss both ways 6 fail by chance once in 470 times).
 const MAX_PROBES: u8 = 6;
 /// Sizes closer than this are the same for us.
@@ -13,10 +15,11 @@ const RESOLUTION: u16 = 16;
 const RAISE: Duration = Duration::from_secs(600);
 /// The same after a fall, which may have been an outage or a detour: at first, then twice as long each time.
 const RAISE_AFTER_FALL: Duration = Duration::from_secs(5);
-/// Losses of packets above the base in a row, in the order of sending, that betray a black hole.
+/// Losses of packets above the size that would be left in a row, in the order of sending, that betray a black hole.
 const BLACK_HOLE_LOSSES: u32 = 32;
-/// PTOs in a row after which only small packets are worth trying.
+/// PTOs in a row after which only packets of the base are worth trying, and after which only the smallest.
 const BLACK_HOLE_PTOS: u32 = 3;
+const FLOOR_PTOS: u32 = 5;
 
 /// The search.
 #[derive(Clone, Debug)]
@@ -33,7 +36,7 @@ pub struct PathMtu {
     /// When nothing larger passes now, it is tried again after this.
     raise: Duration,
     lost_run: u32,
-    /// Highest number of a packet above the base, and of any other, that arrived.
+    /// Highest number of a packet above the size that a fall would leave, and of any other, that arrived.
     newest_large: Option<u64>,
     newest_small: Option<u64>,
 }
@@ -41,9 +44,9 @@ pub struct PathMtu {
 impl PathMtu {
     /// `confirmed`: what the handshake has shown to pass; `max`: configured maximum.
     pub fn new(confirmed: u16, max: u16, now: Time) -> Self {
-        let max = max.max(BASE);
+        let max = max.max(FLOOR);
         Self {
-            current: confirmed.clamp(BASE, max),
+            current: confirmed.clamp(FLOOR, max),
             max,
             too_large: max.saturating_add(1),
             restore: None,
@@ -60,6 +63,11 @@ impl PathMtu {
     /// Largest size known to pass.
     pub fn current(&self) -> u16 {
         self.current
+    }
+
+    /// What a fall leaves.
+    fn below(&self) -> u16 {
+        if self.current > BASE { BASE } else { FLOOR }
     }
 
     fn candidate(&self) -> Option<u16> {
@@ -125,7 +133,7 @@ impl PathMtu {
 
     /// Packet `pn` of this size arrived; true if the size was restored by it.
     pub fn on_acked(&mut self, pn: u64, size: u16) -> bool {
-        if size > BASE {
+        if size > self.below() {
             self.newest_large = self.newest_large.max(Some(pn));
             self.lost_run = 0;
         } else {
@@ -141,7 +149,8 @@ impl PathMtu {
     ///
     /// Losses are heard of late and many at a time: only those count that were sent after every large packet that arrived.
     pub fn on_lost(&mut self, now: Time, pn: u64, size: u16) -> bool {
-        if size <= BASE || self.newest_large > Some(pn) {
+        // What is larger than the present size was sent before the last fall.
+        if size <= self.below() || size > self.current || self.newest_large > Some(pn) {
             return false;
         }
         self.lost_run += 1;
@@ -150,17 +159,17 @@ impl PathMtu {
 
     /// The `count`-th PTO in a row; true if the size fell.
     pub fn on_pto(&mut self, now: Time, count: u32) -> bool {
-        count >= BLACK_HOLE_PTOS && self.fall(now)
+        count >= (if self.below() == BASE { BLACK_HOLE_PTOS } else { FLOOR_PTOS }) && self.fall(now)
     }
 
     fn fall(&mut self, now: Time) -> bool {
         self.lost_run = 0;
-        if self.current == BASE || switch::is_off(Mechanism::BlackHoleDetection) {
+        if self.current == FLOOR || switch::is_off(Mechanism::BlackHoleDetection) {
             return false;
         }
-        self.restore = Some(self.current);
+        self.restore = self.restore.or(Some(self.current));
         self.raise = RAISE_AFTER_FALL;
-        self.current = BASE;
+        self.current = self.below();
         self.in_flight = None;
         self.tries = 0;
         self.next_probe = now;
@@ -194,8 +203,8 @@ mod tests {
     fn finds_what_passes() {
         assert_eq!(search(1472, 1200, 1472), (1472, 1));
         assert_eq!(search(1472, 1472, 1472), (1472, 0));
-        for real in [1200, 1252, 1333, 1400, 8972] {
-            let (found, probes) = search(real, 1200, 8972);
+        for real in [996, 1200, 1252, 1333, 1400, 8972] {
+            let (found, probes) = search(real, real.min(1200), 8972);
             assert!(found <= real && real - found <= RESOLUTION, "{real}: {found}");
             assert!(probes <= 80, "{real}: {probes} probes");
         }
@@ -215,6 +224,29 @@ mod tests {
         assert_eq!(m.poll_probe(Time::from_millis(20), RTT), Some(1472));
         assert!(m.on_probe_acked(1472));
         assert_eq!(m.current(), 1472);
+    }
+
+    #[test]
+    fn a_path_that_takes_less_than_the_base_is_found_out_in_two_falls() {
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        // The flight that was under way at the first fall does not count towards the second.
+        m.on_acked(1, 200);
+        assert_eq!((2..2 + 2 * u64::from(BLACK_HOLE_LOSSES)).filter(|&pn| m.on_lost(Time::ZERO, pn, 1472)).count(), 1);
+        assert_eq!(m.current(), BASE);
+        m.on_acked(100, 200);
+        assert_eq!((101..101 + u64::from(BLACK_HOLE_LOSSES)).filter(|&pn| m.on_lost(Time::ZERO, pn, BASE)).count(), 1);
+        assert_eq!(m.current(), FLOOR);
+        assert!(!m.on_pto(Time::ZERO, 100), "there is nothing below");
+        let mut m = PathMtu::new(1472, 1472, Time::ZERO);
+        assert_eq!(
+            (1..=FLOOR_PTOS)
+                .map(|count| {
+                    m.on_pto(Time::ZERO, count);
+                    m.current()
+                })
+                .collect::<Vec<_>>(),
+            [1472, 1472, BASE, BASE, FLOOR]
+        );
     }
 
     #[test]

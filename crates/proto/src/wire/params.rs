@@ -38,7 +38,7 @@ pub struct Params {
     pub ciphers: SmallVec<[Cipher; 4]>,
     /// Nothing heard for this long ends the link (P23); whole milliseconds. Default 30 s.
     pub idle_timeout: Duration,
-    /// Largest datagram that the sender takes, bytes of UDP payload. Default 1472, at least 1200.
+    /// Largest datagram that the sender takes, bytes of UDP payload. Default 1472, at least [`MIN_DATAGRAM`].
     pub max_datagram: u16,
     /// Wish: no acknowledgement of the sender's packets waits longer (P8); whole microseconds. Default 25 ms.
     pub max_ack_delay: Duration,
@@ -63,8 +63,8 @@ pub struct Params {
 pub const MAX_IDS: usize = 8;
 /// Versions in [`Params::versions`] at most.
 pub const MAX_VERSIONS: usize = 16;
-/// Smallest datagram that every node takes, bytes of UDP payload.
-pub const MIN_DATAGRAM: u16 = 1200;
+/// Smallest datagram that every node takes and every path must carry, bytes of UDP payload.
+pub const MIN_DATAGRAM: u16 = 800;
 
 impl Default for Params {
     fn default() -> Self {

@@ -1,10 +1,12 @@
 //! The path's MTU falls and rises again under a transfer (P5).
 
-use super::pair::{A, B, Pair, content};
+use super::pair::{A, B, Conditions, Pair, content};
 use super::{MS, at, lossy};
 use crate::NodeConfig;
+use crate::event::Event;
 use crate::switch::{Mechanism, without};
 use crate::trace::What;
+use crate::units::Duration;
 
 /// 8 MB over a path that takes 1252 bytes of UDP payload (IP packets of 1280) from 200 ms on, and, if they arrive, 8 MB more, in the middle of which it
 /// takes 1472 again; some seconds later one more. Whether each arrived in 20 s, and the size of datagrams after it.
@@ -33,6 +35,48 @@ fn a_path_that_shrinks_to_1280_in_mid_transfer_and_grows_again_is_used_at_its_si
     assert!(seen[0].0 && (1200..=1252).contains(&seen[0].1), "{seen:?}");
     assert!(seen[1].0, "{seen:?}");
     assert_eq!(seen[2], (true, 1472));
+}
+
+/// A transfer over a path that takes 996 bytes of UDP payload (IP packets of 1024), told to the nodes or not, at 10 % loss. When the link was up, if
+/// ever, and the size of datagrams after the transfer.
+fn narrow(max_datagram: u16) -> Option<(Duration, u16)> {
+    let config = || NodeConfig { max_datagram, ..NodeConfig::default() };
+    let mut p = Pair::new([config(), config()], Conditions { mtu: 996, ..lossy() }, 5);
+    let start = p.now;
+    let (link, session) = p.connect();
+    let is_up = |p: &Pair| p.events[A].iter().any(|e| matches!(e, Event::LinkUp { .. }));
+    if !p.run_until(MS(9000), |p| is_up(p)) {
+        return None;
+    }
+    let up = p.now.since(start);
+    let data = content(4_000_000, 5);
+    assert!(p.transfer(session, &data, MS(20_000)) == data);
+    Some((up, p.nodes[A].link_stats(link)?.paths[0].mtu))
+}
+
+#[test]
+fn a_path_of_1024_bytes_is_found_out_by_smaller_first_flights() {
+    let (up, mtu) = narrow(1472).expect("up");
+    assert!(up < MS(1500) && (900..=996).contains(&mtu), "{up:?} {mtu}");
+    assert_eq!(without(Mechanism::SmallFirstFlights, || narrow(1472)), None);
+}
+
+#[test]
+fn a_path_of_1024_bytes_that_is_told_costs_no_attempt() {
+    let (up, mtu) = narrow(996).expect("up");
+    assert!(up < MS(400) && mtu == 996, "{up:?} {mtu}");
+}
+
+#[test]
+fn a_path_that_shrinks_to_1024_in_mid_transfer_goes_on() {
+    let mut p = Pair::new(Default::default(), lossy(), 5);
+    let (link, session) = p.connect();
+    let change = p.now + MS(200);
+    p.changes.push_back((change, Box::new(|c| c.iter_mut().for_each(|c| c.mtu = 996))));
+    let data = content(8_000_000, 5);
+    assert!(p.transfer(session, &data, MS(20_000)) == data && p.now > change + MS(200));
+    let mtu = p.nodes[A].link_stats(link).map(|s| s.paths[0].mtu);
+    assert!(mtu.is_some_and(|m| (800..=996).contains(&m)), "{mtu:?}");
 }
 
 #[test]
