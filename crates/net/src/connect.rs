@@ -6,8 +6,11 @@ use crate::link::{self, Link};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::state::{LinkEntry, SessionEntry};
+use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
+use noctule_proto::error::{Code, CommandError};
 use noctule_proto::ids::LinkId;
+use noctule_proto::units::Time;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -28,6 +31,53 @@ pub(crate) struct Attempt<'a> {
     is_taken: bool,
 }
 
+impl<'a> Attempt<'a> {
+    fn begin(
+        shared: &'a Shared,
+        remote: SocketAddr,
+        start: impl FnOnce(&mut Node, Time) -> Result<LinkId, CommandError>,
+    ) -> Result<Self, ConnectError> {
+        let bound = shared.bound();
+        if !bound.reaches(remote) {
+            return Err(ConnectError::Family { local: bound.local, remote });
+        }
+        let mut state = shared.lock();
+        let now = state.now;
+        if state.closed.is_some() {
+            return Err(ConnectError::EndpointClosed);
+        }
+        let link = start(&mut state.node, now).map_err(ConnectError::from_command)?;
+        state.links.insert(link, LinkEntry::outgoing(remote));
+        state.kick();
+        Ok(Self { shared, link, is_taken: false })
+    }
+
+    /// The far end's key once the link is up, or why it is not.
+    async fn outcome(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<PublicKey, ConnectError> {
+        let (shared, link) = (self.shared, self.link);
+        let mut closed_port = std::pin::pin!(closed_port::found(shared.bound().local, remote));
+        poll_fn(|cx| {
+            let answer = shared.poll_state(
+                cx,
+                |state, _| match state.links.get(&link) {
+                    Some(LinkEntry { down: Some(reason), up, .. }) => {
+                        Some(Err(ConnectError::from_reason(reason.clone(), remote, peer, *up)))
+                    }
+                    Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
+                    Some(_) => None,
+                    None => Some(Err(ConnectError::EndpointClosed)),
+                },
+                |state| state.links.get_mut(&link).map(|l| &mut l.wakers),
+            );
+            match answer {
+                Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
+                answer => answer,
+            }
+        })
+        .await
+    }
+}
+
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
@@ -42,46 +92,23 @@ impl Drop for Attempt<'_> {
     }
 }
 
+/// Whether whoever has `peer`'s key takes handshakes at `remote`; nothing comes up there.
+pub(crate) async fn answers(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -> Result<(), ConnectError> {
+    let attempt = Attempt::begin(shared, remote, |node, now| node.ask(now, remote, peer))?;
+    match attempt.outcome(remote, peer).await {
+        Err(ConnectError::Failed(reason)) if reason.code == Code::NoError => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 /// Brings a link up: one round trip. The far end's key, which is `peer` if that was asked for.
 pub(crate) async fn link_up(
     shared: &Shared,
     remote: SocketAddr,
     peer: Option<PublicKey>,
 ) -> Result<(Attempt<'_>, PublicKey), ConnectError> {
-    let bound = shared.bound();
-    if !bound.reaches(remote) {
-        return Err(ConnectError::Family { local: bound.local, remote });
-    }
-    let attempt = {
-        let mut state = shared.lock();
-        let now = state.now;
-        if state.closed.is_some() {
-            return Err(ConnectError::EndpointClosed);
-        }
-        let link = state.node.connect(now, remote, peer).map_err(ConnectError::from_command)?;
-        state.links.insert(link, LinkEntry::outgoing(remote));
-        state.kick();
-        Attempt { shared, link, is_taken: false }
-    };
-    let link = attempt.link;
-    let mut closed_port = std::pin::pin!(closed_port::found(bound.local, remote));
-    let key = poll_fn(|cx| {
-        let answer = shared.poll_state(
-            cx,
-            |state, _| match state.links.get(&link) {
-                Some(LinkEntry { down: Some(reason), up, .. }) => Some(Err(ConnectError::from_reason(reason.clone(), remote, peer, *up))),
-                Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
-                Some(_) => None,
-                None => Some(Err(ConnectError::EndpointClosed)),
-            },
-            |state| state.links.get_mut(&link).map(|l| &mut l.wakers),
-        );
-        match answer {
-            Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
-            answer => answer,
-        }
-    })
-    .await?;
+    let attempt = Attempt::begin(shared, remote, |node, now| node.connect(now, remote, peer))?;
+    let key = attempt.outcome(remote, peer).await?;
     if let Some(expected) = peer.filter(|p| *p != key) {
         return Err(ConnectError::WrongKey { expected: Some(expected), got: Some(key) });
     }

@@ -142,7 +142,7 @@ fn is_of_this_host(ip: IpAddr) -> bool {
 async fn ask(shared: &Arc<Shared>, link: &Watched) {
     let is_silent = || shared.lock().links.get(&link.id).is_some_and(|l| l.is_silent && l.down.is_none());
     while is_silent() {
-        let answer = connect::link_up(shared, link.remote, link.peer).await.map(|(attempt, _)| drop(attempt));
+        let answer = connect::answers(shared, link.remote, link.peer).await;
         let why = match answer {
             Ok(()) => {
                 sleep(LAST_CHANCE).await;

@@ -340,6 +340,10 @@ impl Link {
         ) {
             return;
         }
+        if self.is_question {
+            // Never confirmed: at the far end nothing comes up.
+            return self.die(CloseReason::local(Code::NoError, Layer::Link, "the far end takes handshakes"));
+        }
         self.confirm_by = Some(deadline);
         self.confirmation =
             (!switch::is_off(Mechanism::Confirmation)).then_some(Confirmation { at: now + FIRST_CONFIRMATION, wait: FIRST_CONFIRMATION });

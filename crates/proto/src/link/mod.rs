@@ -148,6 +148,8 @@ pub(crate) struct Link {
     pub(crate) peer_params: Params,
     pub(crate) opened_at: Time,
     pub(crate) is_initiator: bool,
+    /// It ends when the far end has answered: whether it does was the question.
+    pub(crate) is_question: bool,
     /// Where events of the link go.
     pub(crate) trace: Tracer,
     /// Key generation that the trace was told last.
@@ -216,6 +218,7 @@ impl Link {
             peer_params: Params::default(),
             opened_at: now,
             is_initiator: false,
+            is_question: false,
             trace: Tracer::default(),
             traced_generation: 0,
             was_up: false,

@@ -115,12 +115,16 @@ impl Link {
                     break;
                 }
             };
+            // On a link that ends only the neighbour's last word counts: what began on it would end with it.
+            if matches!(self.state, State::Closing { .. }) && !matches!(frame, Frame::Close(_)) {
+                continue;
+            }
             is_ack_eliciting |= frame.is_ack_eliciting();
             if let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared) {
                 result = Err(reason);
                 break;
             }
-            if !matches!(self.state, State::Up | State::Handshaking(_)) {
+            if matches!(self.state, State::Closed) {
                 break;
             }
         }

@@ -22,6 +22,16 @@ use std::net::{IpAddr, SocketAddr};
 impl Node {
     /// Starts a link to a neighbour. `peer`: the key that it must have; `None` accepts whatever key answers (the caller decides on `LinkUp`).
     pub fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
+        self.begin_link(now, remote, peer, false)
+    }
+
+    /// Asks whether whoever has this key takes handshakes at an address; the link that stands for the question never comes up. Its `LinkDown` has the
+    /// code `NoError` if the answer is yes. The far end forgets that it was asked (docs/decisions/0051).
+    pub fn ask(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
+        self.begin_link(now, remote, peer, true)
+    }
+
+    fn begin_link(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>, is_question: bool) -> Result<LinkId, CommandError> {
         if self.links.len() >= self.shared.config.max_links {
             return Err(CommandError::Limit { what: "links", limit: self.shared.config.max_links });
         }
@@ -29,6 +39,7 @@ impl Node {
         let initiating = Initiating::start(now, id, remote, peer, &mut self.shared);
         let mut link = Link::new(id, now, State::Handshaking(Handshake::Initiator(Box::new(initiating))));
         link.is_initiator = true;
+        link.is_question = is_question;
         link.trace = self.shared.tracer.of(id);
         link.trace.emit(now, || What::LinkStarted { remote });
         self.links.insert(id, link);

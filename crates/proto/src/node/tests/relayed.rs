@@ -70,3 +70,46 @@ fn without_a_route_or_an_address_of_ones_own_nothing_is_opened() {
     p.nodes[A].set_addresses(&[ip("fd09::1")]);
     assert!(matches!(p.nodes[A].open_session_to(p.now, ip("10.9.0.2"), None), Err(CommandError::Misuse(_))));
 }
+
+#[test]
+fn what_begins_on_a_link_that_ends_is_not_taken() {
+    let (mut p, first) = neighbours_with(Default::default(), Conditions::default());
+    assert!(p.run_until(MS(1000), |p| p.events[B].iter().any(|e| matches!(e, Event::LinkUp { .. }))));
+    let old = *p.nodes[B].links.keys().last().unwrap();
+    // A has a way back to B all the while, by another link.
+    let second = p.nodes[A].connect(p.now, super::pair::address(B), Some(p.nodes[B].public_key())).unwrap();
+    p.nodes[A].set_routes(p.now, vec![Route { to: "10.9.0.0/16".parse().unwrap(), via: Via::Link(second), metric: 0 }]);
+    p.nodes[B].set_routes(p.now, vec![Route { to: "10.9.0.0/16".parse().unwrap(), via: Via::Link(old), metric: 0 }]);
+    assert!(p.run_until(MS(1000), |p| p.nodes[B].links.len() == 3));
+    // B opens something in the moment in which A ends the link.
+    p.nodes[B].open_session_to(p.now, ip("10.9.0.1"), None).unwrap();
+    p.nodes[A].close_link(p.now, first, 0, "").unwrap();
+    p.run_until(MS(15), |_| false);
+    assert_eq!(p.nodes[A].sessions().count(), 0);
+}
+
+#[test]
+fn a_far_end_that_is_asked_whether_it_is_there_takes_no_link_for_it() {
+    let mut p = Pair::new(Default::default(), lossy(), 3);
+    let peer = p.nodes[B].public_key();
+    let question = p.nodes[A].ask(p.now, super::pair::address(B), Some(peer)).unwrap();
+    let answer = |e: &Event| match e {
+        Event::LinkDown { link, reason, .. } if *link == question => Some(reason.code),
+        _ => None,
+    };
+    assert!(p.run_until(MS(3000), |p| p.events[A].iter().any(|e| answer(e).is_some())));
+    assert_eq!(p.take(A, answer), Some(Code::NoError));
+    p.run_until(MS(15_000), |_| false);
+    assert!(p.events[B].is_empty(), "{:?}", p.events[B]);
+    assert_eq!(p.nodes[B].counters().half_open, 0, "and has forgotten it");
+    // Somebody else answers there.
+    let stranger = p.nodes[A].public_key();
+    let question = p.nodes[A].ask(p.now, super::pair::address(B), Some(stranger)).unwrap();
+    p.run_until(MS(15_000), |_| false);
+    let answer = p.take(A, |e| match e {
+        Event::LinkDown { link, reason, .. } if *link == question => Some(reason.code),
+        _ => None,
+    });
+    assert_ne!(answer, Some(Code::NoError));
+    assert!(answer.is_some());
+}
