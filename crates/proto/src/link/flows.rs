@@ -11,7 +11,7 @@ use crate::options::{FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
 use crate::units::{Duration, Time};
-use crate::wire::frame::FlowOpen;
+use crate::wire::frame::{Coded, FlowOpen};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Memory that a session's control flow gets at most, in bytes.
@@ -230,6 +230,12 @@ impl InFlow {
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         [self.receiver.poll_timeout(), self.progress.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// A sound packet shows that the hop's FLOW_END was none of the far end's (P16).
+    pub(crate) fn is_beyond_false_end(&self, coded: &Coded<'_>) -> bool {
+        let is_beyond = self.receiver.end().is_some_and(|end| coded.base.0.saturating_add(coded.n.into()) > end.0);
+        is_beyond && !self.sink.believes_ends_of_hops() && !self.sink.knows_end()
     }
 
     pub(crate) fn memory(&self) -> usize {

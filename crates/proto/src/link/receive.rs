@@ -5,7 +5,7 @@ use super::flows::Progress;
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{self, Offer};
-use crate::ids::{FlowLabel, PathId, SessionId};
+use crate::ids::{FlowLabel, PathId, Seq, SessionId};
 use crate::node::shared::Shared;
 use crate::path::{Address, Fates};
 use crate::sent::SentItem;
@@ -174,17 +174,10 @@ impl Link {
             }
             Frame::FlowOpen(open) if open.relayed.is_some() => self.on_relayed_open(open),
             Frame::FlowOpen(open) => self.on_flow_open(now, open, touched_in, shared),
-            Frame::FlowEnd { flow, end } => {
-                if let Some(f) = self.flows.incoming.get_mut(&flow) {
-                    if let Err(code) = f.receiver.on_end(end) {
-                        self.events
-                            .push_back(LinkEvent::InClosed(flow, CloseReason::local(code, Layer::Flow, "contradictory end of flow")));
-                    }
-                    touch(touched_in, flow);
-                }
-            }
+            Frame::FlowEnd { flow, end } => self.on_flow_end(flow, end, touched_in, shared),
             Frame::FlowSkip { flow, floor } => {
-                if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                // P16: what a relay leaves out of what was promised still comes another way.
+                if let Some(f) = self.flows.incoming.get_mut(&flow).filter(|f| f.sink.believes_skips_of_hops()) {
                     f.receiver.on_skip(floor);
                     if let Err(reason) = f.sink.on_skip(floor) {
                         self.events.push_back(LinkEvent::InClosed(flow, reason));
@@ -269,6 +262,10 @@ impl Link {
         };
         // P16: before it enters the basis.
         match flow.sink.examine(coded) {
+            Verdict::Sound if flow.is_beyond_false_end(coded) => {
+                flow.receiver.set_end(None);
+                self.name_liar(coded.flow, shared);
+            }
             Verdict::Sound => {}
             Verdict::Premature => {
                 let control = Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::NoMemory as u64 };
@@ -279,6 +276,7 @@ impl Link {
                 return self.on_pollution(coded, touched_in);
             }
         }
+        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
         match flow.receiver.on_coded(now, coded) {
             Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
             Offer::Refused(code) => {
@@ -286,6 +284,36 @@ impl Link {
                 self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: code as u64 });
             }
         }
+    }
+
+    /// FLOW_END. The end of a sealed flow is for its far end to say (P16): the hop's word steers the coded machine and is taken back when something
+    /// contradicts it.
+    fn on_flow_end(&mut self, label: FlowLabel, end: Seq, touched_in: &mut Touched, shared: &mut Shared) {
+        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        touch(touched_in, label);
+        let Err(code) = flow.receiver.on_end(end) else { return };
+        if flow.sink.believes_ends_of_hops() {
+            let reason = CloseReason::local(code, Layer::Flow, "contradictory end of flow");
+            return self.events.push_back(LinkEvent::InClosed(label, reason));
+        }
+        if !flow.sink.knows_end() {
+            flow.receiver.set_end(None);
+        }
+        self.name_liar(label, shared);
+    }
+
+    /// The neighbour said of a sealed flow what cannot be: it is named, and the flow goes on.
+    fn name_liar(&mut self, label: FlowLabel, shared: &mut Shared) {
+        self.count_pollution(label);
+        shared.counters.polluted += 1;
+        if self.flows.incoming.get(&label).is_some_and(|flow| flow.polluted.is_power_of_two()) {
+            self.events.push_back(LinkEvent::Polluted(label));
+        }
+    }
+
+    /// The neighbour passed on what nobody at the far end made.
+    pub(crate) fn count_lie(&mut self) {
+        self.polluted += 1;
     }
 
     /// What came of a sealed flow is none of the far end's doing.

@@ -3,7 +3,7 @@
 //! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
 
 use super::Node;
-use super::sessions::Far;
+use super::sessions::{Far, is_absurd};
 use super::shared::{FlowPlace, Shared};
 use super::vigilance::Vigilance;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
@@ -57,6 +57,8 @@ pub(crate) struct Securing {
     attempts: u8,
     /// Acceptor: flows that were opened before the opener has proven its key.
     early: Vec<(LinkId, FlowLabel)>,
+    /// Acceptor: the opener's control flow begins again, with a packet 0 that was answered already.
+    is_begun_again: bool,
     pub(super) vigilance: Vigilance,
 }
 
@@ -97,6 +99,7 @@ impl Securing {
             deadline: Some(now + HALF_OPEN_LIFETIME),
             attempts: 0,
             early: Vec::new(),
+            is_begun_again: false,
             vigilance: Vigilance::new(now),
         }))
     }
@@ -202,6 +205,7 @@ impl Shared {
             deadline: Some(now + self.config.connect_timeout),
             attempts: 0,
             early: Vec::new(),
+            is_begun_again: false,
             vigilance: Vigilance::new(now),
         })))
     }
@@ -227,6 +231,12 @@ impl Node {
         }
     }
 
+    /// Waits for the answer to its handshake.
+    pub(super) fn is_securing(&self, session: SessionId) -> bool {
+        let securing = self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref());
+        securing.is_some_and(|s| matches!(s.stage, Stage::Opening { .. }))
+    }
+
     /// A packet of the handshake came on the far end's control flow.
     pub(super) fn on_session_lead(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, packet: &Bytes) {
         let Some(open) = self.links.get(&link).and_then(|l| l.flows.incoming.get(&label)).map(|f| f.open.clone()) else { return };
@@ -234,7 +244,7 @@ impl Node {
         let mut rng = self.shared.fork_rng();
         let Some(entry) = self.shared.sessions.entry(id) else { return };
         let Some(securing) = &entry.securing else { return };
-        let (key, ends) = (entry.session.key(), securing.ends);
+        let (key, ends, role) = (entry.session.key(), securing.ends, entry.session.role());
         let result = match &securing.stage {
             Stage::Answering => {
                 let shared = &self.shared;
@@ -242,6 +252,7 @@ impl Node {
                 let answered = handshake::answer(shared.credentials(), key, &ends, packet, fits, may_open, &mut rng);
                 return self.on_answer(now, link, label, id, answered);
             }
+            Stage::Waiting(_) if securing.is_begun_again => return self.pass_over_first(now, link, label, id),
             Stage::Opening { .. } | Stage::Waiting(_) => {
                 let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
                 match entry.securing.as_mut().map(|s| &mut s.stage) {
@@ -260,6 +271,7 @@ impl Node {
             }
             Err(Failure::Fatal(reason)) => self.fail_session(now, id, reason),
             // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
+            Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(link, label, id),
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
                 if !self.open_elsewhere(now, id, &reason) {
@@ -267,6 +279,46 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Packet 1 of the opener, who has its keys by now, was altered on its way: its control flow has to come another way, from the beginning.
+    fn ask_again(&mut self, link: LinkId, label: FlowLabel, id: SessionId) {
+        self.forget_control_in(id);
+        if let Some(l) = self.links.get_mut(&link) {
+            l.refuse_flow(label, Code::Handshake);
+            l.count_lie();
+        }
+        self.shared.counters.polluted += 1;
+        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+            securing.is_begun_again = true;
+        }
+        self.events.push_back(Event::Polluted { session: id, link });
+        self.mark_ready(link);
+        self.rearm(link);
+        self.arm_session(id);
+    }
+
+    /// The far end's control flow begins anew when it comes again.
+    fn forget_control_in(&mut self, id: SessionId) {
+        let Some((link, label)) = self.shared.sessions.control_in(id) else { return };
+        self.shared.sessions.set_control_in(id, None);
+        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.take_in(label)) {
+            self.shared.ledger.close(&flow.account);
+        }
+    }
+
+    /// Packet 0 came once more: what counts is the packet behind it.
+    fn pass_over_first(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) {
+        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+            securing.is_begun_again = false;
+        }
+        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
+            flow.sink.set_lead(handshake::MAX_LEAD);
+        }
+        if let Some(l) = self.links.get_mut(&link) {
+            l.touch_in(label, now);
+        }
+        self.mark_ready(link);
     }
 
     fn on_answer(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, answered: Result<handshake::Answer, Failure>) {
@@ -417,7 +469,7 @@ impl Node {
             // The destination has forgotten a handshake that got no further.
             Stage::Opening { is_probe, .. } if reason.code == Code::UnknownSession => self.restart_opening(now, id, is_probe).is_ok(),
             // A relay may have made a mess of the handshake.
-            Stage::Opening { .. } if reason.code == Code::Handshake => self.open_elsewhere(now, id, reason),
+            Stage::Opening { .. } if reason.code == Code::Handshake || is_absurd(reason.code) => self.open_elsewhere(now, id, reason),
             _ => false,
         }
     }
@@ -439,6 +491,8 @@ impl Node {
             securing.vigilance = old.vigilance.clone();
         }
         self.drop_control(id);
+        // What came of the answer to the attempt before is none of the next one's.
+        self.forget_control_in(id);
         self.shared.sessions.rename(id, key, securing);
         for flow in self.links.get_mut(&link).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
             flow.open.session = key;

@@ -447,8 +447,12 @@ impl Node {
         if let (Some(label), Some(link)) = (entry.control, self.links.get_mut(&link_id)) {
             let mut is_written = false;
             if let Some(flow) = link.flows.out.get_mut(&label) {
-                // The control flow's buffer holds several messages; what does not fit waits in the session.
-                while entry.session.has_control() && flow.source.buffered() < session::MAX_CONTROL_MESSAGE / 4 {
+                // The control flow's buffer holds several messages; what does not fit waits in the session, and all does before the keys stand: an
+                // attempt at the handshake that comes to nothing takes no words with it.
+                while entry.session.has_control()
+                    && !flow.source.is_awaiting_key()
+                    && flow.source.buffered() < session::MAX_CONTROL_MESSAGE / 4
+                {
                     let Some(message) = entry.session.poll_control(now) else { break };
                     is_written = true;
                     entry.is_told = false;
@@ -749,6 +753,7 @@ impl Node {
         let mut result = Ok(());
         if let Some(end) = word.end {
             result = if f.sink.is_sealed() {
+                f.receiver.set_end(Some(Seq(end)));
                 f.sink.on_far_end(Seq(end))
             } else {
                 let contradiction = |_| CloseReason::local(Code::SessionProtocol, Layer::Session, "CLOSE contradicts the end of a flow");
@@ -757,6 +762,7 @@ impl Node {
         }
         if word.floor > 0 && result.is_ok() {
             result = f.sink.on_far_skip(Seq(word.floor));
+            f.receiver.on_skip(Seq(word.floor));
         }
         link.touch_in(place.label, now);
         if let Err(reason) = result {
@@ -916,7 +922,8 @@ impl Node {
         let is_way = match reason.code {
             Code::Rerouted | Code::NoRoute | Code::HopLimit | Code::NoRelay | Code::UnknownFlow => true,
             Code::NoMemory => is_control,
-            _ => false,
+            // P16: no honest node answers so to what this side sends. A session in opening asks for its far end elsewhere, below.
+            code => (is_absurd(code) || code == Code::Handshake) && !self.is_securing(session),
         };
         if flow.open.relayed.is_some() && is_way {
             if self.shared.sessions.entry(session).is_none() {
@@ -992,6 +999,11 @@ impl Node {
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
         self.shared.sessions.entries.iter().map(|(id, e)| (*id, e.link))
     }
+}
+
+/// A relay answers so only if it, or one behind it, makes packets that the source did not.
+pub(super) const fn is_absurd(code: Code) -> bool {
+    matches!(code, Code::SpanInvalid | Code::FlowControl | Code::SessionProtocol)
 }
 
 fn session_reason(code: Code, application: u64) -> CloseReason {

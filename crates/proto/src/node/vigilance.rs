@@ -3,6 +3,7 @@
 //! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
 
 use super::Node;
+use super::sessions::is_absurd;
 use crate::error::{CloseReason, Code};
 use crate::ids::{LinkId, SessionId};
 use crate::switch::{self, Mechanism};
@@ -147,7 +148,7 @@ impl Node {
 
     /// A handshake came to nothing: another route may lead to the true destination. False if there is none.
     pub(super) fn open_elsewhere(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
-        reason.code == Code::Handshake
+        (reason.code == Code::Handshake || is_absurd(reason.code))
             && !switch::is_off(Mechanism::RouteAvoidance)
             && self.avoid_route(now, id)
             && self.restart_opening(now, id, false).is_ok()

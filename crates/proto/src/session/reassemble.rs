@@ -297,10 +297,22 @@ impl RecvHalf {
     /// # Errors
     /// As `on_far_skip`.
     pub fn on_skip(&mut self, floor: Seq) -> Result<(), CloseReason> {
-        if self.is_sealed() && self.mode == Mode::Brtp && !switch::is_off(Mechanism::FarEnds) {
-            return Ok(());
-        }
-        self.on_far_skip(floor)
+        if self.believes_skips_of_hops() { self.on_far_skip(floor) } else { Ok(()) }
+    }
+
+    /// FLOW_SKIP of a hop counts: the flow is not sealed, or promises nothing.
+    pub fn believes_skips_of_hops(&self) -> bool {
+        self.mode != Mode::Brtp || self.believes_ends_of_hops()
+    }
+
+    /// FLOW_END of a hop counts: nothing but the link lies between the ends.
+    pub fn believes_ends_of_hops(&self) -> bool {
+        !self.is_sealed() || switch::is_off(Mechanism::FarEnds)
+    }
+
+    /// The far end has said how many packets there are in all.
+    pub fn knows_end(&self) -> bool {
+        self.end.is_some()
     }
 
     /// The far end will not send anything below `floor` any more.
@@ -334,7 +346,7 @@ impl RecvHalf {
     /// # Errors
     /// As `on_far_end`.
     pub fn on_end(&mut self, end: Seq) -> Result<(), CloseReason> {
-        if self.is_sealed() && !switch::is_off(Mechanism::FarEnds) { Ok(()) } else { self.on_far_end(end) }
+        if self.believes_ends_of_hops() { self.on_far_end(end) } else { Ok(()) }
     }
 
     /// The flow has `end` packets in all. May be told again.

@@ -349,6 +349,14 @@ impl Receiver {
         Ok(())
     }
 
+    /// What is known of the end now, by a word that counts more than the hop's (P16); `None`: the hop's was no true one.
+    pub fn set_end(&mut self, end: Option<Seq>) {
+        self.end = end.map(|end| end.0);
+        // Whatever a hop made of packets beyond it, there are none.
+        self.high = self.high.min(self.end.unwrap_or(u64::MAX));
+        self.release_if_complete();
+    }
+
     /// One past the last sequence number, once it is known.
     pub fn end(&self) -> Option<Seq> {
         self.end.map(Seq)

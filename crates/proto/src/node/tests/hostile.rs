@@ -12,10 +12,10 @@ use crate::wire::frame::{Coefficients, Frame};
 use core::ops::Range;
 
 /// The relay of the preferred way from node 0 to node 3.
-const LIAR: usize = 1;
+pub(super) const LIAR: usize = 1;
 
 /// Two ways from node 0 to node 3, each 20 Mbit/s and 10 ms: by the liar, which is preferred, and by 2.
-fn diamond(loss: f64) -> Mesh {
+pub(super) fn diamond(loss: f64) -> Mesh {
     let link = Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() };
     let edges = [(0, LIAR), (LIAR, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link.clone()));
     let mut m = Mesh::new(4, &edges, 4);
@@ -33,7 +33,7 @@ fn diamond(loss: f64) -> Mesh {
 }
 
 /// Where the symbols of coded packets lie, and whether each is uncoded.
-fn symbols(frames: &[u8]) -> Vec<(Range<usize>, bool)> {
+pub(super) fn symbols(frames: &[u8]) -> Vec<(Range<usize>, bool)> {
     let coded = Frames::new(frames).filter_map(|frame| match frame {
         Ok(Frame::Coded(coded)) => {
             let at = coded.symbol.as_ptr() as usize - frames.as_ptr() as usize;
@@ -45,25 +45,25 @@ fn symbols(frames: &[u8]) -> Vec<(Range<usize>, bool)> {
 }
 
 /// From now on the liar changes whatever it sends of others' flows.
-fn lie(m: &mut Mesh, tamper: impl FnMut(&mut [u8]) + 'static) {
+pub(super) fn lie(m: &mut Mesh, tamper: impl FnMut(&mut [u8]) + 'static) {
     m.nodes[LIAR].shared.lies.set(tamper);
 }
 
 /// What a story ended with.
-struct End {
-    is_complete: bool,
+pub(super) struct End {
+    pub(super) is_complete: bool,
     /// Polluted packets that the destination counted, by link.
-    polluted: Vec<(LinkId, u64)>,
+    pub(super) polluted: Vec<(LinkId, u64)>,
     /// The link of the destination to the liar.
-    liar: LinkId,
-    named: Option<LinkId>,
+    pub(super) liar: LinkId,
+    pub(super) named: Option<LinkId>,
 }
 
-fn link_to(m: &Mesh, node: usize, far: usize) -> LinkId {
+pub(super) fn link_to(m: &Mesh, node: usize, far: usize) -> LinkId {
     m.nodes[node].next_hop(super::mesh::ip(far), &[]).unwrap()
 }
 
-fn end(m: &mut Mesh, is_complete: bool) -> End {
+pub(super) fn end(m: &mut Mesh, is_complete: bool) -> End {
     let liar = link_to(m, 3, 0);
     let links: Vec<LinkId> =
         m.events[3].iter().filter_map(|e| if let Event::LinkUp { link, .. } = e { Some(*link) } else { None }).collect();
@@ -90,11 +90,11 @@ fn story(tamper: impl FnMut(&mut [u8]) + 'static) -> End {
 }
 
 /// True if all arrived; what arrived is right in any case.
-fn finish(m: &mut Mesh, s: &mut Stream, size: u64) -> bool {
+pub(super) fn finish(m: &mut Mesh, s: &mut Stream, size: u64) -> bool {
     s.transfer(m, 3, size, MS(20_000))
 }
 
-fn flip(at: impl Fn(&Range<usize>) -> usize + 'static, every: usize) -> impl FnMut(&mut [u8]) + 'static {
+pub(super) fn flip(at: impl Fn(&Range<usize>) -> usize + 'static, every: usize) -> impl FnMut(&mut [u8]) + 'static {
     let mut count = 0;
     move |frames| {
         for (range, _) in symbols(frames) {
@@ -106,7 +106,7 @@ fn flip(at: impl Fn(&Range<usize>) -> usize + 'static, every: usize) -> impl FnM
     }
 }
 
-fn assert_survived(end: &End) {
+pub(super) fn assert_survived(end: &End) {
     assert!(end.is_complete);
     assert_eq!(end.named, Some(end.liar));
     for (link, count) in &end.polluted {
@@ -178,7 +178,7 @@ fn invented_packets_are_rejected() {
 }
 
 /// Everything is acknowledged and nothing passed on.
-fn swallow(frames: &mut [u8]) {
+pub(super) fn swallow(frames: &mut [u8]) {
     if !symbols(frames).is_empty() {
         frames.fill(0);
     }

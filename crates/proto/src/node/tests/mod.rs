@@ -4,6 +4,7 @@
 mod attack;
 mod corpus;
 mod hostile;
+mod hostile_early;
 mod keys;
 mod limits;
 #[path = "../../../tests/mesh/mod.rs"]
