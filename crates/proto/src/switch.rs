@@ -41,6 +41,8 @@ pub(crate) enum Mechanism {
     EcnValidation,
     /// Relays make up missing rank (P14).
     Recoding,
+    /// Relays of blind streams send combinations (P14).
+    BlindRecoding,
     /// Relays grant what the next link carries (P15).
     RelayCredit,
     /// Relays drop what is too late (P17).

@@ -24,6 +24,7 @@ pub use handshake::{Established, Initiator, Responder, ResponderStep};
 pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
+pub use noctule_codes::mac::Tag as MacTag;
 pub use one_way::{ObjectKey, open_announcement, seal_announcement};
 pub use session_keys::{DirectionKeys, FlowKey, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
 

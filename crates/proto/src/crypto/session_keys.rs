@@ -143,6 +143,20 @@ impl FlowKey {
         Ok(Self { secret, cipher, mac, epochs: [None, None], pad_key, pads: [None; GROUPS], slab: BytesMut::new() })
     }
 
+    /// The key of a stream that has no session (docs/spec/blind.md), from a secret of its own; symbols are at most `symbol` bytes long.
+    ///
+    /// # Errors
+    /// None with 32 bytes.
+    pub fn of_stream(secret: &[u8; 32], symbol: u16) -> Result<Self, CryptoError> {
+        let cipher = Cipher::ChaCha20Poly1305; // nobody can be asked what he prefers
+        let mut stream = [0; 32];
+        expand(&RawKey::new(*secret), &[b"noctule blind stream", &[cipher as u8]], &mut stream)?;
+        let key = RawKey::new(stream);
+        stream.zeroize();
+        let mac = Arc::new(SymbolMac::new(&key, usize::from(symbol).max(BODY) - BODY)?);
+        Self::new(key, cipher, mac)
+    }
+
     fn epoch_key(&mut self, seq: Seq) -> Result<&PacketKey, CryptoError> {
         let epoch = seq.0 >> EPOCH_LOG2;
         let slot = &mut self.epochs[(epoch & 1) as usize];
@@ -154,7 +168,10 @@ impl FlowKey {
     }
 
     /// F(flow, sequence number) of the MAC: a pad is used for one packet only.
-    fn pad(&mut self, seq: u64) -> Result<Tag, CryptoError> {
+    ///
+    /// # Errors
+    /// None that can occur with a key of 32 bytes.
+    pub fn pad(&mut self, seq: u64) -> Result<Tag, CryptoError> {
         let group = seq >> GROUP_LOG2;
         let slot = &mut self.pads[(group % GROUPS as u64) as usize];
         if slot.as_ref().is_none_or(|(of, _)| *of != group) {
@@ -215,13 +232,18 @@ impl FlowKey {
             let Ok(pad) = self.pad(seq) else { return false };
             pads[j] = pad;
         }
+        self.is_sound_with(&pads[..coefficients.len()], coefficients, symbol)
+    }
+
+    /// As [`is_sound`](Self::is_sound) for packets with these pads, which need not follow each other.
+    pub fn is_sound_with(&self, pads: &[Tag], coefficients: &[u8], symbol: &[u8]) -> bool {
         // Zeros at the end are not sent (P5).
         let mut tag = [0; MAC_LEN];
         let given = symbol.get(2..).unwrap_or(&[]);
         let given = &given[..given.len().min(MAC_LEN)];
         tag[..given.len()].copy_from_slice(given);
         let tag = self.mac.head.tag(&symbol[..symbol.len().min(2)], tag);
-        self.mac.body.check(symbol.get(BODY..).unwrap_or(&[]), coefficients, &pads[..coefficients.len()], tag)
+        self.mac.body.check(symbol.get(BODY..).unwrap_or(&[]), coefficients, pads, tag)
     }
 
     /// Bytes of memory held, the MAC's key not counted, which all flows of a direction share.

@@ -1,0 +1,78 @@
+//! Datagrams that leave one by one at a given rate.
+
+use crate::units::{Bandwidth, Duration, Time};
+use std::collections::VecDeque;
+
+/// Bytes of IP and UDP header that the rate counts as well (IPv4).
+const HEADERS: usize = 28;
+/// A sender that was held up may catch up this much (P11).
+const BURST: Duration = Duration::from_micros(100);
+
+/// A queue with a pacer.
+#[derive(Debug)]
+pub(super) struct Queue {
+    datagrams: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    rate: Bandwidth,
+    next_at: Time,
+    pub(super) bytes: usize,
+    /// Bytes of a datagram, of late.
+    mean: f64,
+}
+
+impl Queue {
+    pub(super) fn new(rate: Bandwidth) -> Self {
+        Self { datagrams: VecDeque::new(), spare: Vec::new(), rate, next_at: Time::ZERO, bytes: 0, mean: 0.0 }
+    }
+
+    /// An empty buffer for a datagram.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    pub(super) fn push(&mut self, datagram: Vec<u8>) {
+        self.bytes += datagram.len();
+        let len = datagram.len() as f64;
+        self.mean = if self.mean == 0.0 { len } else { self.mean + (len - self.mean) / 64.0 };
+        self.datagrams.push_back(datagram);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// How long what stands here takes to leave.
+    pub(super) fn delay(&self) -> Duration {
+        self.rate.time_for((self.bytes + self.len() * HEADERS) as u64)
+    }
+
+    /// Datagrams like those of late that leave in such a time, and the fraction of the last one.
+    pub(super) fn packets_in(&self, time: Duration) -> f64 {
+        self.rate.bytes_per_sec() * time.as_secs_f64() / (self.mean + HEADERS as f64)
+    }
+
+    /// When the next datagram may leave.
+    pub(super) fn due(&self) -> Time {
+        self.next_at
+    }
+
+    /// The next datagram, if one may leave now: `out` becomes its bytes.
+    pub(super) fn pop(&mut self, now: Time, out: &mut Vec<u8>) -> bool {
+        if now < self.next_at {
+            return false;
+        }
+        let Some(mut datagram) = self.datagrams.pop_front() else { return false };
+        self.bytes -= datagram.len();
+        self.next_at = self.next_at.max(now.saturating_sub(BURST)) + self.rate.time_for((datagram.len() + HEADERS) as u64);
+        core::mem::swap(out, &mut datagram);
+        datagram.clear();
+        if self.spare.len() < 64 {
+            self.spare.push(datagram);
+        }
+        true
+    }
+}

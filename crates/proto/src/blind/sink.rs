@@ -1,0 +1,206 @@
+//! The destination of a blind stream: blocks are solved from whatever arrives of them; what does not check is thrown away before it is used (P16).
+
+use super::packet::HEADER;
+use super::{Coefficients, Packet, Shape, StreamName};
+use crate::crypto::{CryptoError, FlowKey, MacTag};
+use crate::ids::Seq;
+use crate::switch::{self, Mechanism};
+use bytes::Bytes;
+use noctule_codes::bats::{BlockDecoder, BlockEncoder, Profile, Received};
+use noctule_codes::span::MAX_SPAN;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Blocks that are being solved at the same time.
+const MOST_BLOCKS: usize = 3;
+/// Repair batches whose pads are at hand, beside those that take turns.
+const PADS: usize = 4;
+
+/// Counts of a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkStats {
+    /// Datagrams of the stream.
+    pub datagrams: u64,
+    /// Packets that told something new.
+    pub innovative: u64,
+    /// Packets that nobody with the stream's key made, nor anyone combined from such.
+    pub polluted: u64,
+    /// Blocks that were solved.
+    pub blocks: u64,
+    /// Blocks that were given up.
+    pub given_up: u64,
+    /// Packets of these that never came.
+    pub missing: u64,
+    /// Messages handed over.
+    pub messages: u64,
+}
+
+/// Receives a stream.
+#[derive(Debug)]
+pub struct Sink {
+    stream: StreamName,
+    shape: Shape,
+    profile: Profile,
+    key: FlowKey,
+    blocks: BTreeMap<u32, Block>,
+    /// Blocks below are over.
+    floor: u32,
+    ready: VecDeque<(u64, Bytes)>,
+    stats: SinkStats,
+}
+
+#[derive(Debug)]
+enum Block {
+    Open(Box<Open>),
+    Solved,
+}
+
+#[derive(Debug)]
+struct Open {
+    decoder: BlockDecoder,
+    /// Makes the pads of repair packets from those of source packets: the outer code is linear.
+    pads: Option<BlockEncoder<'static>>,
+    of_batches: VecDeque<(u16, Vec<MacTag>)>,
+}
+
+impl Sink {
+    /// A sink for a stream of this name, cut and key.
+    ///
+    /// # Errors
+    /// None with keys of 32 bytes.
+    pub fn new(stream: StreamName, shape: Shape, key: &[u8; 32]) -> Result<Self, CryptoError> {
+        Ok(Self {
+            stream,
+            profile: shape.profile().ok_or(CryptoError::Misuse("a shape without a code"))?,
+            shape,
+            key: FlowKey::of_stream(key, shape.symbol())?,
+            blocks: BTreeMap::new(),
+            floor: 0,
+            ready: VecDeque::new(),
+            stats: SinkStats::default(),
+        })
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> SinkStats {
+        self.stats
+    }
+
+    /// The next message with its number, in the order in which they became known.
+    pub fn poll_message(&mut self) -> Option<(u64, Bytes)> {
+        self.ready.pop_front()
+    }
+
+    /// A datagram. What is none of this stream is dropped.
+    pub fn handle_datagram(&mut self, datagram: &[u8]) {
+        let Ok(packet) = Packet::parse(datagram) else { return };
+        if packet.stream != self.stream || !packet.fits(&self.shape) || datagram.len() < HEADER {
+            return;
+        }
+        self.stats.datagrams += 1;
+        let is_source = u32::from(packet.batch) < self.profile.systematic_batches();
+        let newest = self.blocks.last_key_value().map_or(self.floor, |(number, _)| *number);
+        // A block is opened by its source packets, whose check costs nothing beforehand: who has no key cannot make others be forgotten.
+        if packet.block < self.floor || (!self.blocks.contains_key(&packet.block) && !is_source && packet.block > newest.saturating_add(1))
+        {
+            return;
+        }
+        if matches!(self.blocks.get(&packet.block), Some(Block::Solved)) {
+            return;
+        }
+        let mut fresh = None;
+        let open = match self.blocks.get_mut(&packet.block) {
+            Some(Block::Open(open)) => open,
+            _ => {
+                let Ok(decoder) = BlockDecoder::new(self.profile, usize::from(self.shape.symbol())) else { return };
+                fresh.insert(Box::new(Open { decoder, pads: None, of_batches: VecDeque::new() }))
+            }
+        };
+        if !switch::is_off(Mechanism::PollutionCheck) && !open.is_sound(&self.shape, &self.profile, &mut self.key, &packet) {
+            self.stats.polluted += 1;
+            return;
+        }
+        let received = match packet.coefficients {
+            Coefficients::Index(index) => open.decoder.receive_uncoded(packet.batch.into(), index.into(), packet.symbol),
+            Coefficients::Vector(vector) => open.decoder.receive(packet.batch.into(), vector, packet.symbol),
+        };
+        self.stats.innovative += u64::from(received == Received::Innovative);
+        self.stats.messages += open.hand_over(packet.block, &self.shape, &mut self.key, &mut self.ready);
+        let is_solved = open.decoder.is_complete();
+        if let Some(open) = fresh {
+            self.blocks.insert(packet.block, Block::Open(open));
+        }
+        if is_solved {
+            self.stats.blocks += 1;
+            self.blocks.insert(packet.block, Block::Solved);
+        }
+        while self.blocks.len() > MOST_BLOCKS {
+            let Some((number, block)) = self.blocks.pop_first() else { break };
+            self.floor = number.saturating_add(1);
+            if let Block::Open(open) = block {
+                self.stats.given_up += 1;
+                self.stats.missing += open.decoder.missing() as u64;
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Whether a packet is the combination that it claims to be.
+    fn is_sound(&mut self, shape: &Shape, profile: &Profile, key: &mut FlowKey, packet: &Packet<'_>) -> bool {
+        let size = usize::from(shape.batch_size());
+        let first = u64::from(packet.block) * shape.block_packets() as u64;
+        let mut row = [0; MAX_SPAN];
+        packet.vector(&mut row[..size]);
+        if u32::from(packet.batch) < profile.systematic_batches() {
+            return key.is_sound(Seq(first + u64::from(packet.batch) * size as u64), &row[..size], packet.symbol);
+        }
+        let Some(pads) = self.pads_of(shape, profile, key, first, packet.batch) else { return false };
+        key.is_sound_with(pads, &row[..size], packet.symbol)
+    }
+
+    /// Pads of the packets of a repair batch.
+    fn pads_of(&mut self, shape: &Shape, profile: &Profile, key: &mut FlowKey, first: u64, batch: u16) -> Option<&[MacTag]> {
+        if self.pads.is_none() {
+            let mut all = Vec::with_capacity(shape.block_packets() * size_of::<MacTag>());
+            for j in 0..shape.block_packets() as u64 {
+                all.extend_from_slice(&key.pad(first + j).ok()?);
+            }
+            self.pads = BlockEncoder::new(*profile, size_of::<MacTag>(), all).ok();
+        }
+        let at = match self.of_batches.iter().position(|(known, _)| *known == batch) {
+            Some(at) => at,
+            None => {
+                let encoder = self.pads.as_mut()?;
+                let mut pads = vec![MacTag::default(); usize::from(shape.batch_size())];
+                for (index, pad) in pads.iter_mut().enumerate() {
+                    encoder.packet(batch.into(), index, pad)?;
+                }
+                if self.of_batches.len() >= PADS + 2 * usize::from(shape.depth()) {
+                    self.of_batches.pop_front();
+                }
+                self.of_batches.push_back((batch, pads));
+                self.of_batches.len() - 1
+            }
+        };
+        self.of_batches.get(at).map(|(_, pads)| &pads[..])
+    }
+
+    /// Opens what became known; how many messages there were.
+    fn hand_over(&mut self, block: u32, shape: &Shape, key: &mut FlowKey, ready: &mut VecDeque<(u64, Bytes)>) -> u64 {
+        let k = shape.block_packets() as u64;
+        let mut count = 0;
+        while let Some((j, symbol)) = self.decoder.take_recovered() {
+            let (length, rest) = symbol.split_at(2);
+            let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+            let Some(sealed) = rest.get(..length) else { continue };
+            let opened = key.open(Seq(u64::from(block) * k + j as u64), &Bytes::copy_from_slice(sealed));
+            if let Ok(message) = opened
+                && !message.is_empty()
+            {
+                count += 1;
+                ready.push_back((u64::from(block) * k + shape.order(j) as u64, message));
+            }
+        }
+        count
+    }
+}

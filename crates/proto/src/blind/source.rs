@@ -1,0 +1,273 @@
+//! The source of a blind stream: messages become blocks, blocks become batches, and all leave at a given rate.
+
+use super::held::{Held, in_turn};
+use super::queue::Queue;
+use super::{Coefficients, Packet, Plan, Shape, StreamName};
+use crate::crypto::{CryptoError, FlowKey, SESSION_PREFIX};
+use crate::ids::Seq;
+use crate::units::{Bandwidth, Time};
+use crate::wire::packet::TAG_LEN;
+use noctule_codes::bats::BlockEncoder;
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng;
+use std::collections::VecDeque;
+
+/// Messages that wait to be cut, at most.
+const MOST_PENDING: usize = 256;
+/// Where the plaintext of a symbol begins.
+const BODY: usize = 2 + SESSION_PREFIX;
+
+/// What a [`Source`] is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceConfig {
+    /// Name of the stream.
+    pub stream: StreamName,
+    /// Its cut.
+    pub shape: Shape,
+    /// How much is sent.
+    pub plan: Plan,
+    /// Secret that source and destination share: of this stream alone.
+    pub key: [u8; 32],
+    /// At which datagrams leave, with 28 bytes of headers each.
+    pub rate: Bandwidth,
+}
+
+/// Counts of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceStats {
+    /// Messages taken.
+    pub messages: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Blocks of which everything was sent.
+    pub blocks: u64,
+}
+
+/// What a source does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlindError {
+    /// Longer than a packet.
+    #[error("a message of {len} bytes is longer than a packet of this stream, {longest}")]
+    TooLong {
+        /// As given.
+        len: usize,
+        /// Permitted.
+        longest: usize,
+    },
+    /// An empty message cannot be told from padding.
+    #[error("a message of no bytes")]
+    Empty,
+    /// No room: ask [`Source::room`] first.
+    #[error("{MOST_PENDING} messages wait already")]
+    Full,
+    /// Finished.
+    #[error("the stream was finished")]
+    Finished,
+    /// Keys.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
+}
+
+/// Sends a stream.
+#[derive(Debug)]
+pub struct Source {
+    config: SourceConfig,
+    key: FlowKey,
+    rng: ChaCha12Rng,
+    pending: VecDeque<Vec<u8>>,
+    is_finished: bool,
+    block: u32,
+    /// Source packets of the block, in their places.
+    symbols: Vec<u8>,
+    /// Packets of the block that were cut.
+    cut: usize,
+    /// The batches that take turns now.
+    group: Vec<Held>,
+    /// Fractions of packets that are owed to batches.
+    owed: f64,
+    queue: Queue,
+    stats: SourceStats,
+}
+
+impl Source {
+    /// A source; `seed` is random.
+    ///
+    /// # Errors
+    /// None with keys of 32 bytes.
+    pub fn new(config: SourceConfig, seed: [u8; 32]) -> Result<Self, BlindError> {
+        Ok(Self {
+            key: FlowKey::of_stream(&config.key, config.shape.symbol())?,
+            rng: ChaCha12Rng::from_seed(seed),
+            pending: VecDeque::new(),
+            is_finished: false,
+            block: 0,
+            symbols: Vec::new(),
+            cut: 0,
+            group: Vec::new(),
+            owed: 0.0,
+            queue: Queue::new(config.rate),
+            stats: SourceStats::default(),
+            config,
+        })
+    }
+
+    /// Messages that are taken now.
+    pub fn room(&self) -> usize {
+        if self.is_finished { 0 } else { MOST_PENDING - self.pending.len() }
+    }
+
+    /// Takes a message; its number counts from 0.
+    ///
+    /// # Errors
+    /// Too long, empty, no room, or after the end.
+    pub fn push(&mut self, message: Vec<u8>) -> Result<u64, BlindError> {
+        let longest = self.config.shape.max_message();
+        match message.len() {
+            _ if self.is_finished => return Err(BlindError::Finished),
+            0 => return Err(BlindError::Empty),
+            len if len > longest => return Err(BlindError::TooLong { len, longest }),
+            _ if self.room() == 0 => return Err(BlindError::Full),
+            _ => {}
+        }
+        self.pending.push_back(message);
+        self.stats.messages += 1;
+        Ok(self.stats.messages - 1)
+    }
+
+    /// Nothing follows: the last block is filled up with empty packets.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// Everything has left.
+    pub fn is_done(&self) -> bool {
+        self.is_finished && self.pending.is_empty() && self.cut == 0 && self.queue.is_empty()
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> SourceStats {
+        self.stats
+    }
+
+    /// When to ask again; `None` while there is nothing to send.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let has_more = !self.pending.is_empty() || !self.queue.is_empty() || (self.is_finished && self.cut > 0);
+        has_more.then(|| self.queue.due())
+    }
+
+    /// The next datagram, if one is due: `out` becomes its bytes.
+    pub fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> bool {
+        if now < self.queue.due() {
+            return false;
+        }
+        while self.queue.is_empty() {
+            let message = match self.pending.pop_front() {
+                Some(message) => message,
+                None if self.is_finished && self.cut > 0 => Vec::new(),
+                None => return false,
+            };
+            if self.cut_packet(&message).is_err() {
+                return false; // a key of 32 bytes seals every packet that was let in
+            }
+        }
+        let is_sent = self.queue.pop(now, out);
+        self.stats.datagrams += u64::from(is_sent);
+        is_sent
+    }
+
+    fn blank(&self) -> Packet<'static> {
+        Packet {
+            stream: self.config.stream,
+            batch_size: self.config.shape.batch_size(),
+            depth: self.config.shape.depth(),
+            block: self.block,
+            batch: 0,
+            coefficients: Coefficients::Index(0),
+            symbol: &[],
+        }
+    }
+
+    /// The next packet of the block; at the end of its group and of the block, what follows as well.
+    fn cut_packet(&mut self, message: &[u8]) -> Result<(), CryptoError> {
+        let shape = self.config.shape;
+        let (k, stride, size) = (shape.block_packets(), usize::from(shape.symbol()), usize::from(shape.batch_size()));
+        if self.cut == 0 {
+            self.symbols.clear();
+            self.symbols.resize(k * stride, 0);
+        }
+        let (batch, index) = shape.place(self.cut);
+        let j = usize::from(batch) * size + index;
+        let len = BODY + message.len() + TAG_LEN;
+        let symbol = &mut self.symbols[j * stride..][..len];
+        symbol[BODY..BODY + message.len()].copy_from_slice(message);
+        self.key.seal(Seq(u64::from(self.block) * k as u64 + j as u64), symbol)?;
+        let symbols = core::mem::take(&mut self.symbols);
+        self.enqueue(batch, index, &symbols[j * stride..][..len]);
+        self.symbols = symbols;
+        self.cut += 1;
+        if self.cut.is_multiple_of(size * usize::from(shape.depth())) {
+            self.end_group();
+        }
+        if self.cut == k {
+            self.repair_batches();
+            self.cut = 0;
+            self.block = self.block.wrapping_add(1);
+            self.stats.blocks += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends a packet as the outer code made it, and keeps it for the combinations at the end of its group.
+    fn enqueue(&mut self, batch: u16, index: usize, symbol: &[u8]) {
+        let packet = Packet { batch, coefficients: Coefficients::Index(index as u8), symbol, ..self.blank() };
+        let mut out = self.queue.buffer();
+        packet.emit(&mut out);
+        self.queue.push(out);
+        let size = self.config.shape.batch_size();
+        let at = self.group.iter().position(|held| held.batch == batch).unwrap_or_else(|| {
+            self.group.push(Held::new(batch, size));
+            self.group.len() - 1
+        });
+        self.group[at].insert(&packet);
+    }
+
+    /// The combinations of the batches that took turns.
+    fn end_group(&mut self) {
+        let beyond = self.config.plan.sends() - f64::from(self.config.shape.batch_size());
+        let counts: Vec<usize> = self
+            .group
+            .iter()
+            .map(|_| {
+                self.owed += beyond;
+                let whole = self.owed.floor();
+                self.owed -= whole;
+                whole as usize
+            })
+            .collect();
+        let (group, blank) = (core::mem::take(&mut self.group), self.blank());
+        for at in in_turn(&counts) {
+            let mut out = self.queue.buffer();
+            group[at].combine(blank, &mut self.rng, &mut out);
+            self.queue.push(out);
+        }
+    }
+
+    /// All repair batches of the block that is complete now.
+    fn repair_batches(&mut self) {
+        let shape = self.config.shape;
+        let stride = usize::from(shape.symbol());
+        let (Some(profile), first) = (shape.profile(), (shape.block_packets() / usize::from(shape.batch_size())) as u16) else { return };
+        let Ok(mut encoder) = BlockEncoder::new(profile, stride, core::mem::take(&mut self.symbols)) else { return };
+        let group = usize::from(shape.batch_size()) * usize::from(shape.depth());
+        let mut symbol = vec![0; stride];
+        for n in 0..usize::from(self.config.plan.batches().saturating_sub(first)) * usize::from(shape.batch_size()) {
+            let (batch, index) = shape.place(n);
+            if encoder.packet(u32::from(first + batch), index, &mut symbol).is_some() {
+                self.enqueue(first + batch, index, &symbol);
+            }
+            if (n + 1).is_multiple_of(group) {
+                self.end_group();
+            }
+        }
+    }
+}
