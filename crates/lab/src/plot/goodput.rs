@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// Size of the figure in SVG units; plotters rounds to whole ones, so the canvas is large and scales down.
 const SIZE: (u32, u32) = (1600, 900);
 /// Okabe and Ito's palette: told apart with any colour vision.
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -19,8 +19,8 @@ const COLOURS: [RGBColor; 6] = [
 const HEAD: i32 = 150;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 42;
-const INK: RGBColor = RGBColor(40, 40, 40);
-const PALE: RGBColor = RGBColor(225, 225, 225);
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const PALE: RGBColor = RGBColor(225, 225, 225);
 
 /// A figure that could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ impl GoodputFigure {
 }
 
 /// A number on an axis, without digits that say nothing.
-fn tidy(value: f64) -> String {
+pub(super) fn tidy(value: f64) -> String {
     if (value - value.round()).abs() < 1e-6 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 

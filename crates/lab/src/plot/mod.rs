@@ -3,10 +3,12 @@
 mod bars;
 mod goodput;
 mod heatmap;
+mod losses;
 
 use crate::matrix::{Heading, Layout, Summary};
 
 pub use goodput::{Curve, GoodputFigure, PlotError};
+pub use losses::{LossCurve, LossFigure};
 
 /// A matrix to draw, as heat map or as bars.
 #[derive(Debug, Clone, Copy)]
