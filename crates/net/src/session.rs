@@ -10,7 +10,7 @@ use noctule_proto::error::CloseReason;
 use noctule_proto::event::SessionOutcome;
 use noctule_proto::ids::{FlowId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
-use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats};
+use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, SpanStats};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -304,6 +304,7 @@ impl Session {
             handshake_packets: 0,
             handshake_time: Duration::ZERO,
             flows: FlowTotals::default(),
+            spans: SpanStats::default(),
         });
         let flows = state.node.session_stats(self.handle.session).or_else(|| entry.map(|s| s.last_totals.clone())).unwrap_or_default();
         SessionStats { link, flows }

@@ -76,6 +76,8 @@ pub struct LinkStats {
     pub handshake_time: Duration,
     /// All data flows that the link has carried, ended ones included.
     pub flows: FlowTotals,
+    /// Spans of the flows that this node relays: what came by this link, and what went by it, ended flows included.
+    pub spans: SpanStats,
 }
 
 /// Sums over the data flows of a session or a link, from its beginning on: what a flow counted stays when the flow is gone. `outstanding` and
@@ -176,6 +178,8 @@ pub struct RelayedStats {
     pub passed_packets: u64,
     /// Packets combined here.
     pub recoded_packets: u64,
+    /// The same span by span.
+    pub spans: SpanStats,
     /// Packets given up before they were sent.
     pub dropped_packets: u64,
     /// Packets that wait for their turn now.
@@ -184,6 +188,47 @@ pub struct RelayedStats {
     pub standing_delay: Duration,
     /// Bytes held.
     pub memory: usize,
+}
+
+/// What a relay did span by span, as histograms: place `k` counts the spans with `k` packets, the last of 64 places those with more. Spans count when
+/// the relay is done with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpanStats {
+    /// Innovative packets received.
+    pub rank_in: Vec<u64>,
+    /// Rank that the next node has, as far as it has told.
+    pub rank_out: Vec<u64>,
+    /// Packets combined here.
+    pub recoded: Vec<u64>,
+}
+
+impl SpanStats {
+    const PLACES: usize = 65;
+
+    /// One more span.
+    pub(crate) fn note(&mut self, rank_in: usize, rank_out: usize, recoded: usize) {
+        for (histogram, value) in [(&mut self.rank_in, rank_in), (&mut self.rank_out, rank_out), (&mut self.recoded, recoded)] {
+            let at = value.min(Self::PLACES - 1);
+            if histogram.len() <= at {
+                histogram.resize(at + 1, 0);
+            }
+            histogram[at] += 1;
+        }
+    }
+
+    /// Adds the spans of another.
+    pub(crate) fn add(&mut self, other: &Self) {
+        add_histogram(&mut self.rank_in, &other.rank_in);
+        add_histogram(&mut self.rank_out, &other.rank_out);
+        add_histogram(&mut self.recoded, &other.recoded);
+    }
+}
+
+fn add_histogram(to: &mut Vec<u64>, from: &[u64]) {
+    if to.len() < from.len() {
+        to.resize(from.len(), 0);
+    }
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
 /// Memory of a node.

@@ -67,6 +67,8 @@ pub(crate) enum Mechanism {
     Migration,
     /// It moves only when the far end has answered from there, and the old address does not (P19).
     AddressValidation,
+    /// A receiver whose data cease shows itself (P7, P19).
+    ShowingInLulls,
     /// What was learnt of the old way is forgotten (P7).
     FreshPathState,
     /// Packet numbers are completed from the low 32 bits (P3).

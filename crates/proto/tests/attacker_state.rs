@@ -273,9 +273,9 @@ fn what_an_attacker_makes_a_node_keep_is_bounded_and_known() {
     // Half as much again as docs/results/attack.md has.
     assert!(left < 1000 && most < 4096, "{left} {most}");
     for (what, bytes, bound) in [
-        ("half-open XX", xx, 10 << 10),
-        ("half-open IK", ik, 10 << 10),
-        ("link", link, 50 << 10),
+        ("half-open XX", xx, 4 << 10),
+        ("half-open IK", ik, 4 << 10),
+        ("link", link, 16 << 10),
         ("session", session, 40 << 10),
         // What the ledger counts at least for a flow whose symbols are empty.
         ("stream", of_stream, 8192),

@@ -13,10 +13,12 @@ pub mod acks;
 mod any_frame;
 pub mod frames;
 pub mod handshake;
+pub mod object;
 pub mod packets;
 pub mod params;
 pub mod relay;
 pub mod session;
+pub mod tunnel;
 
 use input::Input;
 
@@ -24,12 +26,14 @@ use input::Input;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const ALL: [Target; 7] = [
+pub const ALL: [Target; 9] = [
     ("acks", acks::run),
     ("frames", frames::run),
     ("handshake", handshake::run),
+    ("object", object::run),
     ("packets", packets::run),
     ("params", params::run),
     ("relay", relay::run),
     ("session", session::run),
+    ("tunnel", tunnel::run),
 ];

@@ -106,6 +106,8 @@ pub(super) struct Batch {
     acked_at: Time,
     /// When a packet of this batch last went out.
     sent_at: Time,
+    /// At a relay, combinations made.
+    pub recoded: u8,
 }
 
 impl Batch {
@@ -131,6 +133,7 @@ impl Batch {
             is_doubtful: false,
             acked_at: Time::ZERO,
             sent_at: Time::ZERO,
+            recoded: 0,
         }
     }
 
@@ -223,6 +226,11 @@ impl Batch {
     /// Rank that the receiver is not yet known to have.
     pub fn missing(&self) -> u8 {
         if self.is_satisfied() { 0 } else { self.end() - self.given_up() - self.rank(false) }
+    }
+
+    /// Rank that the receiver is known to have of what is held here.
+    pub fn known_rank(&self) -> u8 {
+        self.rank(false)
     }
 
     /// Rank that will be missing even if everything on its way arrives.

@@ -93,7 +93,9 @@ pub(crate) struct Responding {
     waiting: Option<Responder>,
     /// IK: keys stand, but a path is made only for who shows that it has them: the first flight may be a replay, and a path is five times as large as
     /// all this.
-    established: Option<(Established, ChaCha12Rng)>,
+    established: Option<Established>,
+    /// The connection ids of the first path, ours and the initiator's.
+    ids: Option<(ConnectionId, ConnectionId)>,
     /// Sizes of INITIATE datagrams that were not answered yet (P19: never more bytes out than three times in; here at most once).
     due: Vec<usize>,
     expires: Time,
@@ -293,7 +295,9 @@ impl Link {
                 // A message that does not verify leaves the handshake as it was.
                 let Ok(established) = waiting.complete(message) else { return };
                 r.waiting = None;
+                let ids = r.ids.take();
                 let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
+                self.name_first_path(ids);
                 self.install(
                     now,
                     established,
@@ -366,6 +370,14 @@ impl Link {
         }
     }
 
+    /// Connection ids that the handshake agreed on; a link that is only half open does not keep tables of them.
+    fn name_first_path(&mut self, ids: Option<(ConnectionId, ConnectionId)>) {
+        if let Some((ours, theirs)) = ids {
+            self.cids.issue(PathId(0), ours);
+            self.cids.accept(PathId(0), 0, theirs);
+        }
+    }
+
     /// Keys and the first path. False if the peer's parameters are unusable.
     fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
         let FirstPath { is_initiator, remote, local, received_size, rtt, cipher, rng } = first;
@@ -400,7 +412,7 @@ impl Link {
         };
         self.epoch_log2 = key_config.send_epoch_log2;
         self.peer = Some(established.peer);
-        self.keys = Some(keys);
+        self.keys = Some(Box::new(keys));
         // What is known to pass towards the peer: the size it says it answers, or (responder) the size that came from it.
         let known = params.answered_size.unwrap_or(received_size).clamp(MIN_DATAGRAM, shared.config.max_datagram.min(params.max_datagram));
         let config = PathConfig {
@@ -411,7 +423,7 @@ impl Link {
             ack: wished_acks(&params),
             ..shared.path_config()
         };
-        self.paths.insert(PathId(0), Path::new(PathId(0), remote, local, config, rng, now));
+        self.paths.insert(PathId(0), Box::new(Path::new(PathId(0), remote, local, config, rng, now)));
         for flow in self.flows.out.values_mut() {
             flow.sender.on_credit(crate::ids::Seq(params.initial_credit), crate::ids::Seq(0));
         }
@@ -514,17 +526,22 @@ impl Link {
         }
         let mut link = Self::new(id, now, State::Closed);
         let ours = shared.new_cid(id, PathId(0));
-        link.cids.issue(PathId(0), ours.clone());
-        link.cids.accept(PathId(0), 0, packet.source.clone());
         let mut response = Vec::new();
-        HandshakePacket { version: VERSION, destination: packet.source.clone(), source: ours, body: HandshakeBody::Respond(&reply) }
-            .emit(&mut response);
+        HandshakePacket {
+            version: VERSION,
+            destination: packet.source.clone(),
+            source: ours.clone(),
+            body: HandshakeBody::Respond(&reply),
+        }
+        .emit(&mut response);
+        response.shrink_to_fit();
         link.state = State::Handshaking(Handshake::Responder(Box::new(Responding {
             remote,
             local,
             response,
             waiting,
-            established: established.map(|e| (e, shared.fork_rng())),
+            established,
+            ids: Some((ours, packet.source.clone())),
             due: vec![size],
             expires: now + HALF_OPEN_LIFETIME,
             answered_size: size,
@@ -536,7 +553,8 @@ impl Link {
     /// A protected packet came for a link that was answered: whoever sent it has had our answer, or guessed our connection id.
     pub(super) fn install_answered(&mut self, now: Time, shared: &mut Shared) {
         let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return };
-        let Some((established, rng)) = r.established.take() else { return };
+        let Some(established) = r.established.take() else { return };
+        let ids = r.ids.take();
         let first = FirstPath {
             is_initiator: false,
             remote: r.remote,
@@ -544,8 +562,9 @@ impl Link {
             received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
             rtt: None,
             cipher: r.cipher,
-            rng,
+            rng: shared.fork_rng(),
         };
+        self.name_first_path(ids);
         self.install(now, established, first, shared);
     }
 }

@@ -7,6 +7,7 @@ use crate::node::Transmit;
 use crate::node::shared::Shared;
 use crate::path::{Address, BASE_DATAGRAM, Trial, Verdict};
 use crate::sent::SentItem;
+use crate::session::CONTROL_INDEX;
 use crate::units::{Ecn, Time};
 use crate::wire::frame::Frame;
 
@@ -83,6 +84,20 @@ impl Link {
         let is_worthwhile = p.ack_due(now) || (p.send_allowance(now) > 0 && self.has_backlog(now));
         let trial = self.paths.get_mut(&path)?.poll_trial(now, is_worthwhile)?;
         self.build_trial(now, path, &trial, shared, buf)
+    }
+
+    /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
+    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let is_wanted = self.flows.incoming.values().any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete());
+        if !self.paths.get_mut(&path)?.poll_lull(is_wanted) {
+            return None;
+        }
+        let size = usize::from(self.paths.get(&path)?.datagram_size());
+        let mut draft = self.begin(path, size, buf)?;
+        self.put_acks(now, &mut draft, buf);
+        draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
+        buf.resize(draft.limit.min(usize::from(BASE_DATAGRAM)).max(buf.len()), 0);
+        self.finish_alone(now, path, draft, buf)
     }
 
     fn build_challenge(&mut self, now: Time, path: PathId, token: [u8; 8], padded: u16, buf: &mut Vec<u8>) -> Option<Transmit> {

@@ -26,7 +26,7 @@ use crate::options::{Class, Mode};
 use crate::path::{Address, Fates, Path};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
-use crate::stats::{FlowTotals, LinkStats};
+use crate::stats::{FlowTotals, LinkStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
 use crate::units::{Duration, Ecn, Time};
@@ -140,9 +140,9 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) state: State,
     pub(crate) peer: Option<PublicKey>,
-    pub(crate) paths: BTreeMap<PathId, Path>,
+    pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
-    pub(crate) keys: Option<LinkKeys>,
+    pub(crate) keys: Option<Box<LinkKeys>>,
     pub(crate) flows: Flows,
     pub(crate) events: VecDeque<LinkEvent>,
     pub(crate) peer_params: Params,
@@ -199,6 +199,8 @@ pub(crate) struct Link {
     polluted: u64,
     /// What the data flows that are gone have counted.
     pub(crate) ended: FlowTotals,
+    /// The same of flows that were relayed, span by span.
+    pub(crate) spans: SpanStats,
     /// Key epoch of the newest packet sent.
     send_epoch: u64,
     epoch_log2: u8,
@@ -249,6 +251,7 @@ impl Link {
             undecryptable: 0,
             polluted: 0,
             ended: FlowTotals::default(),
+            spans: SpanStats::default(),
             send_epoch: 0,
             epoch_log2: 20,
         }
@@ -268,7 +271,7 @@ impl Link {
     }
 
     pub(crate) fn pto(&self) -> Duration {
-        self.paths.values().map(Path::pto).max().unwrap_or(Duration::from_secs(1))
+        self.paths.values().map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
     }
 
     /// What flow senders need to know of the path they go by.
@@ -622,7 +625,7 @@ impl Link {
                 if let Some(t) = self.timers.earliest() {
                     next = next.min(t);
                 }
-                if let Some(t) = self.keys.as_ref().and_then(LinkKeys::poll_timeout) {
+                if let Some(t) = self.keys.as_ref().and_then(|k| k.poll_timeout()) {
                     next = next.min(t);
                 }
                 [self.confirm_by, self.confirmation.as_ref().map(|c| c.at)].into_iter().flatten().for_each(|t| next = next.min(t));
@@ -649,7 +652,7 @@ impl Link {
     /// A snapshot.
     pub(crate) fn stats(&self) -> LinkStats {
         LinkStats {
-            paths: self.paths.values().map(Path::stats).collect(),
+            paths: self.paths.values().map(|p| p.stats()).collect(),
             undecryptable: self.undecryptable,
             polluted: self.polluted,
             is_plaintext: self.keys.as_ref().is_some_and(|k| k.is_plaintext()),
@@ -662,6 +665,8 @@ impl Link {
                 self.add_flows(&mut flows, |_| true);
                 flows
             },
+            // The node adds those of flows that still pass.
+            spans: self.spans.clone(),
         }
     }
 

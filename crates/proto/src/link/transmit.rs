@@ -92,6 +92,11 @@ impl Link {
         if let Some(transmit) = self.poll_migration(now, path, shared, buf) {
             return Some(transmit);
         }
+        if self.paths.get(&path)?.is_lull_due()
+            && let Some(transmit) = self.poll_lull(now, path, buf)
+        {
+            return Some(transmit);
+        }
         let mut segment = None;
         let mut ecn = self.paths.get(&path)?.ecn_codepoint();
         // A packet that was too long for the train before it begins this one.

@@ -130,7 +130,7 @@ impl Node {
                 link.trace = self.shared.tracer.of(id);
                 link.trace.emit(now, || What::LinkStarted { remote });
                 self.half_open.insert(key, id);
-                self.links.insert(id, link);
+                self.links.insert(id, Box::new(link));
                 self.settle(now, id);
             }
             Err(_) => {

@@ -42,7 +42,7 @@ impl Node {
         link.is_question = is_question;
         link.trace = self.shared.tracer.of(id);
         link.trace.emit(now, || What::LinkStarted { remote });
-        self.links.insert(id, link);
+        self.links.insert(id, Box::new(link));
         self.settle(now, id);
         Ok(id)
     }
@@ -167,7 +167,7 @@ impl Node {
 
     /// Statistics of a link and its paths.
     pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        self.links.get(&link).map(Link::stats)
+        Some(LinkStats { spans: self.link_spans(link), ..self.links.get(&link)?.stats() })
     }
 
     /// Sums over the data flows of a session, ended ones included.

@@ -178,7 +178,8 @@ pub struct Message {
 /// A noctule node as a sans-IO state machine. See the crate's documentation for the order of calls.
 #[derive(Debug)]
 pub struct Node {
-    links: BTreeMap<LinkId, Link>,
+    /// Boxed, as the paths of a link are: a table has room for eleven at each of its places (docs/decisions/0071).
+    links: BTreeMap<LinkId, Box<Link>>,
     shared: Shared,
     /// Where each flow of an application lives.
     flows: HashMap<FlowId, FlowPlace>,
@@ -210,7 +211,7 @@ impl Node {
         let mut shared = Shared::new(config, identity, seed);
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {
-            links: BTreeMap::from([(reroute::PARKING, reroute::parking(now))]),
+            links: BTreeMap::from([(reroute::PARKING, Box::new(reroute::parking(now)))]),
             shared,
             flows: HashMap::new(),
             events: VecDeque::new(),
@@ -415,7 +416,7 @@ impl Node {
             }
         }
         self.pump_sessions_of(now, id);
-        if self.links.get(&id).is_some_and(Link::is_closed) {
+        if self.links.get(&id).is_some_and(|l| l.is_closed()) {
             self.forget_link(id);
         }
     }

@@ -13,7 +13,7 @@ use crate::link::flows::{InFlow, OutFlow, Progress, floor_of, options_of};
 use crate::node::shared::INITIAL_CREDIT;
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, RecvHalf, RecvLimits, SendHalf, SendLimits};
-use crate::stats::RelayedStats;
+use crate::stats::{RelayedStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
@@ -98,6 +98,7 @@ impl Node {
                 rank_out: sent.source_packets.saturating_sub(sent.outstanding),
                 passed_packets: sent.source_packets,
                 recoded_packets,
+                spans: down.sender.span_stats(),
                 dropped_packets,
                 waiting: down.sender.waiting(),
                 standing_delay: relay.drain.standing(),
@@ -317,7 +318,35 @@ impl Node {
         if self.relays.by_name.get(&relay.name()) == Some(&id) {
             self.relays.by_name.remove(&relay.name());
         }
+        // What its links have counted stays with them.
+        let spans = self.spans_of(&relay);
+        if let Some(up) = self.links.get_mut(&relay.up.0) {
+            up.spans.add(&SpanStats { rank_in: spans.rank_in.clone(), ..SpanStats::default() });
+        }
+        if let Some(down) = self.links.get_mut(&relay.down.0) {
+            down.spans.add(&SpanStats { rank_in: Vec::new(), ..spans });
+        }
         Some(relay)
+    }
+
+    fn spans_of(&self, relay: &Relay) -> SpanStats {
+        let out = self.links.get(&relay.down.0).and_then(|l| l.flows.out.get(&relay.down.1));
+        out.map_or_else(SpanStats::default, |flow| flow.sender.span_stats())
+    }
+
+    /// Spans of all flows that came by a link or went by it.
+    pub(super) fn link_spans(&self, id: LinkId) -> SpanStats {
+        let mut sum = self.links.get(&id).map_or_else(SpanStats::default, |l| l.spans.clone());
+        for relay in self.relays.flows.values().filter(|r| r.up.0 == id || r.down.0 == id) {
+            let SpanStats { rank_in, rank_out, recoded } = self.spans_of(relay);
+            if relay.up.0 == id {
+                sum.add(&SpanStats { rank_in, ..SpanStats::default() });
+            }
+            if relay.down.0 == id {
+                sum.add(&SpanStats { rank_in: Vec::new(), rank_out, recoded });
+            }
+        }
+        sum
     }
 
     /// The flow does not pass here any more: upstream is told why, if it can be told, downstream that the flow comes another way now.

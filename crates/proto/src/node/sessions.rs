@@ -320,7 +320,7 @@ impl Node {
         }
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
         let peer = match far {
-            Far::Neighbour(_) => self.links.get(&link).map_or(FLOOR, limits_of),
+            Far::Neighbour(_) => self.links.get(&link).map_or(FLOOR, |l| limits_of(l)),
             Far::Relayed { .. } => FLOOR,
         };
         let limits = self.shared.session_limits();

@@ -6,6 +6,7 @@
 use super::tree::HashTree;
 use super::{Layout, ObjectError, Packet, PacketId, SourceBlock};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How long a carousel turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,45 @@ pub enum Step {
     End,
 }
 
+/// The same where packets are made elsewhere.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// Load this block, then go on.
+    Load(u32),
+    /// This packet comes next.
+    Packet(PacketJob),
+    /// Everything that was planned has gone out.
+    End,
+}
+
+/// A packet that is named and not made yet: any thread may do that (P21).
+#[derive(Clone, Debug)]
+pub struct PacketJob {
+    id: PacketId,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Proof(Vec<u8>),
+    Coded(Arc<SourceBlock>, u32),
+}
+
+impl PacketJob {
+    /// Which packet it is.
+    pub fn id(&self) -> PacketId {
+        self.id
+    }
+
+    /// Appends it. Cost: as [`SourceBlock::write`].
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match &self.what {
+            What::Proof(bytes) => out.extend_from_slice(bytes),
+            What::Coded(source, number) => source.write_shared(*number, out),
+        }
+    }
+}
+
 /// Turns of a block between two proofs of its hash, at most, and proofs in a pass, at least: all of them may not be lost.
 const PROOF_EVERY: u32 = 64;
 const PROOFS: u32 = 8;
@@ -42,7 +82,7 @@ pub struct Carousel {
     layout: Layout,
     tree: HashTree,
     plan: Plan,
-    loaded: BTreeMap<u32, SourceBlock>,
+    loaded: BTreeMap<u32, Arc<SourceBlock>>,
     group: u32,
     pass: u32,
     /// First block of the group, and where in it we are: turn and block.
@@ -70,8 +110,19 @@ impl Carousel {
     /// It is not what was announced.
     pub fn load(&mut self, block: u32, content: Vec<u8>) -> Result<(), ObjectError> {
         let leaf = self.tree.leaves().get(block as usize).ok_or(ObjectError::NoBlock(block))?;
-        self.loaded.insert(block, SourceBlock::new(self.layout, block, content, leaf)?);
+        self.add(SourceBlock::new(self.layout, block, content, leaf)?);
         Ok(())
+    }
+
+    /// A block of this object that another thread has checked, and best [prepared](SourceBlock::prepare), already (P21).
+    pub fn add(&mut self, mut source: SourceBlock) {
+        source.prepare();
+        self.loaded.insert(source.block(), Arc::new(source));
+    }
+
+    /// Blocks that will be asked for soon, the next first.
+    pub fn wanted(&self) -> impl Iterator<Item = u32> + '_ {
+        (self.start..self.group_end()).filter(|block| !self.loaded.contains_key(block))
     }
 
     /// Packets of a block in one pass.
@@ -91,15 +142,27 @@ impl Carousel {
 
     /// The next packet is appended to `out`, or something has to be done first.
     pub fn poll(&mut self, out: &mut Vec<u8>) -> Step {
+        match self.poll_job() {
+            Next::Load(block) => Step::Load(block),
+            Next::End => Step::End,
+            Next::Packet(job) => {
+                job.write(out);
+                Step::Packet(job.id())
+            }
+        }
+    }
+
+    /// The next packet is named, or something has to be done first.
+    pub fn poll_job(&mut self) -> Next {
         if self.layout.blocks() == 0 {
-            return Step::End;
+            return Next::End;
         }
         loop {
             if self.start >= self.layout.blocks() {
                 (self.start, self.pass) = (0, self.pass.saturating_add(1));
             }
             if self.pass > 0 && self.plan != Plan::Endless {
-                return Step::End;
+                return Next::End;
             }
             let end = self.group_end();
             if self.at == end {
@@ -124,17 +187,18 @@ impl Carousel {
             }
             let number = self.number(block);
             let proof_every = PROOF_EVERY.min(self.share(block).div_ceil(PROOFS));
-            let Some(source) = self.loaded.get_mut(&block) else { return Step::Load(block) };
+            let Some(source) = self.loaded.get(&block) else { return Next::Load(block) };
             if self.layout.blocks() > 1 && self.turn.is_multiple_of(proof_every) && !self.is_proven {
                 self.is_proven = true;
                 let leaf = self.tree.leaves()[block as usize];
-                Packet::emit_proof(out, block, &leaf, &self.tree.path(block));
-                return Step::Packet(PacketId::proof(block));
+                let mut bytes = Vec::new();
+                Packet::emit_proof(&mut bytes, block, &leaf, &self.tree.path(block));
+                return Next::Packet(PacketJob { id: PacketId::proof(block), what: What::Proof(bytes) });
             }
             self.is_proven = false;
-            source.write(number, out);
+            let what = What::Coded(Arc::clone(source), number);
             self.at += 1;
-            return Step::Packet(PacketId::coded(block, number));
+            return Next::Packet(PacketJob { id: PacketId::coded(block, number), what });
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`Sender`] | with feedback: each block until every receiver has it |
 //! | [`Carousel`] | without feedback: all blocks, again and again, or with a given overhead |
 //! | [`Receiver`] | packets in, verified blocks out |
+//! | [`BlockJob`], [`PacketJob`] | what costs something, for any core |
 //! | [`Relay`] | one node of a tree: each packet to every child that needs it, feedback of all as that of one |
 //! | [`one_way`] | keys and datagrams where there is no way back |
 //!
@@ -18,6 +19,7 @@
 
 mod block;
 mod carousel;
+mod job;
 mod layout;
 pub mod one_way;
 mod packet;
@@ -30,7 +32,8 @@ mod tests;
 mod tree;
 
 pub use block::SourceBlock;
-pub use carousel::{Carousel, Plan, Step};
+pub use carousel::{Carousel, Next, PacketJob, Plan, Step};
+pub use job::{BlockJob, BlockResult};
 pub use layout::Layout;
 pub use packet::{Packet, PacketId};
 pub use receiver::{Receiver, ReceiverStats, Taken};

@@ -1,5 +1,10 @@
 //! The receiver: packets in any order, verified blocks out, a bound on what is held in between.
+//!
+//! Packets of blocks as they are go to their place when they come. What costs something, combining repair packets, solving and hashing, is a job of the
+//! block (`job.rs`), due once enough packets are here: [`Receiver::on_packet`] does it at once, [`Receiver::offer`] leaves it to whoever has a core
+//! to spare (P21). The results are the same.
 
+use super::job::{BlockJob, BlockResult, Decoded, Outcome};
 use super::tree::{Digest, HashTree, Root, climb, leaf};
 use super::{Layout, ObjectError, Packet, Status};
 use crate::object::status::MAX_DESCRIBED;
@@ -34,6 +39,68 @@ pub struct ReceiverStats {
     pub spoiled_blocks: u64,
 }
 
+/// A block that is not complete, or not verified yet.
+#[derive(Debug)]
+struct Open {
+    /// `None` while a job has it.
+    decoder: Option<BlockDecoder>,
+    /// Packets that the next job gets, by their numbers.
+    held: BTreeMap<u32, Vec<u8>>,
+    /// Packets that it takes as they are.
+    packets: u32,
+    /// A job has had the decoder: what comes is for the next.
+    was_tried: bool,
+    is_queued: bool,
+    /// Decoded; nobody knows its hash yet.
+    decoded: Option<Decoded>,
+}
+
+impl Open {
+    fn new(decoder: BlockDecoder, packets: u32) -> Self {
+        Self { decoder: Some(decoder), held: BTreeMap::new(), packets, was_tried: false, is_queued: false, decoded: None }
+    }
+
+    /// A job could make something of what is here.
+    fn is_ripe(&self) -> bool {
+        !self.is_queued && self.decoder.as_ref().is_some_and(|d| self.held.len() >= d.wanted())
+    }
+
+    /// Packets to ask for; at least one as long as it is not verified.
+    fn wanted(&self) -> u32 {
+        self.decoder.as_ref().map_or(1, |d| d.wanted().saturating_sub(self.held.len()).max(1) as u32)
+    }
+
+    /// A packet of the block. What is only held is taken as new; its job may know better.
+    fn take(&mut self, layout: &Layout, number: u32, payload: &[u8]) -> Taken {
+        if payload.len() > layout.packet_len() {
+            return Taken::Malformed;
+        }
+        if self.decoded.is_some() || self.held.contains_key(&number) {
+            return Taken::Redundant;
+        }
+        if number < self.packets
+            && !self.was_tried
+            && let Some(decoder) = self.decoder.as_mut()
+        {
+            let (batch, index) = layout.place(decoder.profile(), number);
+            let taken = match decoder.receive_uncoded(batch, index, payload) {
+                Received::Innovative => Taken::New,
+                Received::Malformed => Taken::Malformed,
+                Received::Redundant | Received::Refused => Taken::Redundant,
+            };
+            // Which packets became known is of no interest: blocks go out whole.
+            while decoder.take_recovered().is_some() {}
+            return taken;
+        }
+        // While a job has the decoder nothing says how many more are of use.
+        if self.held.len() >= self.packets as usize {
+            return Taken::NoRoom;
+        }
+        self.held.insert(number, payload.to_vec());
+        Taken::New
+    }
+}
+
 /// Receives one object.
 #[derive(Debug)]
 pub struct Receiver {
@@ -47,7 +114,9 @@ pub struct Receiver {
     missing: u32,
     /// One past the highest block of which anything came.
     high: u32,
-    open: BTreeMap<u32, BlockDecoder>,
+    open: BTreeMap<u32, Open>,
+    /// Blocks whose job is due.
+    due: VecDeque<u32>,
     max_open: usize,
     ready: VecDeque<(u32, Vec<u8>)>,
     stats: ReceiverStats,
@@ -73,6 +142,7 @@ impl Receiver {
             missing: layout.blocks(),
             high: 0,
             open: BTreeMap::new(),
+            due: VecDeque::new(),
             max_open: (memory / layout.block_bytes().max(1)).clamp(2, MAX_DESCRIBED),
             ready: VecDeque::new(),
             stats: ReceiverStats::default(),
@@ -97,7 +167,12 @@ impl Receiver {
 
     /// Offers the content of a block that was here before; true if it is right, and the block need not come.
     pub fn offer_block(&mut self, block: u32, content: &[u8]) -> bool {
-        let is_right = self.leaves.get(block as usize).copied().flatten().is_some_and(|known| known == leaf(content));
+        self.offer_leaf(block, &leaf(content))
+    }
+
+    /// The same by its hash, which any thread may make.
+    pub fn offer_leaf(&mut self, block: u32, found: &Digest) -> bool {
+        let is_right = self.leaves.get(block as usize).copied().flatten().is_some_and(|known| known == *found);
         if is_right {
             self.open.remove(&block);
             self.mark(block);
@@ -130,8 +205,17 @@ impl Receiver {
         self.stats
     }
 
-    /// A packet that came.
+    /// A packet that came; the job that it makes due, if any, is done here.
     pub fn on_packet(&mut self, bytes: &[u8]) -> Taken {
+        let taken = self.offer(bytes);
+        while let Some(job) = self.poll_job() {
+            self.on_result(job.run());
+        }
+        taken
+    }
+
+    /// A packet that came; jobs are left to [`poll_job`](Self::poll_job).
+    pub fn offer(&mut self, bytes: &[u8]) -> Taken {
         let taken = match Packet::parse(bytes) {
             Ok(Packet::Coded { block, number, payload }) => self.on_coded(block, number, payload),
             Ok(Packet::Proof { block, leaf, path }) => self.on_proof(block, leaf, &path),
@@ -159,27 +243,53 @@ impl Receiver {
             }
             let decoder = self.layout.profile(block).ok().and_then(|p| BlockDecoder::new(p, self.layout.packet_len()).ok());
             let Some(decoder) = decoder else { return Taken::Malformed };
-            self.open.insert(block, decoder);
+            self.open.insert(block, Open::new(decoder, self.layout.block_packets(block)));
             self.high = self.high.max(block + 1);
         }
-        let Some(decoder) = self.open.get_mut(&block) else { return Taken::Malformed };
-        let (batch, index) = self.layout.place(decoder.profile(), number);
-        match decoder.receive_uncoded(batch, index, payload) {
-            Received::Innovative => {}
-            Received::Malformed => return Taken::Malformed,
-            Received::Refused => {
-                // Nobody honest sends so many packets that cannot be solved.
-                self.spoil(block);
-                return Taken::Redundant;
+        let Some(open) = self.open.get_mut(&block) else { return Taken::Malformed };
+        let taken = open.take(&self.layout, number, payload);
+        self.queue_if_ripe(block);
+        taken
+    }
+
+    fn queue_if_ripe(&mut self, block: u32) {
+        if let Some(open) = self.open.get_mut(&block).filter(|o| o.is_ripe()) {
+            open.is_queued = true;
+            self.due.push_back(block);
+        }
+    }
+
+    /// A job that any thread may do, in any order; its result goes to [`on_result`](Self::on_result).
+    pub fn poll_job(&mut self) -> Option<BlockJob> {
+        while let Some(block) = self.due.pop_front() {
+            let Some(open) = self.open.get_mut(&block) else { continue };
+            open.is_queued = false;
+            let Some(decoder) = open.decoder.take() else { continue };
+            open.was_tried = true;
+            return Some(BlockJob { layout: self.layout, block, decoder, held: core::mem::take(&mut open.held) });
+        }
+        None
+    }
+
+    /// What became of a job.
+    pub fn on_result(&mut self, result: BlockResult) {
+        let BlockResult { block, redundant, outcome } = result;
+        // What was taken as new before its job looked at it.
+        self.stats.new_packets = self.stats.new_packets.saturating_sub(redundant);
+        self.stats.redundant_packets += redundant;
+        let Some(open) = self.open.get_mut(&block) else { return };
+        match outcome {
+            Outcome::Incomplete(decoder) => {
+                open.decoder = Some(*decoder);
+                self.queue_if_ripe(block);
             }
-            Received::Redundant => return Taken::Redundant,
+            Outcome::Decoded(decoded) => {
+                open.decoded = Some(decoded);
+                open.held.clear();
+                self.verify(block);
+            }
+            Outcome::Spoiled => self.spoil(block),
         }
-        // Which packets became known is of no interest: blocks go out whole.
-        while decoder.take_recovered().is_some() {}
-        if decoder.is_complete() {
-            self.verify(block);
-        }
-        Taken::New
     }
 
     fn on_proof(&mut self, block: u32, leaf: Digest, path: &[Digest]) -> Taken {
@@ -193,31 +303,24 @@ impl Receiver {
             return Taken::Malformed;
         }
         self.leaves[block as usize] = Some(leaf);
-        if self.open.get(&block).is_some_and(BlockDecoder::is_complete) {
-            self.verify(block);
-        }
+        self.verify(block);
         Taken::New
     }
 
     /// A block is decoded: it goes out if it is what the root says; it waits if nobody knows yet.
     fn verify(&mut self, block: u32) {
-        let Some(data) = self.open.get(&block).and_then(BlockDecoder::data) else { return };
-        let range = self.layout.range(block);
-        let (content, padding) = data.split_at((range.end - range.start) as usize);
-        let found = leaf(content);
+        let Some(decoded) = self.open.get(&block).and_then(|o| o.decoded.as_ref()) else { return };
         let is_right = match self.leaves[block as usize] {
-            Some(known) => known == found,
+            Some(known) => known == decoded.leaf,
             // The only block: its hash leads to the root by itself.
-            None if self.leaves.len() == 1 => Root::of(&self.layout, &self.about, &found) == Ok(self.root),
+            None if self.leaves.len() == 1 => Root::of(&self.layout, &self.about, &decoded.leaf) == Ok(self.root),
             None => return,
         };
-        if !is_right || padding.iter().any(|b| *b != 0) {
+        if !is_right {
             return self.spoil(block);
         }
-        let len = content.len();
-        if let Some(mut data) = self.open.remove(&block).and_then(BlockDecoder::into_data) {
-            data.truncate(len);
-            self.ready.push_back((block, data));
+        if let Some(decoded) = self.open.remove(&block).and_then(|o| o.decoded) {
+            self.ready.push_back((block, decoded.content));
             self.mark(block);
         }
     }
@@ -252,7 +355,7 @@ impl Receiver {
     fn wanted(&self, block: u32) -> u32 {
         match (self.done.get(block as usize), self.open.get(&block)) {
             (Some(true) | None, _) => 0,
-            (_, Some(decoder)) => decoder.wanted().max(1) as u32,
+            (_, Some(open)) => open.wanted(),
             (_, None) => self.layout.block_packets(block),
         }
     }

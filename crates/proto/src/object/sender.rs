@@ -160,14 +160,19 @@ impl Sender {
     /// It is not what was announced.
     pub fn load(&mut self, block: u32, content: Vec<u8>) -> Result<(), ObjectError> {
         let leaf = self.tree.leaves().get(block as usize).ok_or(ObjectError::NoBlock(block))?;
-        let source = SourceBlock::new(self.layout, block, content, leaf)?;
+        self.add(SourceBlock::new(self.layout, block, content, leaf)?);
+        Ok(())
+    }
+
+    /// A block of this object that another thread has checked already: making a [`SourceBlock`] is a pure job (P21).
+    pub fn add(&mut self, source: SourceBlock) {
+        let block = source.block();
         if block >= self.next || self.begun.contains_key(&block) {
             let is_again = self.begun.get(&block).is_some_and(|b| b.was_loaded);
             self.stats.reloads += u64::from(is_again);
             self.make_room();
             self.loaded.insert(block, source);
         }
-        Ok(())
     }
 
     /// Appends the next packet and says which; `None` if there is none now: a block has to be loaded, or a receiver heard.

@@ -10,6 +10,7 @@ mod fates;
 mod loss;
 mod loss_memory;
 pub mod loss_stats;
+mod lull;
 mod migration;
 mod moving;
 mod pacer;
@@ -34,6 +35,7 @@ use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
 use loss::LossDetector;
 use loss_stats::LossEstimator;
+use lull::Lull;
 use migration::Migration;
 use pacer::Pacer;
 use pmtu::PathMtu;
@@ -143,6 +145,7 @@ pub struct Path {
     mtu: PathMtu,
     ecn: EcnValidator,
     acks: AckTracker,
+    lull: Lull,
     control: Box<dyn Controller>,
     counters: Counters,
     in_flight: u64,
@@ -195,6 +198,7 @@ impl Path {
             mtu,
             ecn: EcnValidator::new(config.ecn),
             acks: AckTracker::new(config.ack),
+            lull: Lull::default(),
             control,
             counters: Counters::default(),
             in_flight: 0,
@@ -427,12 +431,16 @@ impl Path {
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let ack = self.ack_at();
-        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout()].into_iter().flatten().min()
+        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout(), self.lull.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// `poll_timeout` passed.
     pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
         self.migration.handle_timeout(now);
+        self.lull.handle_timeout(now, self.rtt.smoothed());
         if self.pacer_wake.is_some_and(|t| t <= now) {
             self.plan_wake(now);
         }
@@ -477,6 +485,15 @@ impl Path {
         self.counters.received_bytes += u64::from(bytes);
         self.active_at = now;
         self.acks.on_received(now, pn, ecn, u64::from(bytes), is_ack_eliciting);
+        self.lull.on_received(now, u64::from(bytes), self.rtt.smoothed());
+    }
+    /// Data have ceased in mid-flow: this end should show itself with a packet of [`BASE_DATAGRAM`] bytes. `is_wanted`: more is to come.
+    pub fn poll_lull(&mut self, is_wanted: bool) -> bool {
+        self.lull.poll(self.rtt.smoothed(), is_wanted)
+    }
+    /// [`poll_lull`](Self::poll_lull) may have something to say.
+    pub fn is_lull_due(&self) -> bool {
+        self.lull.is_due()
     }
     /// Latency flows use this path: gaps are reported at once.
     pub fn set_immediate_acks(&mut self, on: bool) {

@@ -3,6 +3,7 @@
 use super::Path;
 use super::delivery::Delivery;
 use super::loss_stats::LossEstimator;
+use super::lull::Lull;
 use super::migration::{Address, Trial, Verdict};
 use super::pacer::Pacer;
 use super::pmtu::{self, PathMtu};
@@ -55,6 +56,8 @@ impl Path {
         self.counters.migrations += 1;
         self.trace.emit(now, || What::PathMoved { path: self.id.0, old: self.address.remote, new: self.address.remote });
         self.address.local = None;
+        // Its own challenges show it.
+        self.lull = Lull::default();
         self.start_afresh(now, None);
         self.migration.begin_own(now, self.rtt.pto());
     }

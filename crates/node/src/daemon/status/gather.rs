@@ -4,7 +4,7 @@ use super::super::Daemon;
 use super::super::routes::Origin;
 use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
 use super::*;
-use noctule::{FlowStats, FlowTotals, LinkStats, PathStats, RelayedStats};
+use noctule::{FlowStats, FlowTotals, LinkStats, PathStats, RelayedStats, SpanStats};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::UNIX_EPOCH;
 
@@ -76,7 +76,12 @@ fn link(stats: &LinkStats, up_for: std::time::Duration, times_up: u64) -> LinkRe
         paths: stats.paths.iter().map(path).collect(),
         undecryptable: stats.undecryptable,
         flows: sums(&stats.flows),
+        spans: spans(&stats.spans),
     }
+}
+
+fn spans(s: &SpanStats) -> SpanReport {
+    SpanReport { rank_in: s.rank_in.clone(), rank_out: s.rank_out.clone(), recoded: s.recoded.clone() }
 }
 
 fn path(p: &PathStats) -> PathReport {
@@ -129,6 +134,7 @@ fn relayed(r: &RelayedStats) -> RelayedReport {
         redundant_packets: r.redundant_packets,
         passed_packets: r.passed_packets,
         recoded_packets: r.recoded_packets,
+        spans: spans(&r.spans),
         dropped_packets: r.dropped_packets,
         waiting: r.waiting,
         standing_delay: r.standing_delay.as_secs_f64() * 1e3,

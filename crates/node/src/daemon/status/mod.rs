@@ -104,6 +104,20 @@ pub struct LinkReport {
     pub undecryptable: u64,
     /// All flows that it carries or has carried.
     pub flows: FlowSums,
+    /// Spans of relayed flows that came or went by it.
+    #[serde(default)]
+    pub spans: SpanReport,
+}
+
+/// What this node did as a relay, span by span, as histograms: place `k` counts the spans with `k` packets, the last of 65 places those with more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SpanReport {
+    /// Innovative packets that came.
+    pub rank_in: Vec<u64>,
+    /// Rank that the next node has.
+    pub rank_out: Vec<u64>,
+    /// Packets combined here.
+    pub recoded: Vec<u64>,
 }
 
 /// A path.
@@ -178,6 +192,9 @@ pub struct RelayedReport {
     pub redundant_packets: u64,
     pub passed_packets: u64,
     pub recoded_packets: u64,
+    /// The same span by span.
+    #[serde(default)]
+    pub spans: SpanReport,
     pub dropped_packets: u64,
     pub waiting: u64,
     /// Milliseconds.

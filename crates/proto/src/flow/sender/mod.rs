@@ -272,6 +272,7 @@ impl Sender {
         while self.batches.front().is_some_and(|_| (self.first + 1) * self.batch_size() <= floor) {
             let Some(mut batch) = self.batches.pop_front() else { break };
             self.outstanding -= u64::from(batch.counted);
+            self.note_batch(&batch);
             self.note_dropped(batch.symbols.len() - usize::from(batch.next_turn()));
             self.first += 1;
             // A batch that was given up before its turn came.

@@ -6,6 +6,7 @@ use crate::flow::batch::Batch;
 use crate::flow::row::{self, Passing};
 use crate::ids::Seq;
 use crate::sent::SentItem;
+use crate::stats::SpanStats;
 use crate::units::Time;
 use crate::wire::frame::Coefficients;
 use noctule_codes::span::{MAX_SPAN, encode};
@@ -22,6 +23,8 @@ pub(super) struct Relaying {
     end: Option<u64>,
     /// Packets combined here.
     recoded: u64,
+    /// What became of the batches that are over.
+    spans: SpanStats,
     /// Packets that were given up before their turn came.
     dropped: u64,
 }
@@ -115,6 +118,21 @@ impl Sender {
     /// Packets that were combined here, and packets that were given up before their turn.
     pub fn relayed_counts(&self) -> (u64, u64) {
         self.relay.as_ref().map_or((0, 0), |relay| (relay.recoded, relay.dropped))
+    }
+
+    /// What became of the batches that are over.
+    pub fn span_stats(&self) -> SpanStats {
+        self.relay.as_ref().map_or_else(SpanStats::default, |relay| relay.spans.clone())
+    }
+
+    /// The first batch is over.
+    pub(super) fn note_batch(&mut self, batch: &Batch) {
+        let is_all_there = (self.first + 1) * self.batch_size() <= self.done;
+        let rank_in = batch.symbols.len();
+        if let Some(relay) = &mut self.relay {
+            let rank_out = if is_all_there { rank_in } else { batch.known_rank().into() };
+            relay.spans.note(rank_in, rank_out, batch.recoded.into());
+        }
     }
 
     /// Everything below is known to be there, as the receiver says.
@@ -211,6 +229,9 @@ impl Sender {
         let (n, form, recoded) = row::combine(rows, seed, from.into());
         if let Some(relay) = &mut self.relay {
             relay.recoded += 1;
+        }
+        if let Some(batch) = self.batch_mut(number) {
+            batch.recoded = batch.recoded.saturating_add(1);
         }
         self.stats.repair_packets += 1;
         self.stats.coded_bytes += len as u64;

@@ -56,6 +56,39 @@ fn bulk_over_three_nodes_and_over_six_hops_arrives_complete() {
 }
 
 #[test]
+fn a_relay_tells_span_by_span_what_came_what_the_next_node_has_and_what_it_made() {
+    let mut m = Mesh::chain(&[link(0.1), link(0.1)], 1);
+    let session = m.open(0, 2);
+    let links = [0, 2].map(|to| m.nodes[1].next_hop(super::mesh::ip(to), &[]).unwrap());
+    assert!(m.stream(0, session).transfer(&mut m, 2, 1_000_000, MS(6_000)));
+    m.run_until(MS(500), |_| false);
+    let [came, went] = links.map(|l| m.nodes[1].link_stats(l).unwrap().spans);
+    println!("{came:?}\n{went:?}");
+    let packets = |h: &[u64]| h.iter().enumerate().map(|(k, n)| k as u64 * n).sum::<u64>();
+    let full = |h: &[u64]| h.get(16).copied().unwrap_or(0);
+    // 1 MB are some 720 packets; the last span of each flow, and those of the control flow, are short.
+    assert!(packets(&came.rank_in) >= 700 && full(&came.rank_in) >= 40, "{came:?}");
+    assert_eq!(
+        (came.rank_in.iter().sum::<u64>(), packets(&came.rank_in)),
+        (went.rank_out.iter().sum(), packets(&went.rank_out)),
+        "nothing lacks"
+    );
+    // 10 % of the packets have to be made up for, some of them twice.
+    assert!((50..300).contains(&packets(&went.recoded)), "{went:?}");
+    // The other direction carries control flows only.
+    assert!(packets(&went.rank_in) < 100);
+    let without = without(Mechanism::Recoding, || {
+        let mut m = Mesh::chain(&[link(0.1), link(0.1)], 1);
+        let session = m.open(0, 2);
+        m.stream(0, session).transfer(&mut m, 2, 1_000_000, MS(2_000));
+        let out = m.nodes[1].next_hop(super::mesh::ip(2), &[]).unwrap();
+        packets(&m.nodes[1].link_stats(out).unwrap().spans.recoded)
+    });
+    // Probes of the tail are combinations, too.
+    assert!(without < 20, "{without}");
+}
+
+#[test]
 fn relays_that_make_up_for_nothing_do_not_finish() {
     let story = || {
         let mut m = Mesh::chain(&[link(0.1), link(0.1)], 1);

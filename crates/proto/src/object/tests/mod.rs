@@ -3,6 +3,7 @@
 mod carousel;
 mod feedback;
 mod formats;
+mod jobs;
 mod one_way;
 mod relay;
 
