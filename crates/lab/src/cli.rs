@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
-use crate::scenario::{Congestion, Hop, Ip, ModeName, Relays, Scenario, ScenarioError, Workload};
+use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
 #[derive(Debug, Parser)]
@@ -67,6 +67,9 @@ pub struct RunArgs {
     /// Links between the two ends.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
+    /// Links side by side between neighbours, each a path of their noctule link; --hop numbers all links, those of the first hop first.
+    #[arg(long, default_value_t = 1)]
+    pub paths: usize,
     /// What the nodes between the ends do: recode | ip (they forward, only the ends code) | proxy (TCP per hop).
     #[arg(long, default_value = "recode")]
     pub relays: Relays,
@@ -199,17 +202,22 @@ impl RunArgs {
         if self.hops == 0 || self.hops > 64 {
             return Err(invalid(format!("--hops {}: between 1 and 64", self.hops)));
         }
+        if !(1..=MOST_PATHS.into()).contains(&self.paths) {
+            return Err(invalid(format!("--paths {}: between 1 and {MOST_PATHS}", self.paths)));
+        }
         let (forward, reverse) = self.both_directions().map_err(link)?;
-        let mut hops = vec![Hop { forward, reverse }; self.hops];
+        let links = self.hops * self.paths;
+        let mut hops = vec![Hop { forward, reverse }; links];
         for text in &self.hop {
             let (n, list) = text.split_once(':').ok_or_else(|| invalid(format!("--hop {text}: write N:key=value")))?;
             let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
             let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
-            let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {}", self.hops)))?;
+            let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {links}")))?;
             hop.forward.set_list(list).map_err(link)?;
             hop.reverse.set_list(list).map_err(link)?;
         }
         let mut scenario = Scenario::new(hops);
+        scenario.network = Network::chain_of(self.hops, self.paths);
         scenario.network.relays = self.relays;
         scenario.ip = match self.ip {
             4 => Ip::V4,

@@ -9,11 +9,11 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::state::{LinkEntry, SessionEntry};
 use noctule_proto::crypto::PublicKey;
-use noctule_proto::error::{CloseReason, Code, Layer};
-use noctule_proto::ids::LinkId;
+use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
+use noctule_proto::ids::{LinkId, PathId};
 use noctule_proto::stats::LinkStats;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -45,6 +45,16 @@ impl Link {
         known.or_else(|| state.links.get(&self.id)?.remote)
     }
 
+    /// Adds a path to the link: another way to the same neighbour, whose rate adds to that of the others, and which carries on when they break.
+    /// `remote`: another address of the neighbour; `None`: the one that it has on the first path. `local`: the address of this host to send from;
+    /// `None`: as the system chooses. The path is opened as soon as the neighbour answers there, and tried again until then; [`Self::stats`] tells.
+    ///
+    /// # Errors
+    /// The link is down, has as many paths as a link may have, or the addresses are of two families.
+    pub fn add_path(&self, remote: Option<SocketAddr>, local: Option<IpAddr>) -> Result<PathId, OpenError> {
+        add_path(&self.shared, self.id, remote, local)
+    }
+
     /// Statistics of the link and its paths, while it is there.
     pub fn stats(&self) -> Option<LinkStats> {
         self.shared.lock().node.link_stats(self.id)
@@ -60,7 +70,7 @@ impl Link {
         let now = state.now;
         let session = match state.node.open_session(now, self.id) {
             Ok(session) => session,
-            Err(noctule_proto::error::CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
+            Err(CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
             Err(error) => return Err(OpenError::Misuse(error.to_string())),
         };
         state.sessions.insert(session, SessionEntry::new(self.id, self.peer));
@@ -111,6 +121,30 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
     }
+}
+
+/// See [`Link::add_path`].
+pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>, local: Option<IpAddr>) -> Result<PathId, OpenError> {
+    let bound = shared.bound();
+    let mut state = shared.lock();
+    let first = state.node.link_address(link).map(|a| a.0).or_else(|| state.links.get(&link)?.remote);
+    let Some(remote) = remote.or(first) else { return Err(OpenError::Misuse("the link is down".into())) };
+    if let Some(local) = local.filter(|local| local.is_ipv4() != remote.is_ipv4()) {
+        return Err(OpenError::Misuse(format!("a path from {local} to {remote}: both addresses have to be of one family")));
+    }
+    if let Some(local) = local.filter(|local| !bound.local.ip().is_unspecified() && bound.local.ip() != *local) {
+        return Err(OpenError::Misuse(format!("an endpoint bound to {} cannot send from {local}: bind it to all addresses", bound.local)));
+    }
+    if !bound.reaches(remote) {
+        return Err(OpenError::Misuse(format!("an endpoint bound to {} cannot reach {remote}", bound.local)));
+    }
+    let now = state.now;
+    let path = state.node.add_path(now, link, remote, local).map_err(|error| match error {
+        CommandError::Limit { what, limit } => OpenError::Limit { what, limit },
+        error => OpenError::Misuse(error.to_string()),
+    })?;
+    state.kick();
+    Ok(path)
 }
 
 /// A link to `remote`; resolves when keys are agreed, after one round trip. The neighbour may still decline: then the link goes down.

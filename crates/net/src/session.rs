@@ -8,11 +8,11 @@ use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CloseReason;
 use noctule_proto::event::SessionOutcome;
-use noctule_proto::ids::{FlowId, SessionId};
+use noctule_proto::ids::{FlowId, PathId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
 use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, SpanStats};
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +92,23 @@ pub struct FlowReport {
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>, session: SessionId) -> Self {
         Self { handle: Arc::new(Handle { shared, session }) }
+    }
+
+    /// Adds a path to the link that the session runs over: see [`Link::add_path`](crate::Link::add_path).
+    ///
+    /// # Errors
+    /// As there; and over relays, where the link leads to the first of them only.
+    pub fn add_path(&self, remote: Option<SocketAddr>, local: Option<IpAddr>) -> Result<PathId, OpenError> {
+        let Handle { shared, session } = &*self.handle;
+        let (link, far) = {
+            let state = shared.lock();
+            (state.node.session_link(*session), state.node.session_far(*session))
+        };
+        match (link, far) {
+            (_, Some(_)) => Err(OpenError::Misuse("the session is relayed: add the path to the link to the neighbour".into())),
+            (None, None) => Err(OpenError::Misuse("the session is over".into())),
+            (Some(link), None) => crate::link::add_path(shared, link, remote, local),
+        }
     }
 
     /// Opens a flow of messages towards the far end. Costs no round trip: the first message may be sent at once.

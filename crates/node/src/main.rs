@@ -4,6 +4,7 @@ mod cli;
 mod daemon;
 mod doctor;
 mod failure;
+mod further_path;
 mod identity;
 mod overlay;
 mod paper;

@@ -115,7 +115,7 @@ impl Gateway {
         let link = peer.newest_link();
         let mut tasks = vec![
             tokio::spawn(Arc::clone(&peer).keep_session(endpoint.clone())),
-            tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone())),
+            tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone(), Vec::new())),
         ];
         if !serves {
             tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
@@ -162,7 +162,11 @@ pub async fn hold(session: Session) {
 /// told by [`Session::accepted`].
 pub async fn reach(endpoint: &Endpoint, peer: &identity::Peer, ours: PublicKey, gateway: Option<&Gateway>) -> Result<Session, Failure> {
     let Some(gateway) = gateway else {
-        return endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e));
+        let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;
+        for path in &peer.paths {
+            path.add(&session).await.map_err(Failure::Usage)?;
+        }
+        return Ok(session);
     };
     let Some(to) = peer.overlay else { return Err(Failure::Usage(format!("{} is no address of the overlay", peer.host))) };
     endpoint.open_session_to(to, peer.key).map_err(|error| match error {

@@ -2,10 +2,11 @@
 
 use crate::crypto::PublicKey;
 use crate::error::CloseReason;
-use crate::ids::{FlowId, LinkId, SessionId};
+use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
+use crate::path::Standing;
 use crate::stats::FlowTotals;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,17 @@ pub enum Event {
         link: LinkId,
         /// Nothing is heard; false: it is heard again.
         is_silent: bool,
+    },
+    /// A further path of a link began to carry, a path fell silent, or is heard again; data go by the others meanwhile.
+    PathChanged {
+        /// Which link.
+        link: LinkId,
+        /// Which of its paths.
+        path: PathId,
+        /// Its far address.
+        remote: SocketAddr,
+        /// What it is fit for now.
+        standing: Standing,
     },
     /// The other end opened a session.
     SessionIncoming {

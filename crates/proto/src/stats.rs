@@ -12,6 +12,10 @@ pub struct PathStats {
     pub path: PathId,
     /// Far address.
     pub remote: SocketAddr,
+    /// Local address, where packets are sent from a particular one.
+    pub local: Option<IpAddr>,
+    /// What it is fit for at present.
+    pub standing: crate::path::Standing,
     /// Largest datagram known to pass, bytes of UDP payload.
     pub mtu: u16,
     /// Smoothed RTT.

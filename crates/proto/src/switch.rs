@@ -81,6 +81,10 @@ pub(crate) enum Mechanism {
     SkippingChildren,
     /// Blocks that lack something get fresh packets of the outer code (object.md 4).
     FreshPackets,
+    /// Links have more paths than one (multipath.md 2).
+    Paths,
+    /// A path that falls silent gives what it carried to the others (multipath.md 4).
+    SilentPaths,
 }
 
 #[cfg(not(test))]

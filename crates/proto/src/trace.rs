@@ -156,6 +156,16 @@ pub enum What {
         /// Far address now.
         new: std::net::SocketAddr,
     },
+    /// A path beside others begins to carry, falls silent or is heard again.
+    #[serde(rename = "connectivity:path_standing_updated")]
+    PathStanding {
+        /// Path.
+        path: u32,
+        /// "opening", "open" or "silent".
+        old: &'static str,
+        /// The same, now.
+        new: &'static str,
+    },
     /// Another generation of keys (fresh Diffie-Hellman) is in use.
     #[serde(rename = "security:key_updated")]
     KeyUpdated {

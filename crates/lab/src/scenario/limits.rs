@@ -36,7 +36,11 @@ impl Limits {
     pub fn of_flow(scenario: &Scenario, flow: &FlowEnds, begin: Time, end: Time) -> Self {
         let (there, back) = scenario.network.ways(flow);
         let least = |from: Time, way: &[Crossing]| {
-            let limit = |&crossing: &Crossing| mean_limit(scenario.crossed(crossing), scenario.ip.overhead(), from, end);
+            // Links side by side are paths of one: their rates add up.
+            let limit = |&crossing: &Crossing| -> f64 {
+                let lanes = scenario.network.lanes(crossing);
+                lanes.map(|lane| mean_limit(scenario.crossed(lane), scenario.ip.overhead(), from, end)).sum()
+            };
             way.iter().map(limit).fold(f64::INFINITY, f64::min)
         };
         Self { forward: least(begin, &there), reverse: least(begin, &back), forward_whole: least(Time::ZERO, &there) }

@@ -16,7 +16,7 @@ use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, payload_share};
 pub use network_file::{FlowTable, HopTable, RouteTable, TopologyTable};
-pub use topology::{Crossing, FlowEnds, Network, NextHop, Relays};
+pub use topology::{Crossing, FlowEnds, MOST_PATHS, Network, NextHop, Relays};
 pub use workload::{Congestion, ModeName, SMALLEST_MESSAGE, Workload};
 
 /// Both directions of a link.
@@ -142,12 +142,14 @@ impl Scenario {
 
     /// Sum of the propagation delays there and back; of several flows, the longest.
     pub fn base_rtt(&self) -> Duration {
-        self.network.longest(true, |crossing| self.crossed(crossing).delay.0)
+        let slowest = |crossing| self.network.lanes(crossing).map(|lane| self.crossed(lane).delay.0).max().unwrap_or_default();
+        self.network.longest(true, slowest)
     }
 
-    /// Sum of the propagation delays towards the receiver; of several flows, the longest.
+    /// Sum of the propagation delays towards the receiver, over the fastest of links side by side; of several flows, the longest.
     pub fn base_delay(&self) -> Duration {
-        self.network.longest(false, |crossing| self.crossed(crossing).delay.0)
+        let fastest = |crossing| self.network.lanes(crossing).map(|lane| self.crossed(lane).delay.0).min().unwrap_or_default();
+        self.network.longest(false, fastest)
     }
 
     /// The direction of the link that a flow crosses.

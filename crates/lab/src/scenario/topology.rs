@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{Ip, Workload};
 use crate::link::{ParseQuantityError, Period, text_in_serde};
 
+/// Links side by side between two nodes, at most.
+pub const MOST_PATHS: u8 = 8;
+
 /// What the nodes between the ends of a flow do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -93,6 +96,13 @@ pub struct Crossing {
     pub forward: bool,
 }
 
+impl Crossing {
+    /// The same link the other way round.
+    pub fn turned(self) -> Self {
+        Self { forward: !self.forward, ..self }
+    }
+}
+
 /// Nodes, links and flows of a scenario; the properties of the links are the scenario's `hops`, in the same order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
@@ -113,7 +123,13 @@ pub struct Network {
 impl Network {
     /// Nodes in a row, one flow from the first to the last.
     pub fn chain(hops: usize) -> Self {
-        Self::new(hops + 1, (0..hops).map(|i| (i, i + 1)).collect(), FlowEnds::new(0, hops))
+        Self::chain_of(hops, 1)
+    }
+
+    /// The same with so many links side by side between neighbours: paths of one noctule link. Those of the first hop come first.
+    pub fn chain_of(hops: usize, paths: usize) -> Self {
+        let ends = (0..hops).flat_map(|i| std::iter::repeat_n((i, i + 1), paths)).collect();
+        Self::new(hops + 1, ends, FlowEnds::new(0, hops))
     }
 
     /// Node 0 in the middle of `leaves` others; one flow from the first leaf to the last.
@@ -121,10 +137,11 @@ impl Network {
         Self::new(leaves + 1, (1..=leaves).map(|i| (0, i)).collect(), FlowEnds::new(1.min(leaves), leaves))
     }
 
-    /// The links that a matrix has above its diagonal, row by row; one flow from the first node to the last.
+    /// The links that a matrix has above its diagonal, row by row, each entry saying how many there are side by side; one flow from the first node
+    /// to the last.
     ///
     /// # Errors
-    /// The matrix is not square, not symmetric, joins a node to itself, or has an entry other than 0 and 1: in words.
+    /// The matrix is not square, not symmetric, joins a node to itself, or has an entry above [`MOST_PATHS`]: in words.
     pub fn mesh(adjacency: &[Vec<u8>]) -> Result<Self, String> {
         let n = adjacency.len();
         let mut ends = Vec::new();
@@ -135,13 +152,15 @@ impl Network {
             for (j, &entry) in row.iter().enumerate() {
                 let place = format!("row {}, column {}", i + 1, j + 1);
                 match entry {
-                    1 if i == j => return Err(format!("{place}: a node has no link to itself, write 0")),
-                    0 | 1 if adjacency.get(j).and_then(|row| row.get(i)).is_some_and(|&back| back != entry) => {
+                    1.. if i == j => return Err(format!("{place}: a node has no link to itself, write 0")),
+                    0..=MOST_PATHS if adjacency.get(j).and_then(|row| row.get(i)).is_some_and(|&back| back != entry) => {
                         return Err(format!("{place} is {entry}, and the other way round it is not: links have two directions"));
                     }
-                    1 if i < j => ends.push((i, j)),
-                    0 | 1 => {}
-                    other => return Err(format!("{place} is {other}: 1 for a link, 0 for none")),
+                    1..=MOST_PATHS if i < j => ends.extend(std::iter::repeat_n((i, j), entry.into())),
+                    0..=MOST_PATHS => {}
+                    other => {
+                        return Err(format!("{place} is {other}: 1 for a link, 0 for none, up to {MOST_PATHS} for links side by side"));
+                    }
                 }
             }
         }
@@ -169,7 +188,7 @@ impl Network {
 
     /// Whether flows run over a link of their own ends, whatever lies between: there are no noctule relays.
     pub fn is_end_to_end(&self) -> bool {
-        self.ends.len() == 1 || self.relays == Relays::Ip
+        self.nodes.len() == 2 || self.relays == Relays::Ip
     }
 
     /// Number of the node of this name.
@@ -180,6 +199,18 @@ impl Network {
     /// Number of the link between two nodes, whichever is named first.
     pub fn link_between(&self, a: usize, b: usize) -> Option<usize> {
         self.ends.iter().position(|&ends| ends == (a, b) || ends == (b, a))
+    }
+
+    /// The links with the same two ends as this one, itself included: paths of one noctule link.
+    pub fn beside(&self, link: usize) -> impl Iterator<Item = usize> + '_ {
+        let (a, b) = self.ends[link];
+        (0..self.ends.len()).filter(move |&other| self.ends[other] == (a, b) || self.ends[other] == (b, a))
+    }
+
+    /// The links beside one that is crossed, itself included, in the same direction.
+    pub fn lanes(&self, crossing: Crossing) -> impl Iterator<Item = Crossing> + '_ {
+        let ends = self.ends[crossing.link];
+        self.beside(crossing.link).map(move |link| Crossing { link, forward: crossing.forward == (self.ends[link] == ends) })
     }
 
     /// The address of a node in the overlay.
@@ -235,7 +266,8 @@ impl Network {
             }
             let distances = self.distances(to);
             let Some(own) = distances[at] else { continue };
-            for (via, _) in self.neighbours(at) {
+            let vias: std::collections::BTreeSet<usize> = self.neighbours(at).map(|(neighbour, _)| neighbour).collect();
+            for via in vias {
                 if let (Some(its), Some(back)) = (distances[via], from_here[via])
                     && its < own + back
                 {
@@ -275,7 +307,10 @@ impl Network {
 
     /// Whether the flows cross a link in its forward direction, or else only in the other; none if no flow crosses it.
     pub fn data_is_forward(&self, link: usize) -> Option<bool> {
-        let crossed = |forward| self.flows.iter().any(|flow| self.ways(flow).0.contains(&Crossing { link, forward }));
+        let crossed = |forward| {
+            let lanes: Vec<Crossing> = self.lanes(Crossing { link, forward }).collect();
+            self.flows.iter().any(|flow| self.ways(flow).0.iter().any(|crossing| lanes.contains(crossing)))
+        };
         [true, false].into_iter().find(|&forward| crossed(forward))
     }
 
@@ -290,6 +325,12 @@ impl Network {
 
     /// Refuses what cannot be run: in words.
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.relays != Relays::Recode && self.nodes.len() > 2 && (0..self.ends.len()).any(|link| self.beside(link).count() > 1) {
+            return Err(
+                "links side by side are paths of noctule links: only noctule nodes between the ends use them (relays = \"recode\")"
+                    .to_owned(),
+            );
+        }
         if self.nodes.len() > 1000 {
             return Err(format!("{} nodes: at most 1000", self.nodes.len()));
         }

@@ -45,6 +45,8 @@ pub enum Reach {
 pub struct AppPlan {
     /// The far end.
     pub reach: Reach,
+    /// Further paths of a link of its own: the far end's address and the near one.
+    pub further: Vec<(SocketAddr, IpAddr)>,
     /// Number of the scenario's flow.
     pub number: u64,
     /// Sends the workload (and does not only receive it).
@@ -123,6 +125,11 @@ const ANSWERS_WAITING: usize = 4096;
 const EARLY_MESSAGE: usize = 64 * 1024;
 
 impl App {
+    /// Its link is to have these paths as well; told before it begins.
+    pub fn add_path(&mut self, remote: SocketAddr, local: IpAddr) {
+        self.plan.further.push((remote, local));
+    }
+
     /// An application that has done nothing yet.
     pub fn new(plan: AppPlan) -> Self {
         Self {
@@ -202,6 +209,9 @@ impl App {
         let opened = match self.plan.reach {
             Reach::Waits => return,
             Reach::Neighbour(remote, peer) => node.connect(now, remote, peer).and_then(|link| {
+                for &(remote, local) in &self.plan.further {
+                    node.add_path(now, link, remote, Some(local))?;
+                }
                 self.link = Some(link);
                 node.open_session(now, link)
             }),
@@ -306,7 +316,7 @@ impl App {
                 }
             }
             // A driver would see what is wrong with the way; here the link's own conditions are what is wrong.
-            Event::LinkSilent { .. } => {}
+            Event::LinkSilent { .. } | Event::PathChanged { .. } => {}
             other => self.fail(now, format!("an event that the application does not know: {other:?}")),
         }
     }

@@ -11,7 +11,7 @@ use noctule_proto::units::Time;
 use super::app::{App, AppPlan, Reach};
 use super::machine::Machine;
 use super::meter::Window;
-use super::node_host::NodeHost;
+use super::node_host::{Dial, NodeHost};
 use super::run::SimError;
 use super::world::{HostId, PipeId, WireOverhead, World};
 use crate::link::LinkSpec;
@@ -61,7 +61,10 @@ pub(super) fn build<N: Machine>(scenario: &Scenario, make: Make<'_, N>) -> Resul
     for (i, hop) in scenario.hops.iter().enumerate() {
         let mut pipe = |spec: &LinkSpec, way: u64| {
             let mut spec = spec.clone();
-            spec.bdp_rtt.get_or_insert(rtt);
+            // Of several links side by side, each has a queue for its own round trip.
+            let is_alone = scenario.network.beside(i).count() == 1;
+            let own = hop.forward.delay.0 + hop.reverse.delay.0;
+            spec.bdp_rtt.get_or_insert(if is_alone { rtt } else { own });
             world.add_pipe(&spec, sub_seed(scenario.seed, 100 + 2 * i as u64 + way))
         };
         pipes.push((pipe(&hop.forward, 0)?, pipe(&hop.reverse, 1)?));
@@ -92,6 +95,13 @@ fn pairs_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &mu
             let server = built.world.add_host(far, host(1, flow.to, Reach::Waits));
             built.world.add_route_over(client, server, crossed(&built.pipes, &there));
             built.world.add_route_over(server, client, crossed(&built.pipes, &back));
+            if let [only] = there[..] {
+                for lane in scenario.network.lanes(only).filter(|lane| lane.link != only.link) {
+                    let (forward, reverse) = (pipe(&built.pipes, lane), pipe(&built.pipes, lane.turned()));
+                    let (near, far) = built.world.add_lane(client, server, forward, reverse);
+                    built.world.host_mut(client).apps[0].add_path(far, near.ip());
+                }
+            }
             built.ends.push(Ends { flow: i, client: AppId { host: client, app: 0 }, server: AppId { host: server, app: 0 } });
         }
     }
@@ -110,10 +120,22 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
             built.world.add_host(socket(scenario.ip, node), NodeHost::of_network(machine))
         })
         .collect();
-    for (&(a, b), &(forward, reverse)) in network.ends.iter().zip(&built.pipes) {
+    for (link, (&(a, b), &(forward, reverse))) in network.ends.iter().zip(&built.pipes).enumerate() {
+        let is_first = network.beside(link).next() == Some(link);
+        if !is_first {
+            let (a, b, forward, reverse) = match network.link_between(a, b).map(|first| network.ends[first]) {
+                // The first one's ends decide who calls.
+                Some(ends) if ends == (b, a) => (b, a, reverse, forward),
+                _ => (a, b, forward, reverse),
+            };
+            let (near, far) = built.world.add_lane(hosts[a], hosts[b], forward, reverse);
+            let dials = built.world.host_mut(hosts[a]).neighbourhood.iter_mut().flat_map(|n| &mut n.dials);
+            dials.filter(|dial| dial.key == keys[b]).for_each(|dial| dial.further.push((far, near.ip())));
+            continue;
+        }
         built.world.add_route(hosts[a], hosts[b], forward);
         built.world.add_route(hosts[b], hosts[a], reverse);
-        let dial = (socket(scenario.ip, b), keys[b]);
+        let dial = Dial { remote: socket(scenario.ip, b), key: keys[b], further: Vec::new() };
         if let Some(neighbourhood) = &mut built.world.host_mut(hosts[a]).neighbourhood {
             neighbourhood.dials.push(dial);
         }
@@ -173,6 +195,7 @@ fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroo
     let mtu = there.iter().map(|&crossing| scenario.crossed(crossing).mtu).min().unwrap_or(1500);
     AppPlan {
         reach,
+        further: Vec::new(),
         number: u64::from(number),
         sends: is_client || scenario.both,
         workload,

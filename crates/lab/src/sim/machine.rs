@@ -8,7 +8,7 @@ use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
 use noctule_proto::event::Event;
-use noctule_proto::ids::{FlowId, LinkId, SessionId};
+use noctule_proto::ids::{FlowId, LinkId, PathId, SessionId};
 use noctule_proto::node::routing::Route;
 use noctule_proto::node::{Message, RelayLimits, Transmit};
 use noctule_proto::options::{FlowOptions, MessageOptions};
@@ -24,6 +24,7 @@ pub trait Machine {
     fn poll_timeout(&self) -> Option<Time>;
     fn poll_event(&mut self) -> Option<Event>;
     fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError>;
+    fn add_path(&mut self, now: Time, link: LinkId, remote: SocketAddr, local: Option<IpAddr>) -> Result<PathId, CommandError>;
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError>;
     fn open_session_to(&mut self, now: Time, destination: IpAddr, peer: Option<PublicKey>) -> Result<SessionId, CommandError>;
     fn session_link(&self, session: SessionId) -> Option<LinkId>;
@@ -61,6 +62,9 @@ impl Machine for Node {
     }
     fn connect(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
         Node::connect(self, now, remote, peer)
+    }
+    fn add_path(&mut self, now: Time, link: LinkId, remote: SocketAddr, local: Option<IpAddr>) -> Result<PathId, CommandError> {
+        Node::add_path(self, now, link, remote, local)
     }
     fn open_session(&mut self, now: Time, link: LinkId) -> Result<SessionId, CommandError> {
         Node::open_session(self, now, link)

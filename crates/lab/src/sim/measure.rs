@@ -40,7 +40,8 @@ impl Sides {
 
     /// What the last links of all flows delivered that could be of use.
     fn useful(&self, network: &Network) -> u64 {
-        let mut last: Vec<Crossing> = network.flows.iter().filter_map(|flow| network.ways(flow).0.last().copied()).collect();
+        let ends = network.flows.iter().filter_map(|flow| network.ways(flow).0.last().copied());
+        let mut last: Vec<Crossing> = ends.flat_map(|end| network.lanes(end)).collect();
         last.sort_unstable();
         last.dedup();
         if self.links.is_empty() { 0 } else { last.into_iter().map(|crossing| self.crossed(crossing).useful_bytes).sum() }
@@ -52,9 +53,13 @@ impl Sides {
         (0..self.links.len())
             .map(|link| {
                 let data = Crossing { link, forward: network.data_is_forward(link)? };
-                let read: u64 = ways.iter().zip(by_flow).filter(|(way, _)| way.contains(&data)).map(|(_, &bytes)| bytes).sum();
-                let direction = Crossing { forward: data.forward != other, ..data };
-                (read > 0).then(|| round(self.crossed(direction).offered_bytes as f64 / read as f64, 5))
+                // Links side by side carry the same flows together, and have one ratio.
+                let lanes: Vec<Crossing> = network.lanes(data).collect();
+                let is_crossed = |way: &[Crossing]| lanes.iter().any(|lane| way.contains(lane));
+                let read: u64 = ways.iter().zip(by_flow).filter(|(way, _)| is_crossed(way)).map(|(_, &bytes)| bytes).sum();
+                let direction = |lane: &Crossing| if other { lane.turned() } else { *lane };
+                let offered: u64 = lanes.iter().map(|lane| self.crossed(direction(lane)).offered_bytes).sum();
+                (read > 0).then(|| round(offered as f64 / read as f64, 5))
             })
             .collect()
     }

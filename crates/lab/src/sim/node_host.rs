@@ -29,11 +29,22 @@ pub struct NodeHost<N = Node> {
     pub neighbourhood: Option<Neighbourhood>,
 }
 
+/// A neighbour to connect to.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// Its address.
+    pub remote: SocketAddr,
+    /// The key that must answer.
+    pub key: PublicKey,
+    /// Further paths: the neighbour's address and the near one.
+    pub further: Vec<(SocketAddr, IpAddr)>,
+}
+
 /// The links of a node of a network, and which application each session belongs to.
 #[derive(Debug, Default)]
 pub struct Neighbourhood {
     /// Neighbours to connect to.
-    pub dials: Vec<(SocketAddr, PublicKey)>,
+    pub dials: Vec<Dial>,
     /// Neighbours to which there is a link now.
     pub up: BTreeMap<PublicKey, LinkId>,
     /// What went wrong with links, in words.
@@ -58,8 +69,12 @@ impl<N: Machine> NodeHost<N> {
     /// Connects to the neighbours that this node is to call.
     pub fn dial(&mut self, now: Time) {
         let Some(neighbourhood) = &mut self.neighbourhood else { return };
-        for &(remote, key) in &neighbourhood.dials {
-            if let Err(error) = self.node.connect(now, remote, Some(key)) {
+        for Dial { remote, key, further } in &neighbourhood.dials {
+            let link = self.node.connect(now, *remote, Some(*key));
+            let made = link.and_then(|link| {
+                further.iter().try_for_each(|(remote, local)| self.node.add_path(now, link, *remote, Some(*local)).map(|_| ()))
+            });
+            if let Err(error) = made {
                 neighbourhood.failures.push(format!("{now:?}: cannot connect to {remote}: {error}"));
             }
         }
@@ -102,6 +117,7 @@ impl Neighbourhood {
                 }
                 None
             }
+            Event::LinkSilent { .. } | Event::PathChanged { .. } => None,
             Event::SessionIncoming { session, .. } => {
                 self.unknown.insert(*session, event.clone());
                 None

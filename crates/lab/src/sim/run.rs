@@ -126,7 +126,8 @@ impl<N: Machine> Simulation<N> {
         for id in self.world.host_ids() {
             self.world.with_host(id, NodeHost::dial)?;
         }
-        let wanted = 2 * self.scenario.hops.len();
+        let network = &self.scenario.network;
+        let wanted = 2 * (0..self.scenario.hops.len()).filter(|&link| network.beside(link).next() == Some(link)).count();
         let up = |sim: &Self| sim.world.hosts().filter_map(|host| host.neighbourhood.as_ref()).map(|n| n.up.len()).sum::<usize>();
         while up(self) < wanted && self.world.now() < Time::ZERO + LINKS_UP {
             self.world.run_until(self.world.now() + Duration::from_millis(1))?;

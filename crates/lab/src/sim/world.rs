@@ -72,16 +72,26 @@ struct Packet {
 struct Route {
     from: HostId,
     to: HostId,
+    /// Of several ways between two hosts, which: each end has an address of its own for each.
+    lane: usize,
     pipes: Vec<PipeId>,
 }
 
 struct Slot<H> {
     host: H,
     addr: SocketAddr,
+    /// Further addresses, from the second lane on.
+    lanes: Vec<SocketAddr>,
     /// Numbers of the routes that begin here.
     routes: Vec<usize>,
     /// Times that the host asked in a row for a moment that was not later than the last.
     spins: u32,
+}
+
+impl<H> Slot<H> {
+    fn address(&self, lane: usize) -> SocketAddr {
+        lane.checked_sub(1).and_then(|i| self.lanes.get(i)).copied().unwrap_or(self.addr)
+    }
 }
 
 /// What the heap orders: first the time, then pipes before hosts, then the number.
@@ -141,7 +151,7 @@ impl<H: Host> World<H> {
 
     /// Adds a host.
     pub fn add_host(&mut self, addr: SocketAddr, host: H) -> HostId {
-        self.hosts.push(Slot { host, addr, routes: Vec::new(), spins: 0 });
+        self.hosts.push(Slot { host, addr, lanes: Vec::new(), routes: Vec::new(), spins: 0 });
         self.host_due.push(Time::MAX);
         HostId(self.hosts.len() - 1)
     }
@@ -161,7 +171,25 @@ impl<H: Host> World<H> {
     /// What `from` sends to the address of `to` goes through all of `pipes`, one after the other; through none, it is lost.
     pub fn add_route_over(&mut self, from: HostId, to: HostId, pipes: Vec<PipeId>) {
         self.hosts[from.0].routes.push(self.routes.len());
-        self.routes.push(Route { from, to, pipes });
+        self.routes.push(Route { from, to, lane: 0, pipes });
+    }
+
+    /// A further way between two hosts, there and back, with addresses of its own; the addresses, of `a` and of `b`.
+    pub fn add_lane(&mut self, a: HostId, b: HostId, there: PipeId, back: PipeId) -> (SocketAddr, SocketAddr) {
+        let lane = 1 + self.hosts[a.0].lanes.len().max(self.hosts[b.0].lanes.len());
+        let mut add = |host: HostId| {
+            let slot = &mut self.hosts[host.0];
+            while slot.lanes.len() < lane {
+                slot.lanes.push(beside(slot.addr, slot.lanes.len() + 1));
+            }
+            slot.address(lane)
+        };
+        let addresses = (add(a), add(b));
+        for (from, to, pipe) in [(a, b, there), (b, a, back)] {
+            self.hosts[from.0].routes.push(self.routes.len());
+            self.routes.push(Route { from, to, lane, pipes: vec![pipe] });
+        }
+        addresses
     }
 
     /// Gives a host another address; what is sent to the old one is lost, as after a change of network.
@@ -255,15 +283,16 @@ impl<H: Host> World<H> {
             }
             packet.ecn = delivery.ecn;
             packet.stage += 1;
-            let Route { to, pipes, .. } = &self.routes[packet.route];
-            let to = *to;
+            let Route { to, lane, pipes, .. } = &self.routes[packet.route];
+            let (to, lane) = (*to, *lane);
             if let Some(&next) = pipes.get(packet.stage) {
                 self.enqueue(next, packet);
                 self.schedule_pipe(next.0);
                 continue;
             }
             let slot = &mut self.hosts[to.0];
-            slot.host.handle_datagram(self.now, packet.from, slot.addr.ip(), packet.ecn, &mut packet.data);
+            let local = slot.address(lane).ip();
+            slot.host.handle_datagram(self.now, packet.from, local, packet.ecn, &mut packet.data);
             self.pool.push(packet.data);
             self.drain(to.0)?;
         }
@@ -305,12 +334,13 @@ impl<H: Host> World<H> {
         let short = WorldError::ShortTransmit { host: i, announced: transmit.len, written: buf.len() };
         let bytes = buf.get(..transmit.len).ok_or(short)?;
         let slot = &self.hosts[i];
-        let from = slot.addr;
-        let route = slot.routes.iter().copied().find(|&route| self.hosts[self.routes[route].to.0].addr == transmit.remote);
+        let leads = |route: &Route| self.hosts[route.to.0].address(route.lane) == transmit.remote;
+        let route = slot.routes.iter().copied().find(|&route| leads(&self.routes[route]));
         let Some((route, first)) = route.and_then(|route| Some((route, *self.routes[route].pipes.first()?))) else {
             self.unroutable += 1;
             return Ok(());
         };
+        let from = slot.address(self.routes[route].lane);
         for segment in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len).max(1)) {
             let mut data = self.pool.pop().unwrap_or_default();
             data.clear();
@@ -326,9 +356,9 @@ impl<H: Host> World<H> {
     }
 
     fn enqueue(&mut self, pipe: PipeId, packet: Packet) {
-        let Route { from, to, .. } = self.routes[packet.route];
-        // A pair of hosts is a flow to the queues on the way: all its datagrams have one 5-tuple.
-        let flow = ((from.0 as u64) << 32) | to.0 as u64;
+        let Route { from, to, lane, .. } = self.routes[packet.route];
+        // A pair of addresses is a flow to the queues on the way: all its datagrams have one 5-tuple.
+        let flow = ((lane as u64) << 48) ^ ((from.0 as u64) << 32) | to.0 as u64;
         let wire_len = packet.data.len() as u32 + self.overhead;
         if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, packet.ecn, packet) {
             self.pool.push(dropped.packet.data);
@@ -365,6 +395,22 @@ impl<H: Host> World<H> {
         }
         Ok(())
     }
+}
+
+/// The address of a host in another of the networks that it is in.
+fn beside(address: SocketAddr, lane: usize) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            IpAddr::from([a.wrapping_add(lane as u8), b, c, d])
+        }
+        IpAddr::V6(ip) => {
+            let mut segments = ip.segments();
+            segments[1] = lane as u16;
+            IpAddr::from(segments)
+        }
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]

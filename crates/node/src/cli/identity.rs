@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::EXIT_CODES;
+use crate::further_path::FurtherPath;
 use clap::Args;
 use noctule::PublicKey;
 use std::path::PathBuf;
@@ -62,6 +63,10 @@ pub struct PeerArgs {
     /// The file of remembered keys [default: known_hosts beside the default key].
     #[arg(long, value_name = "FILE", conflicts_with = "peer_key")]
     pub known_hosts: Option<PathBuf>,
+    /// Use another way to the host at the same time: from this address of this host, to that one of the other's; may be given several times.
+    /// Their rates add up, and one that breaks is replaced by the others.
+    #[arg(long, value_name = "FROM[,TO]", help_heading = "Paths")]
+    pub path: Vec<FurtherPath>,
 }
 
 /// Who may connect. Goes into every command that listens.

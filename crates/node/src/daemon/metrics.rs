@@ -140,7 +140,7 @@ fn text(report: &Report) -> String {
         let mut m = Metric::new(&mut out, name, kind, help);
         for n in &report.nodes {
             for p in n.link.iter().flat_map(|l| &l.paths) {
-                m.sample(&[("node", &n.name), ("remote", &p.remote)], value(p));
+                m.sample(&[("node", &n.name), ("path", &p.path.to_string()), ("remote", &p.remote)], value(p));
             }
         }
     }

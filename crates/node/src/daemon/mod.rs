@@ -250,8 +250,10 @@ impl Daemon {
     fn start_peer(self: &Arc<Self>, node: &config::RemoteNode) -> Running {
         let peer = Peer::new(node.clone());
         let mut tasks = vec![tokio::spawn(Arc::clone(&peer).keep_session(self.endpoint.clone()))];
-        if let Some(host) = node.link.as_ref().and_then(|l| l.endpoint.clone()) {
-            tasks.push(tokio::spawn(neighbours::call(self.endpoint.clone(), Arc::clone(&peer), host)));
+        if let Some(link) = &node.link
+            && let Some(host) = link.endpoint.clone()
+        {
+            tasks.push(tokio::spawn(neighbours::call(self.endpoint.clone(), Arc::clone(&peer), host, link.paths.clone())));
         }
         Running { peer, tasks }
     }

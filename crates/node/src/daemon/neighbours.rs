@@ -1,6 +1,7 @@
 //! Links to neighbours: called for ever where the file says where, taken from those that call.
 
 use super::peer::{Backoff, Peer};
+use crate::further_path::FurtherPath;
 use noctule::{ConnectError, Endpoint, Link};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ const GLANCE: Duration = Duration::from_millis(500);
 const STEADY: Duration = Duration::from_secs(20);
 
 /// Calls a neighbour whenever there is no link to it, with growing pauses, for ever.
-pub async fn call(endpoint: Endpoint, peer: Arc<Peer>, host: String) {
+/// Links get `paths` beside their first.
+pub async fn call(endpoint: Endpoint, peer: Arc<Peer>, host: String, paths: Vec<FurtherPath>) {
     let mut backoff = Backoff::default();
     loop {
         // It may have called us.
@@ -24,6 +26,7 @@ pub async fn call(endpoint: Endpoint, peer: Arc<Peer>, host: String) {
                 // It may have restarted and forgotten us: if it answers a new call, the old link is of no use. If it does not, the old one may
                 // yet outlive the outage.
                 new = call_again(&endpoint, &peer, &host, &link) => {
+                    add_paths(&peer, &new, &paths).await;
                     let old = peer.take_links();
                     peer.add_link(new);
                     old.iter().for_each(|l| l.close(0, "another link took its place"));
@@ -38,12 +41,24 @@ pub async fn call(endpoint: Endpoint, peer: Arc<Peer>, host: String) {
         }
         tracing::debug!(node = %peer.name(), host, "calling");
         match endpoint.connect_link_host(&host, peer.key).await {
-            Ok(link) => peer.add_link(link),
+            Ok(link) => {
+                add_paths(&peer, &link, &paths).await;
+                peer.add_link(link);
+            }
             Err(ConnectError::EndpointClosed) => return,
             Err(error) => {
                 peer.note_trouble(explain(&host, &error));
                 tokio::time::sleep(backoff.next()).await;
             }
+        }
+    }
+}
+
+/// A path that cannot be made is said, and the link does without.
+async fn add_paths(peer: &Peer, link: &Link, paths: &[FurtherPath]) {
+    for path in paths {
+        if let Err(error) = path.add(link).await {
+            tracing::warn!(node = %peer.name(), "{error}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::known_hosts::KnownHosts;
 use crate::cli::{IdentityArgs, PeerArgs, ViaArgs};
 use crate::failure::Failure;
+use crate::further_path::FurtherPath;
 use noctule::{ConnectError, Endpoint, EndpointConfig, NodeConfig, PublicKey};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::IpAddr;
@@ -17,6 +18,8 @@ pub struct Peer {
     pub key: PublicKey,
     /// Its address, if it is reached over nodes.
     pub overlay: Option<IpAddr>,
+    /// Further paths to it.
+    pub paths: Vec<FurtherPath>,
     /// The line of the file of remembered keys that says so.
     remembered: Option<(PathBuf, usize)>,
 }
@@ -27,11 +30,11 @@ impl Peer {
     pub async fn settle(host: &str, args: &PeerArgs, identity: &IdentityArgs) -> Result<Self, Failure> {
         let host = host.to_owned();
         if let Some(key) = args.peer_key {
-            return Ok(Self { host, key, overlay: None, remembered: None });
+            return Ok(Self { host, key, overlay: None, paths: args.path.clone(), remembered: None });
         }
         let (file, mut hosts) = known_hosts(args)?;
         if let Some(known) = hosts.find(&host)? {
-            return Ok(Self { host, key: known.key, overlay: None, remembered: Some((file, known.line)) });
+            return Ok(Self { host, key: known.key, overlay: None, paths: args.path.clone(), remembered: Some((file, known.line)) });
         }
         let key = ask_host(&host, identity).await?;
         if !args.accept_new {
@@ -41,7 +44,7 @@ impl Peer {
             Ok(()) => eprintln!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), file.display()),
             Err(e) => eprintln!("noctule: warning: the key of {host} could not be remembered in {}: {e}", file.display()),
         }
-        Ok(Self { host, key, overlay: None, remembered: None })
+        Ok(Self { host, key, overlay: None, paths: args.path.clone(), remembered: None })
     }
 
     /// The same for the far end of a command: HOST, or with `--via` an address of the overlay, whose key has to be known already: it can only be asked
@@ -51,6 +54,11 @@ impl Peer {
         if via.via.is_none() {
             return Self::settle(&named, args, identity).await;
         }
+        if !args.path.is_empty() {
+            return Err(Failure::Usage(
+                "--path adds to the link to the other side, which --via does not lead to; name paths in the node's file".into(),
+            ));
+        }
         let address: IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| {
             Failure::Usage(format!("with --via the other side is named by its address in the overlay, without a port; {host} is none"))
         })?;
@@ -58,13 +66,19 @@ impl Peer {
             return Err(Failure::Usage(format!("--address has to be of the family of {address}")));
         }
         if let Some(key) = args.peer_key {
-            return Ok(Self { host: address.to_string(), key, overlay: Some(address), remembered: None });
+            return Ok(Self { host: address.to_string(), key, overlay: Some(address), paths: Vec::new(), remembered: None });
         }
         let (file, hosts) = known_hosts(args)?;
         let known = hosts.find(&named)?.ok_or_else(|| {
             Failure::Usage(format!("the key of {address} is not known, and over nodes it cannot be asked for: pass --peer-key"))
         })?;
-        Ok(Self { host: address.to_string(), key: known.key, overlay: Some(address), remembered: Some((file, known.line)) })
+        Ok(Self {
+            host: address.to_string(),
+            key: known.key,
+            overlay: Some(address),
+            paths: Vec::new(),
+            remembered: Some((file, known.line)),
+        })
     }
 
     /// What a failed connection to this peer means to the user.

@@ -24,6 +24,16 @@ pub(crate) struct Cids {
 }
 
 impl Cids {
+    /// Ids of this path are known, of either end.
+    pub(crate) fn has(&self, path: PathId) -> bool {
+        self.remote.values().chain(self.local.values()).any(|(p, _)| *p == path)
+    }
+
+    /// Paths for which the neighbour has issued ids.
+    pub(crate) fn paths(&self) -> usize {
+        self.active.len()
+    }
+
     /// Records an id that we issue.
     pub(crate) fn issue(&mut self, path: PathId, id: ConnectionId) -> u64 {
         let sequence = self.next_local;

@@ -7,7 +7,7 @@ use crate::flow;
 use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId};
 use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
-use crate::options::{FlowOptions, Mode};
+use crate::options::{Class, FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
 use crate::units::{Duration, Time};
@@ -118,6 +118,15 @@ impl OutFlow {
             return self.has_work(now);
         }
         self.has_symbols(now) || self.sender.has(flow::Stage::Repair)
+    }
+
+    /// Bytes that wait to be sent, repair included; without end where more comes as soon as some leave.
+    pub(crate) fn waiting_bytes(&self, now: Time) -> u64 {
+        let is_endless = self.source.is_blocked() || (self.relay.is_some() && self.open.class == Class::Bulk);
+        if is_endless && self.has_work(now) {
+            return u64::MAX;
+        }
+        self.source.buffered() as u64 + self.sender.waiting_packets() * u64::from(self.open.symbol)
     }
 
     /// Tells the coded machine that nothing follows, once the source is dry.

@@ -447,6 +447,7 @@ impl Link {
         self.last_heard = now;
         self.last_sent = now;
         self.stock_cids(PathId(0), shared);
+        self.announce_plans(shared);
         self.events.push_back(LinkEvent::Up);
         if let (Some(allowed), Some(peer)) = (&shared.config.authorised, &self.peer)
             && !self.is_initiator
@@ -570,7 +571,7 @@ impl Link {
 }
 
 /// Acknowledgements as the peer wants them (P8), within bounds.
-fn wished_acks(peer: &Params) -> AckConfig {
+pub(super) fn wished_acks(peer: &Params) -> AckConfig {
     let every = u16::try_from(peer.ack_every).unwrap_or(u16::MAX);
     let wish = AckWish { every, max_delay: peer.max_ack_delay }.bounded();
     AckConfig { packets: wish.every.into(), max_delay: wish.max_delay, ..AckConfig::default() }

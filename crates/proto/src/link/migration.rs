@@ -1,6 +1,7 @@
 //! A path that moves to other addresses (P7): what came another way, packets for addresses under test, this end's own move.
 //! What is tested and when is decided by the path (`path/migration.rs`).
 
+use super::schedule::Wanted;
 use super::{Control, Link, State};
 use crate::ids::{PacketNumber, PathId};
 use crate::node::Transmit;
@@ -94,7 +95,7 @@ impl Link {
         }
         let size = usize::from(self.paths.get(&path)?.datagram_size());
         let mut draft = self.begin(path, size, buf)?;
-        self.put_acks(now, &mut draft, buf);
+        self.put_acks(now, path, &mut draft, buf);
         draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
         buf.resize(draft.limit.min(usize::from(BASE_DATAGRAM)).max(buf.len()), 0);
         self.finish_alone(now, path, draft, buf)
@@ -119,10 +120,10 @@ impl Link {
             draft.put(&Frame::PathResponse(*token), Some(SentItem::Ping), buf);
         }
         if draft.room(buf) >= ACK_ROOM {
-            self.put_acks(now, &mut draft, buf);
+            self.put_acks(now, path, &mut draft, buf);
         }
         if trial.challenge.is_none() && trial.answers.is_empty() && self.paths.get(&path)?.send_allowance(now) > 0 {
-            self.put_coded(now, path, &mut draft, shared, buf);
+            self.put_coded(now, path, Wanted::ALL, &mut draft, shared, buf);
         }
         if draft.is_empty(buf) {
             buf.clear();

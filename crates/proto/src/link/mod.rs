@@ -3,6 +3,7 @@
 //! This file holds the link's state and what its owner calls; receiving is in `receive.rs`, building datagrams in
 //! `transmit.rs`, getting keys in `handshake.rs`.
 
+mod aggregate;
 pub(crate) mod cids;
 mod datagrams;
 pub(crate) mod flows;
@@ -23,7 +24,7 @@ use crate::node::NodeConfig;
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
 use crate::options::{Class, Mode};
-use crate::path::{Address, Fates, Path};
+use crate::path::{Address, Fates, Path, Standing};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::{FlowTotals, LinkStats, SpanStats};
@@ -33,6 +34,7 @@ use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
+pub(crate) use aggregate::MAX_PATHS;
 use bytes::Bytes;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
@@ -142,6 +144,7 @@ pub(crate) struct Link {
     pub(crate) peer: Option<PublicKey>,
     pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
+    plans: aggregate::Plans,
     pub(crate) keys: Option<Box<LinkKeys>>,
     pub(crate) flows: Flows,
     pub(crate) events: VecDeque<LinkEvent>,
@@ -214,6 +217,7 @@ impl Link {
             peer: None,
             paths: BTreeMap::new(),
             cids: Cids::default(),
+            plans: aggregate::Plans::default(),
             keys: None,
             flows: Flows::default(),
             events: VecDeque::new(),
@@ -271,7 +275,7 @@ impl Link {
     }
 
     pub(crate) fn pto(&self) -> Duration {
-        self.paths.values().map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
+        self.paths.values().filter(|p| p.standing() != Standing::Opening).map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
     }
 
     /// What flow senders need to know of the path they go by.
@@ -554,23 +558,24 @@ impl Link {
             // P23: keep-alive only while something lives on the link.
             if now >= self.keepalive_deadline(&shared.config) {
                 self.send_control(Control::Ping);
+                // A path beside the one that the PING goes by is forgotten on the way as well.
+                if self.paths.len() > 1 {
+                    self.paths.values_mut().for_each(|p| p.want_probe());
+                }
                 self.last_sent = now;
             }
         }
         let mut fates = core::mem::take(&mut self.fates);
-        let mut broken = None;
-        for path in self.paths.values_mut() {
-            path.handle_timeout(now, &mut fates);
-            if path.is_circuit_open(now) {
-                broken = Some(path.id());
-            }
-        }
+        self.paths.values_mut().for_each(|path| path.handle_timeout(now, &mut fates));
+        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let is_broken = used.peek().is_some() && used.all(|p| p.is_circuit_open(now));
         self.dispatch_fates(now, &mut fates);
         self.fates = fates;
-        if broken.is_some() {
+        if is_broken {
             self.close(now, CloseReason::local(Code::CircuitBreaker, Layer::Link, "data was sent but nothing came back"));
             return;
         }
+        self.watch_paths(now);
         self.watch_silence(now);
         self.run_flow_timers(now);
         self.drive_rekey(now, shared);
@@ -578,7 +583,8 @@ impl Link {
 
     /// Tells the node when the neighbour falls silent, and when it is heard again.
     pub(crate) fn watch_silence(&mut self, now: Time) {
-        let is_silent = !self.paths.is_empty() && self.paths.values().all(|p| p.is_unanswered(now, SILENCE));
+        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let is_silent = used.peek().is_some() && used.all(|p| p.is_unanswered(now, SILENCE));
         if core::mem::replace(&mut self.is_silent, is_silent) != is_silent {
             self.events.push_back(LinkEvent::Silence);
         }
@@ -623,6 +629,9 @@ impl Link {
                     }
                 }
                 if let Some(t) = self.timers.earliest() {
+                    next = next.min(t);
+                }
+                if let Some(t) = self.plans.watch_at {
                     next = next.min(t);
                 }
                 if let Some(t) = self.keys.as_ref().and_then(|k| k.poll_timeout()) {

@@ -50,7 +50,13 @@ impl Link {
         if self.keys.is_none() {
             self.install_answered(now, shared);
         }
-        let Some(p) = self.paths.get(&path) else { return };
+        let mut answered = None;
+        let Some(p) = self.paths.get(&path).or_else(|| {
+            answered = self.answered_path(now, path, from, shared);
+            answered.as_ref()
+        }) else {
+            return;
+        };
         let number = p.expand(header.packet_number);
         if p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow) {
             if let Some(p) = self.paths.get_mut(&path) {
@@ -82,6 +88,10 @@ impl Link {
             }
         };
         keys.on_opened(now, &job, retention);
+        if let Some(made) = answered {
+            self.paths.insert(path, made);
+            self.set_ack_urgency();
+        }
         self.last_heard = now;
         self.on_first_protected(now, shared);
         self.note_address(now, path, from, number, bytes);
@@ -101,6 +111,7 @@ impl Link {
         if let Some(p) = self.paths.get_mut(&path) {
             p.on_received(now, number, ecn, bytes as u16, is_ack_eliciting);
         }
+        self.watch_paths(now);
     }
 
     fn on_frames(&mut self, now: Time, path: PathId, plain: &[u8], shared: &mut Shared) -> Result<bool, CloseReason> {
@@ -230,9 +241,7 @@ impl Link {
                 }
             }
             Frame::NewConnectionId { path, sequence, id } => {
-                if !self.cids.accept(path, sequence, id) {
-                    return Err(CloseReason::local(Code::TooMany, Layer::Link, "more connection ids than announced"));
-                }
+                self.on_new_cid(now, path, sequence, id, shared)?;
             }
             Frame::RetireConnectionId { sequence } => {
                 if let Some((path, id)) = self.cids.retire_local(sequence) {

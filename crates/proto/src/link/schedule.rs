@@ -9,6 +9,17 @@ const QUANTUM: i64 = 3000;
 /// How far the latency class may run ahead of its half while bulk flows wait, in bytes.
 const LATENCY_LEAD: i64 = 64 * 1024;
 
+/// Classes whose flows a path may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) latency: bool,
+    pub(crate) bulk: bool,
+}
+
+impl Wanted {
+    pub(crate) const ALL: Self = Self { latency: true, bulk: true };
+}
+
 /// Rings of flows that have something to send. A flow is in at most one ring, once; its owner keeps the flag.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
@@ -32,8 +43,25 @@ impl Schedule {
         self.latency.iter().chain(&self.bulk)
     }
 
-    /// Takes the flow whose turn it is. The owner gives it back with [`Schedule::again`] if it still has work.
-    pub(crate) fn pop(&mut self) -> Option<FlowLabel> {
+    /// Flows of the latency class that wait.
+    pub(crate) fn latency(&self) -> impl Iterator<Item = &FlowLabel> {
+        self.latency.iter()
+    }
+
+    /// Flows of the bulk class that wait.
+    pub(crate) fn bulk(&self) -> impl Iterator<Item = &FlowLabel> {
+        self.bulk.iter()
+    }
+
+    /// Takes the flow whose turn it is among the wanted. The owner gives it back with [`Schedule::again`] if it still has work.
+    pub(crate) fn pop(&mut self, wanted: Wanted) -> Option<FlowLabel> {
+        match (wanted.latency, wanted.bulk) {
+            (true, true) => {}
+            (true, false) => return self.latency.pop_front(),
+            (false, true) => return self.bulk.pop_front(),
+            (false, false) => return None,
+        }
+
         if self.bulk.is_empty() || self.latency.is_empty() {
             self.lead = 0;
         }
@@ -73,7 +101,7 @@ mod tests {
             s.push(FlowLabel(i as u64), *c);
         }
         for _ in 0..turns {
-            let i = s.pop().unwrap().0 as usize;
+            let i = s.pop(Wanted::ALL).unwrap().0 as usize;
             s.again(FlowLabel(i as u64), classes[i], packet[i], &mut balance[i]);
             sent[i] += packet[i] as u64;
         }

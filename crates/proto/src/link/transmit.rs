@@ -4,6 +4,7 @@
 //! flows (repair of known deficits before new source packets). Proactive repair and probes only when nothing else waits.
 
 use super::flows::OutFlow;
+use super::schedule::Wanted;
 use super::{Control, Link, State};
 use crate::error::{CloseReason, Layer};
 use crate::flow::{Outgoing, SendContext, Stage};
@@ -11,6 +12,7 @@ use crate::ids::{FlowLabel, PathId, Seq};
 use crate::node::Transmit;
 use crate::node::shared::Shared;
 use crate::options::Class;
+use crate::path::Standing;
 use crate::sent::{SentItem, SentItems};
 use crate::session::CONTROL_INDEX;
 use crate::switch::{self, Mechanism};
@@ -77,15 +79,24 @@ impl Link {
             State::Handshaking(_) => self.poll_handshake(now, shared, buf),
             State::Closing { .. } => self.poll_close(now, buf),
             State::Up => {
-                let ids: smallvec::SmallVec<[PathId; 4]> = self.paths.keys().copied().collect();
-                ids.into_iter().find_map(|id| self.poll_path(now, id, max_segments, shared, buf))
+                let transmit = self.path_order().into_iter().find_map(|id| self.poll_path(now, id, max_segments, shared, buf));
+                if transmit.is_none() {
+                    self.plan_watch(now);
+                }
+                transmit
             }
         }
     }
 
     /// A train of packets for one path.
     fn poll_path(&mut self, now: Time, path: PathId, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let size = usize::from(self.paths.get(&path)?.datagram_size());
+        let p = self.paths.get(&path)?;
+        let size = usize::from(p.datagram_size());
+        // P19: an address that has not answered gets one datagram at a time, as far as it may.
+        let max_segments = if p.standing() == Standing::Opening { 1 } else { max_segments };
+        if p.untested_room() < size as u64 {
+            return None;
+        }
         if let Some(probe) = self.paths.get_mut(&path)?.poll_mtu_probe(now) {
             return self.build_probe(now, path, probe, buf);
         }
@@ -148,41 +159,46 @@ impl Link {
         p.set_bursty(bulk_at.is_none_or(|at| now.since(at) > p.rtt()));
         let allowance = p.send_allowance(now);
         let is_probe_wanted = p.probe_wanted() && !switch::is_off(Mechanism::TailProbes);
+        let is_open = p.is_open();
+        let share = self.share(now, path);
 
-        self.put_acks(now, &mut draft, buf);
+        self.put_acks(now, path, &mut draft, buf);
         #[cfg(any(test, fuzzing))]
         if let Some(frames) = shared.lies.take(self.id) {
             buf.extend_from_slice(&frames[..frames.len().min(draft.room(buf))]);
             draft.is_ack_eliciting = true;
             return self.finish(now, path, draft, true, buf);
         }
-        self.put_control(&mut draft, path, buf);
-        self.put_reports(now, &mut draft, path, buf);
-        if allowance == 0 && self.has_backlog(now) {
+        self.put_control(&mut draft, path, share.reports, buf);
+        if share.reports {
+            self.put_reports(now, &mut draft, path, buf);
+        }
+        let has_backlog = |link: &Self| share.has_data() && link.has_backlog(now);
+        if allowance == 0 && has_backlog(self) {
             self.paths.get_mut(&path)?.on_blocked(now);
         }
-        if allowance > 0 || is_probe_wanted {
-            self.put_coded(now, path, &mut draft, shared, buf);
+        if is_open && (allowance > 0 || is_probe_wanted) {
+            self.put_coded(now, path, share.wanted, &mut draft, shared, buf);
             // Proactive repair never shares a packet with what it protects, and takes spare rate only (DESIGN 3.3).
-            if draft.is_empty(buf) && self.paths.get(&path)?.spare_allowance(now) > 0 {
+            if share.is_best && draft.is_empty(buf) && self.paths.get(&path)?.spare_allowance(now) > 0 {
                 self.put_proactive(now, path, &mut draft, buf);
             }
         }
         if is_probe_wanted && !draft.is_ack_eliciting {
             // P4: the tail probe is a coded packet wherever a flow has one.
-            if !self.put_tail_probe(now, path, &mut draft, buf) {
+            if !is_open || !self.put_tail_probe(now, path, &mut draft, buf) {
                 draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
             }
         }
         // Last, for a datagram reaches to the end of its packet.
-        if !self.datagrams.is_empty() {
+        if share.is_best && !self.datagrams.is_empty() {
             self.put_datagrams(now, path, &mut draft, shared, buf);
         }
         if draft.is_empty(buf) {
             buf.truncate(draft.start);
             return None;
         }
-        let is_app_limited = !self.has_backlog(now);
+        let is_app_limited = !has_backlog(self);
         self.finish(now, path, draft, is_app_limited, buf)
     }
 
@@ -235,23 +251,26 @@ impl Link {
         Some(len)
     }
 
-    pub(super) fn put_acks(&mut self, now: Time, draft: &mut Draft, buf: &mut Vec<u8>) {
-        for p in self.paths.values_mut() {
-            if p.ack_due(now) {
-                let (wants_ping, room) = (p.ack_wants_ping(now), draft.room(buf));
-                if let Some(item) = p.write_ack(now, room, buf) {
-                    draft.items.push(item);
-                    // P8: an acknowledgement of this one lets the path forget what was reported.
-                    if wants_ping && draft.put(&Frame::Ping, None, buf) {
-                        p.on_eliciting_ack(now);
-                    }
+    /// What came by a path is acknowledged by it: its round trip is its own, and another path that breaks takes none of it along.
+    pub(super) fn put_acks(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
+        if let Some(p) = self.paths.get_mut(&path)
+            && p.ack_due(now)
+        {
+            let (wants_ping, room) = (p.ack_wants_ping(now), draft.room(buf));
+            if let Some(item) = p.write_ack(now, room, buf) {
+                draft.items.push(item);
+                // P8: an acknowledgement of this one lets the path forget what was reported.
+                if wants_ping && draft.put(&Frame::Ping, None, buf) {
+                    p.on_eliciting_ack(now);
                 }
             }
         }
     }
 
-    fn put_control(&mut self, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
-        if let Some(keys) = &mut self.keys
+    /// Link control; of a path that is not the one for it, only answers to its own tests.
+    fn put_control(&mut self, draft: &mut Draft, path: PathId, is_all: bool, buf: &mut Vec<u8>) {
+        if is_all
+            && let Some(keys) = &mut self.keys
             && keys.has_message()
         {
             let is_written = match keys.poll_frame() {
@@ -264,7 +283,9 @@ impl Link {
         }
         for _ in 0..self.control.len() {
             let Some(control) = self.control.pop_front() else { break };
+            let is_own = matches!(control, Control::PathResponse(on, _) if on == path);
             let fits = match &control {
+                _ if !is_all && !is_own => false,
                 Control::Ping => draft.put(&Frame::Ping, Some(SentItem::Ping), buf),
                 Control::NewConnectionId(sequence) => match self.cids.local_id(*sequence) {
                     Some((path, id)) => draft.put(
@@ -304,7 +325,7 @@ impl Link {
 
     /// CREDIT and RANK of incoming flows (P9, P15).
     fn put_reports(&mut self, now: Time, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
-        let Some(rtt) = self.paths.get(&path).map(|p| p.rtt()) else { return };
+        let Some(rtt) = self.slowest_heard(path) else { return };
         if switch::is_off(Mechanism::FlowReports) {
             return;
         }
@@ -330,8 +351,8 @@ impl Link {
 
     /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
     /// with what is protected.
-    pub(super) fn put_coded(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
-        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
+    pub(super) fn put_coded(&mut self, now: Time, path: PathId, wanted: Wanted, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
+        let Some(context) = self.context_of(path, now) else { return };
         if let Some((id, data)) = self.pending_fragment.take() {
             let is_fresh = draft.is_empty(buf);
             if !draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(SentItem::Half { id, index: 1 }), buf) {
@@ -346,7 +367,7 @@ impl Link {
         }
         let mut again: smallvec::SmallVec<[(FlowLabel, usize); 4]> = smallvec::SmallVec::new();
         while draft.room(buf) >= WORTHWHILE {
-            let Some(label) = self.schedule.pop() else { break };
+            let Some(label) = self.schedule.pop(wanted) else { break };
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
             let is_fresh = draft.is_empty(buf);
             let before = buf.len();
@@ -379,7 +400,7 @@ impl Link {
 
     /// Repair without a known deficit, from spare rate.
     fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
-        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return };
+        let Some(context) = self.context_of(path, now) else { return };
         while let Some(label) = self.proactive.front().copied() {
             // What does not fit the path any more is not worth two packets of spare rate.
             let outgoing = self.flows.out.get_mut(&label).and_then(|f| {
@@ -402,7 +423,7 @@ impl Link {
 
     /// A coded packet that probes the tail of a flow (P4, P10).
     fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) -> bool {
-        let Some(context) = self.paths.get(&path).map(|p| Self::context(p, now)) else { return false };
+        let Some(context) = self.context_of(path, now) else { return false };
         let labels: smallvec::SmallVec<[FlowLabel; 8]> =
             self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
         for label in labels {
@@ -462,7 +483,7 @@ impl Link {
             return None;
         }
         let reason = reason.clone();
-        let path = *self.paths.keys().next()?;
+        let path = *self.path_order().first()?;
         let size = usize::from(self.paths.get(&path)?.datagram_size());
         let prefix = self.handshake_prefix(path, buf);
         let mut draft = self.begin(path, size.saturating_sub(prefix), buf)?;

@@ -7,11 +7,12 @@ use crate::congestion::CongestionControl;
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
-use crate::ids::{FlowId, LinkId, SessionId};
+use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::link::flows::{InFlow, OutFlow};
 use crate::link::handshake::{Handshake, Initiating};
-use crate::link::{Link, State};
+use crate::link::{Link, MAX_PATHS, State};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
+use crate::path::Address;
 use crate::session::CONTROL_INDEX;
 use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
 use crate::trace::What;
@@ -45,6 +46,23 @@ impl Node {
         self.links.insert(id, Box::new(link));
         self.settle(now, id);
         Ok(id)
+    }
+
+    /// Adds a path to a link: another way to the same neighbour, from another address of this host or to another of the neighbour's. It is opened
+    /// once the link is up, and tried again as long as it does not answer; [`Event::PathChanged`] tells. `local`: the address to send from; `None`
+    /// leaves it to the system.
+    ///
+    /// # Errors
+    /// The link is over or unknown; it has as many paths as a link may have.
+    pub fn add_path(&mut self, now: Time, link: LinkId, remote: SocketAddr, local: Option<IpAddr>) -> Result<PathId, CommandError> {
+        let l = self.links.get_mut(&link).ok_or(CommandError::Unknown("link"))?;
+        if !l.is_usable() {
+            return Err(CommandError::Closed(CloseReason::local(Code::Shutdown, Layer::Link, "the link is closing")));
+        }
+        let path = l.plan_path(Address { remote, local }, &mut self.shared);
+        let path = path.ok_or(CommandError::Limit { what: "paths of a link", limit: MAX_PATHS })?;
+        self.settle(now, link);
+        Ok(path)
     }
 
     /// Replaces who may open links ([`NodeConfig::authorised`](super::NodeConfig::authorised)) and sessions over relays

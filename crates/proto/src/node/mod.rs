@@ -415,6 +415,9 @@ impl Node {
                 }
             }
         }
+        if let Some(link) = self.links.get_mut(&id) {
+            self.events.extend(core::iter::from_fn(|| link.poll_standing()));
+        }
         self.pump_sessions_of(now, id);
         if self.links.get(&id).is_some_and(|l| l.is_closed()) {
             self.forget_link(id);

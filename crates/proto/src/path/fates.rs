@@ -87,6 +87,9 @@ impl Path {
             self.control.on_ack(&event);
         }
         self.after_fates(now);
+        if tally.eliciting > 0 || tally.has_history {
+            self.on_heard_of(now);
+        }
         if self.trace.is_on() {
             self.trace.emit(now, || What::Metrics(Box::new(Metrics::of(&self.stats()))));
             self.trace_changes(now);
@@ -104,6 +107,7 @@ impl Path {
         let items = match before {
             Fate::Skipped => return Err(Code::AckOfSkipped), // P3
             Fate::Lost => &mut fates.spurious,
+            _ if packet.is_given_up => &mut fates.spurious,
             _ => &mut fates.acked,
         };
         for item in packet.items.drain(..) {
@@ -185,7 +189,7 @@ impl Path {
                     if !is_history {
                         self.mtu.on_probe_lost(size);
                     }
-                } else {
+                } else if !packet.is_given_up {
                     fates.lost.push(item.clone());
                 }
             }

@@ -121,8 +121,8 @@ pub enum Verdict {
     Move(Address, Duration),
     /// The address in use answers: it stays.
     Stay,
-    /// The address that this end has moved from itself works.
-    Settled,
+    /// The address that this end has moved to itself, or that it opens a path to, works; the round trip.
+    Settled(Duration),
 }
 
 /// See the file's heading.
@@ -174,9 +174,9 @@ impl Migration {
 
     /// An answer came, from wherever: it counts for the address that its challenge was sent to.
     pub fn on_answer(&mut self, now: Time, token: &Token) -> Verdict {
-        if self.own.as_ref().is_some_and(|(own, _)| own.answered(token).is_some()) {
+        if let Some(sent_at) = self.own.as_ref().and_then(|(own, _)| own.answered(token)) {
             self.own = None;
-            return Verdict::Settled;
+            return Verdict::Settled(now.since(sent_at));
         }
         if self.incumbent.as_ref().is_some_and(|i| i.answered(token).is_some()) {
             self.incumbent = None;

@@ -1,6 +1,6 @@
 //! A path: one UDP address pair of a link (P7). It owns congestion control, pacing, RTT, loss detection, ECN, path MTU, packet numbers and the
 //! replay window; this file composes them, each lives in a file of its own; `fates.rs` and `moving.rs` are the path's own answers to acknowledgements
-//! and to other addresses.
+//! and to other addresses, `standing.rs` what it is fit for beside others.
 
 pub mod ack_tracker;
 mod bitmap;
@@ -17,11 +17,13 @@ mod pacer;
 mod pmtu;
 pub mod rtt;
 mod sent;
+mod standing;
 
 pub use ack_tracker::AckConfig;
 pub use loss_stats::LossStats;
 pub use migration::{Address, Trial, Verdict};
 pub use pmtu::BASE as BASE_DATAGRAM;
+pub use standing::Standing;
 
 use crate::congestion::{self, CongestionControl, Controller, SentEvent};
 use crate::ids::{PacketNumber, PathId};
@@ -135,6 +137,15 @@ pub struct Path {
     /// Packets below this number went to an address that is no longer in use: their fate says nothing about the path (P7).
     history: u64,
     migration: Migration,
+    standing: Standing,
+    /// Since when.
+    stood_at: Time,
+    /// This end was told to send from the local address.
+    is_pinned: bool,
+    /// While the address of a further path is tested.
+    opening: Option<standing::Opening>,
+    /// When something authentic last came.
+    heard_at: Time,
     rng: ChaCha12Rng,
     sent: SentPackets,
     rtt: RttEstimator,
@@ -188,6 +199,11 @@ impl Path {
             address: Address { remote, local },
             history: 0,
             migration: Migration::default(),
+            standing: Standing::Open,
+            stood_at: now,
+            is_pinned: false,
+            opening: None,
+            heard_at: now,
             rng,
             sent: SentPackets::starting_at(switch::first_number()),
             rtt,
@@ -262,6 +278,7 @@ impl Path {
                 fate: Fate::Skipped,
                 is_ect: false,
                 is_mtu_probe: false,
+                is_given_up: false,
                 snapshot: Snapshot::default(),
                 items: SentItems::new(),
             };
@@ -330,6 +347,7 @@ impl Path {
         let size = u64::from(bytes);
         self.counters.sent_packets += 1;
         self.counters.sent_bytes += size;
+        self.note_untested(0, size);
         let is_ect = self.ecn.on_sent();
         let is_mtu_probe = items.iter().any(|i| matches!(i, SentItem::MtuProbe(_)));
         self.pacer.on_sent(now, size);
@@ -364,7 +382,7 @@ impl Path {
         if is_ack_eliciting && !is_mtu_probe {
             self.last_eliciting = Some((pn.0, now));
         }
-        self.sent.push(SentPacket { sent_at: now, before, bytes, fate, is_ect, is_mtu_probe, snapshot, items });
+        self.sent.push(SentPacket { sent_at: now, before, bytes, fate, is_ect, is_mtu_probe, is_given_up: false, snapshot, items });
         self.plan_wake(now);
     }
 
@@ -382,6 +400,7 @@ impl Path {
             fate: Fate::Uncounted,
             is_ect: self.ecn.on_sent(),
             is_mtu_probe: false,
+            is_given_up: false,
             snapshot: Snapshot::default(),
             items,
         });
@@ -398,7 +417,7 @@ impl Path {
 
     /// Size of a path MTU probe to send now: a packet padded to it that carries [`SentItem::MtuProbe`].
     pub fn poll_mtu_probe(&mut self, now: Time) -> Option<u16> {
-        if self.pto_count > 0 || switch::is_off(Mechanism::MtuProbes) {
+        if self.pto_count > 0 || !self.is_open() || switch::is_off(Mechanism::MtuProbes) {
             return None;
         }
         self.mtu.poll_probe(now, self.rtt.smoothed())
@@ -431,7 +450,7 @@ impl Path {
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let ack = self.ack_at();
-        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout(), self.lull.poll_timeout()]
+        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout(), self.lull.poll_timeout(), self.opening_at()]
             .into_iter()
             .flatten()
             .min()
@@ -441,6 +460,7 @@ impl Path {
     pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
         self.migration.handle_timeout(now);
         self.lull.handle_timeout(now, self.rtt.smoothed());
+        self.drive_opening(now);
         if self.pacer_wake.is_some_and(|t| t <= now) {
             self.plan_wake(now);
         }
@@ -483,7 +503,8 @@ impl Path {
         self.trace.emit(now, || What::received(self.id, pn.0, bytes, ecn));
         self.counters.received_packets += 1;
         self.counters.received_bytes += u64::from(bytes);
-        self.active_at = now;
+        (self.active_at, self.heard_at) = (now, now);
+        self.note_untested(u64::from(bytes), 0);
         self.acks.on_received(now, pn, ecn, u64::from(bytes), is_ack_eliciting);
         self.lull.on_received(now, u64::from(bytes), self.rtt.smoothed());
     }
@@ -595,6 +616,8 @@ impl Path {
         PathStats {
             path: self.id,
             remote: self.address.remote,
+            local: self.address.local,
+            standing: self.standing,
             mtu: self.mtu.current(),
             smoothed_rtt: self.rtt.smoothed(),
             min_rtt: self.rtt.min(),

@@ -39,6 +39,9 @@ impl Path {
     /// PATH_RESPONSE came. If the far end has moved, the path has when this returns.
     pub fn on_path_response(&mut self, now: Time, token: &[u8; 8]) -> Verdict {
         let verdict = self.migration.on_answer(now, token);
+        if let Verdict::Settled(rtt) = verdict {
+            self.on_answered(now, rtt);
+        }
         if let Verdict::Move(address, rtt) = verdict {
             let old = core::mem::replace(&mut self.address, address);
             self.counters.migrations += 1;
@@ -55,7 +58,9 @@ impl Path {
     pub fn on_own_move(&mut self, now: Time) {
         self.counters.migrations += 1;
         self.trace.emit(now, || What::PathMoved { path: self.id.0, old: self.address.remote, new: self.address.remote });
-        self.address.local = None;
+        if !self.is_pinned {
+            self.address.local = None;
+        }
         // Its own challenges show it.
         self.lull = Lull::default();
         self.start_afresh(now, None);
@@ -63,7 +68,7 @@ impl Path {
     }
 
     /// Forgets what was learnt of the way so far: round trip, loss, congestion, ECN, MTU. Packet numbers and what was received go on.
-    fn start_afresh(&mut self, now: Time, rtt: Option<Duration>) {
+    pub(super) fn start_afresh(&mut self, now: Time, rtt: Option<Duration>) {
         if switch::is_off(Mechanism::FreshPathState) {
             return;
         }

@@ -38,6 +38,8 @@ pub struct SentPacket {
     pub is_ect: bool,
     /// It was a probe of the path MTU: its loss says nothing about congestion.
     pub is_mtu_probe: bool,
+    /// Its flows were told that it is lost when its path fell silent.
+    pub is_given_up: bool,
     /// Delivery at the time of sending.
     pub snapshot: Snapshot,
     /// What it carried; empty once handed out for good.
@@ -79,6 +81,11 @@ impl SentPackets {
     /// The packet with this number, unless forgotten or never pushed.
     pub fn get(&self, pn: u64) -> Option<&SentPacket> {
         self.ring.get(usize::try_from(pn.checked_sub(self.base)?).ok()?)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, pn: u64) -> Option<&mut SentPacket> {
+        self.ring.get_mut(usize::try_from(pn.checked_sub(self.base)?).ok()?)
     }
 
     /// Lowest number remembered.

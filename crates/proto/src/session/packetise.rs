@@ -291,6 +291,11 @@ impl SendHalf {
         self.expire(now);
     }
 
+    /// The application was told `Blocked` and waits for room: more comes as soon as there is some.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
     /// True once after a `Blocked`, when there is room for what was refused and for at least a quarter of the buffer.
     pub fn take_writable(&mut self) -> bool {
         let Some(need) = self.blocked else { return false };

@@ -39,6 +39,9 @@ struct Checker<'a, 'b> {
     base: &'a Path,
 }
 
+/// Paths of a link beside the first.
+const MOST_FURTHER_PATHS: usize = 7;
+
 impl Checker<'_, '_> {
     fn config(&mut self, file: File) -> Option<Config> {
         let defaults = NodeConfig::default();
@@ -102,7 +105,7 @@ impl Checker<'_, '_> {
             seen.addresses.insert(*address, "this node ([node] addresses)".to_owned());
         }
         for (i, n) in file.neighbours.iter().enumerate() {
-            let NeighbourTable { name, key, endpoint, addresses, prefixes, next_hops, mtu } = n;
+            let NeighbourTable { name, key, endpoint, paths, addresses, prefixes, next_hops, mtu } = n;
             let table = format!("[[neighbour]] {:?}", name.get_ref());
             let base = self.remote(&mut seen, &table, (name, key), (addresses, prefixes), mtu.as_ref());
             let endpoint = endpoint.as_ref().and_then(|e| {
@@ -119,9 +122,24 @@ impl Checker<'_, '_> {
                 }
                 Some(host)
             });
+            if let (Some(first), None) = (paths.first(), &endpoint) {
+                let text = "further paths are made by the node that calls: give an endpoint, or name the paths in the neighbour's file";
+                self.book.complain(first.span(), format!("{table} paths"), text);
+            }
+            if let Some(beyond) = paths.get(MOST_FURTHER_PATHS) {
+                let text = format!("a link has {} paths at most, the endpoint's own included", MOST_FURTHER_PATHS + 1);
+                self.book.complain(beyond.span(), format!("{table} paths"), text);
+            }
+            let mut further = Vec::new();
+            for path in paths {
+                match path.get_ref().parse() {
+                    Ok(path) => further.push(path),
+                    Err(error) => self.book.complain(path.span(), format!("{table} paths"), error),
+                }
+            }
             let next_hops = self.addresses(next_hops, &format!("{table} next-hops"));
             if let Some(base) = base {
-                nodes.push(RemoteNode { link: Some(LinkConfig { endpoint, next_hops }), ..base });
+                nodes.push(RemoteNode { link: Some(LinkConfig { endpoint, paths: further, next_hops }), ..base });
             }
         }
         self.endpoints_outside_the_tunnel(file, &nodes);

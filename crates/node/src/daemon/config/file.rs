@@ -60,6 +60,8 @@ pub struct NeighbourTable {
     pub key: Text,
     pub endpoint: Option<Text>,
     #[serde(default)]
+    pub paths: Vec<Text>,
+    #[serde(default)]
     pub addresses: Vec<Text>,
     #[serde(default)]
     pub prefixes: Vec<Text>,

@@ -8,6 +8,7 @@ mod tests;
 
 pub use complaint::Complaints;
 
+use crate::further_path::FurtherPath;
 use ipnet::IpNet;
 use noctule::{CongestionControl, PublicKey};
 use std::net::{IpAddr, SocketAddr};
@@ -87,7 +88,7 @@ pub struct RemoteNode {
 impl RemoteNode {
     /// The node at `host` as an end sees it that is attached to it and to no other.
     pub fn gateway(host: String, key: PublicKey) -> Self {
-        let link = LinkConfig { endpoint: Some(host.clone()), next_hops: Vec::new() };
+        let link = LinkConfig { endpoint: Some(host.clone()), paths: Vec::new(), next_hops: Vec::new() };
         Self { name: host, key, addresses: Vec::new(), prefixes: Vec::new(), mtu: None, link: Some(link) }
     }
 }
@@ -97,6 +98,8 @@ impl RemoteNode {
 pub struct LinkConfig {
     /// Where to call it; `None`: it calls.
     pub endpoint: Option<String>,
+    /// Further paths of the link, where this node calls.
+    pub paths: Vec<FurtherPath>,
     /// Addresses by which the kernel's table names it as next hop, beside its overlay addresses and the link's remote address.
     pub next_hops: Vec<IpAddr>,
 }

@@ -87,7 +87,10 @@ fn spans(s: &SpanStats) -> SpanReport {
 fn path(p: &PathStats) -> PathReport {
     let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
     PathReport {
+        path: p.path.0,
         remote: p.remote.to_string(),
+        local: p.local.map(|ip| ip.to_string()),
+        standing: p.standing.word().to_owned(),
         mtu: p.mtu,
         rtt: ms(p.smoothed_rtt),
         min_rtt: ms(p.min_rtt),

@@ -123,7 +123,13 @@ pub struct SpanReport {
 /// A path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PathReport {
+    /// Number within the link.
+    pub path: u32,
     pub remote: String,
+    /// Where packets are sent from, if a particular address.
+    pub local: Option<String>,
+    /// `opening`, `open` or `silent`.
+    pub standing: String,
     /// Bytes of UDP payload.
     pub mtu: u16,
     /// Milliseconds.

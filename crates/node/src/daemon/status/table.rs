@@ -1,7 +1,7 @@
 //! The report for people.
 
 use super::super::config::Config;
-use super::{FlowSums, NodeReport, Report};
+use super::{FlowSums, LinkReport, NodeReport, PathReport, Report};
 use noctule::PublicKey;
 use std::fmt::Write;
 
@@ -14,7 +14,10 @@ pub fn describe(config: &Config, key: PublicKey) -> String {
     let _ = writeln!(out, "  addresses {}; {}", addresses, if config.relay { "relays for others" } else { "does not relay for others" });
     for node in &config.nodes {
         let how = match &node.link {
-            Some(link) => link.endpoint.as_ref().map_or("neighbour, calls us".to_owned(), |e| format!("neighbour, called at {e}")),
+            Some(link) => {
+                let further: Vec<String> = link.paths.iter().map(|p| format!(" and by {p}")).collect();
+                link.endpoint.as_ref().map_or("neighbour, calls us".to_owned(), |e| format!("neighbour, called at {e}{}", further.concat()))
+            }
             None => "reached over others".to_owned(),
         };
         let _ = writeln!(out, "  {}: {how}; addresses {}; behind it {}", node.name, join(&node.addresses), join(&node.prefixes));
@@ -176,7 +179,7 @@ fn link_row(out: &mut String, node: &NodeReport, old: Option<(&NodeReport, f64)>
     };
     let old_link = old.and_then(|(n, s)| Some((n.link.as_ref()?, s)));
     for path in &link.paths {
-        let then = old_link.and_then(|(l, s)| Some((l.paths.iter().find(|p| p.remote == path.remote)?, s)));
+        let then = old_link.and_then(|(l, s)| Some((l.paths.iter().find(|p| p.path == path.path)?, s)));
         let FlowSums { sent, received } = &link.flows;
         let _ = writeln!(
             out,
@@ -189,9 +192,21 @@ fn link_row(out: &mut String, node: &NodeReport, old: Option<(&NodeReport, f64)>
             amount(path.received_bytes, then.map(|(p, s)| (p.received_bytes, s))),
             received.decoded_packets,
             sent.repair_packets,
-            path.remote
+            where_to(link, path)
         );
     }
+}
+
+/// The far address; of one of several paths the near one as well, and what is the matter with it.
+fn where_to(link: &LinkReport, path: &PathReport) -> String {
+    let mut text = path.remote.clone();
+    if let Some(local) = path.local.as_ref().filter(|_| link.paths.len() > 1) {
+        text.push_str(&format!(" from {local}"));
+    }
+    if path.standing != "open" {
+        text.push_str(&format!(", {}", path.standing));
+    }
+    text
 }
 
 /// Bytes in all, or a rate since `then` and seconds ago.

@@ -13,6 +13,7 @@ mod messages;
 mod mobility;
 mod mtu;
 mod multicast;
+mod multipath;
 mod objects;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
