@@ -7,7 +7,7 @@ use bytes::Bytes;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::event::{Event, SessionOutcome};
-use noctule_proto::ids::{FlowId, LinkId, SessionId};
+use noctule_proto::ids::{FlowId, LinkId, PathId, SessionId};
 use noctule_proto::node::{Message, Transmit};
 use noctule_proto::options::{FlowKind, FlowOptions, MessageOptions};
 use noctule_proto::stats::{FlowStats, LinkStats, Memory};
@@ -111,6 +111,9 @@ impl Machine for Bare {
         self.is_server = false;
         self.peer = Some(remote);
         Ok(LinkId(0))
+    }
+    fn add_path(&mut self, _: Time, _: LinkId, _: SocketAddr, _: Option<IpAddr>) -> Result<PathId, CommandError> {
+        Err(CommandError::Misuse("it has one way only"))
     }
     fn open_session(&mut self, _: Time, _: LinkId) -> Result<SessionId, CommandError> {
         Ok(SessionId(0))
