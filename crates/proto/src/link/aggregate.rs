@@ -150,15 +150,15 @@ impl Link {
         }
         let newest = open().map(|p| p.heard_at()).max().unwrap_or(now);
         let reporter = open().filter(|p| p.heard_at() + FRESH >= newest).min_by_key(|p| (p.rtt(), p.id()));
-        let faster = |p: &&Box<Path>| p.rtt() + ALIKE.max(p.rtt() / 8) < own.rtt();
-        let soonest = open().filter(faster).map(|p| p.rtt()).min();
+        let faster = |p: &Path| p.rtt() + ALIKE.max(p.rtt() / 8) < own.rtt();
+        let soonest = open().filter(|p| faster(p)).map(|p| p.rtt()).min();
         let is_best = soonest.is_none();
         let wanted = match soonest {
             None => Wanted { latency: true, bulk: true },
             Some(soonest) => {
                 // What waits goes by the faster paths, if its last byte arrives sooner so.
                 let advantage = own.rtt().saturating_sub(soonest) / 2;
-                let meanwhile = open().filter(faster).map(|p| p.pacing_rate().map_or(u64::MAX, |rate| rate.bytes_in(advantage)));
+                let meanwhile = open().filter(|p| faster(p)).map(|p| p.pacing_rate().map_or(u64::MAX, |rate| rate.bytes_in(advantage)));
                 self.waiting(now, meanwhile.fold(0, u64::saturating_add))
             }
         };

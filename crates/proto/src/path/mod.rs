@@ -450,10 +450,18 @@ impl Path {
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let ack = self.ack_at();
-        [self.pto_deadline(), self.loss.deadline(), ack, self.pacer_wake, self.migration.poll_timeout(), self.lull.poll_timeout(), self.opening_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.pto_deadline(),
+            self.loss.deadline(),
+            ack,
+            self.pacer_wake,
+            self.migration.poll_timeout(),
+            self.lull.poll_timeout(),
+            self.opening_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// `poll_timeout` passed.
