@@ -194,7 +194,7 @@ pub struct RelayedStats {
     pub memory: usize,
 }
 
-/// What a relay did span by span, as histograms: place `k` counts the spans with `k` packets, the last of 64 places those with more. Spans count when
+/// What a relay did span by span, as histograms: place `k` counts the spans with `k` packets, the last of 65 places those with as many or more. Spans count when
 /// the relay is done with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanStats {

@@ -1,6 +1,7 @@
 //! Goodput over time: one curve per contender, with the limit of the link as a dashed line.
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -20,7 +21,9 @@ const HEAD: i32 = 150;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 42;
 pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
-pub(super) const PALE: RGBColor = RGBColor(225, 225, 225);
+const PALE: RGBColor = RGBColor(225, 225, 225);
+
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A figure that could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -80,28 +83,7 @@ impl GoodputFigure {
         self.draw_legend(&head)?;
         let peak = self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1).fold(self.limit_mbit, f64::max);
         let top = peak * 1.1;
-        let mut chart = ChartBuilder::on(&body)
-            .margin_left(25)
-            .margin_right(40)
-            .margin_bottom(10)
-            .x_label_area_size(90)
-            .y_label_area_size(120)
-            .build_cartesian_2d(0.0..self.until, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(PALE)
-            .axis_style(ShapeStyle::from(INK).stroke_width(2))
-            .x_labels(11)
-            .y_labels(8)
-            .x_label_formatter(&|second| tidy(*second))
-            .y_label_formatter(&|rate| tidy(*rate))
-            .label_style(font(28))
-            .x_desc("time since the sender started (s)")
-            .y_desc("goodput (Mbit/s)")
-            .axis_desc_style(font(32))
-            .draw()?;
+        let mut chart = axes(&body, (self.until, "time since the sender started (s)", 11), top)?;
         let limit = [(0.0, self.limit_mbit), (self.until, self.limit_mbit)];
         chart.draw_series(DashedLineSeries::new(limit, 14, 10, ShapeStyle::from(INK).stroke_width(3)))?;
         let note = font(26).pos(Pos::new(HPos::Right, VPos::Bottom));
@@ -114,16 +96,7 @@ impl GoodputFigure {
         Ok(())
     }
 
-    fn draw_curve(
-        &self,
-        chart: &mut ChartContext<
-            '_,
-            SVGBackend<'_>,
-            Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
-        >,
-        curve: &Curve,
-        colour: RGBColor,
-    ) -> Result<(), PlotError> {
+    fn draw_curve(&self, chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> Result<(), PlotError> {
         let visible = curve.points.iter().copied().filter(|point| point.0 <= self.until);
         chart.draw_series(LineSeries::new(visible, ShapeStyle::from(colour).stroke_width(5)))?;
         if let Some(done) = curve.done.filter(|done| *done <= self.until) {
@@ -149,8 +122,40 @@ impl GoodputFigure {
     }
 }
 
+/// Goodput over something: the name and end of the horizontal axis and about how many figures stand along it, and the end of the vertical.
+pub(super) fn axes<'a, 'b>(
+    area: &DrawingArea<SVGBackend<'b>, Shift>,
+    (right, name, figures): (f64, &str, usize),
+    top: f64,
+) -> Result<Chart<'a, 'b>, PlotError> {
+    let font = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&INK);
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(25)
+        .margin_right(40)
+        .margin_bottom(10)
+        .x_label_area_size(90)
+        .y_label_area_size(120)
+        .build_cartesian_2d(0.0..right, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(PALE)
+        .axis_style(ShapeStyle::from(INK).stroke_width(2))
+        .x_labels(figures)
+        .y_labels(8)
+        .x_label_formatter(&|x| tidy(*x))
+        .y_label_formatter(&|rate| tidy(*rate))
+        .label_style(font(28))
+        .x_desc(name)
+        .y_desc("goodput (Mbit/s)")
+        .axis_desc_style(font(32))
+        .draw()?;
+    Ok(chart)
+}
+
 /// A number on an axis, without digits that say nothing.
-pub(super) fn tidy(value: f64) -> String {
+fn tidy(value: f64) -> String {
     if (value - value.round()).abs() < 1e-6 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 

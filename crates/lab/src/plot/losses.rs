@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::goodput::{COLOURS, INK, PALE, PlotError, tidy};
+use super::goodput::{COLOURS, INK, PlotError, axes};
 
 /// Size of the figure in SVG units.
 const SIZE: (u32, u32) = (1600, 900);
@@ -51,28 +51,7 @@ impl LossFigure {
             let (left, right) = body.split_horizontally(SIZE.0 - SIDE);
             let all = || self.curves.iter().flat_map(|curve| &curve.points).chain(&self.limit);
             let (until, top) = all().fold((1.0f64, 1.0f64), |(x, y), point| (x.max(point.0), y.max(point.1)));
-            let mut chart = ChartBuilder::on(&left)
-                .margin_left(25)
-                .margin_right(30)
-                .margin_bottom(10)
-                .x_label_area_size(90)
-                .y_label_area_size(120)
-                .build_cartesian_2d(0.0..until * 1.02, 0.0..top * 1.06)?;
-            chart
-                .configure_mesh()
-                .disable_x_mesh()
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(PALE)
-                .axis_style(ShapeStyle::from(INK).stroke_width(2))
-                .x_labels(5)
-                .y_labels(8)
-                .x_label_formatter(&|percent| tidy(*percent))
-                .y_label_formatter(&|rate| tidy(*rate))
-                .label_style(font(28))
-                .x_desc("loss on every link (%)")
-                .y_desc("goodput (Mbit/s)")
-                .axis_desc_style(font(32))
-                .draw()?;
+            let mut chart = axes(&left, (until * 1.02, "loss on every link (%)", 5), top * 1.06)?;
             chart.draw_series(DashedLineSeries::new(self.limit.iter().copied(), 14, 10, ShapeStyle::from(INK).stroke_width(3)))?;
             // The first contender is drawn last, on top.
             for (index, curve) in self.curves.iter().enumerate().rev() {

@@ -10,14 +10,12 @@ use crate::event::Event;
 use crate::flow::SendContext;
 use crate::ids::PathId;
 use crate::node::shared::Shared;
-use crate::path::{Address, Path, PathConfig, Standing};
+use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::ConnectionId;
 use smallvec::SmallVec;
 
-/// Paths of a link, at most, those that are being opened included.
-pub(crate) const MAX_PATHS: usize = 8;
 /// Reports go by the fastest of the paths that were heard within this before the newest was.
 const FRESH: Duration = Duration::from_millis(50);
 /// Round trips that differ by less, or by less than an eighth, are taken for equal.
@@ -145,7 +143,7 @@ impl Link {
         let Some(own) = self.paths.get(&path) else { return Share::default() };
         let open = || self.paths.values().filter(|p| p.is_open());
         if !own.is_open() {
-            // Somebody has to ask whether any of them works again.
+            // Tests and probes only, which need no share.
             return Share::default();
         }
         let newest = open().map(|p| p.heard_at()).max().unwrap_or(now);

@@ -34,7 +34,6 @@ use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
-pub(crate) use aggregate::MAX_PATHS;
 use bytes::Bytes;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;

@@ -5,6 +5,7 @@
 
 mod accept;
 mod commands;
+mod flow_events;
 pub(crate) mod ledger;
 #[cfg(any(test, fuzzing))]
 mod lies;
@@ -12,6 +13,7 @@ mod relay;
 mod reroute;
 pub mod routing;
 mod secure;
+mod session_life;
 pub(crate) mod sessions;
 pub(crate) mod shared;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
 
 use super::Node;
-use super::sessions::{Far, is_absurd};
+use super::flow_events::is_absurd;
+use super::sessions::Far;
 use super::shared::{FlowPlace, Shared};
 use super::vigilance::Vigilance;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};

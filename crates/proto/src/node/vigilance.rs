@@ -3,7 +3,7 @@
 //! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
 
 use super::Node;
-use super::sessions::is_absurd;
+use super::flow_events::is_absurd;
 use crate::error::{CloseReason, Code};
 use crate::ids::{LinkId, SessionId};
 use crate::switch::{self, Mechanism};

@@ -47,6 +47,8 @@ use rtt::RttEstimator;
 use sent::{Fate, SentPacket, SentPackets};
 use std::net::{IpAddr, SocketAddr};
 
+/// Paths of a link, at most, those that are being opened included.
+pub const MAX_PATHS: usize = 8;
 /// After this many PTOs without any answer nothing but probes is sent, whatever the congestion controller says (RFC 8084).
 const STALLED_PTOS: u32 = 3;
 /// Data was sent for this long and nothing of it was acknowledged: the circuit breaker opens (RFC 8084).
@@ -516,14 +518,17 @@ impl Path {
         self.acks.on_received(now, pn, ecn, u64::from(bytes), is_ack_eliciting);
         self.lull.on_received(now, u64::from(bytes), self.rtt.smoothed());
     }
+
     /// Data have ceased in mid-flow: this end should show itself with a packet of [`BASE_DATAGRAM`] bytes. `is_wanted`: more is to come.
     pub fn poll_lull(&mut self, is_wanted: bool) -> bool {
         self.lull.poll(self.rtt.smoothed(), is_wanted)
     }
+
     /// [`poll_lull`](Self::poll_lull) may have something to say.
     pub fn is_lull_due(&self) -> bool {
         self.lull.is_due()
     }
+
     /// Latency flows use this path: gaps are reported at once.
     pub fn set_immediate_acks(&mut self, on: bool) {
         self.acks.set_immediate(on);

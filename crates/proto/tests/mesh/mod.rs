@@ -58,7 +58,8 @@ pub fn ip(node: usize) -> IpAddr {
     IpAddr::from([10, 9, 0, 1 + node as u8])
 }
 
-fn address(edge: usize, node: usize) -> SocketAddr {
+/// The address that a node has on an edge.
+pub fn address(edge: usize, node: usize) -> SocketAddr {
     SocketAddr::from(([10, edge as u8, 0, 1 + node as u8], 4000))
 }
 
@@ -177,6 +178,7 @@ impl Mesh {
             assert!(trains < 20_000, "node {from} sends without end at {:?}", self.now);
             let IpAddr::V4(v4) = t.remote.ip() else { continue };
             let edge = usize::from(v4.octets()[1]);
+            assert!(t.local.is_none_or(|local| local == address(edge, from).ip()), "sent from {:?} to {}", t.local, t.remote);
             for piece in buf.chunks(t.segment_size.unwrap_or(t.len)) {
                 let lost = self.chance();
                 let e = &mut self.edges[edge];
@@ -196,13 +198,14 @@ impl Mesh {
                 } else {
                     e.busy_until[way] = self.now;
                 }
-                let out = c.outages.iter().any(|(a, b)| *a <= self.now && self.now < *b);
+                let at = e.busy_until[way] + c.delay;
+                // What is under way when an outage begins is lost, too.
+                let out = c.outages.iter().any(|(a, b)| *a <= at && self.now < *b);
                 if lost < c.loss || out || piece.len() > c.mtu || self.dead[from] || self.dead[to] {
                     continue;
                 }
                 e.delivered[way] += piece.len() as u64;
                 self.order += 1;
-                let at = e.busy_until[way] + c.delay;
                 self.flights.push(Reverse(Flight { at, order: self.order, edge, to, data: piece.to_vec() }));
             }
         }
@@ -227,7 +230,8 @@ impl Mesh {
             }
             let [a, b] = self.edges[f.edge].ends;
             let from = if f.to == a { b } else { a };
-            self.nodes[f.to].handle_datagram(self.now, address(f.edge, from), None, Ecn::NotEct, &mut f.data);
+            let local = address(f.edge, f.to).ip();
+            self.nodes[f.to].handle_datagram(self.now, address(f.edge, from), Some(local), Ecn::NotEct, &mut f.data);
             self.flush(f.to);
         }
         for n in 0..self.nodes.len() {
@@ -263,6 +267,14 @@ impl Mesh {
     pub fn take<T>(&mut self, node: usize, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let at = self.events[node].iter().position(|e| pick(e).is_some())?;
         pick(&self.events[node].remove(at))
+    }
+
+    /// The next flow that somebody opened to a node.
+    pub fn incoming_flow(&mut self, node: usize) -> Option<FlowId> {
+        self.take(node, |e| match e {
+            Event::FlowIncoming { flow, .. } => Some(*flow),
+            _ => None,
+        })
     }
 
     pub fn open(&mut self, from: usize, to: usize) -> SessionId {
@@ -332,11 +344,7 @@ impl Stream {
     /// Reads what is there at `node`.
     pub fn read(&mut self, m: &mut Mesh, node: usize) {
         if self.incoming.is_none() {
-            let found = m.take(node, |e| match e {
-                Event::FlowIncoming { flow, .. } => Some(*flow),
-                _ => None,
-            });
-            self.incoming = found.map(|flow| (node, flow));
+            self.incoming = m.incoming_flow(node).map(|flow| (node, flow));
         }
         let Some((node, flow)) = self.incoming else { return };
         while !self.is_ended {

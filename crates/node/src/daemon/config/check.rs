@@ -6,7 +6,7 @@ use super::{Config, KernelRoutes, Limits, LinkConfig, RemoteNode, StaticRoute, T
 use crate::identity::host_with_port;
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
-use noctule::{CongestionControl, NodeConfig, PublicKey, RelayLimits};
+use noctule::{CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -38,9 +38,6 @@ struct Checker<'a, 'b> {
     /// Relative paths are relative to the file.
     base: &'a Path,
 }
-
-/// Paths of a link beside the first.
-const MOST_FURTHER_PATHS: usize = 7;
 
 impl Checker<'_, '_> {
     fn config(&mut self, file: File) -> Option<Config> {
@@ -126,8 +123,8 @@ impl Checker<'_, '_> {
                 let text = "further paths are made by the node that calls: give an endpoint, or name the paths in the neighbour's file";
                 self.book.complain(first.span(), format!("{table} paths"), text);
             }
-            if let Some(beyond) = paths.get(MOST_FURTHER_PATHS) {
-                let text = format!("a link has {} paths at most, the endpoint's own included", MOST_FURTHER_PATHS + 1);
+            if let Some(beyond) = paths.get(MAX_PATHS - 1) {
+                let text = format!("a link has {MAX_PATHS} paths at most, the endpoint's own included");
                 self.book.complain(beyond.span(), format!("{table} paths"), text);
             }
             let mut further = Vec::new();

@@ -109,7 +109,7 @@ pub struct LinkReport {
     pub spans: SpanReport,
 }
 
-/// What this node did as a relay, span by span, as histograms: place `k` counts the spans with `k` packets, the last of 65 places those with more.
+/// What this node did as a relay, span by span, as histograms: place `k` counts the spans with `k` packets, the last of 65 places those with as many or more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpanReport {
     /// Innovative packets that came.

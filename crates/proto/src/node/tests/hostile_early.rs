@@ -191,12 +191,7 @@ fn messages_through_a_liar_arrive_once_and_unchanged() {
             sent += 1;
             m.wake_at = Some(begin + MS(5) * sent as u32);
         }
-        incoming = incoming.or_else(|| {
-            m.take(3, |e| match e {
-                Event::FlowIncoming { flow, .. } => Some(*flow),
-                _ => None,
-            })
-        });
+        incoming = incoming.or_else(|| m.incoming_flow(3));
         while let Some(message) = incoming.and_then(|f| m.nodes[3].recv_message(m.now, f).unwrap()) {
             assert_eq!(message.data, content(message.id));
             got.push(message.id);

@@ -374,12 +374,7 @@ fn datagrams_with_a_lifetime() -> (f64, Duration) {
             m.nodes[0].send_message(m.now, flow, data.into(), MessageOptions::default()).unwrap();
             sent += u32::from(lives(m.now));
         }
-        incoming = incoming.or_else(|| {
-            m.take(3, |e| match e {
-                Event::FlowIncoming { flow, .. } => Some(*flow),
-                _ => None,
-            })
-        });
+        incoming = incoming.or_else(|| m.incoming_flow(3));
         while let Some(Ok(Some(message))) = incoming.map(|flow| m.nodes[3].recv_message(m.now, flow)) {
             let at = Time::ZERO + Duration::from_micros(u64::from_be_bytes(message.data[..8].try_into().unwrap()));
             oldest = oldest.max(m.now.since(at));
@@ -425,12 +420,7 @@ fn in_order_by_another_way() -> u32 {
             let data = (m.now.since(Time::ZERO).as_micros() as u64).to_be_bytes().to_vec();
             m.nodes[0].send_message(m.now, flow, data.into(), MessageOptions::default()).unwrap();
         }
-        incoming = incoming.or_else(|| {
-            m.take(3, |e| match e {
-                Event::FlowIncoming { flow, .. } => Some(*flow),
-                _ => None,
-            })
-        });
+        incoming = incoming.or_else(|| m.incoming_flow(3));
         while let Some(Ok(Some(message))) = incoming.map(|flow| m.nodes[3].recv_message(m.now, flow)) {
             let at = Time::ZERO + Duration::from_micros(u64::from_be_bytes(message.data[..8].try_into().unwrap()));
             arrived += u32::from(at >= changed + MS(200) && at < changed + MS(2200));
