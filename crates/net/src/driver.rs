@@ -7,7 +7,7 @@
 
 use crate::endpoint::Counters;
 use crate::shared::Shared;
-use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket};
+use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket, is_lone};
 use crate::timer::Timer;
 use crate::trace::TraceLog;
 use noctule_proto::error::{CloseReason, Code, Layer};
@@ -192,7 +192,7 @@ impl Driver {
         if state.is_orphan && state.is_idle() && self.filled == 0 {
             return Turn::Over;
         }
-        if received > 0 || self.filled > 0 {
+        if self.filled > 0 || (received > 0 && !is_lone(&self.meta[..received])) {
             return Turn::Again;
         }
         let next = match (state.node.poll_timeout(), state.next_link_close()) {
@@ -272,6 +272,10 @@ impl Future for Driver {
                 Turn::Again => {}
                 Turn::Over => return Poll::Ready(()),
                 Turn::Sleep(until) => {
+                    // A lone datagram wakes those who wait for it without another look at the socket, but what has come meanwhile goes first.
+                    if received > 0 && this.socket.is_readable(cx) {
+                        continue;
+                    }
                     if !this.sleep(cx, until) {
                         return Poll::Pending;
                     }

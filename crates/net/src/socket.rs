@@ -88,15 +88,33 @@ impl Socket {
         self.state.max_gso_segments().min(MAX_TRAIN / usize::from(size).max(1)).max(1)
     }
 
-    /// Receives into as many of `bufs` as there are trains waiting; `meta[..n]` describes them.
+    /// Receives into as many of `bufs` as there are trains waiting; `meta[..n]` describes them. After a lone datagram (see [`is_lone`]) ask
+    /// [`is_readable`](Self::is_readable) before sleeping: it needs no system call.
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.io.poll_recv_ready(cx))?;
-            match self.io.try_io(Interest::READABLE, || self.state.recv(UdpSockRef::from(&self.io), bufs, meta)) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
+            let mut alone = None;
+            let result = self.io.try_io(Interest::READABLE, || {
+                let n = self.state.recv(UdpSockRef::from(&self.io), bufs, meta)?;
+                if is_lone(&meta[..n]) {
+                    // The kernel found no second one: said to the reactor now, from the event before the call, as it is said after a call that found
+                    // nothing. What comes from here on is an event of its own.
+                    alone = Some(n);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(n)
+            });
+            match (result, alone) {
+                (Err(_), Some(n)) => return Poll::Ready(Ok(n)),
+                (Err(e), None) if e.kind() == io::ErrorKind::WouldBlock => {}
+                (result, _) => return Poll::Ready(result),
             }
         }
+    }
+
+    /// Whether there may be something to receive; otherwise the task is woken when there is.
+    pub(crate) fn is_readable(&self, cx: &mut Context<'_>) -> bool {
+        self.io.poll_recv_ready(cx).is_ready()
     }
 
     /// What `meta` says, in the node's terms.
@@ -179,6 +197,12 @@ fn unmap(addr: SocketAddr) -> SocketAddr {
         },
         SocketAddr::V4(_) => addr,
     }
+}
+
+/// One datagram that was the only one waiting, as one recvmmsg with room for more has told: a message of somebody who waits for it rather than part of
+/// a stream. Elsewhere a call takes one datagram however many there are.
+pub(crate) fn is_lone(received: &[RecvMeta]) -> bool {
+    cfg!(target_os = "linux") && received.len() == 1 && received[0].len <= received[0].stride
 }
 
 fn from_codepoint(ecn: Option<EcnCodepoint>) -> Ecn {
