@@ -4,8 +4,10 @@
 //!   the address from which the kernel would send to a link's far end. If it is another than before, the link moves (P7).
 //! - *Is the far end still there?* Asked of silent links that this end opened, for only they lead to a port that takes strangers. A closed port is told
 //!   by the host (`closed_port.rs`); a process that was started anew takes a handshake, proves its key, and knows nothing of the link. Neither can
-//!   be forged by somebody who is not on the way, and a link that is heard is never asked about (docs/decisions/0051).
+//!   be forged by somebody who is not on the way, and a link that is heard is never asked about (docs/decisions/0051). Of links that others opened
+//!   only those from this very host are asked about, and only whether the port is closed: no router stands between that could answer in its place.
 
+use crate::closed_port;
 use crate::connect;
 use crate::error::ConnectError;
 use crate::shared::Shared;
@@ -29,6 +31,8 @@ const LAST_CHANCE: Duration = Duration::from_millis(2500);
 /// Between two questions to a far end that does not answer them.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
+const NOBODY: &str = "nobody listens at the peer's port any more";
+
 /// Runs until the endpoint's driver has ended.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut sources = HashMap::new();
@@ -39,7 +43,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let has_links = !links.is_empty();
         for link in &links {
             // Not asked twice at a time.
-            if link.is_silent && link.is_ours && asked.lock().unwrap_or_else(PoisonError::into_inner).insert(link.id) {
+            if link.is_silent
+                && (link.is_ours || is_of_this_host(link.remote.ip()))
+                && asked.lock().unwrap_or_else(PoisonError::into_inner).insert(link.id)
+            {
                 let (shared, asked, link) = (Arc::clone(&shared), Arc::clone(&asked), link.clone());
                 tokio::spawn(async move {
                     ask(&shared, &link).await;
@@ -142,17 +149,10 @@ fn is_of_this_host(ip: IpAddr) -> bool {
 async fn ask(shared: &Arc<Shared>, link: &Watched) {
     let is_silent = || shared.lock().links.get(&link.id).is_some_and(|l| l.is_silent && l.down.is_none());
     while is_silent() {
-        let answer = connect::answers(shared, link.remote, link.peer).await;
-        let why = match answer {
-            Ok(()) => {
-                sleep(LAST_CHANCE).await;
-                "the peer was started anew and does not know this link any more"
-            }
-            Err(ConnectError::NobodyListens(_)) => "nobody listens at the peer's port any more",
-            Err(_) => {
-                sleep(ASK_AGAIN).await;
-                continue;
-            }
+        let found = if link.is_ours { what_is_left(shared, link).await } else { is_port_closed(shared, link).await };
+        let Some(why) = found else {
+            sleep(ASK_AGAIN).await;
+            continue;
         };
         if is_silent() {
             let mut state = shared.lock();
@@ -161,6 +161,24 @@ async fn ask(shared: &Arc<Shared>, link: &Watched) {
         }
         return;
     }
+}
+
+/// Asks the far end of a link that this end opened; why the link is of no use any more, if it is not.
+async fn what_is_left(shared: &Arc<Shared>, link: &Watched) -> Option<&'static str> {
+    match connect::answers(shared, link.remote, link.peer).await {
+        Ok(()) => {
+            sleep(LAST_CHANCE).await;
+            Some("the peer was started anew and does not know this link any more")
+        }
+        Err(ConnectError::NobodyListens(_)) => Some(NOBODY),
+        Err(_) => None,
+    }
+}
+
+/// Asks the kernel whether anybody holds the port of a peer on this host.
+async fn is_port_closed(shared: &Shared, link: &Watched) -> Option<&'static str> {
+    let local = shared.bound().local;
+    tokio::time::timeout(ASK_AGAIN, closed_port::found(local, link.remote)).await.ok().map(|()| NOBODY)
 }
 
 #[cfg(test)]

@@ -165,6 +165,28 @@ mod linux {
     }
 
     #[test]
+    fn a_receiver_hears_soon_that_a_sender_on_its_host_was_killed() {
+        let world = World::new();
+        let mut c = command(None);
+        c.args(["recv", "--json", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key"));
+        let mut child = c.arg("--into").arg(world.dir.join("into")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Running(child);
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let first: serde_json::Value = serde_json::from_str(&line).unwrap();
+        std::thread::spawn(move || out.lines().for_each(drop));
+        let sender = world.send(None, first["address"].as_str().unwrap(), &["--limit-rate", "20mbit"]);
+        std::thread::sleep(Duration::from_millis(800));
+        assert!(receiver.0.try_wait().unwrap().is_none(), "killed in mid-transfer");
+        drop(sender); // SIGKILL
+        let (code, text, took) = end_of(&mut receiver);
+        assert!(code == Some(7) && text.contains("nobody listens"), "{code:?} {text}");
+        eprintln!("killed: told after {took:?}");
+        assert!(took < Duration::from_secs(15), "{took:?}");
+    }
+
+    #[test]
     fn a_sender_hears_soon_that_the_receiver_was_started_anew_and_can_go_on_with_the_new_one() {
         let world = World::new();
         let (receiver, address) = receive(None, "127.0.0.1:0", &world.dir);

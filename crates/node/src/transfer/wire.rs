@@ -540,6 +540,50 @@ mod tests {
         ]
     }
 
+    /// What this program does not fuzz with coverage: altered records, the same each time (`RANDOM_INPUTS` times).
+    #[test]
+    fn altered_records_are_read_or_refused_and_mean_the_same_when_written_again() {
+        let rounds = std::env::var("RANDOM_INPUTS").map_or(2_000, |n| n.parse().unwrap());
+        let bodies: Vec<Vec<u8>> = samples()
+            .iter()
+            .map(|record| {
+                let mut bytes = Vec::new();
+                record.emit(&mut bytes);
+                bytes
+            })
+            .collect();
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut below = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % n.max(1)
+        };
+        let mut read = 0;
+        for _ in 0..rounds {
+            let mut bytes = bodies[below(bodies.len())].clone();
+            for _ in 0..below(4) {
+                let at = below(bytes.len());
+                match below(4) {
+                    0 => bytes[at] = [0, 1, 0x3f, 0x7f, 0x80, 0xff][below(6)],
+                    1 => bytes[at] ^= 1 << below(8),
+                    2 => bytes.insert(at, below(256) as u8),
+                    _ => drop(bytes.remove(at)),
+                }
+            }
+            let mut buffer = BytesMut::from(&bytes[..]);
+            while let Ok(Some(record)) = split(&mut buffer) {
+                read += 1;
+                let mut again = Vec::new();
+                record.emit(&mut again);
+                // A list without entries says nothing, and needs no record.
+                if again.is_empty() {
+                    continue;
+                }
+                assert_eq!(split(&mut BytesMut::from(&again[..])), Ok(Some(record)));
+            }
+        }
+        assert!(read > rounds / 4, "most are still records: {read}");
+    }
+
     #[test]
     fn every_record_survives_its_bytes_however_they_arrive() {
         let mut bytes = Vec::new();

@@ -183,3 +183,42 @@ fn a_file_that_is_not_there_says_how_to_name_one() {
     let error = Config::read(Path::new("/nowhere/node.toml")).expect_err("not there").to_string();
     assert!(error.contains("/nowhere/node.toml") && error.contains("--config"), "{error}");
 }
+
+/// Nobody hostile writes this file; whoever does must not make the node panic by a slip (`RANDOM_INPUTS` times).
+#[test]
+fn altered_files_are_taken_or_refused_with_a_line() {
+    let rounds = std::env::var("RANDOM_INPUTS").map_or(1_000, |n| n.parse().unwrap());
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % n.max(1)
+    };
+    let right: Vec<char> = right().chars().collect();
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..rounds {
+        let mut text = right.clone();
+        for _ in 0..=below(3) {
+            let (from, len) = (below(text.len()), below(12));
+            let range = from..(from + len).min(text.len());
+            match below(3) {
+                0 => drop(text.drain(range)),
+                1 => drop(
+                    text.splice(range, ['"', '=', '[', ']', '9', '\u{e9}', '/', '\n', '-', ':'].into_iter().skip(below(8)).take(below(3))),
+                ),
+                _ => {
+                    let copy: Vec<char> = text[range.clone()].to_vec();
+                    let at = below(text.len());
+                    drop(text.splice(at..at, copy));
+                }
+            }
+        }
+        match check(Path::new("node.toml"), &text.iter().collect::<String>()) {
+            Ok(_) => taken += 1,
+            Err(complaints) => {
+                refused += 1;
+                assert!(complaints.to_string().contains("line") || complaints.to_string().contains("node.toml:"), "{complaints}");
+            }
+        }
+    }
+    assert!(taken > 0 && refused > 0, "{taken} {refused}");
+}

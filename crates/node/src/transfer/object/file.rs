@@ -3,20 +3,19 @@
 use super::super::entry::{Entry, Kind};
 use super::super::source;
 use super::super::wire::{Record, split};
+use super::cores;
 use super::{BATCH_SIZE, BLOCK_PACKETS, PACKET_LEN};
 use crate::failure::Failure;
 use bytes::BytesMut;
-use noctule_proto::object::{HashTree, Layout, MAX_ABOUT, Root, leaf};
+use noctule_proto::object::{HashTree, Layout, MAX_ABOUT, Root, SourceBlock};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Everything about a file that is sent as an object.
-#[derive(Clone)]
 pub struct ObjectFile {
-    file: Arc<File>,
+    file: File,
     /// Its name and attributes.
     pub entry: Entry,
     /// Its cut.
@@ -63,10 +62,10 @@ impl ObjectFile {
         };
         let file = File::open(&item.local).map_err(|e| Failure::source(&item.local, e))?;
         let layout = Layout::new(size, PACKET_LEN, BLOCK_PACKETS, BATCH_SIZE, low_loss).map_err(|e| Failure::Usage(e.to_string()))?;
-        let mut leaves = Vec::with_capacity(layout.blocks() as usize);
-        for block in 0..layout.blocks() {
-            leaves.push(leaf(&read(&file, &layout, block).map_err(|e| Failure::source(&item.local, e))?));
-        }
+        let leaves = match cores::leaves(&file, &layout, cores::width()) {
+            (leaves, None) => leaves,
+            (_, Some(e)) => return Err(Failure::source(&item.local, e)),
+        };
         let tree = HashTree::new(leaves);
         let mut about = Vec::new();
         Record::Entries(vec![item.entry.clone()]).emit(&mut about);
@@ -74,19 +73,22 @@ impl ObjectFile {
             return Err(Failure::Usage(format!("the name of {} is too long for --mode brctp", name.display())));
         }
         let root = Root::of(&layout, &about, &tree.top()).map_err(|e| Failure::Usage(e.to_string()))?;
-        Ok(Self { file: Arc::new(file), entry: item.entry, layout, tree, about, root })
+        Ok(Self { file, entry: item.entry, layout, tree, about, root })
     }
 
-    /// The content of a block. Blocks.
+    /// A block of it, checked. A job for a thread that may block.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn read(&self, block: u32) -> Result<Vec<u8>, Failure> {
-        read(&self.file, &self.layout, block).map_err(|e| Failure::Source { path: self.entry.shown(), error: e.to_string() })
+    /// It cannot be read, or is not what was announced.
+    pub fn block(&self, block: u32) -> Result<SourceBlock, Failure> {
+        let unreadable = |error: String| Failure::Source { path: self.entry.shown(), error };
+        let content = read(&self.file, &self.layout, block).map_err(|e| unreadable(e.to_string()))?;
+        let leaf = self.tree.leaves().get(block as usize).ok_or_else(|| unreadable(format!("it has no block {block}")))?;
+        SourceBlock::new(self.layout, block, content, leaf).map_err(|e| self.changed(e))
     }
 
     /// The file is not what was announced any more.
-    pub fn changed(&self, problem: impl std::fmt::Display) -> Failure {
+    fn changed(&self, problem: impl std::fmt::Display) -> Failure {
         Failure::Hash { path: self.entry.shown(), problem: problem.to_string() }
     }
 }

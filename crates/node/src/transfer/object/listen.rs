@@ -5,6 +5,7 @@ use super::super::progress::{Progress, Reporter, Summary};
 use super::super::target::{Refused, Rules, Target};
 use super::super::wire::Refusal;
 use super::RECEIVER_MEMORY;
+use super::cores;
 use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
@@ -13,7 +14,7 @@ use crate::identity::{self, authorised::Access};
 use blake3::Hash;
 use noctule::{PublicKey, SecretKey};
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError, is_announcement};
-use noctule_proto::object::{Receiver, Root};
+use noctule_proto::object::{BlockResult, Receiver, Root};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::{HashMap, HashSet};
@@ -23,6 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 
 /// Objects that come side by side, at most.
 const MAX_OBJECTS: usize = 4;
@@ -61,16 +63,21 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         objects: HashMap::new(),
         settled: HashSet::new(),
         is_strange_told: false,
+        jobs: JoinSet::new(),
+        width: cores::width(),
     };
     let mut buffer = vec![0; 65_536];
     loop {
-        let len = match socket.recv_from(&mut buffer).await {
-            Ok((len, _)) => len,
-            // An answer to somebody else's datagram from this port is no failure.
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
-            Err(e) => return Err(Failure::system("receiving", e)),
+        let settled = tokio::select! {
+            got = socket.recv_from(&mut buffer) => match got {
+                Ok((len, _)) => listener.on_datagram(&mut buffer[..len]).await,
+                // An answer to somebody else's datagram from this port is no failure.
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
+                Err(e) => return Err(Failure::system("receiving", e)),
+            },
+            Some(result) = listener.jobs.join_next(), if !listener.jobs.is_empty() => listener.on_decoded(result).await,
         };
-        match listener.on_datagram(&mut buffer[..len]).await {
+        match settled {
             Some(result) if args.once => return result,
             Some(Err(failure)) => failure.print(args.json),
             Some(Ok(())) | None => {}
@@ -153,6 +160,9 @@ struct Listener {
     /// Objects that are there, or were refused: their packets go on coming.
     settled: HashSet<Root>,
     is_strange_told: bool,
+    /// Blocks that are being decoded, on as many threads as there are cores (P21).
+    jobs: JoinSet<(Root, BlockResult)>,
+    width: usize,
 }
 
 /// An object that comes.
@@ -176,7 +186,36 @@ impl Listener {
         let root = *root;
         let Ok(packet) = incoming.key.open(datagram) else { return None };
         incoming.heard = tokio::time::Instant::now();
-        incoming.receiver.on_packet(packet);
+        incoming.receiver.offer(packet);
+        self.start_jobs();
+        self.after(root).await
+    }
+
+    async fn on_decoded(&mut self, result: Result<(Root, BlockResult), JoinError>) -> Option<Result<(), Failure>> {
+        let (root, result) = match result {
+            Ok(result) => result,
+            Err(e) => return Some(Err(Failure::system("a thread", e))),
+        };
+        // The object may have made room for another meanwhile.
+        self.objects.get_mut(&root)?.receiver.on_result(result);
+        self.start_jobs();
+        self.after(root).await
+    }
+
+    fn start_jobs(&mut self) {
+        for (root, incoming) in &mut self.objects {
+            while self.jobs.len() < self.width
+                && let Some(job) = incoming.receiver.poll_job()
+            {
+                let root = *root;
+                self.jobs.spawn_blocking(move || (root, job.run()));
+            }
+        }
+    }
+
+    /// Hands over what has become complete; `Some` if that was everything.
+    async fn after(&mut self, root: Root) -> Option<Result<(), Failure>> {
+        let incoming = self.objects.get_mut(&root)?;
         while let Some((block, content)) = incoming.receiver.poll_block() {
             // A writer that has ended says why below.
             let _ = incoming.pieces.send(Piece::Block(block, content)).await;

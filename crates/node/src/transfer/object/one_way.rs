@@ -1,15 +1,17 @@
 //! `noctule send --mode brctp --one-way`: datagrams at a given rate to whoever listens; nothing ever comes back.
 
 use super::super::progress::{Reporter, Summary};
+use super::cores::InOrder;
 use super::file::ObjectFile;
 use crate::cli::{DEFAULT_PORT, SendArgs};
 use crate::failure::Failure;
 use crate::identity::{self, host_with_port};
 use blake3::Hash;
 use noctule::{Bandwidth, PublicKey};
-use noctule_proto::object::one_way::{Announcement, DataKey};
-use noctule_proto::object::{Carousel, Plan, Step};
+use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError};
+use noctule_proto::object::{Carousel, Next, PacketJob, Plan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
@@ -19,6 +21,8 @@ const ANNOUNCE_EVERY: Duration = Duration::from_millis(200);
 /// Announcements before the first packet, so that few lose its beginning, and after the last.
 const GREETINGS: u32 = 5;
 const GREETING_GAP: Duration = Duration::from_millis(20);
+/// Packets that are made by one job.
+const RUN: usize = 64;
 /// What a pause of this process may be caught up with at once.
 const CATCH_UP: Duration = Duration::from_millis(3);
 /// IP and UDP header count for the rate, too.
@@ -46,8 +50,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name a file and a host".into()))?;
     let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?.to_owned();
     let names = names.to_vec();
-    let file =
-        tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await.map_err(|e| Failure::system("reading", e))??;
+    let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
+    let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
     let (config, is_ephemeral) = identity::endpoint_config(args.identity.key.as_deref())?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
     if is_ephemeral && !args.json {
@@ -63,7 +67,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
         let sealed = announcement.seal(&config.identity, receiver, psk.as_ref(), random()?);
         announcements.push(sealed.map_err(|e| Failure::Usage(format!("an announcement for {receiver} cannot be made: {e}")))?);
     }
-    let data_key = announcement.data_key().map_err(|e| Failure::system("keys", e))?;
+    let data_key = Arc::new(announcement.data_key().map_err(|e| Failure::system("keys", e))?);
     let out = Outlet::open(address, rate.0).await?;
     Broadcast { args: &args, file, announcements, data_key, out }.run().await
 }
@@ -76,9 +80,9 @@ fn random() -> Result<[u8; 32], Failure> {
 
 struct Broadcast<'a> {
     args: &'a SendArgs,
-    file: ObjectFile,
+    file: Arc<ObjectFile>,
     announcements: Vec<Vec<u8>>,
-    data_key: DataKey,
+    data_key: Arc<DataKey>,
     out: Outlet,
 }
 
@@ -90,29 +94,31 @@ impl Broadcast<'_> {
         let to = format!("{} ({} receivers)", self.out.address, self.announcements.len());
         let mut progress = Reporter::new(self.args.json, false).start("sending one way", &to, 1, size);
         self.greet().await?;
-        let (mut number, mut announced, mut datagram) = (0u64, Instant::now(), Vec::new());
+        let (mut number, mut announced) = (0u64, Instant::now());
+        let (mut runs, mut is_over) = (InOrder::new(), false);
         loop {
-            if announced.elapsed() >= ANNOUNCE_EVERY {
-                announced = Instant::now();
-                self.announce().await?;
+            // What comes next is coded and sealed while what was before leaves.
+            while !is_over && runs.has_room() {
+                let (run, then) = next_run(&mut carousel);
+                if !run.is_empty() {
+                    let key = Arc::clone(&self.data_key);
+                    runs.push(move || make(&run, &key));
+                }
+                match then {
+                    Then::Load => self.load(&mut carousel).await?,
+                    Then::End => is_over = true,
+                    Then::More => {}
+                }
             }
-            let mut packet = Vec::new();
-            match carousel.poll(&mut packet) {
-                Step::Load(block) => {
-                    let file = self.file.clone();
-                    let content = tokio::task::spawn_blocking(move || file.read(block)).await;
-                    let content = content.map_err(|e| Failure::system("reading", e))??;
-                    carousel.load(block, content).map_err(|e| self.file.changed(e))?;
+            let Some(datagrams) = runs.next().await else { break };
+            for datagram in datagrams?.map_err(|e| Failure::system("sealing", e))? {
+                if announced.elapsed() >= ANNOUNCE_EVERY {
+                    announced = Instant::now();
+                    self.announce().await?;
                 }
-                Step::End => break,
-                Step::Packet(id) => {
-                    self.data_key.begin(id, &mut datagram);
-                    datagram.extend_from_slice(&packet);
-                    self.data_key.finish(&mut datagram).map_err(|e| Failure::system("sealing", e))?;
-                    number += 1;
-                    self.out.send(&datagram).await?;
-                    progress.set((number * self.file.layout.packet_len() as u64).min(size), 0);
-                }
+                number += 1;
+                self.out.send(&datagram).await?;
+                progress.set((number * self.file.layout.packet_len() as u64).min(size), 0);
             }
         }
         self.greet().await?;
@@ -120,6 +126,29 @@ impl Broadcast<'_> {
         progress.file(&self.file.entry, digest);
         progress.sent(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest }, number);
         Ok(())
+    }
+
+    /// Blocks that come next, side by side.
+    async fn load(&self, carousel: &mut Carousel) -> Result<(), Failure> {
+        let mut blocks = InOrder::new();
+        let mut wanted = carousel.wanted().collect::<Vec<_>>().into_iter();
+        loop {
+            while blocks.has_room()
+                && let Some(block) = wanted.next()
+            {
+                let file = Arc::clone(&self.file);
+                blocks.push(move || {
+                    file.block(block).map(|mut source| {
+                        source.prepare();
+                        source
+                    })
+                });
+            }
+            match blocks.next().await {
+                Some(source) => carousel.add(source??),
+                None => return Ok(()),
+            }
+        }
     }
 
     async fn greet(&mut self) -> Result<(), Failure> {
@@ -136,6 +165,41 @@ impl Broadcast<'_> {
         }
         Ok(())
     }
+}
+
+/// Why a run of packets ended.
+enum Then {
+    /// It is long enough.
+    More,
+    /// Blocks have to be loaded.
+    Load,
+    /// Nothing follows.
+    End,
+}
+
+/// The next packets, as many as are worth a thread.
+fn next_run(carousel: &mut Carousel) -> (Vec<PacketJob>, Then) {
+    let mut run = Vec::with_capacity(RUN);
+    while run.len() < RUN {
+        match carousel.poll_job() {
+            Next::Packet(job) => run.push(job),
+            Next::Load(_) => return (run, Then::Load),
+            Next::End => return (run, Then::End),
+        }
+    }
+    (run, Then::More)
+}
+
+/// Makes and seals them.
+fn make(run: &[PacketJob], key: &DataKey) -> Result<Vec<Vec<u8>>, OneWayError> {
+    let seal = |job: &PacketJob| {
+        let mut datagram = Vec::new();
+        key.begin(job.id(), &mut datagram);
+        job.write(&mut datagram);
+        key.finish(&mut datagram)?;
+        Ok(datagram)
+    };
+    run.iter().map(seal).collect()
 }
 
 /// A socket that keeps to a rate.

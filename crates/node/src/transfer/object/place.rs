@@ -4,7 +4,7 @@ use super::super::entry::{Entry, shown};
 use super::super::staging::{Grown, Staging};
 use super::super::target::{Parents, Refused, Target, There, set_mtime};
 use super::super::wire::Refusal;
-use super::file;
+use super::cores;
 use noctule_proto::object::{Layout, Receiver, Root};
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -110,15 +110,12 @@ pub enum Piece {
 
 /// Offers all blocks of a file; true if it could be read to its end.
 fn offer(found: &std::fs::File, receiver: &mut Receiver) -> bool {
-    let layout = *receiver.layout();
-    (0..layout.blocks()).all(|block| match file::read(found, &layout, block) {
-        Ok(content) => {
-            receiver.offer_block(block, &content);
-            true
-        }
-        // Shorter than the object.
-        Err(_) => false,
-    })
+    let (leaves, error) = cores::leaves(found, receiver.layout(), cores::width());
+    for (block, leaf) in (0u32..).zip(&leaves) {
+        receiver.offer_leaf(block, leaf);
+    }
+    // Otherwise it is shorter than the object.
+    error.is_none()
 }
 
 /// A writer's end, in words if it panicked.

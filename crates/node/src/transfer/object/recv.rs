@@ -6,6 +6,7 @@ use super::super::receive::{Destination, Stop};
 use super::super::target::Refused;
 use super::super::wire::{Record, Records, Refusal};
 use super::super::writer::protocol;
+use super::cores::Decoding;
 use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
 use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
@@ -124,7 +125,7 @@ async fn blocks(
     answers: &mut SendStream,
     place: Place,
     entry: &Entry,
-    mut receiver: Receiver,
+    receiver: Receiver,
     before: u64,
     progress: &mut Progress,
     stop: impl Future<Output = ()>,
@@ -138,17 +139,19 @@ async fn blocks(
     say(answers, &status(&receiver)).await?;
     let mut data: Option<MessageReceiver> = None;
     let (mut told, mut tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
+    let mut decoding = Decoding::new(receiver);
     let mut is_silent = false;
     tokio::pin!(stop);
-    while !receiver.is_complete() {
+    while !decoding.receiver().is_complete() {
         tokio::select! {
             message = packet(data.as_mut()) => match message {
                 Ok(Some(message)) => {
-                    receiver.on_packet(&message.data);
+                    decoding.on_packet(&message.data);
                 }
                 // The sender has no more and was not asked for more: it is leaving, and its stream says why.
                 Ok(None) | Err(_) => data = None,
             },
+            worked = decoding.worked() => worked?,
             flow = session.accept_flow(), if data.is_none() => match flow.map_err(Failure::from)? {
                 IncomingFlow::Messages(flow) if flow.options().tag == OBJECT_TAG => data = Some(flow),
                 _ => return Err(protocol("a flow came that has no place in the transfer of an object").into()),
@@ -158,20 +161,20 @@ async fn blocks(
                 Some(_) => return Err(protocol("the sender goes on after its offer").into()),
             },
             () = tokio::time::sleep_until(tell_at) => {
-                say(answers, &status(&receiver)).await?;
-                (told, tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
-                progress.set(there(&receiver), before);
+                say(answers, &status(decoding.receiver())).await?;
+                (told, tell_at) = (decoding.receiver().blocks_done(), tokio::time::Instant::now() + EVERY);
+                progress.set(there(decoding.receiver()), before);
             }
             () = &mut stop => return Err(Stop::Superseded),
         }
-        while let Some((block, content)) = receiver.poll_block() {
+        while let Some((block, content)) = decoding.poll_block() {
             if pieces.send(Piece::Block(block, content)).await.is_err() {
                 // The writer ended: it says why.
                 end(&mut thread)?;
                 return Err(protocol("the file cannot be written").into());
             }
         }
-        if receiver.blocks_done() > told {
+        if decoding.receiver().blocks_done() > told {
             tell_at = tell_at.min(tokio::time::Instant::now() + SOON);
         }
     }
@@ -182,8 +185,9 @@ async fn blocks(
     let name = entry.clone();
     let placed = tokio::task::spawn_blocking(move || thread.map_or(Ok(()), |t| joined(t, &name))).await;
     placed.map_err(|e| Failure::system("a thread", e))??;
-    if receiver.stats().spoiled_blocks > 0 {
-        eprintln!("noctule: {}: {} blocks came wrong and came again", shown(&entry.path), receiver.stats().spoiled_blocks);
+    let spoiled = decoding.receiver().stats().spoiled_blocks;
+    if spoiled > 0 {
+        eprintln!("noctule: {}: {spoiled} blocks came wrong and came again", shown(&entry.path));
     }
     Ok(())
 }

@@ -14,9 +14,10 @@ use crate::failure::Failure;
 use blake3::Hash;
 use bytes::Bytes;
 use noctule::{Class, FlowError, FlowKind, FlowOptions, MessageOptions, MessageSender, Mode, Probability, Session};
-use noctule_proto::object::{ReceiverId, Sender, SenderConfig, Status};
+use noctule_proto::object::{ReceiverId, Sender, SenderConfig, SourceBlock, Status};
 use noctule_proto::units::Time;
 use noctule_proto::wire::varint::Reader;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -40,14 +41,14 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name a file and a host".into()))?;
     let names = names.to_vec();
     let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
-    let file = file.map_err(|e| Failure::system("reading", e))??;
+    let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
     let connection = connect(&args, host).await?;
     let result = exchange(&args, &file, &connection.session).await;
     connection.end(result).await
 }
 
 /// Says what comes, then sends until the receiver is done.
-async fn exchange(args: &SendArgs, file: &ObjectFile, session: &Session) -> Result<(), Failure> {
+async fn exchange(args: &SendArgs, file: &Arc<ObjectFile>, session: &Session) -> Result<(), Failure> {
     let (mut control, answers) = session.open_stream(FlowOptions { tag: OBJECT_TAG, ..FlowOptions::default() })?;
     let mut answers = Records::new(answers);
     let mut offer = Vec::new();
@@ -103,7 +104,7 @@ async fn next(answers: &mut Records) -> Result<Record, Failure> {
 }
 
 struct Transfer<'a> {
-    file: &'a ObjectFile,
+    file: &'a Arc<ObjectFile>,
     sender: Sender,
     start: Instant,
     /// `None` once the receiver wants no more packets.
@@ -119,7 +120,7 @@ struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    fn new(file: &'a ObjectFile, session: &Session) -> Result<Self, Failure> {
+    fn new(file: &'a Arc<ObjectFile>, session: &Session) -> Result<Self, Failure> {
         let window = (RECEIVER_MEMORY / 4 * 3 / file.layout.block_bytes().max(1)).clamp(2, 4096) as u32;
         let sender = Sender::new(file.layout, file.tree.clone(), SenderConfig { window, settle: SETTLE });
         let data = session.open_messages(FlowOptions {
@@ -155,17 +156,17 @@ impl<'a> Transfer<'a> {
         if self.loading.is_none()
             && let Some(block) = self.sender.wanted_block()
         {
-            let file = self.file.clone();
-            self.loading = Some(tokio::task::spawn_blocking(move || (block, file.read(block))));
+            let file = Arc::clone(self.file);
+            self.loading = Some(tokio::task::spawn_blocking(move || file.block(block)));
         }
         self.fill(args.limit_rate.is_some());
         tokio::select! {
             // What has been said already is heard first.
             biased;
             answer = next(answers) => return self.take(answer?, progress),
-            (block, content) = loaded(&mut self.loading) => {
+            source = loaded(&mut self.loading) => {
                 self.loading = None;
-                self.sender.load(block, content?).map_err(|e| self.file.changed(e))?;
+                self.sender.add(source?);
             }
             sent = send(self.data.as_ref(), self.pending.as_ref(), self.free_at) => {
                 let len = self.pending.take().map_or(0, |packet| packet.len());
@@ -253,12 +254,12 @@ async fn send(data: Option<&MessageSender>, packet: Option<&Bytes>, free_at: tok
 }
 
 /// A block that is being read.
-type Loading = JoinHandle<(u32, Result<Vec<u8>, Failure>)>;
+type Loading = JoinHandle<Result<SourceBlock, Failure>>;
 
 /// Waits for it; for ever if there is none.
-async fn loaded(loading: &mut Option<Loading>) -> (u32, Result<Vec<u8>, Failure>) {
+async fn loaded(loading: &mut Option<Loading>) -> Result<SourceBlock, Failure> {
     match loading {
         None => std::future::pending().await,
-        Some(handle) => handle.await.unwrap_or_else(|e| (0, Err(Failure::system("reading", e)))),
+        Some(handle) => handle.await.unwrap_or_else(|e| Err(Failure::system("reading", e))),
     }
 }
