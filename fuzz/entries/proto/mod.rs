@@ -11,6 +11,7 @@ mod pair;
 
 pub mod acks;
 mod any_frame;
+pub mod blind;
 pub mod frames;
 pub mod handshake;
 pub mod object;
@@ -26,8 +27,9 @@ use input::Input;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const ALL: [Target; 9] = [
+pub const ALL: [Target; 10] = [
     ("acks", acks::run),
+    ("blind", blind::run),
     ("frames", frames::run),
     ("handshake", handshake::run),
     ("object", object::run),
