@@ -43,7 +43,7 @@ fn flags_that_namespaces_cannot_do_are_errors() {
     for (flags, names) in [
         ("--pairs 2", "--pairs"),
         ("--both", "--both"),
-        ("--workload messages:10/s:100B", "workloads"),
+        ("--workload block:10KB", "workloads"),
         ("--cc cubic", "--cc"),
         ("--flow-memory 16MiB", "--flow-memory"),
     ] {

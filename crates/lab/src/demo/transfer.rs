@@ -46,7 +46,7 @@ pub(super) fn noctule(chain: &Chain, files: &Files<'_>, patience: Duration) -> R
         let seen = Arc::clone(&seen);
         move |line| seen.lock().unwrap_or_else(PoisonError::into_inner).take(line)
     })?;
-    noctule::wait_for_udp_port(chain.last(), PORT, READY, &mut receiver)?;
+    noctule::wait_for_port(chain.last(), noctule::Protocol::Udp, PORT, READY, &mut receiver)?;
     let mut command = chain.first().command(&binary);
     command.arg("send").arg(files.file).arg(address.to_string()).args(["--json", "--peer-key", &public, "--key"]).arg(&sender_key);
     let start = Instant::now();

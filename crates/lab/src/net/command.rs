@@ -151,6 +151,15 @@ fn print_table(report: &NetReport) {
         words.join(", ")
     };
     println!("sent per byte    {} (back: {})", list(&report.wire_per_byte), list(&report.reverse_wire_per_byte));
+    if let Some(t) = report.message_rtt_ms {
+        println!(
+            "round trips      mean {:.2}, p50 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.2} ms of {} messages",
+            t.mean, t.p50, t.p99, t.p999, t.max, t.count
+        );
+    }
+    if let Some(lost) = report.residual_loss {
+        println!("residual loss    {:.3} %", lost * 100.0);
+    }
     if let Some(delay) = report.queue_ms_p95 {
         println!("queue            {delay:.1} ms at p95");
     }

@@ -39,28 +39,50 @@ pub fn keygen(binary: &Path, file: &Path) -> Result<String, ContestError> {
     }
 }
 
-/// Waits until a process has opened a UDP port, by the kernel's list of sockets.
-pub fn wait_for_udp_port(namespace: &Namespace, port: u16, patience: Duration, process: &mut Process) -> Result<(), ContestError> {
+/// What a port belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// A socket that is bound.
+    Udp,
+    /// A socket that listens.
+    Tcp,
+}
+
+/// Waits until a process has opened a port, by the kernel's list of sockets.
+pub fn wait_for_port(
+    namespace: &Namespace,
+    protocol: Protocol,
+    port: u16,
+    patience: Duration,
+    process: &mut Process,
+) -> Result<(), ContestError> {
     let deadline = Instant::now() + patience;
-    while !namespace.enter(|| udp_port_is_open(port))? {
+    while !namespace.enter(|| port_is_open(protocol, port))? {
         if let Some(status) = process.try_wait()? {
             process.wait(deadline)?;
-            return Err(ContestError::Process(format!("noctule ended before it listened ({status}): {}", process.complaint())));
+            return Err(ContestError::Process(format!("a process ended before it listened ({status}): {}", process.complaint())));
         }
         if Instant::now() >= deadline {
-            return Err(ContestError::Process(format!("noctule did not open UDP port {port} within {patience:?}")));
+            return Err(ContestError::Process(format!("a process did not open port {port} within {patience:?}: {}", process.complaint())));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-/// proc_pid_net(5): the second field of each line is local address and port in hexadecimal.
-fn udp_port_is_open(port: u16) -> bool {
+/// proc_pid_net(5): the second field of each line is local address and port in hexadecimal, the fourth the state, 0A if it listens.
+fn port_is_open(protocol: Protocol, port: u16) -> bool {
     let wanted = format!(":{port:04X}");
-    ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"].iter().any(|path| {
-        let table = std::fs::read_to_string(path).unwrap_or_default();
-        table.lines().skip(1).any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&wanted)))
+    let (tables, state) = match protocol {
+        Protocol::Udp => (["udp", "udp6"], None),
+        Protocol::Tcp => (["tcp", "tcp6"], Some("0A")),
+    };
+    tables.iter().any(|name| {
+        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&wanted)) && state.is_none_or(|state| fields.get(3) == Some(&state))
+        })
     })
 }
 
@@ -71,7 +93,11 @@ mod tests {
     #[test]
     fn open_ports_are_seen() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(udp_port_is_open(socket.local_addr().unwrap().port()));
-        assert!(!udp_port_is_open(0));
+        assert!(port_is_open(Protocol::Udp, socket.local_addr().unwrap().port()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(port_is_open(Protocol::Tcp, port));
+        drop(listener);
+        assert!(!port_is_open(Protocol::Tcp, port) && !port_is_open(Protocol::Udp, 0));
     }
 }

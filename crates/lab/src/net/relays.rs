@@ -1,16 +1,17 @@
 //! Relays of a chain as real processes: `noctule node` on every host between the ends, to which the ends attach.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::chain::Chain;
 use super::contest::ContestError;
-use super::noctule;
+use super::namespace::Namespace;
+use super::noctule::{self, Protocol};
 use super::process::Process;
 use crate::scenario::Scenario;
 
-const PORT: u16 = 4243;
+pub(super) const PORT: u16 = 4243;
 const READY: Duration = Duration::from_secs(10);
 
 /// Running relays; they end when this is dropped.
@@ -34,7 +35,7 @@ impl Attachment {
 }
 
 /// The overlay's address of the host with this index.
-fn overlay(index: usize) -> IpAddr {
+pub(super) fn overlay(index: usize) -> IpAddr {
     IpAddr::from([10, 9, 0, index as u8 + 1])
 }
 
@@ -45,10 +46,9 @@ impl Chained {
             return Err(ContestError::Unsupported("a chain of one link has no relays".to_owned()));
         };
         let mut keys = vec![ends[0].to_owned()];
-        let directory = |index: usize| scratch.join(format!("relay-{index}"));
         for index in 1..last {
-            std::fs::create_dir(directory(index))?;
-            keys.push(noctule::keygen(binary, &directory(index).join("key"))?);
+            std::fs::create_dir(directory(scratch, index))?;
+            keys.push(noctule::keygen(binary, &directory(scratch, index).join("key"))?);
         }
         keys.push(ends[1].to_owned());
         let between: Vec<_> = chain.between().collect();
@@ -57,13 +57,8 @@ impl Chained {
         for index in (1..last).rev() {
             let (host, _) = between[index - 1];
             let next = between.get(index).map(|(_, address)| SocketAddr::new(*address, PORT));
-            let file = directory(index).join("node.toml");
-            std::fs::write(&file, configuration(index, last, &keys, next, &scenario.cc.to_string()))?;
-            let mut command = host.command(binary);
-            command.args(["node", "--log-level", "warn", "--config"]).arg(&file);
-            let mut process = Process::start(&mut command, |_| {})?;
-            noctule::wait_for_udp_port(host, PORT, READY, &mut process)?;
-            processes.push(process);
+            let file = NodeFile { index, last, keys: &keys, next, congestion: &scenario.cc.to_string(), is_tunnel: false };
+            processes.push(start_node(host, binary, scratch, &file)?);
         }
         let this = Self {
             _processes: processes,
@@ -71,7 +66,7 @@ impl Chained {
             far: Attachment { node: SocketAddr::new(far, PORT), key: keys[last - 1].clone(), address: overlay(last) },
         };
         for index in 1..last - 1 {
-            wait_for_session(binary, &directory(index), index + 1)?;
+            wait_for_session(binary, &directory(scratch, index), index + 1, || Ok(()))?;
         }
         Ok(this)
     }
@@ -92,30 +87,82 @@ impl Chained {
     }
 }
 
-/// The file of relay `index` in a chain whose far end is `last`; it calls the next relay at `next`.
-fn configuration(index: usize, last: usize, keys: &[String], next: Option<SocketAddr>, congestion: &str) -> String {
-    let neighbour = |at: usize, more: &str| {
-        format!("[[neighbour]]\nname = \"n{at}\"\nkey = \"{}\"\naddresses = [\"{}\"]\n{more}\n", keys[at], overlay(at))
-    };
-    let route = |to: usize, via: usize| format!("[[route]]\nto = \"{}\"\nvia = \"n{via}\"\n", overlay(to));
-    let call = next.map_or(String::new(), |next| format!("endpoint = \"{next}\"\n"));
-    let head = format!(
-        "[node]\nkey = \"key\"\nlisten = \"[::]:{PORT}\"\naddresses = [\"{}\"]\nrelay = true\ncongestion = \"{congestion}\"\n",
-        overlay(index)
-    );
-    let mut file = head + &neighbour(index - 1, "") + &neighbour(index + 1, &call);
-    if index > 1 {
-        file += &route(0, index - 1);
-    }
-    if index + 1 < last {
-        file += &route(last, index + 1);
-    }
-    file + "[control]\nsocket = \"socket\"\n"
+/// Directory of the node of this index.
+pub(super) fn directory(scratch: &Path, index: usize) -> PathBuf {
+    scratch.join(format!("node-{index}"))
 }
 
-fn wait_for_session(binary: &Path, directory: &Path, with: usize) -> Result<(), ContestError> {
+/// Starts a node by its file, in its directory where its key is, and waits until it listens.
+pub(super) fn start_node(host: &Namespace, binary: &Path, scratch: &Path, node: &NodeFile<'_>) -> Result<Process, ContestError> {
+    let file = directory(scratch, node.index).join("node.toml");
+    std::fs::write(&file, node.text())?;
+    let mut command = host.command(binary);
+    command.args(["node", "--log-level", "warn", "--config"]).arg(&file);
+    let mut process = Process::start(&mut command, |_| {})?;
+    noctule::wait_for_port(host, Protocol::Udp, PORT, READY, &mut process)?;
+    Ok(process)
+}
+
+/// What is in the file of a node of a chain.
+pub(super) struct NodeFile<'a> {
+    /// Its place, and that of the far end.
+    pub(super) index: usize,
+    pub(super) last: usize,
+    /// Public keys of all.
+    pub(super) keys: &'a [String],
+    /// Where it calls the next node.
+    pub(super) next: Option<SocketAddr>,
+    pub(super) congestion: &'a str,
+    /// The ends are nodes too, with a TUN device each.
+    pub(super) is_tunnel: bool,
+}
+
+impl NodeFile<'_> {
+    fn text(&self) -> String {
+        let &Self { index, last, keys, next, congestion, is_tunnel } = self;
+        let node = |kind: &str, at: usize, more: &str| {
+            format!("[[{kind}]]\nname = \"n{at}\"\nkey = \"{}\"\naddresses = [\"{}\"]\n{more}\n", keys[at], overlay(at))
+        };
+        let route = |to: usize, via: usize| format!("[[route]]\nto = \"{}\"\nvia = \"n{via}\"\n", overlay(to));
+        let call = next.map_or(String::new(), |next| format!("endpoint = \"{next}\"\n"));
+        let is_end = index == 0 || index == last;
+        let mut file = format!(
+            "[node]\nkey = \"key\"\nlisten = \"[::]:{PORT}\"\naddresses = [\"{}\"]\nrelay = {}\ncongestion = \"{congestion}\"\n",
+            overlay(index),
+            !is_end
+        );
+        if index > 0 {
+            file += &node("neighbour", index - 1, "");
+        }
+        if index < last {
+            file += &node("neighbour", index + 1, &call);
+        }
+        if is_end && last > 1 {
+            file += &node("remote", last - index, "");
+        }
+        if index > 1 {
+            file += &route(0, index - 1);
+        }
+        if index + 1 < last {
+            file += &route(last, index + 1);
+        }
+        if is_tunnel && is_end {
+            file += &format!("[tun]\naddresses = [\"{}/24\"]\n", overlay(index));
+        }
+        file + "[control]\nsocket = \"socket\"\n"
+    }
+}
+
+/// Waits until the node of this directory has a session with the one of index `with`; `nudge` is done before each look.
+pub(super) fn wait_for_session(
+    binary: &Path,
+    directory: &Path,
+    with: usize,
+    nudge: impl Fn() -> Result<(), ContestError>,
+) -> Result<(), ContestError> {
     let deadline = Instant::now() + READY;
     loop {
+        nudge()?;
         let output = std::process::Command::new(binary).args(["status", "--json", "--socket"]).arg(directory.join("socket")).output()?;
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let name = format!("n{with}");
@@ -137,10 +184,23 @@ mod tests {
     #[test]
     fn a_relay_in_the_middle_has_routes_to_both_ends_and_calls_the_next() {
         let keys = ["a", "b", "c", "d"].map(str::to_owned);
-        let file = configuration(1, 3, &keys, Some("10.77.1.2:4243".parse().unwrap()), "model");
+        let next = Some("10.77.1.2:4243".parse().unwrap());
+        let of = |index, next| NodeFile { index, last: 3, keys: &keys, next, congestion: "model", is_tunnel: false }.text();
+        let file = of(1, next);
         assert!(file.contains("endpoint = \"10.77.1.2:4243\"") && file.contains("to = \"10.9.0.4\"\nvia = \"n2\""), "{file}");
         assert!(!file.contains("to = \"10.9.0.1\""), "the near end is a neighbour: {file}");
-        let file = configuration(2, 3, &keys, None, "model");
+        let file = of(2, None);
         assert!(!file.contains("endpoint") && file.contains("to = \"10.9.0.1\"\nvia = \"n1\""), "{file}");
+    }
+
+    #[test]
+    fn an_end_of_a_tunnel_has_a_device_and_knows_the_other_end_as_a_remote_node() {
+        let keys = ["a", "b", "c"].map(str::to_owned);
+        let of = |index, last| NodeFile { index, last, keys: &keys, next: None, congestion: "model", is_tunnel: true }.text();
+        let file = of(0, 2);
+        assert!(file.contains("[tun]\naddresses = [\"10.9.0.1/24\"]") && file.contains("[[remote]]\nname = \"n2\""), "{file}");
+        assert!(file.contains("to = \"10.9.0.3\"\nvia = \"n1\"") && file.contains("relay = false"), "{file}");
+        assert!(!of(1, 2).contains("[tun]"), "a node in the middle has none");
+        assert!(!of(1, 1).contains("[[remote]]"), "over one link it is a neighbour");
     }
 }

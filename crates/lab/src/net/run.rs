@@ -8,10 +8,11 @@ use serde::Serialize;
 use super::chain::{BackendChoice, Chain};
 use super::contest::{Account, Conditions, ContestError, Course};
 use super::emulator::{Options, Tolerance};
-use super::perf;
 use super::tcp::{self, Payload, Transfer};
 use super::tcp_proxy::Place;
 use super::timeline::Timeline;
+use super::way::Way;
+use super::{curl, iperf3, perf, ping};
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
 use noctule_proto::options::Mode;
@@ -29,13 +30,19 @@ pub enum Peer {
     TcpBbr,
     /// The kernel's TCP with NewReno.
     TcpReno,
+    /// iperf3 with TCP and the kernel's own congestion control.
+    Iperf3,
+    /// iperf3 with UDP at 85 % of the path's limit.
+    Iperf3Udp,
+    /// curl, from a server on the first host.
+    Curl,
 }
 
 impl Peer {
     /// The congestion control of kernel TCP, if that is what sends.
     pub fn tcp(self) -> Option<tcp::Congestion> {
         match self {
-            Self::Noctule => None,
+            Self::Noctule | Self::Iperf3 | Self::Iperf3Udp | Self::Curl => None,
             Self::TcpCubic => Some(tcp::Congestion::Cubic),
             Self::TcpBbr => Some(tcp::Congestion::Bbr),
             Self::TcpReno => Some(tcp::Congestion::Reno),
@@ -87,9 +94,9 @@ pub struct NetReport {
     pub reverse_wire_per_byte: Vec<Option<f64>>,
     /// 95th percentile of the queueing delay at the slowest bottleneck; null with netem.
     pub queue_ms_p95: Option<f64>,
-    /// Round trips of messages; null because the workload has none here.
+    /// Round trips of messages, those of the warm-up included.
     pub message_rtt_ms: Option<Times>,
-    /// Messages that did not arrive in time; null because the workload has none here.
+    /// Messages without an answer, or datagrams that did not arrive.
     pub residual_loss: Option<f64>,
     /// Peak of the node's own accounting; null where no node runs or it does not say.
     pub memory_peak_bytes: Option<u64>,
@@ -108,7 +115,16 @@ pub(super) struct Arrivals {
     pub(super) timeline: Timeline,
     pub(super) bytes_wrong: Option<u64>,
     pub(super) memory_peak_bytes: Option<u64>,
+    pub(super) message_rtt_ms: Option<Times>,
+    pub(super) residual_loss: Option<f64>,
     pub(super) contender: Option<serde_json::Value>,
+}
+
+impl Arrivals {
+    /// Of which nothing else is known.
+    pub(super) fn of(timeline: Timeline) -> Self {
+        Self { timeline, bytes_wrong: None, memory_peak_bytes: None, message_rtt_ms: None, residual_loss: None, contender: None }
+    }
 }
 
 /// Runs a scenario.
@@ -116,21 +132,31 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
     refuse_unsupported(scenario, settings.peer)?;
     let chain = Chain::build(&scenario.hops, scenario.ip, settings.backend, scenario.seed)?;
     let mut conditions = Conditions::of(chain.backend(), chain.privilege());
-    if settings.peer.tcp().is_some() {
+    if settings.peer != Peer::Noctule {
         conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
     }
     let course = Course::start(chain, Options::default())?;
-    let (arrivals, accounts) = with_warmup(&course, scenario, |course, started| match settings.peer.tcp() {
-        Some(congestion) => bulk_tcp(course.chain(), scenario, congestion, started),
-        None => perf::run(course.chain(), scenario, started),
-    })?;
+    let way = Way::start(course.chain(), scenario)?;
+    let (arrivals, accounts) = with_warmup(&course, scenario, |started| contend(&way, scenario, settings.peer, started))?;
+    drop(way);
     conditions.emulator = course.finish(&settings.tolerance)?;
     report(scenario, settings.peer, &arrivals, &accounts, conditions)
 }
 
+/// Lets the contender send.
+fn contend(way: &Way<'_>, scenario: &Scenario, peer: Peer, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+    match (peer, peer.tcp(), scenario.workload) {
+        (_, congestion, Workload::Messages { .. }) => ping::run(way, scenario, congestion, started),
+        (_, Some(congestion), _) => bulk_tcp(way, scenario, congestion, started),
+        (Peer::Iperf3 | Peer::Iperf3Udp, ..) => iperf3::run(way, scenario, peer == Peer::Iperf3Udp, started),
+        (Peer::Curl, ..) => curl::run(way, scenario, started),
+        _ => perf::run(way, scenario, started),
+    }
+}
+
 /// What a flag cannot do here is an error, never ignored.
 fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestError> {
-    let tcp = peer.tcp().is_some();
+    let ours = peer == Peer::Noctule;
     // Every field by name: a new one does not compile until it is decided here.
     let Scenario {
         hops: _,
@@ -152,8 +178,11 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         epoch_packets,
         stall,
     } = scenario;
+    let relays = network.relays;
+    let is_bulk = matches!(workload, Workload::Bulk);
+    let has_messages = matches!(workload, Workload::Messages { .. }) && (ours || peer.tcp().is_some());
     let simulator_only = [
-        (!matches!(workload, Workload::Bulk), "workloads other than bulk"),
+        (!is_bulk && !has_messages, "workloads other than bulk, and messages with iperf3 or curl"),
         (*both, "--both"),
         (*pairs > 1, "--pairs"),
         (flow_memory.is_some(), "--flow-memory"),
@@ -165,10 +194,13 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
     ]
     .map(|(given, flag)| (given, format!("{flag}: in the simulator only (noctule-lab sim)")));
     let contender_only = [
-        (tcp && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
-        (tcp && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
+        (!ours && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
+        (!ours && relays != Relays::Tunnel && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
         (!network.is_chain(), "a topology other than a chain with one flow: in the simulator only"),
-        (!tcp && network.relays == Relays::Proxy, "--relays proxy: TCP proxies pass on TCP; name it by --peer tcp-bbr"),
+        (
+            relays == Relays::Proxy && (peer.tcp().is_none() || !is_bulk),
+            "--relays proxy: TCP proxies pass on a TCP bulk transfer; name it by --peer tcp-bbr",
+        ),
     ]
     .map(|(given, text)| (given, text.to_owned()));
     match simulator_only.into_iter().chain(contender_only).find(|(given, _)| *given) {
@@ -201,7 +233,7 @@ struct Accounts {
 fn with_warmup(
     course: &Course,
     scenario: &Scenario,
-    work: impl FnOnce(&Course, &dyn Fn()) -> Result<Arrivals, ContestError>,
+    work: impl FnOnce(&dyn Fn()) -> Result<Arrivals, ContestError>,
 ) -> Result<(Arrivals, Accounts), ContestError> {
     let (events, heard) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -218,7 +250,7 @@ fn with_warmup(
             // Nobody listens only when the account has failed, which is reported below.
             let _ = events.send(());
         };
-        let arrivals = work(course, &started);
+        let arrivals = work(&started);
         drop(events);
         let counted = accounting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let arrivals = arrivals?;
@@ -226,16 +258,17 @@ fn with_warmup(
     })
 }
 
-fn bulk_tcp(chain: &Chain, scenario: &Scenario, congestion: tcp::Congestion, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+fn bulk_tcp(way: &Way<'_>, scenario: &Scenario, congestion: tcp::Congestion, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+    let chain = way.chain;
     let proxies = match scenario.network.relays {
         Relays::Proxy => chain.between().map(|(host, address)| Place { host: host.clone(), address }).collect(),
-        Relays::Recode | Relays::Ip => Vec::new(),
+        Relays::Recode | Relays::Ip | Relays::Tunnel => Vec::new(),
     };
     let payload = Payload::Pattern(scenario.seed);
-    let transfer = Transfer { congestion, to: chain.last_address(), payload, limit: scenario.seconds.0, proxies };
+    let transfer = Transfer { congestion, to: way.far, payload, limit: scenario.seconds.0, proxies };
     started();
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
-    Ok(Arrivals { timeline: received.timeline, bytes_wrong: Some(received.bytes_wrong), memory_peak_bytes: None, contender: None })
+    Ok(Arrivals { bytes_wrong: Some(received.bytes_wrong), ..Arrivals::of(received.timeline) })
 }
 
 fn report(
@@ -276,8 +309,8 @@ fn report(
         wire_per_byte: account.sent.iter().map(per_byte).collect(),
         reverse_wire_per_byte: account.returned.iter().map(per_byte).collect(),
         queue_ms_p95: account.queue_p95.map(|delay| round(delay.as_secs_f64() * 1e3, 3)),
-        message_rtt_ms: None,
-        residual_loss: None,
+        message_rtt_ms: arrivals.message_rtt_ms,
+        residual_loss: arrivals.residual_loss,
         memory_peak_bytes: arrivals.memory_peak_bytes,
         goodput_mbit_by_second: timeline.rates(10, seconds).into_iter().map(|(_, rate)| round(rate, 4)).collect(),
         links: account.links.iter().map(|link| [(&link.forward).into(), (&link.backward).into()]).collect(),

@@ -25,6 +25,8 @@ pub enum Relays {
     Ip,
     /// They are TCP proxies: one connection per hop (namespaces, with kernel TCP).
     Proxy,
+    /// They recode, and the ends are nodes too: the contender's IP packets cross the TUN devices of these (namespaces).
+    Tunnel,
 }
 
 impl FromStr for Relays {
@@ -34,9 +36,10 @@ impl FromStr for Relays {
             "recode" => Ok(Self::Recode),
             "ip" => Ok(Self::Ip),
             "proxy" => Ok(Self::Proxy),
+            "tunnel" => Ok(Self::Tunnel),
             _ => Err(ParseQuantityError::new(
                 text,
-                "what the nodes between the ends do: recode, ip (they forward, only the ends code) or proxy (a TCP connection per hop)",
+                "what the nodes between the ends do: recode, ip (they forward, only the ends code), proxy (a TCP connection per hop) or tunnel (the contender's IP packets go through nodes)",
             )),
         }
     }
@@ -48,6 +51,7 @@ impl fmt::Display for Relays {
             Self::Recode => "recode",
             Self::Ip => "ip",
             Self::Proxy => "proxy",
+            Self::Tunnel => "tunnel",
         })
     }
 }
@@ -188,7 +192,7 @@ impl Network {
 
     /// Whether flows run over a link of their own ends, whatever lies between: there are no noctule relays.
     pub fn is_end_to_end(&self) -> bool {
-        self.nodes.len() == 2 || self.relays == Relays::Ip
+        self.nodes.len() == 2 || matches!(self.relays, Relays::Ip | Relays::Tunnel)
     }
 
     /// Number of the node of this name.

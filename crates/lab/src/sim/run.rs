@@ -76,8 +76,12 @@ impl<N: Machine> Simulation<N> {
     /// As [`Simulation::new`], with machines of another kind.
     pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
-        if scenario.network.relays == Relays::Proxy {
-            let text = "TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)";
+        let elsewhere = match scenario.network.relays {
+            Relays::Recode | Relays::Ip => None,
+            Relays::Proxy => Some("TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)"),
+            Relays::Tunnel => Some("TUN devices are the kernel's: --relays tunnel runs on namespaces (noctule-lab net)"),
+        };
+        if let Some(text) = elsewhere {
             return Err(SimError::Unsupported(text.to_owned()));
         }
         let Built { world, ends, pipes } = build::build(scenario, &make)?;

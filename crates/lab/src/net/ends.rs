@@ -1,0 +1,86 @@
+//! The tools of noctule as contenders: `noctule perf -s` on the last host, a client of it on the first, attached to relays where there are any.
+
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::contest::ContestError;
+use super::noctule;
+use super::process::Process;
+use super::relays::Chained;
+use super::scratch::Scratch;
+use super::way::Way;
+use crate::scenario::Scenario;
+
+const PORT: u16 = 4242;
+const READY: Duration = Duration::from_secs(10);
+/// How long a client may take beyond its measurement to open, close and report.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A running server, and what its client needs.
+pub(super) struct Ends {
+    client: Command,
+    _server: Process,
+    _relays: Option<Chained>,
+    _keys: Scratch,
+}
+
+impl Ends {
+    /// Starts the server and its relays. The client will run `tool`, whose words before the host's are `words`.
+    pub(super) fn start(way: &Way<'_>, scenario: &Scenario, words: &[&str]) -> Result<Self, ContestError> {
+        let binary = noctule::binary()?;
+        let keys = Scratch::new("noctule-lab-keys")?;
+        let (client_key, server_key) = (keys.path().join("client"), keys.path().join("server"));
+        let client_public = noctule::keygen(&binary, &client_key)?;
+        let public = noctule::keygen(&binary, &server_key)?;
+        let relays = match scenario.network.is_end_to_end() {
+            true => None,
+            false => Some(Chained::start(way.chain, scenario, &binary, keys.path(), [&client_public, &public])?),
+        };
+        let port = PORT.to_string();
+        let mut command = way.chain.last().command(&binary);
+        command.args(["perf", "-s", "-p", &port, "--key"]).arg(&server_key);
+        command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
+        let mut server = Process::start(&mut command, |_| {})?;
+        wait_until_it_serves(&mut server)?;
+        let far = relays.as_ref().map_or(way.far, Chained::far_address);
+        let mut client = way.chain.first().command(&binary);
+        client.args(words).arg(far.to_string()).args(["-J", "-p", &port, "--peer-key", &public, "--key"]).arg(&client_key);
+        client.args(relays.as_ref().map(Chained::near).unwrap_or_default());
+        Ok(Self { client, _server: server, _relays: relays, _keys: keys })
+    }
+
+    /// Runs the client with these further words, for about `time`, and gives what it printed.
+    pub(super) fn run(&mut self, words: &[String], time: Duration, started: &dyn Fn()) -> Result<Value, ContestError> {
+        let (heard, lines) = mpsc::channel();
+        self.client.args(words);
+        started();
+        // The receiver is gone only when this function has returned.
+        let mut client = Process::start(&mut self.client, move |line| drop(heard.send(line.to_owned())))?;
+        match client.wait(Instant::now() + time + MARGIN)? {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(ContestError::Process(format!("noctule failed ({status}): {}", client.complaint()))),
+            None => return Err(ContestError::Process(format!("noctule did not end within {MARGIN:?} of its time"))),
+        }
+        let text: Vec<String> = lines.try_iter().collect();
+        serde_json::from_str(&text.join("\n")).map_err(|error| ContestError::Process(format!("noctule -J printed no JSON object: {error}")))
+    }
+}
+
+/// Attached to its node, if there are any, and listening.
+fn wait_until_it_serves(server: &mut Process) -> Result<(), ContestError> {
+    let deadline = Instant::now() + READY;
+    while !server.complaint().contains("serving tests") {
+        if let Some(status) = server.try_wait()? {
+            server.wait(deadline)?;
+            return Err(ContestError::Process(format!("noctule perf -s ended before it served ({status}): {}", server.complaint())));
+        }
+        if Instant::now() >= deadline {
+            return Err(ContestError::Process(format!("noctule perf -s did not serve within {READY:?}: {}", server.complaint())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
