@@ -111,6 +111,15 @@ impl Session {
         }
     }
 
+    /// How long the neighbour that the session's link leads to has said nothing although it was asked (half a second and several probes precede this);
+    /// `None` while it answers, and when the session is over. Over relays that is the first of them.
+    pub fn silence(&self) -> Option<Duration> {
+        let Handle { shared, session } = &*self.handle;
+        let state = shared.lock();
+        let link = state.links.get(&state.node.session_link(*session)?)?;
+        link.silent_since.filter(|_| link.down.is_none()).map(|since| state.now.since(since))
+    }
+
     /// Opens a flow of messages towards the far end. Costs no round trip: the first message may be sent at once.
     ///
     /// # Errors

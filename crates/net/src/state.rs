@@ -47,8 +47,8 @@ pub(crate) struct LinkEntry {
     pub(crate) wakers: Wakers,
     /// Take it down at this instant.
     pub(crate) close_at: Option<Time>,
-    /// Something was sent and nothing heard for some probes.
-    pub(crate) is_silent: bool,
+    /// Something was sent and nothing heard for some probes: since when that is known.
+    pub(crate) silent_since: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -236,7 +236,7 @@ impl State {
             }
             Event::LinkSilent { link, is_silent } => {
                 if let Some(entry) = self.links.get_mut(&link) {
-                    entry.is_silent = is_silent;
+                    entry.silent_since = is_silent.then_some(now);
                     self.trouble.notify_one();
                 }
             }
@@ -609,7 +609,7 @@ impl LinkEntry {
             is_watched: false,
             wakers: Wakers::default(),
             close_at: None,
-            is_silent: false,
+            silent_since: None,
         }
     }
 }

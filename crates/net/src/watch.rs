@@ -11,6 +11,7 @@ use crate::closed_port;
 use crate::connect;
 use crate::error::ConnectError;
 use crate::shared::Shared;
+use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::ids::LinkId;
@@ -80,6 +81,8 @@ struct Watched {
     is_silent: bool,
     /// This end opened it.
     is_ours: bool,
+    /// Something came by it after the handshake.
+    is_heard: bool,
 }
 
 /// Links that are up; `None` when there is no driver any more.
@@ -92,10 +95,16 @@ fn watched(shared: &Shared) -> Option<Vec<Watched>> {
     Some(
         up.filter_map(|(id, l)| {
             let (remote, local) = state.node.link_address(*id)?;
-            Some(Watched { id: *id, remote, local, peer: l.up, is_silent: l.is_silent, is_ours: l.remote.is_some() })
+            let is_silent = l.silent_since.is_some();
+            let is_heard = !is_silent || is_heard(&state.node, *id);
+            Some(Watched { id: *id, remote, local, peer: l.up, is_silent, is_ours: l.remote.is_some(), is_heard })
         })
         .collect(),
     )
+}
+
+fn is_heard(node: &Node, link: LinkId) -> bool {
+    node.link_stats(link).is_some_and(|stats| stats.paths.iter().any(|path| path.received_packets > 0))
 }
 
 fn look_at_addresses(shared: &Shared, links: Vec<Watched>, sources: &mut HashMap<LinkId, IpAddr>) {
@@ -147,7 +156,7 @@ fn is_of_this_host(ip: IpAddr) -> bool {
 
 /// Asks the host of a silent link's far end for what is left of it; ends the link if that is nothing.
 async fn ask(shared: &Arc<Shared>, link: &Watched) {
-    let is_silent = || shared.lock().links.get(&link.id).is_some_and(|l| l.is_silent && l.down.is_none());
+    let is_silent = || shared.lock().links.get(&link.id).is_some_and(|l| l.silent_since.is_some() && l.down.is_none());
     while is_silent() {
         let found = if link.is_ours { what_is_left(shared, link).await } else { is_port_closed(shared, link).await };
         let Some(why) = found else {
@@ -166,6 +175,9 @@ async fn ask(shared: &Arc<Shared>, link: &Watched) {
 /// Asks the far end of a link that this end opened; why the link is of no use any more, if it is not.
 async fn what_is_left(shared: &Arc<Shared>, link: &Watched) -> Option<&'static str> {
     match connect::answers(shared, link.remote, link.peer).await {
+        // With another pre-shared key at the far end a link comes up at this end only, and a question is answered all the same: it shows the far
+        // end's own key, no more. That it is up nowhere else is found out by itself (`confirm_by`).
+        Ok(()) if !link.is_heard => None,
         Ok(()) => {
             sleep(LAST_CHANCE).await;
             Some("the peer was started anew and does not know this link any more")

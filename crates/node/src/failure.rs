@@ -42,8 +42,16 @@ pub enum Failure {
     #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
     NobodyListens(String),
     /// The peer vanished.
-    #[error("the peer went away: {0}; what has arrived is kept: run the same command again, and it goes on from there")]
+    #[error("the peer went away: {0}")]
     PeerGone(String),
+    /// The peer vanished in the middle of a transfer that can go on.
+    #[error("the peer went away: {why}; what has arrived is kept: {then}, and it goes on from there")]
+    TransferBroke {
+        /// Why.
+        why: String,
+        /// What makes it go on.
+        then: &'static str,
+    },
     /// It is there, and does something else.
     #[error("the other side is not what this command needs: {0}; is another program running there, or another version?")]
     Stranger(String),
@@ -158,9 +166,9 @@ pub enum Failure {
     /// Doctor found something.
     #[error("{0} problem(s) found")]
     Doctor(usize),
-    /// Ctrl-C.
-    #[error("interrupted; what has arrived is kept: run the same command again, and it goes on from there")]
-    Interrupted,
+    /// Ctrl-C; with what becomes of the work.
+    #[error("interrupted{0}")]
+    Interrupted(&'static str),
 }
 
 impl Failure {
@@ -204,6 +212,17 @@ impl Failure {
         Self::Incomplete { failed, code: first.exit_code(), first: first.to_string() }
     }
 
+    /// The same in the middle of a transfer that goes on where it stopped: at its sender, who has the command to be repeated, or at its receiver.
+    pub fn of_transfer(self, is_sender: bool) -> Self {
+        match self {
+            Self::PeerGone(why) => Self::TransferBroke {
+                why,
+                then: if is_sender { "run the same command again" } else { "the sender runs its command again" },
+            },
+            other => other,
+        }
+    }
+
     /// A connection could not be made.
     pub fn connect(host: &str, ours: PublicKey, expected: PublicKey, error: ConnectError) -> Self {
         match error {
@@ -231,6 +250,8 @@ impl Failure {
     fn ended(reason: &CloseReason) -> Self {
         match reason.code {
             Code::NoRoute => Self::NoRoute(reason.to_string()),
+            // Up at this end and nowhere else.
+            Code::Unreachable => Self::Unreachable(format!("the other side ({reason})")),
             _ => Self::PeerGone(reason.to_string()),
         }
     }
@@ -244,7 +265,7 @@ impl Failure {
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
             Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) | Self::NoRoute(_) => 6,
-            Self::PeerGone(_) | Self::Stranger(_) => 7,
+            Self::PeerGone(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
             Self::Port(_) | Self::Listen(_) => 10,
@@ -257,7 +278,7 @@ impl Failure {
             Self::UnknownHost { .. } => 15,
             Self::Encrypted => 16,
             Self::Doctor(_) => 18,
-            Self::Interrupted => 130,
+            Self::Interrupted(_) => 130,
         }
     }
 

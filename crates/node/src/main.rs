@@ -37,6 +37,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         // A daemon ends on request, and well.
         let is_daemon = matches!(cli.command, cli::Command::Node(_));
+        let aftermath = aftermath(&cli.command);
         // As a task: it shares a worker's thread with the driver of its sockets, where this thread would have to be woken for each packet.
         let mut work = tokio::spawn(work(cli));
         tokio::select! {
@@ -46,7 +47,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
                 let _ = work.await;
                 // It was dropped: its farewell to the peers is still to be sent.
                 tokio::time::sleep(FAREWELL).await;
-                Err(Failure::Interrupted)
+                Err(Failure::Interrupted(aftermath))
             }
         }
     });
@@ -67,6 +68,17 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
         cli::Command::Status(args) => daemon::status(args).await,
         cli::Command::Reload(args) => daemon::reload(args).await,
         cli::Command::Node(args) => daemon::run(args).await,
+    }
+}
+
+/// What becomes of the work of a command that is interrupted.
+fn aftermath(command: &cli::Command) -> &'static str {
+    match command {
+        cli::Command::Send(args) if !args.one_way => "; what has arrived is kept: run the same command again, and it goes on from there",
+        cli::Command::Recv(args) if !args.one_way && !args.stdout => {
+            "; of a transfer under way what has arrived is kept, and goes on when it is sent again"
+        }
+        _ => "",
     }
 }
 

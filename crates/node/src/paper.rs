@@ -8,6 +8,7 @@ use std::path::Path;
 
 /// `noctule man`: noctule.1 and one page per command.
 pub fn man(args: &ManArgs) -> Result<(), Failure> {
+    std::fs::create_dir_all(&args.directory).map_err(|e| Failure::target(&args.directory, &e))?;
     let mut command = Cli::command();
     command.build();
     write_page(&args.directory, &command, "noctule")?;

@@ -73,6 +73,22 @@ impl FromStr for Span {
     }
 }
 
+/// How long silence of the other side is borne.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience(pub Duration);
+
+impl FromStr for Patience {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Span(time) = text.parse()?;
+        // Above, the circuit breaker of the protocol would end the link all the same (RFC 8084).
+        match (Duration::from_secs(1)..=Duration::from_secs(30)).contains(&time) {
+            true => Ok(Self(time)),
+            false => Err(format!("{text:?}: between 1s and 30s are possible")),
+        }
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}us", self.0.as_micros())
@@ -119,6 +135,8 @@ mod tests {
         assert_eq!("7.5%".parse::<Share>().unwrap().permille(), 75);
         assert!("7.5".parse::<Share>().unwrap_err().contains("30%"));
         assert!("ten".parse::<Span>().is_err());
+        assert_eq!("10s".parse::<Patience>().unwrap().0, Duration::from_secs(10));
+        assert!("0.5s".parse::<Patience>().is_err() && "31s".parse::<Patience>().unwrap_err().contains("30s"));
         for name in CongestionControl::NAMED.map(CongestionControl::name).into_iter().chain(["rate:100mbit"]) {
             let cc: CcName = name.parse().unwrap();
             assert_eq!(cc.to_string().parse::<CcName>().unwrap(), cc);

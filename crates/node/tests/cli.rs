@@ -85,6 +85,8 @@ fn each_failure_has_its_own_words_and_code() {
     // Somebody has the port and says nothing: that is another matter.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     assert_fails(&send(&[&file], &silent.local_addr().unwrap().to_string(), &key), 6, "no answer");
+    assert_fails(&noctule().args(["send", "f"]).output().unwrap(), 2, "then the host");
+    assert_fails(&noctule().args(["recv", "--timeout", "60s"]).output().unwrap(), 2, "between 1s and 30s");
     assert_fails(&noctule().args(["send", "f", "host", "--peer-key", "nonsense"]).output().unwrap(), 2, "nonsense");
     assert_fails(&noctule().args(["keygen", "-o"]).arg(&key_file).output().unwrap(), 14, "--force");
     let missing = dir.path().join("nowhere");

@@ -220,7 +220,10 @@ fn standard_input_and_output_carry_a_stream() {
         child.stdin.take().unwrap().write_all(&data).unwrap();
         child.wait_with_output().unwrap()
     };
-    ok(&send(&to.address, &to.key, &[]));
+    let out = send(&to.address, &to.key, &[]);
+    ok(&out);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains(&format!("1 file, {} bytes in ", data.len())), "the size is known in the end: {said}");
     assert!(to.child.wait().unwrap().success());
     assert!(to.output() == data);
     let to = receiver("127.0.0.1:0", &p.into, &[]);

@@ -91,6 +91,12 @@ fn pre_shared_key_is_needed_on_both_sides() {
     let home = dir.path().join("home");
     let out = send_as(&home, &["--accept-new", "--psk", psk.to_str().unwrap()], &receiver, &file);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // Another one is as good as none, and not taken for a receiver that was started anew, which takes handshakes just so.
+    let other = dir.path().join("other-psk");
+    assert!(noctule().args(["keygen", "--shared", "-o"]).arg(&other).output().unwrap().status.success());
+    let again = support::receiver("127.0.0.1:0", &into, &["--psk", psk.to_str().unwrap()]);
+    let out = send_as(&home, &["--peer-key", &again.key, "--psk", other.to_str().unwrap()], &again, &file);
+    assert_fails(&out, 6, "is --psk the same on both sides");
     let (own, _) = keygen(dir.path(), "own");
     assert_fails(&noctule().args(["recv", "--psk"]).arg(&own).output().unwrap(), 3, "pre-shared");
 }

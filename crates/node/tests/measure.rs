@@ -240,6 +240,8 @@ fn doctor_says_what_it_found_and_what_to_do() {
 fn manual_pages_and_completions_come_from_the_same_definitions_as_help() {
     let dir = tempfile::tempdir().unwrap();
     assert!(noctule().arg("man").arg(dir.path()).output().unwrap().status.success());
+    let new = dir.path().join("share/man/man1");
+    assert!(noctule().arg("man").arg(&new).output().unwrap().status.success() && new.join("noctule-send.1").exists());
     for (page, words) in [("noctule", "perf"), ("noctule-perf", "bidir"), ("noctule-ping", "unordered"), ("noctule-send", "Exit codes")] {
         let text = fs::read_to_string(dir.path().join(format!("{page}.1"))).unwrap();
         assert!(text.starts_with(".ie") || text.contains(".TH"), "{page}");
@@ -250,6 +252,6 @@ fn manual_pages_and_completions_come_from_the_same_definitions_as_help() {
         let out = noctule().args(["completions", shell]).output().unwrap();
         assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("bidir"), "{shell}");
     }
-    assert_fails(&noctule().args(["man", "/nonexistent"]).output().unwrap(), 4, "/nonexistent");
+    assert_fails(&noctule().args(["man", "/dev/null/man1"]).output().unwrap(), 4, "/dev/null/man1");
     assert_fails(&noctule().args(["completions", "cmd.exe"]).output().unwrap(), 2, "bash");
 }

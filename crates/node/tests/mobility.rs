@@ -186,6 +186,60 @@ mod linux {
         assert!(took < Duration::from_secs(15), "{took:?}");
     }
 
+    /// A process stands still, or goes on.
+    fn signal(to: &Running, name: &str) {
+        assert!(Command::new("kill").args([name, &to.0.id().to_string()]).status().unwrap().success());
+    }
+
+    /// A receiver of one transfer, and its sender in the middle of it, who then stands still.
+    fn sender_that_stands_still(world: &World, more: &[&str]) -> (Running, Running) {
+        let mut c = command(None);
+        c.args(["recv", "--json", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key")).args(more);
+        let mut child = c.arg("--into").arg(world.dir.join("into")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Running(child);
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let first: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let log = std::fs::File::create(world.dir.join("receiver.jsonl")).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut out, &mut { log }));
+        let sender = world.send(None, first["address"].as_str().unwrap(), &["--limit-rate", "20mbit"]);
+        std::thread::sleep(Duration::from_millis(800));
+        assert!(receiver.0.try_wait().unwrap().is_none(), "in mid-transfer");
+        signal(&sender, "-STOP");
+        (receiver, sender)
+    }
+
+    #[test]
+    fn silence_of_the_other_side_is_told_and_borne() {
+        let world = World::new();
+        let (mut receiver, mut sender) = sender_that_stands_still(&world, &[]);
+        let told = |what: &str| std::fs::read_to_string(world.dir.join("receiver.jsonl")).unwrap().contains(what);
+        let began = Instant::now();
+        while !told("\"silent\"") {
+            assert!(began.elapsed() < Duration::from_secs(25), "the receiver says that it hears nothing");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        eprintln!("told after {:?}", began.elapsed());
+        signal(&sender, "-CONT");
+        let (code, text, _) = end_of(&mut sender);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(end_of(&mut receiver).0, Some(0));
+        assert!(told("\"heard\""), "and that it hears again");
+        world.assert_whole();
+    }
+
+    #[test]
+    fn silence_is_borne_as_long_as_was_said() {
+        let world = World::new();
+        let (mut receiver, sender) = sender_that_stands_still(&world, &["--timeout", "3s"]);
+        let (code, text, took) = end_of(&mut receiver);
+        assert!(code == Some(7) && text.contains("nothing heard for 3 s"), "{code:?} {text}");
+        // Without it: 30 s.
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        signal(&sender, "-CONT");
+    }
+
     #[test]
     fn a_sender_hears_soon_that_the_receiver_was_started_anew_and_can_go_on_with_the_new_one() {
         let world = World::new();

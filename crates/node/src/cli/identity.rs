@@ -3,6 +3,7 @@
 
 use super::EXIT_CODES;
 use crate::further_path::FurtherPath;
+use crate::units::Patience;
 use clap::Args;
 use noctule::PublicKey;
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ pub struct IdentityArgs {
     /// the first attempts to connect, and above 1500 it lets larger packets be tried.
     #[arg(long, value_name = "BYTES", help_heading = "Path", value_parser = clap::value_parser!(u16).range(828..))]
     pub mtu: Option<u16>,
+    /// Give the other side up when it has said nothing for so long although it was asked, 1s to 30s; the shorter of both sides' holds [default: 30s].
+    #[arg(long, value_name = "TIME", help_heading = "Path")]
+    pub timeout: Option<Patience>,
 }
 
 /// Whom this side wants to reach. Goes into every command that connects.

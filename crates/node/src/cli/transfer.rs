@@ -21,10 +21,10 @@ pub enum SendMode {
 
 /// `noctule send`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXIT_CODES, override_usage = "noctule send [OPTIONS] FILE... HOST")]
 pub struct SendArgs {
     /// Files and directories ('-': standard input), then HOST, HOST:PORT or [IPV6]:PORT as the last argument.
-    #[arg(required = true, num_args = 2.., value_name = "FILE... HOST")]
+    #[arg(required = true, num_args = 1.., value_name = "FILE... HOST")]
     pub words: Vec<OsString>,
     /// The name that standard input gets at the receiver [default: stdin].
     #[arg(long, value_name = "NAME")]

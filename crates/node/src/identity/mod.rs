@@ -57,12 +57,15 @@ pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Fa
 /// Bytes of the headers of IPv4 and UDP.
 const IPV4_UDP_HEADERS: u16 = 28;
 
-/// Applies what was said about the link's protection and the size of its packets.
+/// Applies what was said about the link's protection, the size of its packets, and how long silence is borne.
 pub fn protect(node: &mut NodeConfig, args: &IdentityArgs) -> Result<(), Failure> {
     node.plaintext = args.no_encryption;
     node.psk = args.psk.as_deref().map(shared_key).transpose()?;
     if let Some(mtu) = args.mtu {
         node.max_datagram = mtu - IPV4_UDP_HEADERS;
+    }
+    if let Some(patience) = args.timeout {
+        node.idle_timeout = patience.0;
     }
     Ok(())
 }

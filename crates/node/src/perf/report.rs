@@ -85,10 +85,7 @@ impl Report {
         for is_forward in [true, false] {
             let way = if is_forward { &mut self.forward } else { &mut self.reverse };
             way.total.memory_peak_bytes = way.total.memory_peak_bytes.max(memory_peak);
-            // What came in the last milliseconds is in the total; a rate it is not.
-            let rest: Vec<_> =
-                way.received.range(way.shown..).map(|(_, r)| r.clone()).filter(|r| r.bytes > 0 || r.end - r.start > 0.05).collect();
-            for r in rest {
+            for r in way.rest() {
                 let sent = way.sent.get(&r.index).unwrap_or(&way.finished).clone();
                 way.lines.push(interval_json(&self.request, &r, &sent));
                 if !self.is_json && r.end - r.start >= 0.05 {
@@ -169,11 +166,7 @@ impl Way {
     fn take(&mut self, record: Record) {
         match record {
             Record::Sent(s) => {
-                self.sums.0 += s.loss;
-                self.sums.1 += s.repair_share;
-                self.sums.2 += s.proactive_share;
-                self.sums.3 += s.cpu;
-                self.sums.4 += 1.0;
+                self.count(&s);
                 self.sent.insert(s.index, s);
             }
             Record::Received(r) => {
@@ -183,6 +176,25 @@ impl Way {
             Record::Finished(s) => self.finished = s,
             Record::Request(_) | Record::EchoTcp { .. } | Record::Ready { .. } | Record::Refused { .. } => {}
         }
+    }
+
+    /// Intervals that the end of the test cut short. What came in the last milliseconds is in the total; a rate it is not.
+    fn rest(&mut self) -> Vec<Received> {
+        let rest = self.received.range(self.shown..).map(|(_, r)| r);
+        let rest: Vec<_> = rest.filter(|r| r.bytes > 0 || r.end - r.start > 0.05).cloned().collect();
+        if rest.iter().any(|r| r.end - r.start >= 0.05 && !self.sent.contains_key(&r.index)) {
+            // The sender's last view is that of such an interval, which may be the only one.
+            self.count(&self.finished.clone());
+        }
+        rest
+    }
+
+    fn count(&mut self, s: &Sent) {
+        self.sums.0 += s.loss;
+        self.sums.1 += s.repair_share;
+        self.sums.2 += s.proactive_share;
+        self.sums.3 += s.cpu;
+        self.sums.4 += 1.0;
     }
 
     fn bits_per_second(&self) -> f64 {
@@ -204,7 +216,9 @@ impl Way {
     }
 
     fn receiver_cpu(&self) -> f64 {
-        self.received.values().map(|r| r.cpu).sum::<f64>() / (self.received.len() as f64).max(1.0)
+        // Intervals differ in length: the last may be a few milliseconds.
+        let (seconds, cpu) = self.received.values().fold((0.0, 0.0), |(s, c), r| (s + seconds_of(r), c + r.cpu * seconds_of(r)));
+        cpu / f64::max(seconds, 1e-9)
     }
 
     fn cpu_per_gbit(&self) -> f64 {
@@ -355,6 +369,18 @@ mod tests {
         assert_eq!(way(0, 0).residual_loss(), 0.0);
         assert_eq!(way(1000, 990).residual_loss(), 0.010000000000000009);
         assert_eq!(way(10, 11).residual_loss(), 0.0);
+    }
+
+    #[test]
+    fn the_only_interval_counts_and_a_scrap_of_one_does_not() {
+        let mut w = Way::default();
+        w.take(Record::Received(Received { index: 0, start: 0.0, end: 0.99, bytes: 1000, cpu: 0.2, ..Received::default() }));
+        w.take(Record::Received(Received { index: 1, start: 0.99, end: 1.0, bytes: 10, cpu: 0.9, ..Received::default() }));
+        w.take(Record::Finished(Sent { index: 0, cpu: 0.3, loss: 0.5, ..Sent::default() }));
+        assert_eq!(w.rest().len(), 2);
+        let (loss, _, _, cpu) = w.means();
+        assert_eq!((loss, cpu), (0.5, 0.3));
+        assert!((w.receiver_cpu() - 0.207).abs() < 1e-9, "{}", w.receiver_cpu());
     }
 
     #[test]

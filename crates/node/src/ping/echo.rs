@@ -19,11 +19,15 @@ pub fn length_error(length: usize) -> String {
 pub async fn messages(session: &Session, mut recv: MessageReceiver) -> Result<(), Failure> {
     let options = FlowOptions { answers: None, ..recv.options().clone() };
     let mut back = session.open_messages(options)?;
-    while let Some(message) = recv.recv().await? {
-        back.send(message.data, MessageOptions::default()).await?;
+    // Who goes in the middle has enough, or tells its user itself: no failure of this side.
+    while let Ok(Some(message)) = recv.recv().await {
+        if back.send(message.data, MessageOptions::default()).await.is_err() {
+            return Ok(());
+        }
     }
-    back.finish().await?;
-    session.closed().await;
+    if back.finish().await.is_ok() {
+        session.closed().await;
+    }
     Ok(())
 }
 

@@ -55,6 +55,8 @@ pub struct Contents {
     results: Mutex<HashMap<u64, Result<Hash, Problem>>>,
     /// Bytes that need not be sent because the receiver has them.
     pub spared: AtomicU64,
+    /// Bytes of holes that were read and said in a word.
+    pub holes: AtomicU64,
     /// Files that it has whole.
     pub same: AtomicU64,
     /// Files of which it had the beginning.
@@ -75,6 +77,7 @@ impl Contents {
             told: Condvar::new(),
             results: Mutex::default(),
             spared: AtomicU64::new(0),
+            holes: AtomicU64::new(0),
             same: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
         }
@@ -242,7 +245,7 @@ impl Reading<'_> {
         while at < size && problem.is_none() {
             let (data, end) = if is_sparse { segment(&file, at, size) } else { (at, size) };
             if data > at {
-                hash_zeros(&mut hasher, data - at);
+                hash_zeros(&mut hasher, data - at, &self.contents.holes);
                 self.put(&Record::Hole(data - at))?;
                 at = data;
             }
@@ -328,11 +331,12 @@ fn segment(mut file: &File, at: u64, size: u64) -> (u64, u64) {
     (data, end.max(data))
 }
 
-fn hash_zeros(hasher: &mut Hasher, mut length: u64) {
+fn hash_zeros(hasher: &mut Hasher, mut length: u64, done: &AtomicU64) {
     static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
     while length > 0 {
         let part = usize::try_from(length).unwrap_or(usize::MAX).min(ZEROS.len());
         hasher.update(&ZEROS[..part]);
         length -= part as u64;
+        done.fetch_add(part as u64, Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 use super::entry::{Entry, shown};
 use blake3::Hash;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use noctule::Session;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 const JSON_EVERY: Duration = Duration::from_millis(100);
 /// Between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
+/// A peer that has said nothing for so long is told of.
+const NO_WORD: Duration = Duration::from_secs(5);
 /// Hashes that a terminal shows; a file or pipe gets all of them.
 const SHOWN_ON_TERMINAL: u64 = 20;
 
@@ -57,7 +60,7 @@ impl Reporter {
         self.result(&value.to_string());
     }
 
-    /// Begins to show a transfer; `what` in a word or two.
+    /// Begins to show a transfer; `what` in a word or two. `total` is 0 if the size of what comes is not known.
     pub fn start(&self, what: &str, peer: &str, files: u64, total: u64) -> Progress {
         let start = Instant::now();
         if self.is_json {
@@ -65,16 +68,27 @@ impl Reporter {
         }
         let bar = self.bars.as_ref().map(|bars| {
             let bar = bars.add(ProgressBar::new(total));
-            if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+            if let Ok(style) = ProgressStyle::with_template(template(total, columns())) {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar.set_message(what.to_owned());
             bar
         });
         if bar.is_none() && !self.is_json {
-            eprintln!("{what}: {files} files, {total} bytes");
+            eprintln!("{what}: {}, {total} bytes", many(files));
         }
-        Progress { to: self.clone(), bar, peer: peer.to_owned(), start, shown: start, bytes: 0, spared: 0, total, listed: 0 }
+        Progress {
+            to: self.clone(),
+            bar,
+            peer: peer.to_owned(),
+            start,
+            shown: start,
+            bytes: 0,
+            spared: 0,
+            total,
+            listed: 0,
+            is_silent: false,
+        }
     }
 }
 
@@ -104,6 +118,42 @@ pub struct Progress {
     spared: u64,
     total: u64,
     listed: u64,
+    /// The user was told that the peer says nothing.
+    is_silent: bool,
+}
+
+fn many(files: u64) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}
+
+/// Columns of the terminal on standard error; many, if it does not say.
+fn columns() -> u16 {
+    rustix::termios::tcgetwinsize(std::io::stderr()).ok().map(|size| size.ws_col).filter(|n| *n > 0).unwrap_or(u16::MAX)
+}
+
+/// What fits into one line: a longer one would be folded, and drawn anew below the old each time.
+fn template(total: u64, columns: u16) -> &'static str {
+    match (total, columns) {
+        (0, _) => "{msg} {bytes}",
+        (_, ..20) => "{percent} %",
+        (_, ..30) => "{msg} {percent} %",
+        (_, ..70) => "{msg} {percent} % {bytes_per_sec}",
+        _ => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    }
+}
+
+/// One line of how far it is.
+fn line(bytes: u64, total: u64, rate_mbit: f64) -> String {
+    if total == 0 {
+        return format!("{bytes} bytes  {rate_mbit:.1} Mbit/s");
+    }
+    let share = 100.0 * bytes as f64 / total as f64;
+    // Before anything has moved nobody can say.
+    let left = match rate_mbit > 0.0 {
+        true => format!("  {:.0} s left", total.saturating_sub(bytes) as f64 * 8e-6 / rate_mbit),
+        false => String::new(),
+    };
+    format!("{share:.0} %  {bytes} of {total} bytes  {rate_mbit:.1} Mbit/s{left}")
 }
 
 impl Progress {
@@ -123,9 +173,28 @@ impl Progress {
             );
         } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
             self.shown = now;
-            let left = self.total.saturating_sub(self.bytes) as f64 * 8e-6 / rate.max(1e-9);
-            let share = 100.0 * self.bytes as f64 / self.total.max(1) as f64;
-            eprintln!("{share:.0} %  {} of {} bytes  {rate:.1} Mbit/s  {left:.0} s left", self.bytes, self.total);
+            eprintln!("{}", line(self.bytes, self.total, rate));
+        }
+    }
+
+    /// Tells the user, once, that the other side has said nothing for a while, and that it is there again. To be called about as often as [`set`](Self::set).
+    pub fn look_at(&mut self, session: &Session) {
+        let silence = session.silence();
+        let is_silent = match self.is_silent {
+            true => silence.is_some(),
+            false => silence.is_some_and(|time| time >= NO_WORD),
+        };
+        if is_silent == self.is_silent || session.close_reason().is_some() {
+            return;
+        }
+        self.is_silent = is_silent;
+        let address = session.remote_address().map_or_else(|| "the other side".to_owned(), |a| a.to_string());
+        if self.to.is_json {
+            self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": self.peer, "address": address}));
+        } else if is_silent {
+            self.to.say(&format!("noctule: no word from {address} for {} s; still trying", NO_WORD.as_secs()));
+        } else {
+            self.to.say(&format!("noctule: {address} is there again"));
         }
     }
 
@@ -204,14 +273,43 @@ impl Progress {
         }
         let mut before = String::new();
         if same > 0 {
-            before += &format!(", {same} files were there already");
+            before += &format!(", {} there already", many(same));
         }
         if resumed > 0 {
-            before += &format!(", {resumed} were gone on with");
+            before += &format!(", {resumed} gone on with");
         }
+        let rate = if moved > 0 { format!(": {goodput:.1} Mbit/s") } else { String::new() };
         self.to.say(&format!(
-            "{files} files, {bytes} bytes in {seconds:.2} s: {goodput:.1} Mbit/s{before}; every hash verified, BLAKE3 of all {}",
+            "{}, {bytes} bytes in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
+            many(files),
             &digest.to_hex()[..16]
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_fits_the_terminal() {
+        let shown = |total, columns| {
+            let text = template(total, columns).replace("{msg}", "receiving").replace("{percent}", "100").replace("{wide_bar}", "");
+            let text = text.replace("{total_bytes}", "1023.99 GiB").replace("{bytes_per_sec}", "123.45 MiB/s");
+            text.replace("{bytes}", "1023.99 GiB").replace("{eta}", "12m")
+        };
+        for (columns, has_bar) in [(10, false), (21, false), (29, false), (30, false), (69, false), (70, true), (u16::MAX, true)] {
+            assert!(shown(1, columns).len() <= usize::from(columns), "{columns}: {}", shown(1, columns));
+            assert_eq!(shown(1, columns).contains('['), has_bar);
+        }
+        assert_eq!(shown(0, 40), "receiving 1023.99 GiB");
+    }
+
+    #[test]
+    fn lines_say_what_can_be_known_and_no_more() {
+        assert_eq!(line(500, 1000, 0.001), "50 %  500 of 1000 bytes  0.0 Mbit/s  4 s left");
+        assert_eq!(line(0, 1000, 0.0), "0 %  0 of 1000 bytes  0.0 Mbit/s");
+        assert_eq!(line(500, 0, 4.0), "500 bytes  4.0 Mbit/s");
+        assert_eq!((many(1), many(2)), ("1 file".to_owned(), "2 files".to_owned()));
     }
 }

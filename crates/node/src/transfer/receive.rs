@@ -352,7 +352,8 @@ async fn transfer(
     stop: impl Future<Output = ()>,
 ) -> Result<(), Stop> {
     let mut open = job.entries.iter().filter(|e| e.has_content()).count();
-    let mut progress = reporter.start("receiving", &session.peer_key().to_string(), open as u64, hello.bytes);
+    let is_streamed = job.entries.iter().any(|e| e.kind == Kind::Stream);
+    let mut progress = reporter.start("receiving", &session.peer_key().to_string(), open as u64, if is_streamed { 0 } else { hello.bytes });
     let (mut hashes, mut failures, mut first) = (HashMap::new(), 0u64, None);
     let (mut begun, mut is_silent) = (0, false);
     tokio::pin!(stop);
@@ -402,6 +403,7 @@ async fn transfer(
             }
             _ = tick.tick() => {
                 progress.set(job.counts.bytes.load(Relaxed), job.counts.spared.load(Relaxed));
+                progress.look_at(session);
                 while streams.writers.try_join_next().is_some() {}
                 if begun == hello.streams && streams.writers.is_empty() && events.is_empty() && open > 0 {
                     return Err(gone().into());
@@ -419,14 +421,15 @@ async fn transfer(
         first.get_or_insert(refused);
     }
     let digest = digest((0..).zip(&job.entries).map(|(i, e)| (e, hashes.get(&i).copied())));
-    let bytes = (0..).zip(&job.entries).filter(|(i, _)| hashes.contains_key(i)).map(|(_, e)| e.size()).sum();
+    let announced: u64 = (0..).zip(&job.entries).filter(|(i, _)| hashes.contains_key(i)).map(|(_, e)| e.size()).sum();
+    let bytes = announced + job.counts.streamed.load(Relaxed);
     let files = hashes.len() as u64;
     records.push(Record::Done { files, bytes, digest });
     say(answers, &records).await?;
     match first {
         None => {
             let Counts { spared, same, resumed, .. } = &job.counts;
-            progress.set(hello.bytes, spared.load(Relaxed));
+            progress.set(bytes, spared.load(Relaxed));
             progress.done(&Summary { files, bytes, same: same.load(Relaxed), resumed: resumed.load(Relaxed), digest });
             Ok(())
         }

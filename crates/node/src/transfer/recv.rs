@@ -97,9 +97,10 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
                 Outcome::Transfer(result) if once => {
                     drop(gateway);
                     endpoint.wait_idle().await;
-                    return result;
+                    return if args.stdout { result } else { result.map_err(|failure| failure.of_transfer(false)) };
                 }
-                Outcome::Transfer(Err(failure)) | Outcome::Nothing(Some(failure)) => failure.print(args.json),
+                Outcome::Transfer(Err(failure)) => failure.of_transfer(false).print(args.json),
+                Outcome::Nothing(Some(failure)) => failure.print(args.json),
                 Outcome::Transfer(Ok(())) | Outcome::Nothing(None) => {}
             }
         }

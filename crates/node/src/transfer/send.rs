@@ -34,6 +34,10 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Sends everything and waits until the receiver has verified it.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
+    if let [only] = &args.words[..] {
+        let text = format!("{only:?} is the only argument: name the files first, then the host (noctule send FILE... HOST)");
+        return Err(Failure::Usage(text));
+    }
     match (args.mode, args.one_way) {
         (SendMode::Brctp, true) => return object::one_way::run(args).await,
         (SendMode::Brctp, false) => return object::send::run(args).await,
@@ -54,7 +58,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let connection = connect(&args, host).await?;
     let session = &connection.session;
     let result = async { Transfer::begin(&args, sources, session)?.run(&args, session).await }.await;
-    connection.end(result).await
+    connection.end(result).await.map_err(|failure| failure.of_transfer(true))
 }
 
 /// A session with the receiver, and what it needs to live.
@@ -146,7 +150,9 @@ impl Transfer {
     async fn run(mut self, args: &SendArgs, session: &Session) -> Result<(), Failure> {
         let files = self.contents.items.iter().filter(|i| i.entry.has_content()).count() as u64;
         let reporter = Reporter::new(args.json, false);
-        let mut progress = reporter.start("sending", &session.peer_key().to_string(), files, self.hello.bytes);
+        let is_streamed = self.contents.items.iter().any(|i| i.entry.kind == Kind::Stream);
+        let total = if is_streamed { 0 } else { self.hello.bytes };
+        let mut progress = reporter.start("sending", &session.peer_key().to_string(), files, total);
         let sent = self.exchange(args, session, &mut progress).await;
         if let Err(first) = sent {
             // A stream that broke may have been broken for a reason that the receiver is about to give.
@@ -198,6 +204,7 @@ impl Transfer {
         Record::Entries(entries).emit(&mut manifest);
         let limit = args.limit_rate.map(|rate| Arc::new(Limit::new(rate.0)));
         let (mut sending, mut written, mut is_written) = (JoinSet::new(), 0, false);
+        let is_streamed = self.contents.items.iter().any(|i| i.entry.kind == Kind::Stream);
         let mut tick = tokio::time::interval(TICK);
         loop {
             tokio::select! {
@@ -214,8 +221,10 @@ impl Transfer {
                     let flows = session.flow_stats();
                     let acknowledged: u64 =
                         flows.iter().filter(|f| f.is_sender).map(|f| f.stats.app_bytes.saturating_sub(f.stats.outstanding * 1400)).sum();
-                    let spared = self.contents.spared.load(Relaxed);
-                    progress.set((acknowledged.saturating_sub(written as u64) + spared).min(self.hello.bytes), spared);
+                    let (spared, holes) = (self.contents.spared.load(Relaxed), self.contents.holes.load(Relaxed));
+                    let most = if is_streamed { u64::MAX } else { self.hello.bytes };
+                    progress.set((acknowledged.saturating_sub(written as u64) + spared + holes).min(most), spared);
+                    progress.look_at(session);
                 }
             }
             // Contents follow the manifest, so that it does not share the link with what can only be read after it.

@@ -62,6 +62,8 @@ pub struct Counts {
     pub bytes: AtomicU64,
     /// Of these, bytes that were here before.
     pub spared: AtomicU64,
+    /// Bytes in place of entries whose size the manifest did not know.
+    pub streamed: AtomicU64,
     /// Files that were here whole.
     pub same: AtomicU64,
     /// Files whose beginning was here.
@@ -299,6 +301,9 @@ impl<'a> Writer<'a> {
         };
         match result {
             Ok(()) => {
+                if entry.kind == Kind::Stream {
+                    self.job.counts.streamed.fetch_add(received, Relaxed);
+                }
                 self.tell(Event::Stored(index, found));
                 Ok(())
             }

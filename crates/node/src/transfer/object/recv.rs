@@ -164,6 +164,7 @@ async fn blocks(
                 say(answers, &status(decoding.receiver())).await?;
                 (told, tell_at) = (decoding.receiver().blocks_done(), tokio::time::Instant::now() + EVERY);
                 progress.set(there(decoding.receiver()), before);
+                progress.look_at(session);
             }
             () = &mut stop => return Err(Stop::Superseded),
         }

@@ -44,7 +44,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
     let connection = connect(&args, host).await?;
     let result = exchange(&args, &file, &connection.session).await;
-    connection.end(result).await
+    connection.end(result).await.map_err(|failure| failure.of_transfer(true))
 }
 
 /// Says what comes, then sends until the receiver is done.
@@ -72,7 +72,7 @@ async fn exchange(args: &SendArgs, file: &Arc<ObjectFile>, session: &Session) ->
             return Ok(summary);
         }
         loop {
-            if let Some(summary) = transfer.step(args, &mut answers, &mut progress).await? {
+            if let Some(summary) = transfer.step(args, session, &mut answers, &mut progress).await? {
                 return Ok(summary);
             }
         }
@@ -152,7 +152,14 @@ impl<'a> Transfer<'a> {
     }
 
     /// Sends what can be sent, and waits for whatever comes first.
-    async fn step(&mut self, args: &SendArgs, answers: &mut Records, progress: &mut Progress) -> Result<Option<Summary>, Failure> {
+    async fn step(
+        &mut self,
+        args: &SendArgs,
+        session: &Session,
+        answers: &mut Records,
+        progress: &mut Progress,
+    ) -> Result<Option<Summary>, Failure> {
+        progress.look_at(session);
         if self.loading.is_none()
             && let Some(block) = self.sender.wanted_block()
         {
