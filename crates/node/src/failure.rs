@@ -251,7 +251,7 @@ impl Failure {
         match reason.code {
             Code::NoRoute => Self::NoRoute(reason.to_string()),
             // Up at this end and nowhere else.
-            Code::Unreachable => Self::Unreachable(format!("the other side ({reason})")),
+            Code::Unreachable => Self::Unreachable("the other side after its first".into()),
             _ => Self::PeerGone(reason.to_string()),
         }
     }

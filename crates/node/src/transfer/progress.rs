@@ -75,7 +75,8 @@ impl Reporter {
             bar
         });
         if bar.is_none() && !self.is_json {
-            eprintln!("{what}: {}, {total} bytes", many(files));
+            let size = if total > 0 { format!(", {total} bytes") } else { String::new() };
+            eprintln!("{what}: {}{size}", many(files));
         }
         Progress {
             to: self.clone(),
