@@ -77,6 +77,8 @@ pub(crate) enum Mechanism {
     KeepAlive,
     /// Combinations over the last packets reach over batch boundaries (P4).
     WindowSpans,
+    /// Ordered datagrams are protected from spare rate though there is time for feedback.
+    OrderedProtection,
     /// Children of a tree that lag miss what they have no room for (object.md 6).
     SkippingChildren,
     /// Blocks that lack something get fresh packets of the outer code (object.md 4).

@@ -316,6 +316,7 @@ impl Link {
             symbol: open.symbol,
             class: open.class,
             mode: open.mode,
+            waits_in_order: open.waits_in_order(),
             no_retransmit: open.no_retransmit,
             // Until the ledger says more.
             memory: account.floor(),
@@ -769,9 +770,10 @@ impl Link {
         }
     }
 
-    /// Gaps are acknowledged at once while a latency flow comes in (P8).
+    /// Gaps are acknowledged at once while a flow comes in for which time counts (P8).
     pub(crate) fn set_ack_urgency(&mut self) {
-        let is_urgent = self.flows.incoming.values().any(|f| f.open.class == Class::Latency && f.open.index != 0);
+        let is_urgent =
+            self.flows.incoming.values().any(|f| (f.open.class == Class::Latency && f.open.index != 0) || f.open.waits_in_order());
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);
         }

@@ -375,7 +375,7 @@ impl Link {
             #[cfg(any(test, fuzzing))]
             shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
-            if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX {
+            if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX && !flow.open.waits_in_order() {
                 self.bulk_at = Some(now);
             }
             flow.is_queued = false;

@@ -204,7 +204,7 @@ impl Node {
                 symbol: open.symbol,
                 class: open.class,
                 mode: open.mode,
-                kind: open.kind,
+                waits_in_order: open.waits_in_order(),
                 no_retransmit: open.no_retransmit,
                 memory: account.floor(),
                 initial_credit: l.peer_params.initial_credit,

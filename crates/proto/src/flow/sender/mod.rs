@@ -43,8 +43,8 @@ pub struct SenderConfig {
     pub class: Class,
     /// Promise.
     pub mode: Mode,
-    /// Whether what is missing holds up what came after it.
-    pub kind: FlowKind,
+    /// Whether what is missing holds up what came after it while all of it grows old ([`crate::wire::frame::FlowOpen::waits_in_order`]).
+    pub waits_in_order: bool,
     /// Asked probability that a message of an application-limited flow needs no second round trip.
     pub no_retransmit: Probability,
     /// Bytes of symbols that may be held; at least two batches are (P15).

@@ -5,10 +5,14 @@ use super::poll::fitting_from;
 use crate::flow::{Outgoing, SendContext};
 use crate::options::{Class, Mode};
 use crate::redundancy::{RedundancyInput, plan};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
 
 /// Part of the packets of the last flight of a finished bulk flow that shall need no second round trip: the link has nothing else to do.
 const TAIL_TARGET: f64 = 0.99;
+/// The same of a batch of ordered datagrams for which there is time for feedback: what is missing holds up those after it, which an inner TCP takes
+/// for delay. At 5 % loss this costs a quarter more, from spare rate.
+const ORDERED_TARGET: f64 = 0.95;
 
 impl Sender {
     /// Protection is part of the promise, not a use of spare capacity: datagrams whose lifetime leaves no time for feedback.
@@ -70,16 +74,22 @@ impl Sender {
 
     /// Proactive packets still to send for a batch, by the redundancy policy (DESIGN 3.3).
     fn planned(&mut self, now: Time, number: u64, context: &SendContext) -> u8 {
-        let target = match self.config.mode {
-            Mode::Brtp => Probability::new(self.config.no_retransmit.get().min(TAIL_TARGET)),
-            Mode::Btp | Mode::Transparent => self.config.no_retransmit,
-        };
-        let is_bulk = self.config.class == Class::Bulk && !self.finished;
         let Some(batch) = self.batch(number) else { return 0 };
         if let Some(planned) = batch.planned {
             return if batch.missing() > 0 { planned } else { 0 };
         }
         let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
+        let has_time = lifetime.is_none_or(|left| left >= context.rtt * 2);
+        let is_bulk = self.config.class == Class::Bulk && !self.finished;
+        let is_held_up =
+            is_bulk && has_time && context.spare && self.config.waits_in_order && !switch::is_off(Mechanism::OrderedProtection);
+        let most = match self.config.mode {
+            Mode::Brtp => TAIL_TARGET,
+            Mode::Btp | Mode::Transparent if is_held_up => ORDERED_TARGET,
+            Mode::Btp | Mode::Transparent => 1.0,
+        };
+        let target = Probability::new(self.config.no_retransmit.get().min(most));
+        let is_bulk = is_bulk && !is_held_up;
         // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
         let lifetime = lifetime.map(|l| if l >= context.rtt * 2 { context.rtt * 2 } else { Duration::ZERO });
         let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };

@@ -115,7 +115,7 @@ proptest! {
         feedback in prop::collection::vec((0u8..8, any::<u64>(), 0u64..200, any::<u8>(), any::<u8>(), any::<u64>()), 0..200),
     ) {
         let mut s = Sender::new(SenderConfig {
-            label: FlowLabel(1), batch_size: 16, symbol: T, class: Class::Latency, mode: Mode::Brtp,
+            label: FlowLabel(1), batch_size: 16, symbol: T, class: Class::Latency, mode: Mode::Brtp, waits_in_order: true,
             no_retransmit: Probability::new(0.99), memory: 100_000, initial_credit: 64,
         });
         let context = crate::flow::SendContext {

@@ -221,6 +221,7 @@ impl World {
             symbol: story.symbol,
             class: story.class,
             mode: story.mode,
+            waits_in_order: false,
             no_retransmit: Probability::new(story.no_retransmit),
             memory: story.sender_memory,
             initial_credit: story.initial_credit,

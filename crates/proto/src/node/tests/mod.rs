@@ -15,6 +15,7 @@ mod mtu;
 mod multicast;
 mod multipath;
 mod objects;
+mod ordered;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
 mod paths;
