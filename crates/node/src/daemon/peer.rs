@@ -61,6 +61,8 @@ struct State {
     /// The last thing that went wrong with link or session.
     trouble: Option<(SystemTime, String)>,
     up_since: Option<Instant>,
+    /// What it took to open the session, last.
+    round_trip: Option<Duration>,
     /// Times that a link came up.
     links_up: u64,
 }
@@ -85,7 +87,15 @@ pub struct PeerView {
 impl Peer {
     /// A peer without link and session.
     pub fn new(config: RemoteNode) -> Arc<Self> {
-        let state = State { config: config.clone(), links: Vec::new(), is_wanted: false, trouble: None, up_since: None, links_up: 0 };
+        let state = State {
+            config: config.clone(),
+            links: Vec::new(),
+            is_wanted: false,
+            trouble: None,
+            up_since: None,
+            round_trip: None,
+            links_up: 0,
+        };
         Arc::new(Self { key: config.key, state: Mutex::new(state), session: watch::Sender::new(None), news: Notify::new() })
     }
 
@@ -202,6 +212,11 @@ impl Peer {
         }
     }
 
+    /// What it took to open the session: a round trip, and what was lost meanwhile.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.state().round_trip
+    }
+
     /// Keeps a session with it for ever.
     pub async fn keep_session(self: Arc<Self>, endpoint: Endpoint) {
         let mut backoff = Backoff::default();
@@ -226,8 +241,9 @@ impl Peer {
                     continue;
                 }
             };
+            let opened_at = Instant::now();
             match tokio::time::timeout(ACCEPT_PATIENCE, session.accepted()).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.state().round_trip = Some(opened_at.elapsed()),
                 Ok(Err(error)) => {
                     self.fail(&format!("the session was not taken: {error}"), &mut backoff).await;
                     continue;

@@ -114,7 +114,11 @@ impl TunnelFlow {
 
 /// Empties the queue into the transport until the flow is idle, retired, or its session is over.
 async fn carry(node: Arc<TunnelNode>, flow: Arc<TunnelFlow>, treatment: Treatment) {
-    let result = match tokio::time::timeout(SESSION_PATIENCE, node.session()).await {
+    let session = tokio::time::timeout(SESSION_PATIENCE, node.session()).await;
+    if let Some(round_trip) = node.peer().round_trip() {
+        flow.state().queue.set_round_trip(round_trip);
+    }
+    let result = match session {
         Ok(session) => match session.open_messages(flow.key.options(&treatment)) {
             Ok(sender) => pass(flow.sender.get_or_init(|| sender), &flow, treatment.flow_idle).await,
             Err(error) => {
