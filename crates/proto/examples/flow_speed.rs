@@ -24,6 +24,7 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         symbol,
         class: Class::Bulk,
         mode: Mode::Brtp,
+        waits_in_order: false,
         no_retransmit: Probability::new(0.999),
         memory,
         initial_credit: 100_000,
