@@ -285,9 +285,9 @@ impl Failure {
     /// To standard error for people, to standard output as JSON.
     pub fn print(&self, is_json: bool) {
         if is_json {
-            println!("{}", serde_json::json!({"event": "error", "code": self.exit_code(), "message": self.to_string()}));
+            say!("{}", serde_json::json!({"event": "error", "code": self.exit_code(), "message": self.to_string()}));
         }
-        eprintln!("noctule: {self}");
+        tell!("noctule: {self}");
     }
 }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 
+use std::process::Stdio;
 use support::*;
 
 #[test]
@@ -94,4 +95,16 @@ fn each_failure_has_its_own_words_and_code() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert_fails(&noctule().args(["recv", "--bind", &address, "--into"]).arg(dir.path()).output().unwrap(), 10, "in use");
+}
+
+#[test]
+fn who_closed_the_outputs_still_gets_the_exit_code() {
+    for json in [&["--json"][..], &[]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = noctule();
+        command.args(["send", "/does/not/exist", "127.0.0.1:9"]).args(json).stdin(Stdio::null());
+        let status = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
+        assert!(status.code().is_some_and(|code| code != 0 && code != 101), "{status}: a panic ends with 101");
+    }
 }

@@ -65,7 +65,11 @@ impl LossFigure {
             for (index, name) in names.enumerate() {
                 let y = 30 + 48 * index as i32;
                 let colour = self.curves.get(index).map_or(INK, |_| COLOURS[index % COLOURS.len()]);
-                right.draw(&PathElement::new(vec![(10, y), (60, y)], ShapeStyle::from(colour).stroke_width(6)))?;
+                // The limit's line is dashed, here as in the chart.
+                let parts: &[(i32, i32)] = if index < self.curves.len() { &[(10, 60)] } else { &[(10, 24), (34, 48)] };
+                for &(from, to) in parts {
+                    right.draw(&PathElement::new(vec![(from, y), (to, y)], ShapeStyle::from(colour).stroke_width(6)))?;
+                }
                 right.draw(&Text::new(name.to_owned(), (76, y), style.clone()))?;
             }
             root.present()?;

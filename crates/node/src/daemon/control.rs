@@ -148,7 +148,7 @@ pub async fn status(args: StatusArgs) -> Result<(), Failure> {
             Answer::Reloaded { .. } => return Err(Failure::System("the node answered another question".into())),
         };
         if args.json {
-            println!("{}", serde_json::to_string(&report).map_err(|e| Failure::system("status", e))?);
+            say!("{}", serde_json::to_string(&report).map_err(|e| Failure::system("status", e))?);
         } else {
             if args.watch.is_some() && before.is_some() {
                 // Back to the top of the screen, and what was there away.
@@ -166,8 +166,8 @@ pub async fn status(args: StatusArgs) -> Result<(), Failure> {
 pub async fn reload(args: ReloadArgs) -> Result<(), Failure> {
     match ask(&args.socket, &Request::Reload).await? {
         Answer::Reloaded { notes } => {
-            println!("reloaded");
-            notes.iter().for_each(|note| println!("{note}"));
+            say!("reloaded");
+            notes.iter().for_each(|note| say!("{note}"));
             Ok(())
         }
         Answer::Error { message } => Err(Failure::Usage(format!("{message}\nthe node goes on as it was"))),

@@ -59,7 +59,7 @@ pub async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let problems = findings.iter().filter(|f| f.level == Level::Problem).count();
     if args.json {
         let report = serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "problems": problems, "findings": findings});
-        println!("{report}");
+        say!("{report}");
     } else {
         print!("{}", text(&findings));
     }

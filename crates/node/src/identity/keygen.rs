@@ -49,7 +49,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
         None if args.shared => {
             let path = path()?;
             make::<SharedKey>(&path, args.force)?;
-            eprintln!(
+            tell!(
                 "pre-shared key in {}: copy it to the other side by a safe way, and pass --psk {} on both",
                 path.display(),
                 path.display()
@@ -58,15 +58,15 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
         None => {
             let path = path()?;
             let public = make::<SecretKey>(&path, args.force)?.public();
-            eprintln!("secret key in {}; fingerprint {}; public key:", path.display(), public.fingerprint());
-            println!("{public}");
+            tell!("secret key in {}; fingerprint {}; public key:", path.display(), public.fingerprint());
+            say!("{public}");
         }
     }
     Ok(())
 }
 
 fn print_public(key: PublicKey) {
-    println!("{} {key}", key.fingerprint());
+    say!("{} {key}", key.fingerprint());
 }
 
 /// Makes a key in a file: never readable by others, not even for a moment; one that exists is replaced as a whole or not at all.
@@ -103,7 +103,7 @@ fn forget(host: &str, file: Option<PathBuf>) -> Result<(), Failure> {
     match hosts.forget(&host)? {
         0 => Err(Failure::Usage(format!("no key of {host} is remembered in {}", hosts.path().display()))),
         _ => {
-            eprintln!("the key of {host} is forgotten; the next connection asks about the one that it has then");
+            tell!("the key of {host} is forgotten; the next connection asks about the one that it has then");
             Ok(())
         }
     }

@@ -26,7 +26,7 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
     if let Ok(meta) = std::fs::metadata(path)
         && meta.mode() & 0o077 != 0
     {
-        eprintln!("noctule: warning: {} can be read by others: chmod 600 it", path.display());
+        tell!("noctule: warning: {} can be read by others: chmod 600 it", path.display());
     }
     text.parse().map_err(|e| Failure::source(path, e))
 }
@@ -49,7 +49,7 @@ pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Fa
         && let Some(path) = config_file("key").filter(|p| !p.exists())
         && keygen::make::<SecretKey>(&path, false).is_ok()
     {
-        eprintln!("made a key for this host: {}", path.display());
+        tell!("made a key for this host: {}", path.display());
     }
     endpoint_config(named)
 }
@@ -79,7 +79,7 @@ pub fn shared_key(path: &Path) -> Result<[u8; 32], Failure> {
 pub fn check_protection(session: &Session, args: &IdentityArgs) -> Result<(), Failure> {
     match (args.no_encryption, session.stats().link.is_plaintext) {
         (true, false) => return Err(Failure::Encrypted),
-        (_, true) => eprintln!("noctule: warning: both sides said --no-encryption: this link is NOT ENCRYPTED"),
+        (_, true) => tell!("noctule: warning: both sides said --no-encryption: this link is NOT ENCRYPTED"),
         (false, false) => {}
     }
     Ok(())

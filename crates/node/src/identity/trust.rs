@@ -41,8 +41,8 @@ impl Peer {
             decide(&host, key).await?;
         }
         match hosts.remember(&host, key) {
-            Ok(()) => eprintln!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), file.display()),
-            Err(e) => eprintln!("noctule: warning: the key of {host} could not be remembered in {}: {e}", file.display()),
+            Ok(()) => tell!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), file.display()),
+            Err(e) => tell!("noctule: warning: the key of {host} could not be remembered in {}: {e}", file.display()),
         }
         Ok(Self { host, key, overlay: None, paths: args.path.clone(), remembered: None })
     }

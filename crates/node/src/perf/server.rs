@@ -31,11 +31,11 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let endpoint = overlay::bind(None, args.port, &args.via, config)?;
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
     if is_ephemeral {
-        eprintln!("this key is for this run only; `noctule keygen` makes a lasting one");
+        tell!("this key is for this run only; `noctule keygen` makes a lasting one");
     }
     let port = if args.port == crate::cli::DEFAULT_PORT { String::new() } else { format!(" -p {}", args.port) };
     let host = overlay::name(&args.via).unwrap_or_else(|| format!("THIS_HOST{port}"));
-    eprintln!(
+    tell!(
         "serving tests on {}; on the other host:\n\n  noctule perf -c {host} --peer-key {public}\n  noctule ping {host} --peer-key {public}\n\nfingerprint {}; {}",
         endpoint.local_addr(),
         public.fingerprint(),
@@ -137,7 +137,7 @@ async fn test(
         Direction::Both => ", both send",
     };
     let time = if request.is_file { "a file".to_owned() } else { format!("{} s", request.seconds) };
-    eprintln!("test for {peer}: {}, {time}, {flows}{who}", request.mode.name());
+    tell!("test for {peer}: {}, {time}, {flows}{who}", request.mode.name());
     if let Ok(cc) = request.cc.parse::<CcName>() {
         session.set_congestion(cc.0);
     }

@@ -123,7 +123,7 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
     };
     result?;
     if wrong > 0 {
-        eprintln!("noctule: {wrong} BYTES WERE WRONG: please report this");
+        tell!("noctule: {wrong} BYTES WERE WRONG: please report this");
     }
     let all = lock(&table).clone();
     tens.show(args, &all, start.elapsed().as_secs_f64(), true, output);

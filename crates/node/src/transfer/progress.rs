@@ -38,15 +38,15 @@ impl Reporter {
     /// A line for the user that is no result.
     pub fn say(&self, text: &str) {
         match &self.bars {
-            Some(bars) => bars.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bars) => bars.suspend(|| tell!("{text}")),
+            None => tell!("{text}"),
         }
     }
 
     /// Prints a result, past the bars.
     fn result(&self, text: &str) {
         let print = || match self.is_quiet {
-            true => eprintln!("{text}"),
+            true => tell!("{text}"),
             // A reader that has gone away is no reason to stop.
             false => drop(writeln!(std::io::stdout().lock(), "{text}")),
         };
@@ -76,7 +76,7 @@ impl Reporter {
         });
         if bar.is_none() && !self.is_json {
             let size = if total > 0 { format!(", {total} bytes") } else { String::new() };
-            eprintln!("{what}: {}{size}", many(files));
+            tell!("{what}: {}{size}", many(files));
         }
         Progress {
             to: self.clone(),
@@ -174,7 +174,7 @@ impl Progress {
             );
         } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
             self.shown = now;
-            eprintln!("{}", line(self.bytes, self.total, rate));
+            tell!("{}", line(self.bytes, self.total, rate));
         }
     }
 

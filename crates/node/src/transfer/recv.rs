@@ -126,16 +126,14 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
         });
         // Contents have standard output for themselves.
         if args.stdout {
-            eprintln!("{event}")
+            tell!("{event}")
         } else {
-            println!("{event}")
+            say!("{event}")
         }
         return;
     }
     if is_ephemeral {
-        eprintln!(
-            "this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it"
-        );
+        tell!("this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it");
     }
     let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
     let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
@@ -146,7 +144,7 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
         None => "anyone who has this key may send; --allow KEY lets only some".to_owned(),
         Some(keys) => format!("{} keys may connect", keys.len()),
     };
-    eprintln!(
+    tell!(
         "receiving {into} on {local}; on the other host:\n\n  noctule send FILE... {host} --peer-key {public}\n\nor without --peer-key, and compare the fingerprint: {}\n{who}",
         public.fingerprint()
     );

@@ -53,7 +53,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let sources = tokio::task::spawn_blocking(move || source::collect(&names, &stdin_name)).await;
     let sources = sources.map_err(|e| Failure::system("reading", e))??;
     for path in &sources.skipped {
-        eprintln!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
+        tell!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
     }
     let connection = connect(&args, host).await?;
     let session = &connection.session;
@@ -321,9 +321,9 @@ impl Transfer {
             };
             let (name, size) = (item.entry.shown(), item.entry.size());
             match is_json {
-                true => println!("{}", json!({"event": "plan", "path": name, "kind": kind, "bytes": size, "state": word, "have": from})),
-                false if word == "resume" => println!("{word:8} {kind:4} {name} ({from} of {size} bytes are there)"),
-                false => println!("{word:8} {kind:4} {name} ({size} bytes)"),
+                true => say!("{}", json!({"event": "plan", "path": name, "kind": kind, "bytes": size, "state": word, "have": from})),
+                false if word == "resume" => say!("{word:8} {kind:4} {name} ({from} of {size} bytes are there)"),
+                false => say!("{word:8} {kind:4} {name} ({size} bytes)"),
             }
         }
     }

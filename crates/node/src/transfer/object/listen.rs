@@ -138,12 +138,12 @@ fn greet(args: &RecvArgs, local: SocketAddr, public: PublicKey, is_ephemeral: bo
             "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
             "ephemeral": is_ephemeral, "one_way": true
         });
-        println!("{event}");
+        say!("{event}");
         return;
     }
     let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]:{}", local.port()) } else { format!("{host}:{}", local.port()) };
-    eprintln!(
+    tell!(
         "receiving one way into {} on {local}; on the other host, with a rate that the network carries:\n\n  noctule send --mode brctp --one-way --rate 10mbit --to {public} FILE {host}\n",
         args.into.display()
     );
@@ -320,11 +320,7 @@ async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
     let (digest, size) = (Hash::from_bytes(root.0), receiver.layout().size());
     let stats = receiver.stats();
     if stats.spoiled_blocks > 0 {
-        eprintln!(
-            "noctule: {}: {} blocks came wrong, from somebody who has the key, and came again",
-            shown(&entry.path),
-            stats.spoiled_blocks
-        );
+        tell!("noctule: {}: {} blocks came wrong, from somebody who has the key, and came again", shown(&entry.path), stats.spoiled_blocks);
     }
     progress.set(size, 0);
     progress.file(&entry, digest);

@@ -55,9 +55,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (config, is_ephemeral) = identity::endpoint_config(args.identity.key.as_deref())?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
     if is_ephemeral && !args.json {
-        eprintln!(
-            "noctule: this side's key is for this run only: receivers with --allow will not take it; noctule keygen makes a lasting one"
-        );
+        tell!("noctule: this side's key is for this run only: receivers with --allow will not take it; noctule keygen makes a lasting one");
     }
     let address = tokio::net::lookup_host(host_with_port(&host, DEFAULT_PORT)).await.ok().and_then(|mut found| found.next());
     let address = address.ok_or_else(|| Failure::Resolve(format!("{host} cannot be resolved")))?;

@@ -188,7 +188,7 @@ async fn blocks(
     placed.map_err(|e| Failure::system("a thread", e))??;
     let spoiled = decoding.receiver().stats().spoiled_blocks;
     if spoiled > 0 {
-        eprintln!("noctule: {}: {spoiled} blocks came wrong and came again", shown(&entry.path));
+        tell!("noctule: {}: {spoiled} blocks came wrong and came again", shown(&entry.path));
     }
     Ok(())
 }
