@@ -39,7 +39,7 @@ impl<'a> Attempt<'a> {
     ) -> Result<Self, ConnectError> {
         let bound = shared.bound();
         if !bound.reaches(remote) {
-            return Err(ConnectError::Family { local: bound.local, remote });
+            return Err(ConnectError::Family { local: bound.local_for(remote), remote });
         }
         let mut state = shared.lock();
         let now = state.now;
@@ -55,7 +55,7 @@ impl<'a> Attempt<'a> {
     /// The far end's key once the link is up, or why it is not.
     async fn outcome(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<PublicKey, ConnectError> {
         let (shared, link) = (self.shared, self.link);
-        let mut closed_port = std::pin::pin!(closed_port::found(shared.bound().local, remote));
+        let mut closed_port = std::pin::pin!(closed_port::found(shared.bound().local_for(remote), remote));
         poll_fn(|cx| {
             let answer = shared.poll_state(
                 cx,
@@ -168,7 +168,7 @@ async fn resolve(shared: &Shared, host: &str) -> Result<VecDeque<SocketAddr>, Co
     let bound = shared.bound();
     let reachable = interleave(found.into_iter().filter(|a| bound.reaches(*a)));
     if reachable.is_empty() {
-        return Err(ConnectError::Family { local: bound.local, remote: first });
+        return Err(ConnectError::Family { local: bound.local_for(first), remote: first });
     }
     Ok(reachable)
 }

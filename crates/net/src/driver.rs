@@ -8,6 +8,7 @@
 use crate::endpoint::Counters;
 use crate::shared::Shared;
 use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket, is_lone};
+use crate::sockets::Sockets;
 use crate::timer::Timer;
 use crate::trace::TraceLog;
 use noctule_proto::error::{CloseReason, Code, Layer};
@@ -43,7 +44,7 @@ struct Train {
 /// See the file's heading.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    socket: Socket,
+    sockets: Sockets,
     timer: Timer,
     /// What the timer is armed for.
     armed: Option<Time>,
@@ -64,16 +65,16 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        socket: Socket,
+        sockets: Sockets,
         max_datagram: u16,
         counters: Arc<Counters>,
         trace: Option<TraceLog>,
     ) -> io::Result<Self> {
         Ok(Self {
             shared,
-            max_segments: socket.max_segments(max_datagram),
+            max_segments: sockets.max_segments(max_datagram),
             max_datagram,
-            socket,
+            sockets,
             timer: Timer::new()?,
             armed: None,
             recv_buf: vec![0; RECV_BUFFERS * RECV_BUFFER_LEN].into_boxed_slice(),
@@ -93,7 +94,7 @@ impl Driver {
             let train = &mut self.trains[self.unsent];
             if let Some(transmit) = &train.transmit {
                 let contents = &train.buf[..transmit.len];
-                match self.socket.poll_send(cx, transmit, contents) {
+                match self.sockets.poll_send(cx, transmit, contents) {
                     Poll::Pending => {
                         self.counters.send_blocked.fetch_add(1, Relaxed);
                         return false;
@@ -122,10 +123,10 @@ impl Driver {
         if quinn_udp::is_msg_size_err(error) {
             return;
         }
-        self.max_segments = self.max_segments.min(self.socket.max_segments(size as u16));
+        self.max_segments = self.max_segments.min(self.sockets.max_segments(size as u16));
         for piece in train.buf[..whole.len].chunks(size) {
             let one = Transmit { len: piece.len(), segment_size: None, ..whole.clone() };
-            if let Poll::Ready(Ok(())) = self.socket.poll_send(cx, &one, piece) {
+            if let Poll::Ready(Ok(())) = self.sockets.poll_send(cx, &one, piece) {
                 self.counters.sent(&one);
             }
         }
@@ -136,7 +137,7 @@ impl Driver {
         let mut chunks = self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN);
         let mut bufs: [IoSliceMut<'_>; RECV_BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("as many chunks as buffers")));
-        match self.socket.poll_recv(cx, &mut bufs, &mut self.meta) {
+        match self.sockets.poll_recv(cx, &mut bufs, &mut self.meta) {
             Poll::Ready(Ok(n)) => n,
             Poll::Ready(Err(_)) => {
                 // What an ICMP message put on the socket, or memory pressure: nothing to do, and the next call goes on.
@@ -154,9 +155,9 @@ impl Driver {
         let mut state = shared.lock();
         let now = state.now;
         state.driver_looks();
-        if let Some(socket) = state.new_socket.take() {
-            self.max_segments = socket.max_segments(self.max_datagram);
-            self.socket = socket;
+        if let Some(sockets) = state.new_sockets.take() {
+            self.max_segments = sockets.max_segments(self.max_datagram);
+            self.sockets = sockets;
             state.node.migrate(now);
         }
         let mut packets = 0u64;
@@ -273,7 +274,7 @@ impl Future for Driver {
                 Turn::Over => return Poll::Ready(()),
                 Turn::Sleep(until) => {
                     // A lone datagram wakes those who wait for it without another look at the socket, but what has come meanwhile goes first.
-                    if received > 0 && this.socket.is_readable(cx) {
+                    if received > 0 && this.sockets.is_readable(cx) {
                         continue;
                     }
                     if !this.sleep(cx, until) {
@@ -297,7 +298,7 @@ impl Drop for Driver {
         let buf = &mut self.trains[0].buf;
         for _ in 0..FAREWELLS {
             let Some(transmit) = state.node.poll_transmit(now, 1, buf) else { break };
-            if self.socket.send_now(&transmit, &buf[..transmit.len]).is_err() {
+            if self.sockets.send_now(&transmit, &buf[..transmit.len]).is_err() {
                 break;
             }
         }

@@ -7,7 +7,8 @@ use crate::error::{BindError, ConnectError};
 use crate::link::{self, Link};
 use crate::session::Session;
 use crate::shared::{Bound, Shared};
-use crate::socket::{BufferSizes, Socket};
+use crate::socket::BufferSizes;
+use crate::sockets::Sockets;
 use crate::watch;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
@@ -95,15 +96,24 @@ impl Endpoint {
     /// # Errors
     /// The port is taken, not permitted, or the address is not one of this host; see [`BindError`].
     pub fn bind(addr: SocketAddr, config: EndpointConfig) -> Result<Self, BindError> {
+        Self::bind_each(&[addr], config)
+    }
+
+    /// The same with a socket on each of several addresses: different ones of this host, of either family, each with its port. What comes to one is
+    /// answered from it; links that are called go from the address that the system chooses among them.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind); [`BindError::Config`] if there is no address, one comes twice, or one of several is `[::]` or `0.0.0.0`, which are all.
+    pub fn bind_each(addrs: &[SocketAddr], config: EndpointConfig) -> Result<Self, BindError> {
         if config.node.max_datagram < noctule_proto::wire::params::MIN_DATAGRAM {
             return Err(BindError::Config("max_datagram must be at least 800 bytes"));
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let io_error = |e| BindError::from_io(addr, e);
-        let socket = Socket::bind(addr, config.send_buffer, config.recv_buffer).map_err(io_error)?;
+        let sockets = Sockets::bind(addrs, config.send_buffer, config.recv_buffer)?;
+        let io_error = |e| BindError::from_io(addrs[0], e);
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| io_error(e.into()))?;
-        let bound = Bound::of(&socket);
+        let bound = Bound::of(&sockets);
         let EndpointConfig { identity, mut node, backlog, trace, linger, send_buffer, recv_buffer } = config;
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         node.trace |= trace.is_some();
@@ -113,7 +123,7 @@ impl Endpoint {
         if let Some(log) = &trace {
             log.begin(node.accept);
         }
-        let driver = Driver::new(Arc::clone(&shared), socket, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
+        let driver = Driver::new(Arc::clone(&shared), sockets, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
         runtime.spawn(driver);
         runtime.spawn(watch::run(Arc::clone(&shared)));
         Ok(Self { inner: Arc::new(Inner { shared, counters, sizes: (send_buffer, recv_buffer) }) })
@@ -221,22 +231,27 @@ impl Endpoint {
         link::accept(&self.inner.shared).await
     }
 
-    /// The address that the socket is bound to, with the port that the system chose.
+    /// The address that the socket is bound to, with the port that the system chose; the first of several.
     pub fn local_addr(&self) -> SocketAddr {
-        self.inner.shared.bound().local
+        self.inner.shared.bound().local()
+    }
+
+    /// The addresses of all sockets, in the order in which they were asked for.
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.inner.shared.bound().locals.to_vec()
     }
 
     /// Goes on from another local address: a new socket takes the place of the old one, every link shows its neighbour where it is now, and what is
     /// under way goes on, after about a round trip. An endpoint on the unspecified address (`[::]`, `0.0.0.0`, and every
-    /// [`client`](Self::client)) needs this only for another port: when the host's addresses change it follows by itself.
+    /// [`client`](Self::client)) needs this only for another port: when the host's addresses change it follows by itself. Of several sockets one is left.
     ///
     /// # Errors
     /// As [`bind`](Self::bind); then everything stays as it was.
     pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
         let (send, recv) = self.inner.sizes;
         tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let socket = Socket::bind(addr, send, recv).map_err(|e| BindError::from_io(addr, e))?;
-        self.inner.shared.replace_socket(socket);
+        let sockets = Sockets::bind(&[addr], send, recv)?;
+        self.inner.shared.replace_sockets(sockets);
         Ok(())
     }
 

@@ -83,6 +83,7 @@ mod overlay;
 mod session;
 mod shared;
 mod socket;
+mod sockets;
 mod state;
 mod stream;
 mod timer;

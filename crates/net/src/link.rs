@@ -132,11 +132,14 @@ pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>
     if let Some(local) = local.filter(|local| local.is_ipv4() != remote.is_ipv4()) {
         return Err(OpenError::Misuse(format!("a path from {local} to {remote}: both addresses have to be of one family")));
     }
-    if let Some(local) = local.filter(|local| !bound.local.ip().is_unspecified() && bound.local.ip() != *local) {
-        return Err(OpenError::Misuse(format!("an endpoint bound to {} cannot send from {local}: bind it to all addresses", bound.local)));
+    if let Some(local) = local.filter(|local| !bound.sends_from(*local)) {
+        return Err(OpenError::Misuse(format!(
+            "an endpoint bound to {} cannot send from {local}: bind it to that address too, or to all",
+            bound.local()
+        )));
     }
     if !bound.reaches(remote) {
-        return Err(OpenError::Misuse(format!("an endpoint bound to {} cannot reach {remote}", bound.local)));
+        return Err(OpenError::Misuse(format!("an endpoint bound to {} cannot reach {remote}", bound.local())));
     }
     let now = state.now;
     let path = state.node.add_path(now, link, remote, local).map_err(|error| match error {
@@ -151,7 +154,7 @@ pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>
 pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
     let bound = shared.bound();
     if !bound.reaches(remote) {
-        return Err(ConnectError::Family { local: bound.local, remote });
+        return Err(ConnectError::Family { local: bound.local_for(remote), remote });
     }
     let link = {
         let mut state = shared.lock();
@@ -165,7 +168,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: Publ
         // Given up when the future is dropped.
         Link { shared: Arc::clone(shared), id, peer }
     };
-    let mut closed_port = std::pin::pin!(closed_port::found(bound.local, remote));
+    let mut closed_port = std::pin::pin!(closed_port::found(bound.local_for(remote), remote));
     let key = poll_fn(|cx| {
         let answer = shared.poll_state(
             cx,

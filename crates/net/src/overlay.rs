@@ -10,6 +10,7 @@ use noctule_proto::ids::LinkId;
 use noctule_proto::node::routing::Route;
 use noctule_proto::node::{RelayLimits, SessionAccess};
 use noctule_proto::stats::RelayedStats;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -46,6 +47,11 @@ impl Endpoint {
     /// Replaces who may open links, and sessions over relays, from now on; what is up stays.
     pub fn set_authorised(&self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         self.shared().lock().node.set_authorised(links, sessions);
+    }
+
+    /// Replaces the pre-shared keys of single neighbours, by their static key, from now on; links that are up stay.
+    pub fn set_neighbour_psks(&self, psks: BTreeMap<PublicKey, [u8; 32]>) {
+        self.shared().lock().node.set_neighbour_psks(psks);
     }
 
     /// Opens a session with the node that has the overlay address `destination` and this key, over the route to it, sealed end to end. Flows can

@@ -229,7 +229,7 @@ impl Session {
                 |state, _| match (state.session_closed(*session), state.sessions.get(session)) {
                     // One that was taken and then ended well was taken.
                     (Some(closed), entry) if !(entry.is_some_and(|s| s.is_confirmed) && closed.0.reason.is_clean()) => {
-                        let remote = entry.and_then(|s| state.links.get(&s.link)?.remote).unwrap_or_else(|| shared.bound().local);
+                        let remote = entry.and_then(|s| state.links.get(&s.link)?.remote).unwrap_or_else(|| shared.bound().local());
                         Some(Err(ConnectError::from_reason(closed.0.reason, remote, entry.map(|s| s.peer), None)))
                     }
                     (Some(_), _) => Some(Ok(())),

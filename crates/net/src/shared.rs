@@ -1,13 +1,14 @@
 //! The node behind its lock: what the driver and the application's handles share.
 
 use crate::error::{FlowError, OpenError, SessionClosed};
-use crate::socket::{BufferSizes, Socket};
+use crate::socket::BufferSizes;
+use crate::sockets::Sockets;
 use crate::state::{State, Wakers};
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{FlowId, SessionId};
 use noctule_proto::units::Time;
 use noctule_proto::{Node, NodeConfig};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll};
@@ -56,18 +57,39 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// What an endpoint's handles need to know of its socket without the lock.
-#[derive(Clone, Copy, Debug)]
+/// What an endpoint's handles need to know of its sockets without the lock.
+#[derive(Clone, Debug)]
 pub(crate) struct Bound {
-    pub(crate) local: SocketAddr,
+    /// Address of each, never empty.
+    pub(crate) locals: Arc<[SocketAddr]>,
     pub(crate) reaches_v4: bool,
     pub(crate) reaches_v6: bool,
     pub(crate) buffers: BufferSizes,
 }
 
 impl Bound {
-    pub(crate) fn of(socket: &Socket) -> Self {
-        Self { local: socket.local_addr(), reaches_v4: socket.reaches_v4(), reaches_v6: socket.reaches_v6(), buffers: socket.buffers() }
+    pub(crate) fn of(sockets: &Sockets) -> Self {
+        Self {
+            locals: sockets.local_addrs().into(),
+            reaches_v4: sockets.reaches_v4(),
+            reaches_v6: sockets.reaches_v6(),
+            buffers: sockets.buffers(),
+        }
+    }
+
+    /// The first address.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.locals[0]
+    }
+
+    /// The first address of the family of `remote`, if there is one.
+    pub(crate) fn local_for(&self, remote: SocketAddr) -> SocketAddr {
+        self.locals.iter().find(|l| l.is_ipv4() == remote.is_ipv4()).copied().unwrap_or(self.locals[0])
+    }
+
+    /// Whether packets can be sent from this address.
+    pub(crate) fn sends_from(&self, local: IpAddr) -> bool {
+        self.locals.iter().any(|l| l.ip().is_unspecified() || l.ip() == local)
     }
 
     /// Whether this address can be sent to at all.
@@ -84,16 +106,16 @@ impl Shared {
         Arc::new(Self { state: Mutex::new(state), epoch, bound: RwLock::new(bound), linger, trouble })
     }
 
-    /// Where the socket is.
+    /// Where the sockets are.
     pub(crate) fn bound(&self) -> Bound {
-        *self.bound.read().unwrap_or_else(PoisonError::into_inner)
+        self.bound.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The driver is to go on with this socket: links move to it (P7).
-    pub(crate) fn replace_socket(&self, socket: Socket) {
-        *self.bound.write().unwrap_or_else(PoisonError::into_inner) = Bound::of(&socket);
+    /// The driver is to go on with these sockets: links move to them (P7).
+    pub(crate) fn replace_sockets(&self, sockets: Sockets) {
+        *self.bound.write().unwrap_or_else(PoisonError::into_inner) = Bound::of(&sockets);
         let mut state = self.lock();
-        state.new_socket = Some(socket);
+        state.new_sockets = Some(sockets);
         state.kick();
     }
 

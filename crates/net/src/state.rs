@@ -1,6 +1,6 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
-use crate::socket::Socket;
+use crate::sockets::Sockets;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
@@ -130,7 +130,7 @@ pub(crate) struct State {
     /// Links with a `close_at`.
     closing_links: usize,
     /// The driver is to go on with this one.
-    pub(crate) new_socket: Option<Socket>,
+    pub(crate) new_sockets: Option<Sockets>,
     trouble: Arc<Notify>,
 }
 
@@ -160,7 +160,7 @@ impl State {
             is_kicked: true,
             is_driverless: false,
             closing_links: 0,
-            new_socket: None,
+            new_sockets: None,
             trouble,
         }
     }

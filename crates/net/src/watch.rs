@@ -11,12 +11,13 @@ use crate::closed_port;
 use crate::connect;
 use crate::error::ConnectError;
 use crate::shared::Shared;
+use crate::sockets::source_towards;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::ids::LinkId;
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -108,9 +109,8 @@ fn is_heard(node: &Node, link: LinkId) -> bool {
 }
 
 fn look_at_addresses(shared: &Shared, links: Vec<Watched>, sources: &mut HashMap<LinkId, IpAddr>) {
-    let bound = shared.bound().local.ip();
-    if !bound.is_unspecified() {
-        return; // Bound to one address: it cannot be another.
+    if !shared.bound().local().ip().is_unspecified() {
+        return; // Bound to addresses of its own: they cannot be others.
     }
     sources.retain(|id, _| links.iter().any(|l| l.id == *id));
     // Many links of a server have one local address, and many of a client one far one.
@@ -137,17 +137,6 @@ fn look_at_addresses(shared: &Shared, links: Vec<Watched>, sources: &mut HashMap
         state.node.migrate_link(now, link);
     }
     state.kick();
-}
-
-fn unspecified(like: IpAddr) -> IpAddr {
-    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
-/// The address from which the kernel would send to `remote` now; `None`: it would not.
-fn source_towards(remote: SocketAddr) -> Option<IpAddr> {
-    let socket = UdpSocket::bind((unspecified(remote.ip()), 0)).ok()?;
-    socket.connect(remote).ok()?;
-    socket.local_addr().ok().map(|a| a.ip())
 }
 
 fn is_of_this_host(ip: IpAddr) -> bool {
@@ -189,7 +178,7 @@ async fn what_is_left(shared: &Arc<Shared>, link: &Watched) -> Option<&'static s
 
 /// Asks the kernel whether anybody holds the port of a peer on this host.
 async fn is_port_closed(shared: &Shared, link: &Watched) -> Option<&'static str> {
-    let local = shared.bound().local;
+    let local = shared.bound().local_for(link.remote);
     tokio::time::timeout(ASK_AGAIN, closed_port::found(local, link.remote)).await.ok().map(|()| NOBODY)
 }
 
@@ -198,9 +187,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_address_is_that_of_the_way_and_foreign_addresses_are_not_of_this_host() {
-        let here: IpAddr = Ipv4Addr::LOCALHOST.into();
-        assert_eq!(source_towards((here, 9).into()), Some(here));
+    fn foreign_addresses_are_not_of_this_host() {
+        let here: IpAddr = std::net::Ipv4Addr::LOCALHOST.into();
         assert!(is_of_this_host(here) && !is_of_this_host("192.0.2.1".parse().unwrap()));
     }
 }

@@ -45,6 +45,8 @@ pub(crate) enum Mechanism {
     BlindRecoding,
     /// Relays grant what the next link carries (P15).
     RelayCredit,
+    /// A relay grants a flow no more than its memory has room for (P15).
+    RelayMemory,
     /// Relays drop what is too late (P17).
     RelayLifetimes,
     /// Flows are opened again when their way breaks (P14, P17).

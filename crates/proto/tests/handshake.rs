@@ -2,9 +2,11 @@
 
 mod pair;
 
+use noctule_proto::NodeConfig;
 use noctule_proto::event::Event;
 use noctule_proto::units::Duration;
-use pair::{A, B, Conditions, Pair};
+use pair::{A, B, Conditions, Pair, key};
+use std::collections::BTreeMap;
 
 const LOSS: f64 = 0.2;
 const SEEDS: u64 = 1000;
@@ -47,4 +49,55 @@ fn nineteen_of_twenty_handshakes_at_20_percent_loss_need_one_retransmission_at_m
         assert!(quantile(&t, 0.5) <= rtt * 3 / 2 + Duration::from_millis(10), "{:?}", quantile(&t, 0.5));
         assert!(quantile(&t, 0.95) <= bound, "RTT {rtt:?}: p95 {:?}, bound {bound:?}", quantile(&t, 0.95));
     }
+}
+
+/// Whether a link comes up between A, which has `ours` as its key for B and pins B's static key or not, and B, which has these keys.
+fn is_up_with(ours: Option<[u8; 32]>, everybody: Option<[u8; 32]>, own: &[(u8, [u8; 32])], is_pinned: bool) -> bool {
+    let a = NodeConfig { psk: ours, ..NodeConfig::default() };
+    let own: BTreeMap<_, _> = own.iter().map(|(node, psk)| (key(*node).public(), *psk)).collect();
+    let b = NodeConfig { psk: everybody, neighbour_psks: own, ..NodeConfig::default() };
+    let mut p = Pair::new([a, b], Conditions::default(), 3);
+    let peer = is_pinned.then(|| p.nodes[B].public_key());
+    p.nodes[A].connect(p.now, pair::address(B), peer).unwrap();
+    let is_up = |e: &Event| matches!(e, Event::LinkUp { .. });
+    p.run_until(Duration::from_secs(11), |p| p.events.iter().all(|list| list.iter().any(is_up)))
+}
+
+#[test]
+fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
+    const ONE: [u8; 32] = [1; 32];
+    const TWO: [u8; 32] = [2; 32];
+    let a = key(A as u8).public();
+    let own = [(A as u8, TWO)];
+    for (ours, everybody, own, is_pinned, is_expected) in [
+        (Some(TWO), Some(ONE), &own[..], true, true),
+        (Some(TWO), None, &own[..], true, true),
+        // Another neighbour's, everybody's, or none, does not do for who has one of its own: neither with the far key pinned nor without.
+        (Some(ONE), Some(ONE), &own[..], true, false),
+        (Some(ONE), Some(ONE), &own[..], false, false),
+        (None, None, &own[..], true, false),
+        (None, None, &own[..], false, false),
+        // Who has none is served as ever.
+        (Some(ONE), Some(ONE), &[(7, TWO)][..], true, true),
+        (None, None, &[(7, TWO)][..], true, true),
+        (None, None, &[(7, TWO)][..], false, true),
+        (Some(TWO), None, &[(7, TWO)][..], true, false),
+    ] {
+        assert_eq!(is_up_with(ours, everybody, own, is_pinned), is_expected, "{ours:?} {everybody:?} {own:?} {is_pinned} {a}");
+    }
+}
+
+#[test]
+fn the_own_key_of_a_neighbour_is_used_by_who_calls_it() {
+    let psk = [5; 32];
+    let of = |node: usize| NodeConfig {
+        psk: Some([9; 32]),
+        neighbour_psks: BTreeMap::from([(key(node as u8).public(), psk)]),
+        ..NodeConfig::default()
+    };
+    let mut p = Pair::new([of(B), of(A)], Conditions::default(), 3);
+    let peer = p.nodes[B].public_key();
+    p.nodes[A].connect(p.now, pair::address(B), Some(peer)).unwrap();
+    let is_up = |e: &Event| matches!(e, Event::LinkUp { .. });
+    assert!(p.run_until(Duration::from_secs(3), |p| p.events.iter().all(|list| list.iter().any(is_up))));
 }

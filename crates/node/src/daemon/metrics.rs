@@ -118,6 +118,15 @@ fn text(report: &Report) -> String {
     for n in report.nodes.iter().filter(|n| n.is_neighbour) {
         m.sample(&[("node", &n.name)], f64::from(u8::from(n.link.is_some())));
     }
+    let mut m = Metric::new(
+        &mut out,
+        "link_polluted_packets_total",
+        "counter",
+        "Packets of sealed flows that came by the link to a neighbour and were altered there or behind it.",
+    );
+    for (n, link) in report.nodes.iter().filter_map(|n| Some((n, n.link.as_ref()?))) {
+        m.sample(&[("node", &n.name)], link.polluted as f64);
+    }
     let mut m = Metric::new(&mut out, "session_up", "gauge", "There is a session with a node, direct or relayed.");
     for n in &report.nodes {
         m.sample(&[("node", &n.name)], f64::from(u8::from(n.session.is_some())));

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::identity;
 use config::{Config, ConfigError};
 use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -80,7 +80,6 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
 
 impl Daemon {
     async fn start(file: PathBuf, config: Config, identity: EndpointConfig) -> Result<Arc<Self>, Failure> {
-        let psk = config.psk.as_deref().map(identity::shared_key).transpose()?;
         let key = identity.identity.public();
         if let Some(own) = config.nodes.iter().find(|n| n.key == key) {
             return Err(Failure::Usage(format!(
@@ -101,10 +100,11 @@ impl Daemon {
             max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
             authorised: Some(neighbours_of(&config)),
             sessions_from: SessionAccess::Keys(keys_of(&config)),
-            psk,
+            psk: config.psk.as_ref().map(|psk| psk.0),
+            neighbour_psks: psks_of(&config),
             ..identity.node.clone()
         };
-        let endpoint = bind(config.listen, identity.with_node(node))?;
+        let endpoint = bind(&config.listen, identity.with_node(node))?;
         // The control socket before the device: a second node of the same file fails without touching the first one's.
         let listener = control::listen(&config.control)?;
         let metrics = match config.metrics {
@@ -130,7 +130,7 @@ impl Daemon {
         });
         daemon.apply(None).await;
         daemon.begin(listener, metrics);
-        tracing::info!(name = %daemon.config().name, %key, listen = %daemon.endpoint.local_addr(), "node started");
+        tracing::info!(name = %daemon.config().name, %key, listen = %listening(&daemon.endpoint), "node started");
         Ok(daemon)
     }
 
@@ -206,6 +206,7 @@ impl Daemon {
             std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), Arc::new(new.clone()))
         };
         self.endpoint.set_authorised(Some(neighbours_of(&new)), SessionAccess::Keys(keys_of(&new)));
+        self.endpoint.set_neighbour_psks(psks_of(&new));
         self.apply(Some(&old)).await;
         Ok(needs_restart(&old, &new))
     }
@@ -309,10 +310,20 @@ fn keys_of(config: &Config) -> Vec<PublicKey> {
     config.nodes.iter().map(|n| n.key).collect()
 }
 
-fn bind(listen: Option<SocketAddr>, config: EndpointConfig) -> Result<Endpoint, Failure> {
+/// The pre-shared keys of single neighbours.
+fn psks_of(config: &Config) -> BTreeMap<PublicKey, [u8; 32]> {
+    config.neighbours().filter_map(|(node, link)| Some((node.key, link.psk.as_ref()?.0))).collect()
+}
+
+/// Where an endpoint listens, for people.
+fn listening(endpoint: &Endpoint) -> String {
+    endpoint.local_addrs().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn bind(listen: &[SocketAddr], config: EndpointConfig) -> Result<Endpoint, Failure> {
     let result = match listen {
-        Some(at) => Endpoint::bind(at, config),
-        None => match Endpoint::bind((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT).into(), config.clone()) {
+        [_, ..] => Endpoint::bind_each(listen, config),
+        [] => match Endpoint::bind((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT).into(), config.clone()) {
             Err(BindError::NotAvailable(_)) => Endpoint::bind((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into(), config),
             result => result,
         },

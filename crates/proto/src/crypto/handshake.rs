@@ -14,6 +14,7 @@ use core::fmt;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use snow::HandshakeState;
+use std::collections::BTreeMap;
 
 /// The result of a handshake.
 #[derive(Debug)]
@@ -51,6 +52,22 @@ fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8;
         (None, _) => Ok(None),
         (Some(position), Some(psk)) => Ok(Some((position, psk))),
         (Some(_), None) => Err(CryptoError::Misuse("the pattern needs a pre-shared key")),
+    }
+}
+
+/// The pre-shared keys of a node: one for everybody, and those of single neighbours, which take its place.
+#[derive(Clone, Copy, Debug)]
+pub struct PreSharedKeys<'a> {
+    /// Of whoever has none of their own.
+    pub everybody: Option<&'a [u8; 32]>,
+    /// By the neighbour's static key.
+    pub own: &'a BTreeMap<PublicKey, [u8; 32]>,
+}
+
+impl<'a> PreSharedKeys<'a> {
+    /// The key that a handshake with this neighbour needs; `None`: who it is, is not known yet.
+    pub fn of(&self, peer: Option<PublicKey>) -> Option<&'a [u8; 32]> {
+        peer.and_then(|peer| self.own.get(&peer)).or(self.everybody)
     }
 }
 
@@ -182,15 +199,31 @@ impl Responder {
         reply: impl FnOnce(Option<PublicKey>, &[u8]) -> Result<Vec<u8>, CloseReason>,
         rng: &mut ChaCha12Rng,
     ) -> Result<ResponderStep, CryptoError> {
+        Self::respond_to(secret, PreSharedKeys { everybody: psk.as_ref(), own: &BTreeMap::new() }, pattern, prologue, message, reply, rng)
+    }
+
+    /// The same for a node whose neighbours may have pre-shared keys of their own. Those can be told apart in IK only, whose first message says who sends
+    /// it: in XX the key for everybody counts, and the caller refuses who has one of their own.
+    pub fn respond_to(
+        secret: &SecretKey,
+        psks: PreSharedKeys<'_>,
+        pattern: Pattern,
+        prologue: &[u8],
+        message: &[u8],
+        reply: impl FnOnce(Option<PublicKey>, &[u8]) -> Result<Vec<u8>, CloseReason>,
+        rng: &mut ChaCha12Rng,
+    ) -> Result<ResponderStep, CryptoError> {
+        let position = noise::psk_position(pattern);
+        let names_sender = matches!(pattern, Pattern::Ik | Pattern::IkPsk2);
         // A node with a pre-shared key serves only those who have it.
-        if psk.is_some() != noise::psk_position(pattern).is_some() {
+        if (!names_sender || psks.own.is_empty()) && psks.everybody.is_some() != position.is_some() {
             return Err(CryptoError::Authentication);
         }
         let mut seed = [0; 32];
         rng.fill_bytes(&mut seed);
         let mut this = Self {
             secret: secret.clone(),
-            psk: psk.map(RawKey::new),
+            psk: psks.everybody.copied().filter(|_| !names_sender).map(RawKey::new),
             pattern,
             prologue: prologue.to_vec(),
             message: message.to_vec(),
@@ -198,7 +231,15 @@ impl Responder {
             seed: RawKey::new(seed),
         };
         let (mut state, payload) = this.read_first()?;
-        this.answer = reply(remote_static(&state)?, &payload).map_err(CryptoError::Refused)?;
+        let peer = remote_static(&state)?;
+        if names_sender {
+            match (position, psks.of(peer)) {
+                (Some(position), Some(psk)) => noise::set_psk(&mut state, position, psk)?,
+                (None, None) => {}
+                _ => return Err(CryptoError::Authentication),
+            }
+        }
+        this.answer = reply(peer, &payload).map_err(CryptoError::Refused)?;
         let reply = noise::write(&mut state, &this.answer)?;
         if state.is_handshake_finished() {
             Ok(ResponderStep::Established { reply, established: established(state, payload, None)? })
@@ -214,7 +255,8 @@ impl Responder {
             prologue: &self.prologue,
             secret: Some(self.secret.as_bytes()),
             peer: None,
-            psk: psk_for(self.pattern, self.psk.as_ref().map(RawKey::as_bytes))?,
+            // That of IK follows when its first message has said whose it is: it is mixed in later.
+            psk: noise::psk_position(self.pattern).zip(self.psk.as_ref().map(RawKey::as_bytes)),
         };
         let mut state = setup.build(false, &mut ChaCha12Rng::from_seed(*self.seed.as_bytes()))?;
         let payload = noise::read(&mut state, &self.message)?;

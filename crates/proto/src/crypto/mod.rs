@@ -20,7 +20,7 @@ mod session_keys;
 mod vector_tests;
 
 pub use aead::{OpenJob, SealJob, choose_cipher, preferred_ciphers};
-pub use handshake::{Established, Initiator, Responder, ResponderStep};
+pub use handshake::{Established, Initiator, PreSharedKeys, Responder, ResponderStep};
 pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};

@@ -119,6 +119,11 @@ pub(super) const fn name(pattern: Pattern) -> &'static str {
     }
 }
 
+/// The pre-shared key of a handshake that was set up without.
+pub(super) fn set_psk(state: &mut HandshakeState, position: u8, psk: &[u8; 32]) -> Result<(), CryptoError> {
+    state.set_psk(position.into(), psk).map_err(|_| CryptoError::Misuse("the pattern needs a pre-shared key"))
+}
+
 /// Position of the pre-shared key in a pattern.
 pub(super) const fn psk_position(pattern: Pattern) -> Option<u8> {
     match pattern {

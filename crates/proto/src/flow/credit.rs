@@ -89,9 +89,11 @@ impl Credit {
         Self { consumed: first, limit, reported: (limit, first), window: initial, is_following: true, ..Self::new(initial, initial) }
     }
 
-    /// A relay: everything below `passed` was passed on, or is not needed any more; so many packets beyond it may be on their way here or wait.
-    pub fn follow(&mut self, passed: u64, window: u64) {
-        self.window = window.min(self.ceiling);
+    /// A relay: everything below `passed` was passed on, or is not needed any more; so many packets beyond it may be on their way here or wait, as far as
+    /// there is memory for so many.
+    pub fn follow(&mut self, passed: u64, window: u64, memory: u64) {
+        self.ceiling = memory.max(self.initial);
+        self.window = window.min(memory);
         self.consume(passed);
     }
 

@@ -124,7 +124,8 @@ impl Initiating {
     }
 
     fn add_attempt(&mut self, source: ConnectionId, is_key_known: bool, token: Vec<u8>, shared: &mut Shared) {
-        let pattern = match (is_key_known, shared.config.psk.is_some()) {
+        let psk = shared.config.psks().of(self.expected).copied();
+        let pattern = match (is_key_known, psk.is_some()) {
             (true, false) => Pattern::Ik,
             (false, false) => Pattern::Xx,
             (true, true) => Pattern::IkPsk2,
@@ -139,7 +140,7 @@ impl Initiating {
         let prologue = header.prologue().unwrap_or_default();
         let payload = shared.params_payload(None);
         let mut rng = shared.fork_rng();
-        match Initiator::start_with(pattern, &shared.identity, self.expected, shared.config.psk, &prologue, &payload, &mut rng) {
+        match Initiator::start_with(pattern, &shared.identity, self.expected, psk, &prologue, &payload, &mut rng) {
             Ok((initiator, message)) => self.attempts.push(Attempt { source, pattern, token, initiator, message }),
             // Only a peer key that is no curve point can fail here: the attempts then run into the deadline with a clear reason.
             Err(_) => shared.forget_cid(&source),
@@ -294,6 +295,10 @@ impl Link {
                 let Some(waiting) = &mut r.waiting else { return };
                 // A message that does not verify leaves the handshake as it was.
                 let Ok(established) = waiting.complete(message) else { return };
+                // Who has a pre-shared key of its own shows it, which takes the pattern that names the sender first.
+                if shared.config.neighbour_psks.contains_key(&established.peer) {
+                    return;
+                }
                 r.waiting = None;
                 let ids = r.ids.take();
                 let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
@@ -498,9 +503,9 @@ impl Link {
         let grease = shared.random_bytes::<1>()[0];
         let mut params = shared.local_params(Some(answered));
         let mut cipher = None;
-        let step = Responder::respond(
+        let step = Responder::respond_to(
             &shared.identity,
-            shared.config.psk,
+            shared.config.psks(),
             pattern,
             &prologue,
             message,

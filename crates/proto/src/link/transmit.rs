@@ -28,6 +28,8 @@ pub(crate) const PACKET_OVERHEAD: u16 = 1 + 4 + 4 + 16;
 pub(crate) const MIN_CODED_HEADER: u16 = 1 + 1 + 1 + 1 + 2;
 /// Below this room no coded packet is begun, in bytes.
 const WORTHWHILE: usize = 64;
+/// Flows that are asked in vain for what fits the rest of a packet: with many flows there is always one more to ask.
+const MISSES: usize = 8;
 /// A symbol shorter than the room by more than this leaves space for another frame, so it is written with its length.
 const SHARE_PACKET: usize = 256;
 
@@ -366,7 +368,8 @@ impl Link {
             return;
         }
         let mut again: smallvec::SmallVec<[(FlowLabel, usize); 4]> = smallvec::SmallVec::new();
-        while draft.room(buf) >= WORTHWHILE {
+        let mut misses = 0;
+        while draft.room(buf) >= WORTHWHILE && misses < MISSES {
             let Some(label) = self.schedule.pop(wanted) else { break };
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
             let is_fresh = draft.is_empty(buf);
@@ -375,6 +378,7 @@ impl Link {
             #[cfg(any(test, fuzzing))]
             shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
+            misses += usize::from(bytes == 0);
             if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX && !flow.open.waits_in_order() {
                 self.bulk_at = Some(now);
             }
@@ -522,6 +526,17 @@ fn fill_from(
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
     let mut cut = None;
+    if outgoing.is_none() && is_fresh && flow.sender.has(Stage::Repair) {
+        // It does not fit beside FLOW_OPEN, or was made when numbers were shorter than the header is now reckoned with; if it does not fit alone either,
+        // the path's MTU fell below it. Before anything new: a relay whose next link is full always has something new.
+        let (open, items) = (buf.split_off(before.0), draft.items.len());
+        if let Some(outgoing) = flow.sender.poll(now, Stage::Repair, context, usize::MAX) {
+            draft.items.truncate(before.1);
+            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
+        }
+        debug_assert_eq!(items, draft.items.len());
+        buf.extend_from_slice(&open);
+    }
     // What was made before cannot be cut smaller, at a relay or when a flow is opened again: it follows FLOW_OPEN in packets of its own.
     let passes = outgoing.is_none() && flow.open.relayed.is_some() && flow.sender.has(Stage::Source);
     if passes && is_fresh {
@@ -532,16 +547,6 @@ fn fill_from(
             let outgoing = flow.sender.poll(now, Stage::Source, context, usize::MAX)?;
             return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
         }
-    }
-    if outgoing.is_none() && is_fresh && flow.sender.has(Stage::Repair) {
-        // It does not fit beside FLOW_OPEN; if it does not fit alone either, the path's MTU fell below it.
-        let (open, items) = (buf.split_off(before.0), draft.items.len());
-        if let Some(outgoing) = flow.sender.poll(now, Stage::Repair, context, usize::MAX) {
-            draft.items.truncate(before.1);
-            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-        }
-        debug_assert_eq!(items, draft.items.len());
-        buf.extend_from_slice(&open);
     }
     let is_lead = flow.source.has_lead();
     if outgoing.is_none() && flow.sender.room() > 0 && flow.has_symbols(now) {

@@ -19,6 +19,7 @@ use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
 use crate::trace::What;
 use crate::units::{Duration, Time};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 impl Node {
@@ -71,6 +72,12 @@ impl Node {
     pub fn set_authorised(&mut self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         self.shared.config.authorised = links;
         self.shared.config.sessions_from = sessions;
+    }
+
+    /// Replaces the pre-shared keys of single neighbours ([`NodeConfig::neighbour_psks`](super::NodeConfig::neighbour_psks)) from now on; links that are up
+    /// stay.
+    pub fn set_neighbour_psks(&mut self, psks: BTreeMap<PublicKey, [u8; 32]>) {
+        self.shared.config.neighbour_psks = psks;
     }
 
     /// Ends a link and all that runs over it, at once.

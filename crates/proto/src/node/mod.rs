@@ -21,7 +21,7 @@ mod tests;
 mod vigilance;
 
 use crate::congestion::CongestionControl;
-use crate::crypto::{PublicKey, SecretKey};
+use crate::crypto::{PreSharedKeys, PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
 use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
@@ -89,6 +89,8 @@ pub struct NodeConfig {
     pub plaintext: bool,
     /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
     pub psk: Option<[u8; 32]>,
+    /// Pre-shared keys of single neighbours, by their static key: each takes the place of [`Self::psk`] for one. Default none.
+    pub neighbour_psks: BTreeMap<PublicKey, [u8; 32]>,
     /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
     /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
@@ -122,6 +124,13 @@ impl Default for AckWish {
     }
 }
 
+impl NodeConfig {
+    /// Every pre-shared key that is mixed into handshakes of links.
+    pub(crate) fn psks(&self) -> PreSharedKeys<'_> {
+        PreSharedKeys { everybody: self.psk.as_ref(), own: &self.neighbour_psks }
+    }
+}
+
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
@@ -147,6 +156,7 @@ impl Default for NodeConfig {
             accept: true,
             plaintext: false,
             psk: None,
+            neighbour_psks: BTreeMap::new(),
             pacing_quantum: Duration::from_micros(100),
             trace: false,
         }

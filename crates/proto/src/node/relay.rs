@@ -249,7 +249,7 @@ impl Node {
             passing.push(packet);
         }
         let receiver = &incoming.receiver;
-        let (end, skipped, received, rtt, high) = (receiver.end(), receiver.skipped(), receiver.done(), receiver.rtt(), receiver.high());
+        let (end, skipped, received, rtt) = (receiver.end(), receiver.skipped(), receiver.done(), receiver.rtt());
         self.shared.ledger.settle(&mut incoming.account, incoming.receiver.memory());
         let Some(link) = self.links.get_mut(&down.0) else { return };
         let Some(outgoing) = link.flows.out.get_mut(&down.1) else { return };
@@ -275,9 +275,8 @@ impl Node {
         let Some(link) = self.links.get_mut(&up.0) else { return };
         let Some(incoming) = link.flows.incoming.get_mut(&up.1) else { return };
         let receiver = &mut incoming.receiver;
-        receiver.set_memory(allowed.saturating_sub(held) + receiver.memory());
         receiver.on_next_done(done);
-        receiver.follow(Seq(high.0.saturating_sub(waiting)), window);
+        receiver.follow(waiting, window, allowed.saturating_sub(held + receiver.memory()));
         let is_complete = receiver.is_complete();
         link.queue_report(up.1, now);
         if let Some(incoming) = link.flows.incoming.get_mut(&up.1) {
@@ -285,7 +284,6 @@ impl Node {
         }
         for link in [up.0, down.0] {
             self.mark_ready(link);
-            self.rearm(link);
         }
         if is_delivered && is_complete {
             self.finish_relay(id);

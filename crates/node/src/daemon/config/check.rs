@@ -1,9 +1,9 @@
 //! From the file as written to what it means: every value is looked at, every contradiction told, before anything starts.
 
 use super::complaint::{Book, Complaints};
-use super::file::{File, KernelTable, NeighbourTable, RemoteTable, Text, TunTable};
-use super::{Config, KernelRoutes, Limits, LinkConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
-use crate::identity::host_with_port;
+use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
+use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, RemoteNode, StaticRoute, Treatment, TunConfig};
+use crate::identity::{self, host_with_port};
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
 use noctule::{CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
@@ -43,7 +43,7 @@ impl Checker<'_, '_> {
     fn config(&mut self, file: File) -> Option<Config> {
         let defaults = NodeConfig::default();
         let node = &file.node;
-        let listen = node.listen.as_ref().and_then(|l| self.socket_address(l, "[node] listen"));
+        let listen = node.listen.as_ref().map_or_else(Vec::new, |l| self.listen(l));
         let addresses = self.addresses(&node.addresses, "[node] addresses");
         let congestion = node.congestion.as_ref().and_then(|c| self.parse::<CcName>(c, "[node] congestion", "")).map(|c| c.0);
         let nodes = self.nodes(&file, &addresses);
@@ -81,7 +81,7 @@ impl Checker<'_, '_> {
             listen,
             addresses,
             relay: node.relay,
-            psk: node.psk.as_ref().map(|p| self.path(p)),
+            psk: node.psk.as_ref().and_then(|p| self.psk(p, "[node] psk")),
             congestion: congestion.unwrap_or(CongestionControl::Model),
             keep_alive: node.keep_alive.as_ref().map(|t| self.time(Some(t), "[node] keep-alive", defaults.idle_timeout / 3)),
             idle_timeout: self.time(node.idle_timeout.as_ref(), "[node] idle-timeout", defaults.idle_timeout),
@@ -102,7 +102,7 @@ impl Checker<'_, '_> {
             seen.addresses.insert(*address, "this node ([node] addresses)".to_owned());
         }
         for (i, n) in file.neighbours.iter().enumerate() {
-            let NeighbourTable { name, key, endpoint, paths, addresses, prefixes, next_hops, mtu } = n;
+            let NeighbourTable { name, key, endpoint, paths, addresses, prefixes, next_hops, psk, mtu } = n;
             let table = format!("[[neighbour]] {:?}", name.get_ref());
             let base = self.remote(&mut seen, &table, (name, key), (addresses, prefixes), mtu.as_ref());
             let endpoint = endpoint.as_ref().and_then(|e| {
@@ -136,7 +136,15 @@ impl Checker<'_, '_> {
             }
             let next_hops = self.addresses(next_hops, &format!("{table} next-hops"));
             if let Some(base) = base {
-                nodes.push(RemoteNode { link: Some(LinkConfig { endpoint, paths: further, next_hops }), ..base });
+                nodes.push(RemoteNode {
+                    link: Some(LinkConfig {
+                        endpoint,
+                        paths: further,
+                        next_hops,
+                        psk: psk.as_ref().and_then(|p| self.psk(p, &format!("{table} psk"))),
+                    }),
+                    ..base
+                });
             }
         }
         self.endpoints_outside_the_tunnel(file, &nodes);
@@ -399,6 +407,36 @@ impl Checker<'_, '_> {
         address.ok()
     }
 
+    /// The addresses to listen on: one, or different ones of this host.
+    fn listen(&mut self, listen: &Spanned<OneOrMore>) -> Vec<SocketAddr> {
+        const KEY: &str = "[node] listen";
+        let texts = listen.get_ref().texts(listen.span());
+        if texts.is_empty() {
+            self.book.complain(
+                listen.span(),
+                KEY,
+                "an empty list is no place to listen: name an address, or leave the key out for [::]:4242",
+            );
+        }
+        let mut found: Vec<SocketAddr> = Vec::new();
+        for text in &texts {
+            let Some(address) = self.socket_address(text, KEY) else { continue };
+            if let Some(other) = found.iter().find(|other| other.ip() == address.ip()) {
+                let wrong = format!(
+                    "{address} beside {other}: each address once, with one port, so that a neighbour is answered from where it called"
+                );
+                self.book.complain(text.span(), KEY, wrong);
+            }
+            if texts.len() > 1 && address.ip().is_unspecified() {
+                let wrong =
+                    format!("{} is every address of this host already: write it alone, or name single addresses only", address.ip());
+                self.book.complain(text.span(), KEY, wrong);
+            }
+            found.push(address);
+        }
+        found
+    }
+
     fn mtu(&mut self, mtu: &Spanned<u16>, key: &str) -> Option<u16> {
         let value = *mtu.get_ref();
         if (576..=MAX_MTU).contains(&value) {
@@ -447,6 +485,18 @@ impl Checker<'_, '_> {
             self.book.complain(count.span(), key, format!("{} is out of range: 1 to {}", count.get_ref(), 1 << 20));
         }
         *count.get_ref()
+    }
+
+    /// The pre-shared key in a file.
+    fn psk(&mut self, text: &Text, key: &str) -> Option<LinkKey> {
+        match identity::shared_key(&self.path(text)) {
+            Ok(psk) => Some(LinkKey(psk)),
+            Err(error) => {
+                let wrong = format!("{error}; `noctule keygen --shared -o FILE` makes such a key, and both ends of the link need the same");
+                self.book.complain(text.span(), key, wrong);
+                None
+            }
+        }
     }
 
     fn path(&self, text: &Text) -> PathBuf {

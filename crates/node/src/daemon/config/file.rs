@@ -1,10 +1,54 @@
 //! The node's file as it is written: TOML tables and keys, each value with its place, nothing checked beyond its kind.
 
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use std::fmt;
+use std::ops::Range;
 use toml::Spanned;
 
 /// A text with its place in the file.
 pub type Text = Spanned<String>;
+
+/// One text, or a list of them.
+#[derive(Debug)]
+pub enum OneOrMore {
+    /// Its place is that of the whole value.
+    One(String),
+    More(Vec<Text>),
+}
+
+impl OneOrMore {
+    /// All of them; `place` is that of the whole value.
+    pub fn texts(&self, place: Range<usize>) -> Vec<Text> {
+        match self {
+            Self::One(text) => vec![Spanned::new(place, text.clone())],
+            Self::More(texts) => texts.clone(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = OneOrMore;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<OneOrMore, E> {
+                Ok(OneOrMore::One(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(OneOrMore::More(texts))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -41,7 +85,7 @@ pub struct File {
 pub struct NodeTable {
     pub name: Option<Text>,
     pub key: Text,
-    pub listen: Option<Text>,
+    pub listen: Option<Spanned<OneOrMore>>,
     #[serde(default)]
     pub addresses: Vec<Text>,
     #[serde(default)]
@@ -67,6 +111,7 @@ pub struct NeighbourTable {
     pub prefixes: Vec<Text>,
     #[serde(default)]
     pub next_hops: Vec<Text>,
+    pub psk: Option<Text>,
     pub mtu: Option<Spanned<u16>>,
 }
 

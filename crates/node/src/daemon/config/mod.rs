@@ -38,14 +38,14 @@ pub struct Config {
     pub name: String,
     /// File of the secret key.
     pub key: PathBuf,
-    /// UDP address to listen on; `None`: any, on the default port.
-    pub listen: Option<SocketAddr>,
+    /// UDP addresses to listen on, no two with the same IP address; none: any, on the default port.
+    pub listen: Vec<SocketAddr>,
     /// Addresses of this node in the overlay.
     pub addresses: Vec<IpAddr>,
     /// Forwards flows of others.
     pub relay: bool,
-    /// File of a pre-shared key for all links.
-    pub psk: Option<PathBuf>,
+    /// A pre-shared key for all links but those of neighbours that have one of their own.
+    pub psk: Option<LinkKey>,
     /// Congestion control of every path.
     pub congestion: CongestionControl,
     /// Silence that ends a link.
@@ -88,7 +88,7 @@ pub struct RemoteNode {
 impl RemoteNode {
     /// The node at `host` as an end sees it that is attached to it and to no other.
     pub fn gateway(host: String, key: PublicKey) -> Self {
-        let link = LinkConfig { endpoint: Some(host.clone()), paths: Vec::new(), next_hops: Vec::new() };
+        let link = LinkConfig { endpoint: Some(host.clone()), paths: Vec::new(), next_hops: Vec::new(), psk: None };
         Self { name: host, key, addresses: Vec::new(), prefixes: Vec::new(), mtu: None, link: Some(link) }
     }
 }
@@ -102,6 +102,18 @@ pub struct LinkConfig {
     pub paths: Vec<FurtherPath>,
     /// Addresses by which the kernel's table names it as next hop, beside its overlay addresses and the link's remote address.
     pub next_hops: Vec<IpAddr>,
+    /// A pre-shared key for this link.
+    pub psk: Option<LinkKey>,
+}
+
+/// A pre-shared key; tells nobody what it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LinkKey(pub [u8; 32]);
+
+impl std::fmt::Debug for LinkKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LinkKey(..)")
+    }
 }
 
 /// A route of the file.

@@ -100,7 +100,7 @@ fn a_right_file_means_what_it_says() {
 #[test]
 fn the_smallest_file_is_a_node_that_waits_for_nobody() {
     let config = read("[node]\nkey = \"key\"\n").unwrap();
-    assert_eq!((config.listen, config.relay, config.nodes.len(), config.tun.is_none(), config.metrics), (None, false, 0, true, None));
+    assert_eq!((config.listen, config.relay, config.nodes.len(), config.tun.is_none(), config.metrics), (Vec::new(), false, 0, true, None));
 }
 
 #[test]
@@ -110,6 +110,19 @@ fn each_mistake_names_file_line_and_key_and_what_to_do() {
         ("relay = true", "relay = 1", "node.toml:6: invalid type: integer `1`, expected a boolean"),
         ("relay = true", "relay =", "node.toml:6: "),
         ("[::]:4242", "[::]", "node.toml:4: [node] listen: \"[::]\" is not ADDRESS:PORT: write it as"),
+        ("\"[::]:4242\"", "[]", "node.toml:4: [node] listen: an empty list is no place to listen"),
+        ("\"[::]:4242\"", "4242", "node.toml:4: invalid type: integer `4242`, expected a text or a list of texts"),
+        (
+            "\"[::]:4242\"",
+            "[\"[::]:4242\", \"192.0.2.1:4242\"]",
+            "node.toml:4: [node] listen: :: is every address of this host already: write it alone",
+        ),
+        (
+            "\"[::]:4242\"",
+            "[\"192.0.2.1:4242\", \"192.0.2.1:443\"]",
+            "node.toml:4: [node] listen: 192.0.2.1:443 beside 192.0.2.1:4242: each address once",
+        ),
+        ("\"[::]:4242\"", "[\"192.0.2.1:4242\",\n\"192.0.2.2\"]", "node.toml:5: [node] listen: \"192.0.2.2\" is not ADDRESS:PORT"),
         ("\"fd09::1\"]\nrelay", "\"fd09::1/64\"]\nrelay", "node.toml:5: [node] addresses: \"fd09::1/64\" is not the address of a node"),
         ("congestion = \"cubic\"", "congestion = \"qubic\"", "node.toml:7: [node] congestion: unknown congestion control \"qubic\""),
         (
@@ -149,6 +162,26 @@ fn each_mistake_names_file_line_and_key_and_what_to_do() {
         let found = complaints(from, to);
         assert!(found.iter().any(|c| c.starts_with("/etc/noctule/node.toml:") && c.contains(expected)), "{from:?} -> {to:?}: {found:#?}");
     }
+}
+
+#[test]
+fn a_node_may_listen_on_several_addresses_and_share_a_key_with_one_neighbour() {
+    let content = right()
+        .replace("\"[::]:4242\"", "[\"192.0.2.1:4242\", \"[2001:db8::1]:443\"]")
+        .replace("endpoint = \"hill", "psk = \"hill.psk\"\nendpoint = \"hill");
+    let dir = tempfile::tempdir().unwrap();
+    let read = || check(&dir.path().join("node.toml"), &content);
+    let error = read().expect_err("no such file").to_string();
+    assert!(
+        error.contains("node.toml:12: [[neighbour]] \"hill\" psk: ") && error.contains("hill.psk") && error.contains("keygen --shared"),
+        "{error}"
+    );
+    let psk = noctule::SharedKey::from_bytes([3; 32]);
+    std::fs::write(dir.path().join("hill.psk"), psk.to_text()).unwrap();
+    let config = read().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(config.listen, ["192.0.2.1:4242".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap()]);
+    let psks: Vec<_> = config.neighbours().map(|(_, l)| l.psk.as_ref().map(|psk| psk.0)).collect();
+    assert_eq!(psks, [Some([3; 32]), None]);
 }
 
 #[test]

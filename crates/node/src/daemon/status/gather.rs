@@ -48,7 +48,7 @@ impl Daemon {
             key: self.key.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed().as_secs_f64(),
-            listen: self.endpoint.local_addr().to_string(),
+            listen: super::super::listening(&self.endpoint),
             addresses: config.addresses.iter().map(ToString::to_string).collect(),
             relay: config.relay,
             memory: MemoryReport { used: stats.memory.used, peak: stats.memory.peak, limit: stats.memory.limit },
@@ -75,6 +75,7 @@ fn link(stats: &LinkStats, up_for: std::time::Duration, times_up: u64) -> LinkRe
         times_up,
         paths: stats.paths.iter().map(path).collect(),
         undecryptable: stats.undecryptable,
+        polluted: stats.polluted,
         flows: sums(&stats.flows),
         spans: spans(&stats.spans),
     }

@@ -102,6 +102,9 @@ pub struct LinkReport {
     pub paths: Vec<PathReport>,
     /// Datagrams that could not be authenticated.
     pub undecryptable: u64,
+    /// Packets of sealed flows that came by it and were altered or invented on the way: by the neighbour, or a node behind it.
+    #[serde(default)]
+    pub polluted: u64,
     /// All flows that it carries or has carried.
     pub flows: FlowSums,
     /// Spans of relayed flows that came or went by it.

@@ -70,6 +70,13 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
         let old = before.and_then(|b| b.nodes.iter().find(|n| n.name == node.name));
         link_row(&mut out, node, old.zip(seconds));
     }
+    for (node, link) in report.nodes.iter().filter_map(|n| Some((n, n.link.as_ref()?))).filter(|(_, link)| link.polluted > 0) {
+        let _ = writeln!(
+            out,
+            "  {}: {} packets that came by this link were altered, there or behind it; they were not used",
+            node.name, link.polluted
+        );
+    }
     for node in report.nodes.iter().filter(|n| n.link.is_none()) {
         if let Some(trouble) = &node.trouble
             && (node.is_neighbour || node.session.is_none())

@@ -61,6 +61,8 @@ pub struct Receiver {
     passing: Option<VecDeque<Passing>>,
     /// At a relay, for flows whose end says nothing else of its own: what the next node is done with is what is reported as done.
     next_done: Option<u64>,
+    /// At a relay: the first packet of its part of the flow.
+    begun: u64,
     /// FLOW_SKIP's floor.
     skipped: u64,
     stats: FlowStats,
@@ -93,6 +95,7 @@ impl Receiver {
             woken_at: Time::ZERO,
             passing: None,
             next_done: None,
+            begun: 0,
             skipped: 0,
             stats: FlowStats::default(),
         }

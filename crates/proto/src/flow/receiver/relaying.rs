@@ -4,6 +4,7 @@ use super::{Receiver, ReceiverConfig, vector};
 use crate::flow::row::{Passing, Row, RowForm};
 use crate::flow::span::Received;
 use crate::ids::{FlowLabel, Seq};
+use crate::switch::{self, Mechanism};
 use crate::units::Duration;
 use crate::wire::frame::{Coded, Coefficients};
 use noctule_codes::span::MAX_SPAN;
@@ -12,13 +13,16 @@ use std::collections::VecDeque;
 
 use crate::flow::credit::Credit;
 
+/// Bytes that a relay keeps beyond a packet's own: as the sending half counts them, and the coefficients of a combination.
+const ROW_OVERHEAD: usize = 48 + MAX_SPAN;
+
 impl Receiver {
     /// A receiver that passes on what it gets, from source packet `first` on.
     pub fn relaying(config: ReceiverConfig, first: Seq) -> Self {
         let mut receiver = Self::new(config);
         let number = first.0 / receiver.batch_size();
         let first = number * receiver.batch_size();
-        (receiver.first, receiver.done, receiver.high) = (number, first, first);
+        (receiver.first, receiver.done, receiver.high, receiver.begun) = (number, first, first, first);
         receiver.credit = Credit::following(first, config.initial_credit.max(2 * u64::from(config.batch_size)));
         receiver.passing = Some(VecDeque::new());
         receiver
@@ -90,19 +94,25 @@ impl Receiver {
         self.next_done.map_or(self.done, |next| next.min(self.done))
     }
 
-    /// One past the highest source packet seen.
-    pub fn high(&self) -> Seq {
-        Seq(self.high)
-    }
-
     /// Smoothed RTT of the link that the flow comes by, as far as known.
     pub fn rtt(&self) -> Duration {
         self.credit.rtt()
     }
 
-    /// Everything below `passed` has left the relay, and so many packets beyond it may be on their way here or wait (P15).
-    pub fn follow(&mut self, passed: Seq, window: u64) {
-        self.credit.follow(passed.0, window);
+    /// All but the last `waiting` of the packets up to the highest have left the relay, and so many packets may be on their way here or wait (P15), as far as
+    /// they fit into `memory` bytes, which is what is left of the flow's beside all that both halves hold. What is missing below the highest has its place there,
+    /// too: it cannot be refused, for what was passed on waits for it.
+    pub fn follow(&mut self, waiting: u64, window: u64, memory: usize) {
+        self.config.memory = memory + self.memory();
+        let room = (memory / (usize::from(self.config.symbol) + ROW_OVERHEAD)) as u64;
+        let room =
+            if switch::is_off(Mechanism::RelayMemory) { room.max(self.config.initial_credit) } else { room.saturating_sub(self.gaps()) };
+        self.credit.follow(self.high.saturating_sub(waiting), window, waiting.min(self.high) + room);
+    }
+
+    /// Packets below the highest that have not come, at most: what was skipped may be among them.
+    fn gaps(&self) -> u64 {
+        (self.high - self.done.min(self.high)).min((self.high - self.begun.min(self.high)).saturating_sub(self.stats.source_packets))
     }
 
     /// The destination goes on with a flow that now comes by another hop.

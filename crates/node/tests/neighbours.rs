@@ -1,0 +1,120 @@
+//! What a node's file says of its neighbours and of where it listens, with real processes on loopback: several addresses, and a pre-shared key for one
+//! neighbour alone.
+
+mod support;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::{Kill, keygen, noctule};
+
+/// Nothing takes nearly as long; a hang fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node: its directory, its key, its process.
+struct Node {
+    directory: PathBuf,
+    key: String,
+    child: Option<Kill>,
+}
+
+impl Node {
+    fn new(dir: &Path, name: &str) -> Self {
+        let directory = dir.join(name);
+        fs::create_dir(&directory).unwrap();
+        let (_, key) = keygen(&directory, "key");
+        Self { directory, key, child: None }
+    }
+
+    fn write(&self, listen: &str, more: &str) {
+        let head = format!("[node]\nkey = \"key\"\nlisten = {listen}\n");
+        fs::write(self.directory.join("node.toml"), format!("{head}{more}\n[control]\nsocket = \"socket\"\n")).unwrap();
+    }
+
+    fn start(&mut self, listen: &str, more: &str) {
+        self.write(listen, more);
+        let log = fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
+        let mut command = noctule();
+        command.args(["node", "--log-level", "debug", "--config"]).arg(self.directory.join("node.toml"));
+        self.child = Some(Kill(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()));
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let out = noctule().args(words).arg("--socket").arg(self.directory.join("socket")).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// What its report says of another node.
+    fn sees(&self, name: &str) -> serde_json::Value {
+        let report: serde_json::Value = serde_json::from_str(&self.ask(&["status", "--json"])).unwrap_or_default();
+        let nodes = report["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.into_iter().find(|n| n["name"] == name).unwrap_or_default()
+    }
+
+    fn has_session(&self, with: &str) -> bool {
+        self.sees(with)["session"].is_string()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+}
+
+fn wait(what: &str, nodes: &[&Node], mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: {}", nodes.iter().map(|n| n.log()).collect::<Vec<_>>().join("\n---\n"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn neighbour(name: &str, key: &str, more: &str) -> String {
+    format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}\n")
+}
+
+/// Free now; nobody else on this host asks for a particular one.
+fn port(ip: &str) -> u16 {
+    UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_node_listens_on_several_addresses_and_answers_from_the_one_that_was_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let [mut hub, mut one, mut two] = ["hub", "one", "two"].map(|name| Node::new(dir.path(), name));
+    let at = ["127.0.0.2", "127.0.0.3"].map(|ip| format!("{ip}:{}", port(ip)));
+    let both = [neighbour("one", &one.key, ""), neighbour("two", &two.key, "")].concat();
+    hub.start(&format!("[\"{}\", \"{}\"]", at[0], at[1]), &both);
+    // Each end listens on one loopback address only, to which the kernel's own choice of source would be another than the hub's.
+    one.start("\"127.0.0.1:0\"", &neighbour("hub", &hub.key, &format!("endpoint = \"{}\"", at[0])));
+    two.start("\"127.0.0.1:0\"", &neighbour("hub", &hub.key, &format!("endpoint = \"{}\"", at[1])));
+    wait("sessions by both addresses", &[&hub, &one, &two], || {
+        hub.has_session("one") && hub.has_session("two") && one.has_session("hub") && two.has_session("hub")
+    });
+    let shown = hub.ask(&["status"]);
+    assert!(shown.contains(&format!("listening on {}, {}", at[0], at[1])), "{shown}");
+}
+
+#[test]
+fn a_neighbour_with_a_pre_shared_key_of_its_own_is_linked_by_it_alone_and_a_reload_takes_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let [mut hub, mut one, mut two] = ["hub", "one", "two"].map(|name| Node::new(dir.path(), name));
+    for (file, byte) in [("first", 1), ("second", 2)] {
+        fs::write(dir.path().join(file), noctule::SharedKey::from_bytes([byte; 32]).to_text()).unwrap();
+    }
+    let at = format!("127.0.0.1:{}", port("127.0.0.1"));
+    let at_hub = |psk: &str| [neighbour("one", &one.key, psk), neighbour("two", &two.key, "")].concat();
+    let (first, second) = (at_hub("psk = \"../first\""), at_hub("psk = \"../second\""));
+    hub.start(&format!("\"{at}\""), &first);
+    let call = |psk: &str| neighbour("hub", &hub.key, &format!("endpoint = \"{at}\"\n{psk}"));
+    let (with, without) = (call("psk = \"../second\""), call(""));
+    // Who has none of its own is served without; who has another does not get in.
+    one.start("\"127.0.0.1:0\"", &with);
+    two.start("\"127.0.0.1:0\"", &without);
+    wait("a session without a key", &[&hub, &two], || hub.has_session("two"));
+    wait("trouble", &[&one], || one.log().contains("do both have the same psk?"));
+    assert!(hub.sees("one")["link"].is_null());
+    hub.write(&format!("\"{at}\""), &second);
+    hub.ask(&["reload"]);
+    wait("a session with the key", &[&hub, &one], || hub.has_session("one") && hub.has_session("two"));
+}
