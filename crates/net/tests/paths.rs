@@ -59,7 +59,7 @@ async fn a_path_that_cannot_be_is_refused_with_the_reason() {
     assert!(matches!(&mixed, OpenError::Misuse(text) if text.contains("one family")), "{mixed}");
     let narrow = bind("127.0.0.1:0", config(3));
     let bound = within(narrow.connect(server.local_addr(), Some(key_of(2)))).await.unwrap().add_path(None, Some(loopback(9))).unwrap_err();
-    assert!(matches!(&bound, OpenError::Misuse(text) if text.contains("bind it to all addresses")), "{bound}");
+    assert!(matches!(&bound, OpenError::Misuse(text) if text.contains("bind it to that address too, or to all")), "{bound}");
     for n in 0..7 {
         session.add_path(None, Some(loopback(10 + n))).unwrap();
     }

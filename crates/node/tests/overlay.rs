@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -164,7 +165,11 @@ fn a_file_crosses_two_relays_and_pings_come_back() {
 
     let mut server = noctule();
     server.args(["perf", "-s"]).args(network.there());
-    let _server = Kill(server.stderr(std::process::Stdio::null()).spawn().unwrap());
+    let mut server = Kill(server.stderr(std::process::Stdio::piped()).spawn().unwrap());
+    // Attached to its node: from then on it can be found.
+    let mut said = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    assert!(said.by_ref().any(|line| line.unwrap().contains("serving tests")));
+    let _drained = std::thread::spawn(move || said.for_each(drop));
     let out = noctule()
         .args(["ping", "10.9.0.4", "-c", "5", "-i", "20ms", "-q", "--peer-key", &network.receiver.1])
         .args(network.here())
