@@ -192,11 +192,8 @@ fn send(address: SocketAddr, transfer: &Transfer, start: Instant, over: &AtomicB
             match stream.write(rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if is_timeout(&error) => {}
-                Err(error) if over.load(Ordering::Acquire) => {
-                    // The receiver closed first at the end of the time.
-                    drop(error);
-                    return Ok(());
-                }
+                // The receiver closed first at the end of the time.
+                Err(_) if over.load(Ordering::Acquire) || start.elapsed() >= transfer.limit => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
