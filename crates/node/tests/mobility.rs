@@ -167,18 +167,7 @@ mod linux {
     #[test]
     fn a_receiver_hears_soon_that_a_sender_on_its_host_was_killed() {
         let world = World::new();
-        let mut c = command(None);
-        c.args(["recv", "--json", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key"));
-        let mut child = c.arg("--into").arg(world.dir.join("into")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut receiver = Running(child);
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        let first: serde_json::Value = serde_json::from_str(&line).unwrap();
-        std::thread::spawn(move || out.lines().for_each(drop));
-        let sender = world.send(None, first["address"].as_str().unwrap(), &["--limit-rate", "20mbit"]);
-        std::thread::sleep(Duration::from_millis(800));
-        assert!(receiver.0.try_wait().unwrap().is_none(), "killed in mid-transfer");
+        let (mut receiver, sender) = in_mid_transfer(&world, &[]);
         drop(sender); // SIGKILL
         let (code, text, took) = end_of(&mut receiver);
         assert!(code == Some(7) && text.contains("nobody listens"), "{code:?} {text}");
@@ -191,8 +180,8 @@ mod linux {
         assert!(Command::new("kill").args([name, &to.0.id().to_string()]).status().unwrap().success());
     }
 
-    /// A receiver of one transfer, and its sender in the middle of it, who then stands still.
-    fn sender_that_stands_still(world: &World, more: &[&str]) -> (Running, Running) {
+    /// A receiver of one transfer on this host, and its sender in the middle of it.
+    fn in_mid_transfer(world: &World, more: &[&str]) -> (Running, Running) {
         let mut c = command(None);
         c.args(["recv", "--json", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key")).args(more);
         let mut child = c.arg("--into").arg(world.dir.join("into")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -206,6 +195,12 @@ mod linux {
         let sender = world.send(None, first["address"].as_str().unwrap(), &["--limit-rate", "20mbit"]);
         std::thread::sleep(Duration::from_millis(800));
         assert!(receiver.0.try_wait().unwrap().is_none(), "in mid-transfer");
+        (receiver, sender)
+    }
+
+    /// The same, and the sender then stands still.
+    fn sender_that_stands_still(world: &World, more: &[&str]) -> (Running, Running) {
+        let (receiver, sender) = in_mid_transfer(world, more);
         signal(&sender, "-STOP");
         (receiver, sender)
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Kill, keygen, noctule};
+use support::{Kill, keygen, noctule, start_node};
 
 /// Nothing takes nearly as long; a hang fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,10 +34,7 @@ impl Node {
 
     fn start(&mut self, listen: &str, more: &str) {
         self.write(listen, more);
-        let log = fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
-        let mut command = noctule();
-        command.args(["node", "--log-level", "debug", "--config"]).arg(self.directory.join("node.toml"));
-        self.child = Some(Kill(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()));
+        self.child = Some(start_node(&self.directory));
     }
 
     fn ask(&self, words: &[&str]) -> String {

@@ -6,9 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::time::{Duration, Instant};
-use support::{Kill, Receiver, assert_fails, keygen, noctule, receiver};
+use support::{Kill, Receiver, assert_fails, keygen, noctule, receiver, start_node};
 
 /// Nothing takes nearly as long; a hang fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,11 +42,7 @@ impl Relay {
 
     fn restart(&mut self) {
         self.child = None;
-        let log = fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
-        let mut command = noctule();
-        command.args(["node", "--log-level", "debug", "--config"]).arg(self.directory.join("node.toml"));
-        let child: Child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        self.child = Some(Kill(child));
+        self.child = Some(start_node(&self.directory));
         let deadline = Instant::now() + PATIENCE;
         while !self.ask().0 {
             assert!(Instant::now() < deadline, "{}", fs::read_to_string(self.directory.join("log")).unwrap());

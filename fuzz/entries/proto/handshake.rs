@@ -1,7 +1,7 @@
 //! Any handshake message, and any change to a true one: nothing panics, nothing but the true message is accepted.
 
 use super::Input;
-use noctule_proto::crypto::{Initiator, PublicKey, Responder, ResponderStep, SecretKey};
+use noctule_proto::crypto::{Initiator, PreSharedKeys, PublicKey, Responder, ResponderStep, SecretKey};
 use noctule_proto::error::CloseReason;
 use noctule_proto::wire::packet::Pattern;
 use rand_chacha::ChaCha12Rng;
@@ -19,7 +19,8 @@ pub fn run(data: &[u8]) {
     let pattern = [Pattern::Ik, Pattern::Xx, Pattern::IkPsk2, Pattern::XxPsk3][usize::from(choice & 3)];
     let psk = matches!(pattern, Pattern::IkPsk2 | Pattern::XxPsk3).then_some([7; 32]);
     let peer = matches!(pattern, Pattern::Ik | Pattern::IkPsk2).then(|| bob.public());
-    let respond = |message: &[u8]| Responder::respond(&bob, psk, pattern, b"prologue", message, reply, &mut rng(2));
+    let respond =
+        |message: &[u8]| Responder::respond(&bob, PreSharedKeys::one(psk.as_ref()), pattern, b"prologue", message, reply, &mut rng(2));
 
     let _ = respond(message);
     let (mut initiator, mut first) = Initiator::start(&alice, peer, psk, b"prologue", b"parameters", &mut rng(1)).unwrap();

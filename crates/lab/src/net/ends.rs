@@ -44,7 +44,8 @@ impl Ends {
         command.args(["perf", "-s", "-p", &port, "--key"]).arg(&server_key);
         command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
         let mut server = Process::start(&mut command, |_| {})?;
-        wait_until_it_serves(&mut server)?;
+        // Attached to its node, if there are any, and listening.
+        server.wait_until(READY, "did not serve tests", |server| Ok(server.complaint().contains("serving tests")))?;
         let far = relays.as_ref().map_or(way.far, Chained::far_address);
         let mut client = way.chain.first().command(&binary);
         client.args(words).arg(far.to_string()).args(["-J", "-p", &port, "--peer-key", &public, "--key"]).arg(&client_key);
@@ -67,20 +68,4 @@ impl Ends {
         let text: Vec<String> = lines.try_iter().collect();
         serde_json::from_str(&text.join("\n")).map_err(|error| ContestError::Process(format!("noctule -J printed no JSON object: {error}")))
     }
-}
-
-/// Attached to its node, if there are any, and listening.
-fn wait_until_it_serves(server: &mut Process) -> Result<(), ContestError> {
-    let deadline = Instant::now() + READY;
-    while !server.complaint().contains("serving tests") {
-        if let Some(status) = server.try_wait()? {
-            server.wait(deadline)?;
-            return Err(ContestError::Process(format!("noctule perf -s ended before it served ({status}): {}", server.complaint())));
-        }
-        if Instant::now() >= deadline {
-            return Err(ContestError::Process(format!("noctule perf -s did not serve within {READY:?}: {}", server.complaint())));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::contest::ContestError;
 use super::namespace::Namespace;
@@ -56,18 +56,7 @@ pub fn wait_for_port(
     patience: Duration,
     process: &mut Process,
 ) -> Result<(), ContestError> {
-    let deadline = Instant::now() + patience;
-    while !namespace.enter(|| port_is_open(protocol, port))? {
-        if let Some(status) = process.try_wait()? {
-            process.wait(deadline)?;
-            return Err(ContestError::Process(format!("a process ended before it listened ({status}): {}", process.complaint())));
-        }
-        if Instant::now() >= deadline {
-            return Err(ContestError::Process(format!("a process did not open port {port} within {patience:?}: {}", process.complaint())));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    process.wait_until(patience, &format!("did not open {protocol:?} port {port}"), |_| namespace.enter(|| port_is_open(protocol, port)))
 }
 
 /// proc_pid_net(5): the second field of each line is local address and port in hexadecimal, the fourth the state, 0A if it listens.

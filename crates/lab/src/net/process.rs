@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::contest::ContestError;
+
 /// Lines kept for a complaint.
 const LINES_KEPT: usize = 20;
 /// A line longer than this is cut.
@@ -54,6 +56,27 @@ impl Process {
     /// Whether it has ended, without waiting.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Waits until it is `ready` for what it was started for, at most so long; `what` says that it has not become so.
+    pub fn wait_until(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        mut ready: impl FnMut(&Self) -> io::Result<bool>,
+    ) -> Result<(), ContestError> {
+        let deadline = Instant::now() + patience;
+        while !ready(self)? {
+            if let Some(status) = self.try_wait()? {
+                self.wait(deadline)?;
+                return Err(ContestError::Process(format!("a process {what}, but ended ({status}): {}", self.complaint())));
+            }
+            if Instant::now() >= deadline {
+                return Err(ContestError::Process(format!("a process {what} within {patience:?}: {}", self.complaint())));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// Waits for its end and for its last line; kills it at the deadline, which gives `None`.

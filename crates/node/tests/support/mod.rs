@@ -29,6 +29,14 @@ impl Drop for Kill {
     }
 }
 
+/// A `noctule node` by the file node.toml in this directory; what it says goes into the file log there.
+pub fn start_node(directory: &Path) -> Kill {
+    let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
+    let mut command = noctule();
+    command.args(["node", "--log-level", "debug", "--config"]).arg(directory.join("node.toml"));
+    Kill(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+}
+
 /// A `recv --once --json` that listens; ended when dropped.
 pub struct Receiver {
     pub child: Child,

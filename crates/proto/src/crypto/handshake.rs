@@ -64,7 +64,15 @@ pub struct PreSharedKeys<'a> {
     pub own: &'a BTreeMap<PublicKey, [u8; 32]>,
 }
 
+/// No neighbour with a key of its own.
+static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, [u8; 32]> = BTreeMap::new();
+
 impl<'a> PreSharedKeys<'a> {
+    /// The same key for everybody, or none.
+    pub fn one(everybody: Option<&'a [u8; 32]>) -> Self {
+        Self { everybody, own: &NONE_OF_THEIR_OWN }
+    }
+
     /// The key that a handshake with this neighbour needs; `None`: who it is, is not known yet.
     pub fn of(&self, peer: Option<PublicKey>) -> Option<&'a [u8; 32]> {
         peer.and_then(|peer| self.own.get(&peer)).or(self.everybody)
@@ -190,21 +198,10 @@ pub enum ResponderStep {
 
 impl Responder {
     /// Answers a first message. `reply` sees the peer's key (IK only) and the payload, and gives the payload of the answer or refuses.
+    ///
+    /// Neighbours that have a pre-shared key of their own can be told apart in IK only, whose first message says who sends it: in XX the key for everybody
+    /// counts, and the caller refuses who has one of their own.
     pub fn respond(
-        secret: &SecretKey,
-        psk: Option<[u8; 32]>,
-        pattern: Pattern,
-        prologue: &[u8],
-        message: &[u8],
-        reply: impl FnOnce(Option<PublicKey>, &[u8]) -> Result<Vec<u8>, CloseReason>,
-        rng: &mut ChaCha12Rng,
-    ) -> Result<ResponderStep, CryptoError> {
-        Self::respond_to(secret, PreSharedKeys { everybody: psk.as_ref(), own: &BTreeMap::new() }, pattern, prologue, message, reply, rng)
-    }
-
-    /// The same for a node whose neighbours may have pre-shared keys of their own. Those can be told apart in IK only, whose first message says who sends
-    /// it: in XX the key for everybody counts, and the caller refuses who has one of their own.
-    pub fn respond_to(
         secret: &SecretKey,
         psks: PreSharedKeys<'_>,
         pattern: Pattern,

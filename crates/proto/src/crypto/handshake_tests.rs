@@ -1,6 +1,6 @@
 //! Handshakes between two sides, with wrong keys, changed bytes and forged answers.
 
-use super::{CryptoError, Established, Initiator, PublicKey, Responder, ResponderStep, SecretKey};
+use super::{CryptoError, Established, Initiator, PreSharedKeys, PublicKey, Responder, ResponderStep, SecretKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::wire::packet::{MAX_TOKEN, Pattern};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn answer(_: Option<PublicKey>, payload: &[u8]) -> Result<Vec<u8>, CloseReason> 
 }
 
 fn respond(psk: Option<[u8; 32]>, pattern: Pattern, prologue: &[u8], message: &[u8]) -> Result<ResponderStep, CryptoError> {
-    Responder::respond(&secret(BOB), psk, pattern, prologue, message, answer, &mut rng(2))
+    Responder::respond(&secret(BOB), PreSharedKeys::one(psk.as_ref()), pattern, prologue, message, answer, &mut rng(2))
 }
 
 /// A whole handshake: both results.
@@ -150,7 +150,7 @@ fn a_refusal_is_handed_through() {
         assert_eq!(peer, Some(public(ALICE)));
         Err(reason.clone())
     };
-    let step = Responder::respond(&secret(BOB), None, Pattern::Ik, b"", &first, refuse, &mut rng(2));
+    let step = Responder::respond(&secret(BOB), PreSharedKeys::one(None), Pattern::Ik, b"", &first, refuse, &mut rng(2));
     assert_eq!(step.unwrap_err(), CryptoError::Refused(reason.clone()));
 }
 
@@ -170,7 +170,7 @@ fn a_half_open_handshake_takes_less_than_a_kibibyte() {
     let (_, first) = Initiator::start(&secret(ALICE), None, None, &prologue, &payload, &mut rng(1)).unwrap();
     assert_eq!(first.len(), 512);
     let reply = |_: Option<PublicKey>, _: &[u8]| Ok(vec![2; 150]);
-    let step = Responder::respond(&secret(BOB), None, Pattern::Xx, &prologue, &first, reply, &mut rng(2));
+    let step = Responder::respond(&secret(BOB), PreSharedKeys::one(None), Pattern::Xx, &prologue, &first, reply, &mut rng(2));
     let Ok(ResponderStep::Waiting { responder, .. }) = step else { panic!() };
     assert!(size_of::<Responder>() + responder.memory() <= 1024, "{} + {}", size_of::<Responder>(), responder.memory());
     let longer = [1; 513 - 32];
@@ -192,8 +192,8 @@ proptest! {
     fn arbitrary_messages_never_panic(message in proptest::collection::vec(any::<u8>(), 0..1500), pattern in 0u8..4) {
         let pattern = [Pattern::Ik, Pattern::Xx, Pattern::IkPsk2, Pattern::XxPsk3][usize::from(pattern)];
         let any_answer = |_: Option<PublicKey>, _: &[u8]| Ok(Vec::new());
-        let _ = Responder::respond(&secret(BOB), Some(PSK), pattern, b"", &message, any_answer, &mut rng(2));
-        let step = Responder::respond(&secret(BOB), None, pattern, b"", &message, any_answer, &mut rng(2));
+        let _ = Responder::respond(&secret(BOB), PreSharedKeys::one(Some(&PSK)), pattern, b"", &message, any_answer, &mut rng(2));
+        let step = Responder::respond(&secret(BOB), PreSharedKeys::one(None), pattern, b"", &message, any_answer, &mut rng(2));
         if let Ok(ResponderStep::Waiting { responder, .. }) = step {
             prop_assert!(responder.complete(&message).is_err());
         }

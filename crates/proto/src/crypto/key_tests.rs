@@ -1,7 +1,8 @@
 //! Sealing, epochs and generations, scripted with a virtual clock.
 
 use super::{
-    CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, RawKey, ReceiveKeys, Responder, ResponderStep, SecretKey, SendKeys,
+    CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PreSharedKeys, RawKey, ReceiveKeys, Responder, ResponderStep, SecretKey,
+    SendKeys,
 };
 use crate::ids::{PacketNumber, PathId};
 use crate::units::{Duration, Time};
@@ -196,7 +197,7 @@ struct Link {
 fn established() -> (Established, Established) {
     let (alice, bob) = (SecretKey::from_bytes([1; 32]), SecretKey::from_bytes([2; 32]));
     let (mut initiator, first) = Initiator::start(&alice, Some(bob.public()), None, b"", b"", &mut rng(1)).unwrap();
-    let step = Responder::respond(&bob, None, Pattern::Ik, b"", &first, |_, _| Ok(Vec::new()), &mut rng(2)).unwrap();
+    let step = Responder::respond(&bob, PreSharedKeys::one(None), Pattern::Ik, b"", &first, |_, _| Ok(Vec::new()), &mut rng(2)).unwrap();
     let ResponderStep::Established { reply, established } = step else { panic!() };
     (initiator.finish(&reply, b"").unwrap(), established)
 }

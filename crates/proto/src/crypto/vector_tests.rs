@@ -6,7 +6,7 @@ use super::aead::PacketKey;
 use super::cookie::retry_tag;
 use super::rekey::{Root, Secrets};
 use super::session_keys::DirectionKeys;
-use super::{Established, Initiator, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
+use super::{Established, Initiator, PreSharedKeys, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, PacketNumber, PathId, Seq, SessionKey};
 use crate::options::{Class, FlowKind, Mode};
@@ -290,7 +290,16 @@ fn handshakes(book: &mut Book) {
         assert_eq!(PublicKey(*first.first_chunk().unwrap()), ephemeral_a.public());
         book.bytes("message1", &first);
         let reply = |_: Option<PublicKey>, _: &[u8]| Ok(b"two".to_vec());
-        let step = Responder::respond(&bob, psk, pattern, b"prologue", &first, reply, &mut ChaCha12Rng::from_seed(seed_b)).unwrap();
+        let step = Responder::respond(
+            &bob,
+            PreSharedKeys::one(psk.as_ref()),
+            pattern,
+            b"prologue",
+            &first,
+            reply,
+            &mut ChaCha12Rng::from_seed(seed_b),
+        )
+        .unwrap();
         let (ResponderStep::Established { reply: second, .. } | ResponderStep::Waiting { reply: second, .. }) = step;
         assert_eq!(PublicKey(*second.first_chunk().unwrap()), ephemeral_b.public());
         book.bytes("message2", &second);

@@ -503,7 +503,7 @@ impl Link {
         let grease = shared.random_bytes::<1>()[0];
         let mut params = shared.local_params(Some(answered));
         let mut cipher = None;
-        let step = Responder::respond_to(
+        let step = Responder::respond(
             &shared.identity,
             shared.config.psks(),
             pattern,

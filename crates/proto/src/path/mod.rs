@@ -316,7 +316,7 @@ impl Path {
         self.send_allowance(now).min(share.saturating_sub(self.in_flight))
     }
 
-    /// Only latency flows use this path at present: a backlog of theirs is a burst until it lasts.
+    /// Only flows for which time counts (latency flows, ordered datagrams) use this path at present: a backlog of theirs is a burst until it lasts.
     pub fn set_bursty(&mut self, on: bool) {
         self.is_bursty = on;
     }
@@ -529,7 +529,7 @@ impl Path {
         self.lull.is_due()
     }
 
-    /// Latency flows use this path: gaps are reported at once.
+    /// Flows for which time counts use this path: gaps are reported at once.
     pub fn set_immediate_acks(&mut self, on: bool) {
         self.acks.set_immediate(on);
     }

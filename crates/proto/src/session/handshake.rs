@@ -3,8 +3,8 @@
 //! Pure steps from packet to packet; the coded flows below deliver each packet, and repeat it hop by hop. `docs/spec/session.md` §3 has the bytes.
 
 use crate::crypto::{
-    CryptoError, Established, Initiator, PublicKey, Responder, ResponderStep, SESSION_OVERHEAD, SecretKey, SessionKeys, choose_cipher,
-    preferred_ciphers,
+    CryptoError, Established, Initiator, PreSharedKeys, PublicKey, Responder, ResponderStep, SESSION_OVERHEAD, SecretKey, SessionKeys,
+    choose_cipher, preferred_ciphers,
 };
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::SessionKey;
@@ -282,7 +282,7 @@ pub fn answer(
     let (mut cipher, mut refusal) = (Cipher::ChaCha20Poly1305, None);
     let step = Responder::respond(
         own.identity,
-        own.psk,
+        PreSharedKeys::one(own.psk.as_ref()),
         pattern,
         &prologue(pattern, session, ends),
         r.rest(),

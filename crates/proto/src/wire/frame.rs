@@ -74,6 +74,13 @@ pub struct FlowOpen {
     pub relayed: Option<Relayed>,
 }
 
+impl FlowOpen {
+    /// Datagrams that are handed over in order: one that is missing holds up those after it while all of them grow old.
+    pub fn waits_in_order(&self) -> bool {
+        self.mode == Mode::Btp && self.kind == FlowKind::OrderedMessages
+    }
+}
+
 /// What FLOW_OPEN says beyond that of a flow that passes relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relayed {

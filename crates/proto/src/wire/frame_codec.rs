@@ -259,11 +259,6 @@ const IS_BIDIRECTIONAL: u8 = 4;
 const IS_RELAYED: u8 = 8;
 
 impl FlowOpen {
-    /// Datagrams that are handed over in order: one that is missing holds up those after it while all of them grow old.
-    pub fn waits_in_order(&self) -> bool {
-        self.mode == Mode::Btp && self.kind == FlowKind::OrderedMessages
-    }
-
     /// Bytes after the last field that is known are left for later versions.
     fn parse_body(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let r = &mut Reader::new(r.prefixed()?);

@@ -2,6 +2,7 @@
 
 use super::{Receiver, ReceiverConfig, vector};
 use crate::flow::row::{Passing, Row, RowForm};
+use crate::flow::sender::SYMBOL_OVERHEAD;
 use crate::flow::span::Received;
 use crate::ids::{FlowLabel, Seq};
 use crate::switch::{self, Mechanism};
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 use crate::flow::credit::Credit;
 
 /// Bytes that a relay keeps beyond a packet's own: as the sending half counts them, and the coefficients of a combination.
-const ROW_OVERHEAD: usize = 48 + MAX_SPAN;
+const ROW_OVERHEAD: usize = SYMBOL_OVERHEAD + MAX_SPAN;
 
 impl Receiver {
     /// A receiver that passes on what it gets, from source packet `first` on.

@@ -54,7 +54,7 @@ pub struct SenderConfig {
 }
 
 /// Bytes that a held symbol costs beyond its own.
-const SYMBOL_OVERHEAD: usize = 48;
+pub(crate) const SYMBOL_OVERHEAD: usize = 48;
 /// Source packets that may wait to be sent: enough for a few trains, little enough that the session decides late what goes next.
 const MOST_UNSENT: u64 = 128;
 /// The sending half of a flow.

@@ -91,7 +91,7 @@ impl Sender {
         let target = Probability::new(self.config.no_retransmit.get().min(most));
         let is_bulk = is_bulk && !is_held_up;
         // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
-        let lifetime = lifetime.map(|l| if l >= context.rtt * 2 { context.rtt * 2 } else { Duration::ZERO });
+        let lifetime = lifetime.map(|_| if has_time { context.rtt * 2 } else { Duration::ZERO });
         let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };
         let answer = match &self.last_plan {
             Some((asked, answer)) if *asked == input => *answer,
