@@ -64,7 +64,11 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
     let rival = named(std::env::var("NOCTULE_RIVAL").ok().as_ref());
     // NOCTULE_RIVAL=name comes 2 s later, or was there 2 s before with NOCTULE_LATE.
     let late = if std::env::var_os("NOCTULE_LATE").is_some() { 2000 } else { 0 };
-    let mut specs: Vec<FlowSpec> = (0..flows).map(|i| FlowSpec::bulk(control).at(late + i as u64 * 5000)).collect();
+    // NOCTULE_TIMES=n: every other flow has n times the RTT.
+    let times: u64 = std::env::var("NOCTULE_TIMES").map_or(1, |n| n.parse().expect("a number"));
+    let extra = |i: usize| Duration::from_millis(if i % 2 == 1 { delay * (times - 1) } else { 0 });
+    let mut specs: Vec<FlowSpec> =
+        (0..flows).map(|i| FlowSpec { extra_delay: extra(i), ..FlowSpec::bulk(control).at(late + i as u64 * 5000) }).collect();
     if let Some(rival) = rival {
         // NOCTULE_GONE=ms: when it leaves.
         let stop = std::env::var("NOCTULE_GONE").map_or(Time::MAX, |ms| Time::from_millis(ms.parse().expect("a number")));

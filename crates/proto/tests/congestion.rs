@@ -137,9 +137,19 @@ fn startup_takes_ten_rtts_and_overshoots_by_at_most_one_bdp() {
     }
 }
 
+/// What flows off the queue while we hold back says what we sent: taken for the capacity it costs up to a quarter of the link in the second second.
+#[test]
+fn letting_the_overshoot_flow_off_is_not_taken_for_the_capacity() {
+    for seed in 1..=6 {
+        let mut b = Bottleneck::new(Link::new(100.0, 50, 0.1).queue_bdp(4.0), vec![FlowSpec::bulk(Model)], seed);
+        let rate = rates(&mut b, 1, 1600, 3000)[0];
+        assert!(rate >= 0.9 * 90.0, "seed {seed}: {rate:.1}");
+    }
+}
+
 #[test]
 fn separate_flows_share_equally() {
-    for (flows, delay, loss) in [(2, 10, 0.0), (4, 10, 0.02), (4, 20, 0.0)] {
+    for (flows, delay, loss) in [(2, 10, 0.0), (4, 10, 0.02), (4, 20, 0.0), (8, 10, 0.0)] {
         let specs = (0..flows).map(|i| FlowSpec::bulk(Model).at(i as u64 * 5000)).collect();
         let mut b = Bottleneck::new(Link::new(100.0, delay, loss), specs, 5);
         let end = flows as u64 * 5000 + 15_000;
@@ -222,6 +232,27 @@ fn what_an_application_wants_is_not_taken_for_capacity() {
     assert!(s.control.pacing_rate.mbit() >= 6.0, "{:?}", s.control);
     let got = b.received(0) as f64 * 8e-6 / 10.0;
     assert!((5.5..6.1).contains(&got), "{got} Mbit/s of the 6.0 offered");
+}
+
+/// What a burst has shown the path to carry the next one uses: 70 packets take 21 ms to leave at first, and a burst spread over a whole
+/// RTT of 10 ms is what the initial window alone gives.
+#[test]
+fn bursts_of_an_application_leave_at_what_the_path_is_known_to_carry() {
+    for (mbit, loss, most_ms) in [(1000.0, 0.06, 1.0), (100.0, 0.06, 9.0), (100.0, 0.0, 9.0)] {
+        let mut spec = FlowSpec::bulk(Model);
+        spec.load = Load::Bursts(70, Duration::from_millis(50));
+        let mut b = Bottleneck::new(Link::new(mbit, 5, loss), vec![spec], 5);
+        b.run_until(Time::from_millis(1000));
+        b.take_bursts(0);
+        b.run_until(Time::from_millis(8000));
+        let mut took = b.take_bursts(0);
+        took.sort_unstable();
+        let p95 = took[took.len() * 95 / 100].as_secs_f64() * 1e3;
+        assert!(p95 <= most_ms, "{mbit} Mbit/s, {loss}: {p95:.1} ms");
+        // Nothing but what was carried is claimed.
+        let capacity = b.path(0).stats().control.capacity.mbit();
+        assert!(capacity <= 1.1 * mbit, "{mbit} Mbit/s, {loss}: capacity {capacity:.0}");
+    }
 }
 
 #[test]

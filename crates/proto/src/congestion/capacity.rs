@@ -8,6 +8,13 @@ const EPOCHS: usize = 3;
 /// An epoch lasts at least this long and has at least so many packets: shorter ones measure jitter and rounding.
 pub(super) const MIN_EPOCH: Duration = Duration::from_millis(8);
 const MIN_PACKETS: f64 = 16.0;
+/// A burst of an application says something about the path from so many packets on.
+const MIN_TRAIN: f64 = 4.0;
+/// Nothing arrived for so many times as long as an epoch takes, and as it usually takes from one acknowledgement to the next: an outage,
+/// if most of what was sent then is lost.
+const OUTAGE: u32 = 4;
+/// Acknowledgements over which the usual time between two is averaged.
+const USUAL: u32 = 8;
 
 /// One finished epoch. Rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +29,16 @@ pub(super) struct Epoch {
     /// How long the packets took to leave and to arrive; the rates are over the longer of the two.
     pub(super) sending: Duration,
     pub(super) arriving: Duration,
+    /// A whole burst of an application that has paused since, sent at the pacing rate.
+    pub(super) is_train: bool,
 }
 
 impl Epoch {
+    /// A burst that arrived more slowly than it left: the path, not we, set its rate.
+    pub(super) fn is_path_limited(&self) -> bool {
+        self.is_train && self.packets >= MIN_PACKETS && self.sending * 5 < self.arriving * 4
+    }
+
     /// The packets took longer to leave than to arrive, and not because the delay varies: we were holding back while a queue flowed off.
     pub(super) fn is_held_back(&self, noise: Duration) -> bool {
         self.sending > self.arriving * 5 / 4 + noise * 4
@@ -47,7 +61,11 @@ pub(super) struct Capacity {
     /// The same epochs in delivered units.
     delivered: [f64; EPOCHS],
     start: Option<Start>,
-    is_stale: bool,
+    /// It is the beginning of a burst after idleness.
+    is_burst: bool,
+    /// Where the latest acknowledgement stood, and the usual time between two.
+    last: Option<Start>,
+    usual: Duration,
 }
 
 impl Capacity {
@@ -56,13 +74,23 @@ impl Capacity {
         self.recent.iter().copied().fold(0.0, f64::max)
     }
 
-    /// A flight begins after idleness.
-    pub(super) fn restart(&mut self) {
-        self.is_stale = true;
+    /// A flight begins after idleness, with so many bytes sent before it. Its first packet, with nobody before it, takes the smallest RTT.
+    pub(super) fn restart(&mut self, now: Time, offset: u64, min_rtt: Duration) {
+        let acked = self.last.map_or(0, |last| last.acked);
+        self.start = Some(Start { offset, acked, arrived: now + min_rtt, sent_at: now, is_app_limited: false });
+        self.is_burst = true;
+        self.last = self.start;
     }
 
-    /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes sooner.
-    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool) -> Option<Epoch> {
+    /// A flight begins of which nobody knows whether it arrives: measured from the first acknowledgement of it on.
+    pub(super) fn forget_start(&mut self) {
+        self.start = None;
+        self.is_burst = false;
+    }
+
+    /// Follows acknowledgements; gives an epoch when one is complete. While probing epochs are half as long, so that the answer comes
+    /// sooner. `is_last`: the application has paused and nothing was sent after what is acknowledged now.
+    pub(super) fn on_ack(&mut self, event: &AckEvent, datagram: f64, is_probing: bool, is_last: bool) -> Option<Epoch> {
         event.rtt?;
         let here = Start {
             offset: event.newest_offset,
@@ -71,9 +99,13 @@ impl Capacity {
             sent_at: event.largest_sent_at,
             is_app_limited: event.is_app_limited,
         };
-        let Some(start) = self.start.as_mut().filter(|_| !self.is_stale) else {
+        let length = (if is_probing { event.min_rtt / 2 } else { event.min_rtt }).max(MIN_EPOCH);
+        if self.is_after_outage(&here, length) {
+            // What it swallowed says nothing about the capacity, nor about the path's loss.
+            self.forget_start();
+        }
+        let Some(start) = self.start.as_mut() else {
             self.start = Some(here);
-            self.is_stale = false;
             return None;
         };
         start.is_app_limited |= event.is_app_limited;
@@ -84,8 +116,8 @@ impl Capacity {
         let interval = arriving.max(sending);
         let bytes = (here.offset - start.offset) as f64;
         let packets = bytes / datagram;
-        let length = (if is_probing { event.min_rtt / 2 } else { event.min_rtt }).max(MIN_EPOCH);
-        if interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0 {
+        let is_train = is_last && self.is_burst && packets >= MIN_TRAIN && interval > Duration::ZERO;
+        if !is_train && (interval < length || (packets < MIN_PACKETS && interval < 4 * length) || packets < 2.0) {
             return None;
         }
         let seconds = interval.as_secs_f64();
@@ -93,7 +125,9 @@ impl Capacity {
         let is_app_limited = start.is_app_limited;
         let began = start.offset;
         self.start = Some(here);
+        self.is_burst = false;
         Some(Epoch {
+            is_train,
             start: began,
             sent: bytes / seconds,
             delivered: acked / seconds,
@@ -103,6 +137,15 @@ impl Capacity {
             sending,
             arriving,
         })
+    }
+
+    /// Follows the times between acknowledgements; whether nothing arrived for long before `here`, and not for want of sending.
+    fn is_after_outage(&mut self, here: &Start, length: Duration) -> bool {
+        let Some(last) = self.last.replace(*here) else { return false };
+        let (gap, most) = (here.arrived.since(last.arrived), length.max(self.usual) * OUTAGE);
+        self.usual = (self.usual * (USUAL - 1) + gap.min(most)) / USUAL;
+        let (sent, acked) = (here.offset.saturating_sub(last.offset), here.acked.saturating_sub(last.acked));
+        gap > most && 2 * acked < sent
     }
 
     /// The rate of an epoch in sent units; a limited one may only raise the estimate.
@@ -170,3 +213,7 @@ impl Capacity {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "capacity_tests.rs"]
+mod tests;

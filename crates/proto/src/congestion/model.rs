@@ -34,6 +34,8 @@ const NOISE_STARTUP: u32 = 6;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
+/// The same for a burst of an application that pauses in between.
+const BURST_GROWTH: f64 = 1.0;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
 /// Loss that no path worth using has by itself.
@@ -61,24 +63,10 @@ const STUCK_ROUNDS: u32 = 4;
 /// The same for a queue moderately above the target, while our share fell to this part of what it was.
 const SQUEEZED_ROUNDS: u32 = 8;
 const SQUEEZED: f64 = 0.9;
-/// A queue that is not ours must be found twice within this time.
-const ACCUSED: Duration = Duration::from_secs(20);
 /// Flows of our own kind need so long to agree with one that has just come.
 const SQUEEZED_TIME: Duration = Duration::from_secs(1);
 /// What was ours before is forgotten by this part per round.
 const ANCHOR_DECAY: f64 = 0.98;
-/// Rounds after a reduction of the competitive window in which it shows whether others reduced theirs.
-const CUT_ROUNDS: u64 = 3;
-/// What our share of the capacity is taken to be follows what we get by this part per round.
-const SHARE_MEMORY: f64 = 1.0 / 16.0;
-/// A share that has grown by this part over its mean for four rounds, without our doing: whoever had it may be gone.
-const WINDFALL: f64 = 1.25;
-/// Longest time between two questions whether the other is still there.
-const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
-/// Share of the rate before it that is kept where they did not.
-const YIELD: f64 = 0.95;
-/// Rounds without a queue after which whoever filled it is taken to be gone.
-const RIVAL_ROUNDS: u64 = 256;
 /// Share of the capacity from before that is taken up again then.
 const REGAIN: f64 = 0.7;
 /// Seconds of sending that the window allows beyond the bandwidth-delay product at least: an acknowledgement may wait 2 ms, a train half of one.
@@ -125,6 +113,10 @@ pub(super) struct Model {
     hold_until: u64,
     hold: u64,
     is_refused: bool,
+    /// The application sends in bursts with pauses, and they leave no queue.
+    may_burst: bool,
+    /// Round until which the rate at which the path carries bursts need not be tried again.
+    known_until: u64,
     suspicion: u32,
     /// Round from which on noise is a reason to look for the RTT without our queue, and rounds until the next time.
     unclear_until: u64,
@@ -164,10 +156,16 @@ pub(super) struct Model {
     rival: Option<Box<Cubic>>,
     /// Round in which it shows who else cut his window when we did.
     judge_cut_at: u64,
+    /// Part of our share that was left three rounds after our reductions, on average.
+    kept: f64,
+    /// The window before the latest of them, bytes.
+    before_cut: u64,
     /// Time in the competitive mode after which it is asked whether the other is still there.
     ask_after: Duration,
     /// When a queue that is not ours was found last.
     accused_at: Option<Time>,
+    /// What was ours when it was found first.
+    accused_share: f64,
     /// When packets were last lost while the queue was near its longest.
     overflowed_at: Option<Time>,
     /// The queue was far above its target when it was looked into.
@@ -203,6 +201,8 @@ impl Model {
             hold_until: 0,
             hold: HOLD_ROUNDS,
             is_refused: false,
+            may_burst: false,
+            known_until: 0,
             suspicion: 0,
             unclear_until: UNCLEAR_ROUNDS,
             unclear_for: UNCLEAR_ROUNDS,
@@ -220,9 +220,12 @@ impl Model {
             anchor: 0.0,
             rival_until: 0,
             accused_at: None,
+            accused_share: 0.0,
             overflowed_at: None,
             is_far: false,
             judge_cut_at: 0,
+            kept: 1.0,
+            before_cut: 0,
             ask_after: REFRESH,
             low_from: 0,
             judge_from: 0,
@@ -255,6 +258,7 @@ impl Model {
         self.state = state;
         self.since = now;
         self.growth = 0.0;
+        self.may_burst = false;
         self.below = 0;
         self.risen = 0;
         self.judge_from = self.sent_offset;
@@ -342,6 +346,9 @@ impl Model {
     fn cruise_round(&mut self, now: Time) {
         let (queue, target) = (self.queue.now(), self.target());
         let is_held = self.round < self.hold_until;
+        // A burst now and then may try more than is known: what it then carries is known. Bulk follows what is known at once.
+        let is_known = self.round < self.known_until;
+        self.may_burst = self.round_limited && !is_held && !is_known && queue <= target / 2 && self.suspicion == 0;
         self.below = if queue * 20 < target * 19 && !self.round_limited { self.below + 1 } else { 0 };
         if self.round_limited || is_held || queue > target / 2 || self.suspicion > 0 {
             self.growth = 0.0;
@@ -387,7 +394,7 @@ impl Model {
             }
         }
         if self.rival.is_some() {
-            if self.above >= STUCK_ROUNDS {
+            if self.above >= STUCK_ROUNDS && !self.queue.is_restless(queue) {
                 // The one who was there a moment ago is there again.
                 self.queue.begin_watch();
                 self.enter(State::Compete, now);
@@ -421,33 +428,6 @@ impl Model {
         }
     }
 
-    fn compete_round(&mut self, now: Time) {
-        self.risen = if self.capacity.get() > self.anchor * WINDFALL { self.risen + 1 } else { 0 };
-        self.anchor += (self.capacity.get() - self.anchor) * SHARE_MEMORY;
-        if self.round == self.judge_cut_at
-            && let Some(rival) = &mut self.rival
-        {
-            // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
-            let rtt = self.queue.base() + self.queue.now();
-            rival.restore((YIELD * self.anchor * rtt.as_secs_f64()) as u64);
-        }
-        self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
-        if self.below >= STUCK_ROUNDS {
-            self.relent(now);
-        } else if self.risen >= STUCK_ROUNDS || now.since(self.since) >= 2 * self.ask_after.max(20 * self.smoothed_rtt) {
-            // Is the other still there?
-            self.enter(State::Refresh, now);
-        }
-    }
-
-    /// The queue is gone. If it was only between two of the other's cuts, its coming back will tell.
-    fn relent(&mut self, now: Time) {
-        self.rival_until = self.round + RIVAL_ROUNDS;
-        self.above = 0;
-        self.stuck = 0;
-        self.enter(State::Cruise, now);
-    }
-
     /// The delay varies by more than the queue that is aimed at.
     fn is_noisy(&self) -> bool {
         self.queue.noise() * 2 * NOISE_TARGET > self.clear_target()
@@ -467,12 +447,18 @@ impl Model {
 
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
         self.latest_sent = epoch.sent;
+        let is_path_limited = epoch.is_path_limited();
+        if is_path_limited {
+            self.known_until = self.round + MAX_HOLD_ROUNDS;
+            self.may_burst = false;
+        }
         let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
         let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
         // Where we send less than we could and see no queue, the sample is our own rate.
         let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
         let is_old = epoch.start < self.judge_from;
-        let is_limited = epoch.is_app_limited || is_old || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
+        let is_limited =
+            (epoch.is_app_limited && !is_path_limited) || is_old || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
         // Saturated from beginning to end: else the sample would hold time in which nothing was there to be delivered.
         let is_far = self.is_far_above();
         let is_saturated = matches!(self.state, State::Cruise | State::Compete) && is_far && self.was_far && !epoch.is_app_limited;
@@ -485,7 +471,12 @@ impl Model {
             self.capacity.on_sample(rate.min(epoch.sent), is_limited || is_saturated);
         }
         let is_filled = is_excess || self.growth > 0.0 || self.queue.now() > self.target() / 2 || self.state == State::Startup;
-        if !epoch.is_app_limited && !is_old && !is_held_back && is_filled && !matches!(self.state, State::Test | State::Refresh) {
+        if (!epoch.is_app_limited || epoch.is_train)
+            && !is_old
+            && !is_held_back
+            && is_filled
+            && !matches!(self.state, State::Test | State::Refresh)
+        {
             self.capacity.on_delivered(epoch.delivered);
         }
         if is_old {
@@ -551,28 +542,7 @@ impl Model {
         let was_stuck = self.stuck > 0;
         self.stuck = 0;
         if is_stuck && remained > self.target() && !self.queue.is_flat() && !self.queue.is_restless(remained) {
-            // P12d: our own share of the queue is gone, the queue is not: someone else keeps it filled. It may be one of our own kind who came
-            // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
-            if self.rival.is_none() && !self.is_confirmed(now) {
-                self.above = 0;
-                self.queue.end_refresh(now, REFRESH * 2, false);
-                self.enter(State::Cruise, now);
-                return;
-            }
-            if self.rival.is_some() {
-                self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
-            } else {
-                // Who never was at ease here starts as a window does; else what was yielded counts as one reduction.
-                let is_new = self.anchor == 0.0;
-                let rate = if is_new { self.capacity.get() } else { self.anchor };
-                let window = (rate * self.smoothed_rtt.as_secs_f64()) as u64;
-                self.rival = Some(Box::new(Cubic::resume(self.datagram as u64, self.smoothed_rtt, window, is_new)));
-                self.ask_after = REFRESH;
-            }
-            // An RTT that is the same every time is the path's own after all.
-            self.queue.end_refresh(now, REFRESH * 2, false);
-            self.queue.begin_watch();
-            self.enter(State::Compete, now);
+            self.on_foreign_queue(now);
             return;
         }
         if self.rival.is_some() {
@@ -595,20 +565,6 @@ impl Model {
             self.anchor = self.capacity.get();
         }
         self.enter(State::Cruise, now);
-    }
-
-    /// A queue that is not ours was found a second time, and is so long, or has overflowed since, that it is not of our kind's making.
-    fn is_confirmed(&mut self, now: Time) -> bool {
-        match self.accused_at {
-            Some(at) if now.since(at) < ACCUSED => {
-                // Or it has outlived the time after which all of our kind look for the RTT without a queue.
-                self.is_far || self.overflowed_at.is_some_and(|lost| lost > at) || now.since(at) > REFRESH + SQUEEZED_TIME
-            }
-            _ => {
-                self.accused_at = Some(now);
-                false
-            }
-        }
     }
 
     // ---- rate and window
@@ -634,8 +590,9 @@ impl Model {
             State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
             State::Cruise => {
                 let held = if self.round < self.hold_until { pushed.min(HOLD_GAIN) } else { pushed };
-                let gain = if self.growth > 0.0 { held.max(1.0 + self.growth) } else { held };
-                (gain, 1.5 * bdp * (1.0 + self.growth) + capacity * target + slack)
+                let growth = if self.may_burst { BURST_GROWTH } else { self.growth };
+                let gain = if growth > 0.0 { held.max(1.0 + growth) } else { held };
+                (gain, 1.5 * bdp * (1.0 + growth) + capacity * target + slack)
             }
             State::Test => (TEST_GAIN * (self.capacity.surely_delivered() / capacity).clamp(0.1, 0.95), 1.5 * bdp + slack),
             State::Compete => {
@@ -662,7 +619,13 @@ impl Controller for Model {
         self.in_flight = event.in_flight;
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
         if event.in_flight == event.bytes && event.now.since(self.last_sent) > self.smoothed_rtt.max(MIN_EPOCH) {
-            self.capacity.restart();
+            let before = event.sent_offset - event.bytes;
+            if self.newest_offset == before {
+                self.capacity.restart(event.now, before, self.queue.base());
+            } else {
+                // What was sent last was not answered, so that this may be a probe: what an outage swallowed says nothing about the capacity.
+                self.capacity.forget_start();
+            }
         }
         self.last_sent = event.now;
     }
@@ -696,7 +659,8 @@ impl Controller for Model {
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
         }
-        if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0) {
+        let is_last = event.is_app_limited && event.newest_offset == self.sent_offset;
+        if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0, is_last) {
             self.round_epochs += 1;
             self.on_epoch(&epoch, now);
         }
@@ -741,20 +705,8 @@ impl Controller for Model {
         if is_congestive && self.queue.now() > self.target() {
             self.overflowed_at = Some(event.now);
         }
-        if self.state == State::Compete
-            && is_congestive
-            && self.round >= self.judge_cut_at
-            && let Some(rival) = &mut self.rival
-        {
-            let before = rival.window();
-            rival.on_loss(event);
-            if rival.window() < before {
-                self.judge_cut_at = self.round + CUT_ROUNDS;
-                if event.now.since(self.since) >= self.ask_after {
-                    // Others of our kind met the same loss: who asks now, asks together with them.
-                    self.enter(State::Refresh, event.now);
-                }
-            }
+        if self.state == State::Compete && is_congestive {
+            self.on_competitive_loss(event);
         }
     }
 
@@ -792,6 +744,9 @@ impl Controller for Model {
         self.datagram = max_datagram as f64;
     }
 }
+
+#[path = "model_compete.rs"]
+mod compete;
 
 #[cfg(test)]
 #[path = "model_tests.rs"]

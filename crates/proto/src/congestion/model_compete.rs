@@ -1,0 +1,123 @@
+//! `model` beside someone who fills the queue (P12d): when he is believed, how its rate is held beside him, and when he is gone.
+
+use super::{Model, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS, State};
+use crate::congestion::cubic::Cubic;
+use crate::congestion::{Controller, LossEvent};
+use crate::units::{Duration, Time};
+
+/// A queue that is not ours must be found twice within this time.
+const ACCUSED: Duration = Duration::from_secs(20);
+/// Rounds after a reduction of the competitive window in which it shows whether others reduced theirs.
+const CUT_ROUNDS: u64 = 3;
+/// What our share of the capacity is taken to be follows what we get by this part per round.
+const SHARE_MEMORY: f64 = 1.0 / 16.0;
+/// A share that has grown by this part over its mean for four rounds, without our doing: whoever had it may be gone.
+const WINDFALL: f64 = 1.25;
+/// Longest time between two questions whether the other is still there.
+const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
+/// Share of the rate before it that is kept where they did not.
+const YIELD: f64 = 0.95;
+/// What was left of our share after reductions, on average, follows the latest by this part.
+const KEPT_MEMORY: f64 = 0.25;
+/// Who has half of a queue and alone reduces to 0.7 keeps 0.82 of his rate: below this the others have more than we, and do not give way.
+const UNYIELDING: f64 = 0.85;
+/// Part of the window from before the reduction that is taken up again then.
+const PUSH: f64 = 1.2;
+/// Rounds without a queue after which whoever filled it is taken to be gone.
+const RIVAL_ROUNDS: u64 = 256;
+
+impl Model {
+    pub(super) fn compete_round(&mut self, now: Time) {
+        self.risen = if self.capacity.get() > self.anchor * WINDFALL { self.risen + 1 } else { 0 };
+        self.anchor += (self.capacity.get() - self.anchor) * SHARE_MEMORY;
+        if self.round == self.judge_cut_at
+            && let Some(rival) = &mut self.rival
+        {
+            // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
+            let rtt = self.queue.base() + self.queue.now();
+            self.kept += (self.capacity.get() / self.anchor.max(1.0) - self.kept) * KEPT_MEMORY;
+            let yielded = YIELD * self.anchor * rtt.as_secs_f64();
+            let pushed = if self.kept < UNYIELDING { PUSH * self.before_cut as f64 } else { 0.0 };
+            rival.restore(yielded.max(pushed) as u64);
+        }
+        self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
+        if self.below >= STUCK_ROUNDS {
+            self.relent(now);
+        } else if self.risen >= STUCK_ROUNDS || now.since(self.since) >= 2 * self.ask_after.max(20 * self.smoothed_rtt) {
+            // Is the other still there?
+            self.enter(State::Refresh, now);
+        }
+    }
+
+    /// The queue is gone. If it was only between two of the other's cuts, its coming back will tell.
+    pub(super) fn relent(&mut self, now: Time) {
+        self.rival_until = self.round + RIVAL_ROUNDS;
+        self.above = 0;
+        self.stuck = 0;
+        self.enter(State::Cruise, now);
+    }
+
+    /// P12d: our own share of the queue is gone, the queue is not.
+    pub(super) fn on_foreign_queue(&mut self, now: Time) {
+        // Someone else keeps it filled. It may be one of our own kind who came
+        // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
+        if self.rival.is_none() && !self.is_confirmed(now) {
+            self.above = 0;
+            self.queue.end_refresh(now, REFRESH * 2, false);
+            self.enter(State::Cruise, now);
+            return;
+        }
+        if self.rival.is_some() {
+            self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
+        } else {
+            // Who never was at ease here starts as a window does; else what was yielded counts as one reduction.
+            let is_new = self.anchor == 0.0;
+            self.kept = 1.0;
+            // There are two at least now: half of what was ours when he came is no more than our share, whatever was given up since.
+            let rate = if is_new { self.capacity.get() } else { self.anchor.max(self.accused_share / 2.0) };
+            let window = (rate * self.smoothed_rtt.as_secs_f64()) as u64;
+            self.rival = Some(Box::new(Cubic::resume(self.datagram as u64, self.smoothed_rtt, window, is_new)));
+            self.ask_after = REFRESH;
+        }
+        // An RTT that is the same every time is the path's own after all.
+        self.queue.end_refresh(now, REFRESH * 2, false);
+        self.queue.begin_watch();
+        self.enter(State::Compete, now);
+    }
+
+    /// Packets were lost while the queue was near its longest.
+    pub(super) fn on_competitive_loss(&mut self, event: &LossEvent) {
+        if self.round < self.judge_cut_at {
+            return;
+        }
+        let Some(rival) = &mut self.rival else { return };
+        let before = rival.window();
+        rival.on_loss(event);
+        if rival.window() < before {
+            self.judge_cut_at = self.round + CUT_ROUNDS;
+            self.before_cut = before;
+            if event.now.since(self.since) >= self.ask_after {
+                // Others of our kind met the same loss: who asks now, asks together with them.
+                self.enter(State::Refresh, event.now);
+            }
+        }
+    }
+
+    /// A queue that is not ours was found a second time, and is so long, or has overflowed since, that it is not of our kind's making.
+    fn is_confirmed(&mut self, now: Time) -> bool {
+        match self.accused_at {
+            Some(at) if now.since(at) < ACCUSED => {
+                // One of our own kind that starts up may overflow the queue and leave it far above the target, but not for long. Or it has
+                // outlived the time after which all of our kind look for the RTT without a queue.
+                let settled = at + SQUEEZED_TIME;
+                now >= settled
+                    && (self.is_far || self.overflowed_at.is_some_and(|lost| lost > settled) || now.since(at) > REFRESH + SQUEEZED_TIME)
+            }
+            _ => {
+                self.accused_at = Some(now);
+                self.accused_share = self.anchor;
+                false
+            }
+        }
+    }
+}
