@@ -59,7 +59,7 @@ fn perf_counts_every_byte_in_every_mode_and_direction_on_one_server() {
         &["--mode", "brtp", "-r", "-P", "2", "--cc", "cubic"],
         &["--mode", "brtp", "--bidir"],
         &["--mode", "brtp", "-l", "5000", "-b", "20mbit"],
-        &["--mode", "btp", "-b", "5mbit", "--lifetime", "300ms"],
+        &["--mode", "btp", "-b", "5mbit", "--lifetime", "3s"],
         &["--mode", "transparent", "-b", "5mbit", "-l", "1000"],
         &["--mode", "transparent", "-b", "5mbit", "-r"],
         &["--mode", "tcp", "-P", "2"],

@@ -24,6 +24,8 @@ pub struct PathStats {
     pub min_rtt: Duration,
     /// Last RTT sample.
     pub latest_rtt: Duration,
+    /// Further paths of the link that are believed to go through the same bottleneck, and share one flow's part of it.
+    pub coupled: u32,
     /// Mean deviation of the RTT.
     pub rtt_var: Duration,
     /// Loss rate of what this side sends.

@@ -87,6 +87,8 @@ pub(crate) enum Mechanism {
     FreshPackets,
     /// Links have more paths than one (multipath.md 2).
     Paths,
+    /// Paths that meet in one bottleneck take the share of one flow there (multipath.md 5).
+    Coupling,
     /// A path that falls silent gives what it carried to the others (multipath.md 4).
     SilentPaths,
 }

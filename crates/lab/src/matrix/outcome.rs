@@ -23,6 +23,10 @@ pub struct Outcome {
     pub reverse_wire_per_byte: Option<f64>,
     /// 95th percentile of the queueing delay at the bottleneck, ms.
     pub queue_ms_p95: Option<f64>,
+    /// Start-up in round trips.
+    pub startup_rtts: Option<f64>,
+    /// Highest memory of any node, MiB.
+    pub memory_mib: Option<f64>,
     /// Bytes read that were not those that were sent; none where the contender does not say.
     pub bytes_wrong: Option<u64>,
     /// Mean round trip of messages, ms.
@@ -58,6 +62,8 @@ impl Outcome {
             wire_per_byte: most(&report.wire_per_byte),
             reverse_wire_per_byte: most(&report.reverse_wire_per_byte),
             queue_ms_p95: Some(report.queue_ms_p95),
+            startup_rtts: report.startup_rtts,
+            memory_mib: Some(crate::report::round(report.memory_peak_bytes as f64 / f64::from(1 << 20), 2)),
             bytes_wrong: Some(report.bytes_wrong),
             rtt_ms_mean: report.message_rtt_ms.map(|t: Times| t.mean),
             rtt_ms_p99: report.message_rtt_ms.map(|t: Times| t.p99),
@@ -79,6 +85,8 @@ impl Outcome {
             wire_per_byte: most(&report.wire_per_byte),
             reverse_wire_per_byte: most(&report.reverse_wire_per_byte),
             queue_ms_p95: report.queue_ms_p95,
+            startup_rtts: None,
+            memory_mib: None,
             bytes_wrong: report.bytes_wrong,
             rtt_ms_mean: report.message_rtt_ms.map(|t| t.mean),
             rtt_ms_p99: report.message_rtt_ms.map(|t| t.p99),

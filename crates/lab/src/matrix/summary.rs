@@ -46,6 +46,10 @@ pub struct Cell {
     pub reverse_wire_per_byte: Option<Spread>,
     /// 95th percentile of the queueing delay, ms.
     pub queue_ms_p95: Option<Spread>,
+    /// Start-up in round trips.
+    pub startup_rtts: Option<Spread>,
+    /// Highest memory of any node, MiB.
+    pub memory_mib: Option<Spread>,
     /// Sum over the seeds.
     pub bytes_wrong: Option<u64>,
     /// Mean round trip of messages, ms.
@@ -131,6 +135,8 @@ impl Cell {
             wire_per_byte: spread(&|run| run.wire_per_byte),
             reverse_wire_per_byte: spread(&|run| run.reverse_wire_per_byte),
             queue_ms_p95: spread(&|run| run.queue_ms_p95),
+            startup_rtts: spread(&|run| run.startup_rtts),
+            memory_mib: spread(&|run| run.memory_mib),
             bytes_wrong: runs.iter().map(|run| run.bytes_wrong).sum::<Option<u64>>().filter(|_| !runs.is_empty()),
             rtt_ms_mean: spread(&|run| run.rtt_ms_mean),
             rtt_ms_p99: spread(&|run| run.rtt_ms_p99),
@@ -169,6 +175,8 @@ pub(super) mod tests {
             wire_per_byte: Some(1.05),
             reverse_wire_per_byte: Some(0.01),
             queue_ms_p95: Some(seed as f64),
+            startup_rtts: None,
+            memory_mib: None,
             bytes_wrong: Some(0),
             rtt_ms_mean: None,
             rtt_ms_p99: None,

@@ -175,6 +175,13 @@ fn columns(summary: &Summary, heading: &Heading) -> Vec<Column> {
         Column { head: "most", text: Box::new(move |c| number(c.queue_ms_p95.map(|s| s.max), 2)) },
         Column { head: "wrong bytes", text: Box::new(|c| c.bytes_wrong.map_or("-".to_owned(), |n| n.to_string())) },
     ];
+    if summary.cells.iter().any(|c| c.startup_rtts.is_some()) {
+        columns.push(Column { head: "start-up RTT", text: Box::new(move |c| number(median(c.startup_rtts), 2)) });
+        columns.push(Column { head: "most", text: Box::new(move |c| number(c.startup_rtts.map(|s| s.max), 2)) });
+    }
+    if summary.cells.iter().any(|c| c.memory_mib.is_some()) {
+        columns.push(Column { head: "memory MiB", text: Box::new(move |c| number(c.memory_mib.map(|s| s.max), 1)) });
+    }
     if summary.cells.iter().any(|c| c.rtt_ms_mean.is_some()) {
         columns.push(Column { head: "rtt mean ms", text: Box::new(move |c| number(median(c.rtt_ms_mean), 2)) });
         columns.push(Column { head: "rtt p99 ms", text: Box::new(move |c| number(median(c.rtt_ms_p99), 2)) });
@@ -190,7 +197,7 @@ fn columns(summary: &Summary, heading: &Heading) -> Vec<Column> {
 pub fn csv(summary: &Summary) -> String {
     let keys: Vec<&str> = summary.axes.iter().map(|axis| &*axis.key).collect();
     let quantities = "goodput_mbit,goodput_mbit_min,limit_mbit,share,share_min,wire_per_byte,wire_per_byte_max,reverse_wire_per_byte,\
-                      queue_ms_p95,queue_ms_p95_max,bytes_wrong,rtt_ms_mean,rtt_ms_p99,residual_loss,beside_mbit,runs,complaints";
+                      queue_ms_p95,queue_ms_p95_max,startup_rtts,startup_rtts_max,memory_mib_max,bytes_wrong,rtt_ms_mean,rtt_ms_p99,residual_loss,beside_mbit,runs,complaints";
     let mut out = keys.iter().copied().chain([quantities]).collect::<Vec<_>>().join(",");
     out.push('\n');
     let text = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
@@ -208,6 +215,9 @@ pub fn csv(summary: &Summary) -> String {
             median(cell.reverse_wire_per_byte),
             median(cell.queue_ms_p95),
             text(cell.queue_ms_p95.map(|s| s.max)),
+            median(cell.startup_rtts),
+            text(cell.startup_rtts.map(|s| s.max)),
+            text(cell.memory_mib.map(|s| s.max)),
             cell.bytes_wrong.map_or(String::new(), |n| n.to_string()),
             median(cell.rtt_ms_mean),
             median(cell.rtt_ms_p99),
@@ -274,7 +284,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 9);
         assert!(lines[0].starts_with("rate,queue,delay,loss,goodput_mbit,"), "{}", lines[0]);
-        assert!(lines[1].starts_with("100mbit,1bdp,10ms,2%,87.5,87,100,0.875,0.87,1.05,1.05,0.01,7.5,8,0,"), "{}", lines[1]);
+        assert!(lines[1].starts_with("100mbit,1bdp,10ms,2%,87.5,87,100,0.875,0.87,1.05,1.05,0.01,7.5,8,,,,0,"), "{}", lines[1]);
         assert_eq!(lines[1].split(',').count(), lines[0].split(',').count());
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }

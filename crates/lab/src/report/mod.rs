@@ -63,6 +63,8 @@ pub struct Report {
     pub memory_peak_bytes: usize,
     /// Its configured bound.
     pub memory_limit_bytes: usize,
+    /// Base round trips from the link being usable until goodput over the next four of them is 95 % of the limit; bulk, one flow.
+    pub startup_rtts: Option<f64>,
     /// From the start of the connecting node to the link being usable.
     pub handshake_ms: Option<f64>,
     /// From the start to the end of a transfer, as the sender knows it.
@@ -367,6 +369,7 @@ impl Report {
         at_most("residual loss", self.residual_loss, expect.max_residual_loss);
         at_most("queue p95 ms", Some(self.queue_ms_p95), expect.max_queue_ms_p95);
         at_most("memory in MiB", Some(self.memory_peak_bytes as f64 / f64::from(1 << 20)), expect.max_memory_mib);
+        at_most("start-up in round trips", self.startup_rtts, expect.max_startup_rtts);
         let back = self.reverse_wire_per_byte.iter().copied().flatten().reduce(f64::max);
         at_most("reverse wire bytes per byte", back, expect.max_reverse_wire_per_byte);
         at_most("mean message RTT above base, ms", self.message_rtt_ms.map(|t| t.mean - base_rtt_ms), expect.max_rtt_above_base_ms);

@@ -33,6 +33,9 @@ pub fn run_table(report: &Report) -> String {
     if let Some(loss) = report.residual_loss {
         line("residual loss", format!("{:.4} % of {} messages", loss * 100.0, report.messages_due));
     }
+    if let Some(rtts) = report.startup_rtts {
+        line("start-up", format!("{rtts} round trips to 95 % of the limit"));
+    }
     if let Some(ms) = report.handshake_ms {
         line("handshake", format!("{ms:.2} ms"));
     }

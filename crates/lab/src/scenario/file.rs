@@ -162,6 +162,8 @@ pub struct Expectations {
     pub min_jain: Option<f64>,
     /// Most memory of a node, in MiB.
     pub max_memory_mib: Option<f64>,
+    /// Most round trips of start-up (see the report).
+    pub max_startup_rtts: Option<f64>,
     /// Most bytes sent backwards per useful byte, on any link.
     pub max_reverse_wire_per_byte: Option<f64>,
 }

@@ -67,6 +67,8 @@ pub struct AppPlan {
     pub flood_size: usize,
     /// What is counted.
     pub window: Window,
+    /// Sum of the propagation delays there and back.
+    pub base_rtt: Duration,
     /// Reads nothing from the first moment to the second.
     pub stall: Option<(Time, Time)>,
     /// Seed of the content, the same at both ends.
@@ -133,7 +135,7 @@ impl App {
     /// An application that has done nothing yet.
     pub fn new(plan: AppPlan) -> Self {
         Self {
-            meter: Meter::new(plan.window),
+            meter: Meter::new(plan.window).with_startup(plan.base_rtt),
             sending: plan.sends,
             plan,
             link: None,

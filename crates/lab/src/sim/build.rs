@@ -210,6 +210,7 @@ fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroo
             Workload::Transfer { .. } => Window { from: Time::ZERO, until: Time::MAX },
             _ => Window { from: Time::ZERO + scenario.warmup.0, until: Time::ZERO + scenario.seconds.0 },
         },
+        base_rtt: scenario.base_rtt(),
         stall: scenario.stall.map(|s| (Time::ZERO + s.at.0, Time::ZERO + s.at.0 + s.lasts.0)),
         seed: scenario.seed.wrapping_add(u64::from(number) << 32),
         stream: u64::from(!is_client),

@@ -14,6 +14,9 @@ use crate::link::{Histogram, LinkStats};
 use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, RelayReport, Report, SenderView, Times, jain, round};
 use crate::scenario::{Crossing, Limits, Network, Scenario, Workload, payload_share};
 
+/// Share of the limit at which start-up is over.
+const STARTED: f64 = 0.95;
+
 /// Counters at one moment: every link, forward and back, and the first sender.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sides {
@@ -145,6 +148,8 @@ pub(super) fn measure<N: Machine>(
     }
     let (due, on_time) = residual(&apps, true);
 
+    let link_up = links_up.or(apps.first().and_then(|(client, _)| client.link_up));
+
     Report {
         report_version: REPORT_VERSION,
         backend: "sim",
@@ -168,7 +173,8 @@ pub(super) fn measure<N: Machine>(
         messages_out_of_order: out_of_order,
         memory_peak_bytes: memory.peak,
         memory_limit_bytes: memory.limit,
-        handshake_ms: links_up.or(apps.first().and_then(|(client, _)| client.link_up)).map(|t| round(t.as_secs_f64() * 1e3, 3)),
+        startup_rtts: link_up.and_then(|begin| startup_rtts(scenario, &apps, begin)),
+        handshake_ms: link_up.map(|t| round(t.as_secs_f64() * 1e3, 3)),
         transfer_s: transfer_s.map(|s| round(s, 6)),
         goodput_mbit_by_second: by_second(&apps),
         jain: jain(&pairs_mbit).map(|j| round(j, 5)),
@@ -181,6 +187,17 @@ pub(super) fn measure<N: Machine>(
         datagrams: world.packets(),
         failures,
     }
+}
+
+/// Start-up of a bulk transfer that has its way for itself.
+fn startup_rtts(scenario: &Scenario, apps: &[(&App, &App)], begin: Time) -> Option<f64> {
+    let &[(_, server)] = apps else { return None };
+    if scenario.workload != Workload::Bulk {
+        return None;
+    }
+    let startup = server.meter.startup.as_ref()?;
+    let limit = Limits::between(scenario, begin, begin + startup.recorded().min(scenario.seconds.0)).forward;
+    limit.is_finite().then(|| startup.rtts_until(begin, STARTED * limit))?
 }
 
 /// From the start to the moment at which the sender knows that all arrived, of the slowest pair.

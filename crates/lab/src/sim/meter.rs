@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::startup::Startup;
 use crate::link::{Histogram, Time};
 
 /// The part of a run that counts: after the warm-up, until the end.
@@ -32,6 +33,8 @@ pub struct Meter {
     pub bytes_wrong: u64,
     /// Bytes per second of the run.
     pub by_second: Vec<u64>,
+    /// Bytes by quarters of a round trip, at the beginning, if that is looked at.
+    pub startup: Option<Startup>,
     /// Moment of the first byte.
     pub first_byte: Option<Time>,
     /// Moment of the last byte.
@@ -61,6 +64,7 @@ impl Meter {
             bytes_in_window: 0,
             bytes_wrong: 0,
             by_second: Vec::new(),
+            startup: None,
             first_byte: None,
             last_byte: None,
             one_way: Histogram::default(),
@@ -72,6 +76,11 @@ impl Meter {
             seen: Vec::new(),
             highest: None,
         }
+    }
+
+    /// The same, of a path with this round trip, whose start-up is looked at.
+    pub fn with_startup(self, base_rtt: Duration) -> Self {
+        Self { startup: Some(Startup::new(base_rtt)), ..self }
     }
 
     /// `len` bytes were read at `now`, of which `wrong` were not the right ones.
@@ -93,6 +102,9 @@ impl Meter {
             self.by_second.resize(second as usize + 1, 0);
         }
         self.by_second[second as usize] += len;
+        if let Some(startup) = &mut self.startup {
+            startup.read(now, len);
+        }
     }
 
     /// Message number `index`, to be sent at `sent`, was received at `now`. False if it came before.

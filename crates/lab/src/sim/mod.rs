@@ -14,6 +14,7 @@ mod outgoing;
 mod pcap;
 mod quic;
 mod run;
+mod startup;
 mod world;
 
 pub use app::{App, AppPlan, Reach};

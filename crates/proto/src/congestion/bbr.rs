@@ -5,7 +5,7 @@
 use super::bbr_filters::{Departure, Departures, FullPipe, MaxFilter};
 use super::bbr_path::{PathModel, Sample};
 use super::loss_epoch::LossEpoch;
-use super::{AckEvent, ControlState, Controller, INITIAL_PACKETS, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// §5.3.1.1: 4 ln 2.
@@ -670,6 +670,8 @@ impl Controller for Bbr {
             base_loss: 0.0,
         }
     }
+
+    fn couple(&mut self, _: Coupled) {} // The draft has no such law: each path takes the share of a flow (multipath.md 5).
 
     fn on_mtu(&mut self, max_datagram: u64) {
         self.datagram = max_datagram as f64;

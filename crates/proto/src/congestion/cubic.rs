@@ -3,7 +3,7 @@
 use super::hystart::HyStart;
 use super::loss_epoch::LossEpoch;
 use super::window::{MIN_SEGMENTS, Window};
-use super::{AckEvent, ControlState, Controller, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// RFC 9438 §4.1: aggressiveness, segments per second cubed.
@@ -29,6 +29,8 @@ pub(super) struct Cubic {
     w_max: f64,
     w_est: f64,
     k: f64,
+    /// Part of one flow's aggressiveness.
+    weight: f64,
     epoch: Option<Time>,
     losses: LossEpoch<Before>,
     hystart: HyStart,
@@ -41,6 +43,7 @@ impl Cubic {
             w_max: 0.0,
             w_est: 0.0,
             k: 0.0,
+            weight: 1.0,
             epoch: None,
             losses: LossEpoch::new(),
             hystart: HyStart::new(),
@@ -89,17 +92,19 @@ impl Cubic {
     }
 
     fn avoidance(&mut self, segments: f64, now: Time) {
+        let c = C * self.weight.powi(4);
         let epoch = *self.epoch.get_or_insert_with(|| {
-            self.k = if self.w_max > self.window.cwnd { ((self.w_max - self.window.cwnd) / C).cbrt() } else { 0.0 };
+            self.k = if self.w_max > self.window.cwnd { ((self.w_max - self.window.cwnd) / c).cbrt() } else { 0.0 };
             self.w_max = self.w_max.max(self.window.cwnd);
             self.w_est = self.window.cwnd;
             now
         });
         let t = now.since(epoch).as_secs_f64();
-        let w_cubic = |t: f64| C * (t - self.k).powi(3) + self.w_max;
+        let (k, w_max) = (self.k, self.w_max);
+        let w_cubic = |t: f64| c * (t - k).powi(3) + w_max;
         // RFC 9438 §4.3: the rate that Reno would have.
         let alpha = if self.w_est >= self.w_max { 1.0 } else { ALPHA };
-        self.w_est += alpha * segments / self.window.cwnd;
+        self.w_est += alpha * self.weight.powi(2) * segments / self.window.cwnd;
         if w_cubic(t) < self.w_est {
             self.window.cwnd = self.window.cwnd.max(self.w_est);
         } else {
@@ -166,6 +171,11 @@ impl Controller for Cubic {
 
     fn state(&self) -> ControlState {
         self.window.state(self.hystart.is_conservative())
+    }
+
+    /// At one share of losses the window is in proportion to the fourth root of C (RFC 9438 §5.1), in the Reno-friendly region to the root of alpha.
+    fn couple(&mut self, coupled: Coupled) {
+        self.weight = coupled.weight();
     }
 
     fn on_mtu(&mut self, max_datagram: u64) {

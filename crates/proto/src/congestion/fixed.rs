@@ -1,7 +1,7 @@
 //! `none` and `rate`: no control. The first sends the offered load as it is, for method tests on links of one's own; the second at most a fixed rate of
 //! UDP payload whatever is lost, for links with reserved bandwidth (the pure-rate mode of SCPS-TP).
 
-use super::{AckEvent, ControlState, Controller, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Time};
 
 /// A rate that nothing changes, or none. The path's circuit breaker still holds.
@@ -28,5 +28,6 @@ impl Controller for Fixed {
         let rate = self.rate.unwrap_or(Bandwidth::ZERO);
         ControlState { state: "fixed", cwnd: u64::MAX, pacing_rate: rate, capacity: rate, base_loss: 0.0 }
     }
+    fn couple(&mut self, _: Coupled) {} // A rate that was asked for is asked for on each path.
     fn on_mtu(&mut self, _: u64) {}
 }

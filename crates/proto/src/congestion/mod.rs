@@ -109,6 +109,27 @@ pub struct ControlState {
     pub base_loss: f64,
 }
 
+/// The other paths of the same link that go through the same bottleneck (P7).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coupled {
+    /// How many.
+    pub paths: u32,
+    /// What they send together.
+    pub rate: Bandwidth,
+}
+
+impl Coupled {
+    /// With one more.
+    pub fn and(self, rate: Bandwidth) -> Self {
+        Self { paths: self.paths + 1, rate: Bandwidth::from_bytes_per_sec(self.rate.bytes_per_sec() + rate.bytes_per_sec()) }
+    }
+
+    /// The part of one flow's aggressiveness that each of them has, 0..=1.
+    pub(crate) fn weight(self) -> f64 {
+        1.0 / f64::from(1 + self.paths)
+    }
+}
+
 /// A congestion controller of one path.
 pub trait Controller: Send + core::fmt::Debug {
     /// Name as in the configuration.
@@ -127,6 +148,8 @@ pub trait Controller: Send + core::fmt::Debug {
     fn pacing_rate(&self) -> Option<Bandwidth>;
     /// For traces and statistics.
     fn state(&self) -> ControlState;
+    /// Which other paths share the bottleneck: together they take what one would. Where there are none it is told so, too.
+    fn couple(&mut self, coupled: Coupled);
     /// The path changed: largest datagram in bytes of UDP payload.
     fn on_mtu(&mut self, max_datagram: u64);
 }

@@ -7,7 +7,7 @@ use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
-use super::{AckEvent, ControlState, Controller, INITIAL_PACKETS, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Start-up: the smallest pacing gain that doubles the sent units per RTT when rates are measured over one RTT (4 ln 2).
@@ -152,6 +152,8 @@ pub(super) struct Model {
     newest_offset: u64,
     smoothed_rtt: Duration,
     in_flight: u64,
+    /// Paths of the same link in the same bottleneck.
+    coupled: Coupled,
     /// The window of the competitive mode; kept over a refresh.
     rival: Option<Box<Cubic>>,
     /// Round in which it shows who else cut his window when we did.
@@ -234,6 +236,7 @@ impl Model {
             latest_sent: 0.0,
             smoothed_rtt: rtt,
             in_flight: 0,
+            coupled: Coupled::default(),
             rival: None,
             pacing: initial / rtt.as_secs_f64().max(1e-4),
             cwnd: 2 * initial as u64,
@@ -242,7 +245,8 @@ impl Model {
 
     /// The queueing delay aimed at where nothing hides it.
     fn clear_target(&self) -> Duration {
-        let rate = self.capacity.get().max(1.0);
+        // One flow that has what all of them have together would aim at this (P7).
+        let rate = self.capacity.get().max(1.0) + self.coupled.rate.bytes_per_sec();
         let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).powf(TARGET_EXPONENT));
         // Never less than a packet: a queue cannot be measured more finely.
         let floor = 2.0 * self.datagram / rate;
@@ -737,6 +741,13 @@ impl Controller for Model {
             pacing_rate: Bandwidth::from_bytes_per_sec(self.pacing),
             capacity: Bandwidth::from_bytes_per_sec(self.capacity.get()),
             base_loss: self.loss.base(),
+        }
+    }
+
+    fn couple(&mut self, coupled: Coupled) {
+        self.coupled = coupled;
+        if let Some(rival) = &mut self.rival {
+            rival.couple(coupled);
         }
     }
 

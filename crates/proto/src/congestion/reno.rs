@@ -7,7 +7,7 @@
 use super::hystart::HyStart;
 use super::loss_epoch::LossEpoch;
 use super::window::{MIN_SEGMENTS, Window};
-use super::{AckEvent, ControlState, Controller, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// RFC 5681 §3.1 (4): half of the flight.
@@ -22,11 +22,13 @@ pub(super) struct Reno {
     hystart: HyStart,
     /// RFC 3465 §2.1: bytes acknowledged since the window last grew.
     counted: f64,
+    /// Segments by which it grows then: less than one beside paths of the same link.
+    step: f64,
 }
 
 impl Reno {
     pub(super) fn new(datagram: u64, rtt: Duration) -> Self {
-        Self { window: Window::new(datagram, rtt), epoch: LossEpoch::new(), hystart: HyStart::new(), counted: 0.0 }
+        Self { window: Window::new(datagram, rtt), epoch: LossEpoch::new(), hystart: HyStart::new(), counted: 0.0, step: 1.0 }
     }
 
     /// RFC 5681 §3.1: half of the flight, which is the window unless the sender did not use it.
@@ -64,7 +66,7 @@ impl Reno {
         let window = w.cwnd * w.datagram;
         if self.counted >= window {
             self.counted -= window;
-            w.cwnd += 1.0;
+            w.cwnd += self.step;
         }
     }
 }
@@ -117,6 +119,11 @@ impl Controller for Reno {
 
     fn state(&self) -> ControlState {
         self.window.state(self.hystart.is_conservative())
+    }
+
+    /// At one share of losses the window is in proportion to the root of the step (Honda et al., "Multipath Congestion Control for Shared Bottleneck", 2009).
+    fn couple(&mut self, coupled: Coupled) {
+        self.step = coupled.weight().powi(2);
     }
 
     fn on_mtu(&mut self, max_datagram: u64) {

@@ -5,7 +5,7 @@
 
 use super::reno::Reno;
 use super::window::MIN_SEGMENTS;
-use super::{AckEvent, ControlState, Controller, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// §IV.B: fewer segments queued than this, the window grows by one per RTT.
@@ -34,6 +34,8 @@ pub(super) struct Vegas {
     is_growing: bool,
     /// Bytes acknowledged before that was known.
     held: u64,
+    /// Part of alpha and beta that is this path's.
+    weight: f64,
     last_sent_at: Time,
 }
 
@@ -48,6 +50,7 @@ impl Vegas {
             samples: 0,
             is_growing: true,
             held: 0,
+            weight: 1.0,
             last_sent_at: Time::ZERO,
         }
     }
@@ -86,9 +89,9 @@ impl Vegas {
         if w.is_slow_start() {
             self.is_growing = !self.is_growing;
             self.held = 0;
-        } else if queued < ALPHA {
+        } else if queued < ALPHA * self.weight {
             w.cwnd += 1.0;
-        } else if queued > BETA {
+        } else if queued > BETA * self.weight {
             w.cwnd = (w.cwnd - 1.0).max(MIN_SEGMENTS);
             w.ssthresh = w.ssthresh.min(w.cwnd);
         }
@@ -152,6 +155,11 @@ impl Controller for Vegas {
 
     fn state(&self) -> ControlState {
         self.reno.state()
+    }
+
+    /// What is queued is queued by all of them together.
+    fn couple(&mut self, coupled: Coupled) {
+        self.weight = coupled.weight();
     }
 
     fn on_mtu(&mut self, max_datagram: u64) {

@@ -5,6 +5,7 @@
 
 mod aggregate;
 pub(crate) mod cids;
+mod coupling;
 mod datagrams;
 pub(crate) mod flows;
 mod fragment;
@@ -144,6 +145,7 @@ pub(crate) struct Link {
     pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
     plans: aggregate::Plans,
+    coupling: coupling::Coupling,
     pub(crate) keys: Option<Box<LinkKeys>>,
     pub(crate) flows: Flows,
     pub(crate) events: VecDeque<LinkEvent>,
@@ -217,6 +219,7 @@ impl Link {
             paths: BTreeMap::new(),
             cids: Cids::default(),
             plans: aggregate::Plans::default(),
+            coupling: coupling::Coupling::default(),
             keys: None,
             flows: Flows::default(),
             events: VecDeque::new(),

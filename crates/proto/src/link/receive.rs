@@ -112,6 +112,7 @@ impl Link {
             p.on_received(now, number, ecn, bytes as u16, is_ack_eliciting);
         }
         self.watch_paths(now);
+        self.couple_paths(now);
     }
 
     fn on_frames(&mut self, now: Time, path: PathId, plain: &[u8], shared: &mut Shared) -> Result<bool, CloseReason> {

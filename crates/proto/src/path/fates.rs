@@ -155,6 +155,9 @@ impl Path {
         if pn == largest {
             self.rtt.on_sample(now, now.since(sent_at), delay);
             rtt = Some(self.rtt.latest());
+            if let Some(delays) = &mut self.delays {
+                delays.on_rtt(sent_at, self.rtt.latest());
+            }
         }
         // The peer's delay is not the path's: rates are taken between arrivals at the peer.
         let arrived = if pn == largest { (sent_at + self.rtt.latest()).min(now) } else { now };

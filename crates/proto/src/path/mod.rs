@@ -4,6 +4,7 @@
 
 pub mod ack_tracker;
 mod bitmap;
+mod delays;
 pub mod delivery;
 pub mod ecn;
 mod fates;
@@ -25,7 +26,7 @@ pub use migration::{Address, Trial, Verdict};
 pub use pmtu::BASE as BASE_DATAGRAM;
 pub use standing::Standing;
 
-use crate::congestion::{self, CongestionControl, Controller, SentEvent};
+use crate::congestion::{self, CongestionControl, Controller, Coupled, SentEvent};
 use crate::ids::{PacketNumber, PathId};
 use crate::sent::{SentItem, SentItems};
 use crate::stats::PathStats;
@@ -33,6 +34,7 @@ use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
 use crate::units::{Bandwidth, Duration, Ecn, Time};
 use ack_tracker::AckTracker;
+use delays::Delays;
 use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
 use loss::LossDetector;
@@ -184,6 +186,10 @@ pub struct Path {
     full_at: Option<Time>,
     newly_lost: Vec<u64>,
     trace: Tracer,
+    /// Its delay over time, if the link has other paths.
+    delays: Option<Box<Delays>>,
+    /// Paths that meet it in its bottleneck.
+    coupled: u32,
     /// State of the control and MTU that the trace was told last.
     traced: (&'static str, u16),
 }
@@ -233,6 +239,8 @@ impl Path {
             backlog_since: None,
             full_at: None,
             newly_lost: Vec::new(),
+            delays: None,
+            coupled: 0,
             trace: config.trace.clone(),
             traced: ("", 0),
             config,
@@ -590,6 +598,21 @@ impl Path {
     pub fn pacing_rate(&self) -> Option<Bandwidth> {
         self.control.pacing_rate()
     }
+    /// What it sends, in sent units: the controller's estimate where it has one.
+    pub(crate) fn own_rate(&self) -> Bandwidth {
+        let capacity = self.control.state().capacity;
+        if capacity > Bandwidth::ZERO { capacity } else { self.delivery_rate() }
+    }
+    /// How much its delay is like that of another path of the link, -1..=1; delays are recorded from the first question on.
+    pub(crate) fn likeness(&self, other: &Self) -> Option<f32> {
+        self.delays.as_ref()?.likeness(other.delays.as_ref()?, self.rtt().abs_diff(other.rtt()))
+    }
+    /// Paths of the link that meet it in its bottleneck.
+    pub(crate) fn couple(&mut self, coupled: Coupled) {
+        self.delays.get_or_insert_default();
+        self.coupled = coupled.paths;
+        self.control.couple(coupled);
+    }
     /// The congestion controller's state.
     pub fn control(&self) -> congestion::ControlState {
         self.control.state()
@@ -635,6 +658,7 @@ impl Path {
             smoothed_rtt: self.rtt.smoothed(),
             min_rtt: self.rtt.min(),
             latest_rtt: self.rtt.latest(),
+            coupled: self.coupled,
             rtt_var: self.rtt.var(),
             loss: loss.mean,
             loss_burst: loss.burst_packets,

@@ -23,6 +23,8 @@ pub struct Edge {
     pub sent: [u64; 2],
     pub datagrams: [u64; 2],
     pub delivered: [u64; 2],
+    /// The edge through whose queue its packets go, if not its own.
+    pub trunk: Option<usize>,
     /// Longest queue in front of it, in time.
     pub queue: [Duration; 2],
     busy_until: [Time; 2],
@@ -93,6 +95,7 @@ impl Mesh {
                 sent: [0; 2],
                 datagrams: [0; 2],
                 delivered: [0; 2],
+                trunk: None,
                 queue: [Duration::ZERO; 2],
                 busy_until: [now; 2],
             });
@@ -105,6 +108,11 @@ impl Mesh {
         n.set_addresses(&[ip(node)]);
         n.enable_relaying(Some(RelayLimits::default()));
         n
+    }
+
+    /// The node begins with another configuration; before it has links.
+    pub fn configure(&mut self, node: usize, config: NodeConfig) {
+        self.nodes[node] = self.fresh(node, config, 7);
     }
 
     /// Nodes in a row, linked, with routes both ways.
@@ -181,13 +189,15 @@ impl Mesh {
             assert!(t.local.is_none_or(|local| local == address(edge, from).ip()), "sent from {:?} to {}", t.local, t.remote);
             for piece in buf.chunks(t.segment_size.unwrap_or(t.len)) {
                 let lost = self.chance();
+                let line = self.edges[edge].trunk.unwrap_or(edge);
+                let way = usize::from(self.edges[edge].ends[1] == from);
+                let free_at = self.edges[line].busy_until[way];
                 let e = &mut self.edges[edge];
-                let way = usize::from(e.ends[1] == from);
                 let to = e.ends[1 - way];
                 let c = &e.conditions[way];
                 e.sent[way] += piece.len() as u64;
                 e.datagrams[way] += 1;
-                let busy = e.busy_until[way].max(self.now);
+                let busy = free_at.max(self.now);
                 if let Some(rate) = c.rate {
                     let wait = busy.since(self.now);
                     if wait > self.buffer {
@@ -198,13 +208,16 @@ impl Mesh {
                 } else {
                     e.busy_until[way] = self.now;
                 }
-                let at = e.busy_until[way] + c.delay;
+                let left_at = e.busy_until[way];
+                let at = left_at + c.delay;
                 // What is under way when an outage begins is lost, too.
                 let out = c.outages.iter().any(|(a, b)| *a <= at && self.now < *b);
-                if lost < c.loss || out || piece.len() > c.mtu || self.dead[from] || self.dead[to] {
+                let is_lost = lost < c.loss || out || piece.len() > c.mtu || self.dead[from] || self.dead[to];
+                e.delivered[way] += if is_lost { 0 } else { piece.len() as u64 };
+                self.edges[line].busy_until[way] = left_at;
+                if is_lost {
                     continue;
                 }
-                e.delivered[way] += piece.len() as u64;
                 self.order += 1;
                 self.flights.push(Reverse(Flight { at, order: self.order, edge, to, data: piece.to_vec() }));
             }

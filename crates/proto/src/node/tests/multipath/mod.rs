@@ -1,6 +1,7 @@
 //! Several paths under one link: their rates add up, one that breaks is replaced by the others at once, messages take the fastest (P7).
 
 mod bundle;
+mod coupling;
 
 use super::mesh::Mesh;
 use super::pair::{A, B, Conditions, bytes};
