@@ -34,8 +34,6 @@ pub(super) struct Vegas {
     is_growing: bool,
     /// Bytes acknowledged before that was known.
     held: u64,
-    /// Part of alpha and beta that is this path's.
-    weight: f64,
     last_sent_at: Time,
 }
 
@@ -50,7 +48,6 @@ impl Vegas {
             samples: 0,
             is_growing: true,
             held: 0,
-            weight: 1.0,
             last_sent_at: Time::ZERO,
         }
     }
@@ -89,9 +86,9 @@ impl Vegas {
         if w.is_slow_start() {
             self.is_growing = !self.is_growing;
             self.held = 0;
-        } else if queued < ALPHA * self.weight {
+        } else if queued < ALPHA {
             w.cwnd += 1.0;
-        } else if queued > BETA * self.weight {
+        } else if queued > BETA {
             w.cwnd = (w.cwnd - 1.0).max(MIN_SEGMENTS);
             w.ssthresh = w.ssthresh.min(w.cwnd);
         }
@@ -157,10 +154,7 @@ impl Controller for Vegas {
         self.reno.state()
     }
 
-    /// What is queued is queued by all of them together.
-    fn couple(&mut self, coupled: Coupled) {
-        self.weight = coupled.weight();
-    }
+    fn couple(&mut self, _: Coupled) {} // Its queue stands still: nothing shows that two paths meet (multipath.md 5).
 
     fn on_mtu(&mut self, max_datagram: u64) {
         self.reno.on_mtu(max_datagram);

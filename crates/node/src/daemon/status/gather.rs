@@ -92,6 +92,7 @@ fn path(p: &PathStats) -> PathReport {
         remote: p.remote.to_string(),
         local: p.local.map(|ip| ip.to_string()),
         standing: p.standing.word().to_owned(),
+        coupled: p.coupled,
         mtu: p.mtu,
         rtt: ms(p.smoothed_rtt),
         min_rtt: ms(p.min_rtt),

@@ -133,6 +133,8 @@ pub struct PathReport {
     pub local: Option<String>,
     /// `opening`, `open` or `silent`.
     pub standing: String,
+    /// Other paths of the link in the same bottleneck, with which it shares the part of one flow.
+    pub coupled: u32,
     /// Bytes of UDP payload.
     pub mtu: u16,
     /// Milliseconds.

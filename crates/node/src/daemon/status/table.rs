@@ -213,6 +213,9 @@ fn where_to(link: &LinkReport, path: &PathReport) -> String {
     if path.standing != "open" {
         text.push_str(&format!(", {}", path.standing));
     }
+    if path.coupled > 0 {
+        text.push_str(", one bottleneck with others");
+    }
     text
 }
 

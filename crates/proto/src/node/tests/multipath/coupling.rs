@@ -15,7 +15,7 @@ const D: usize = 3;
 /// Long enough for all that may be written.
 const ENDLESS: u64 = 1 << 40;
 
-/// What a link of two paths from A to B and one of one path from C to D carried between second 10 and 20, in Mbit/s.
+/// What a link of two paths from A to B and one of one path from C to D carried between second 8 and 16, in Mbit/s.
 struct Story {
     two: f64,
     one: f64,
@@ -56,9 +56,9 @@ fn story(control: CongestionControl, wires: [Conditions; 3], is_shared: bool, se
         });
         streams.each_ref().map(|(stream, _)| stream.got)
     };
-    let before = run(&mut m, MS(10_000));
-    let after = run(&mut m, MS(10_000));
-    let [two, one] = [0, 1].map(|i| (after[i] - before[i]) as f64 * 8e-6 / 10.0);
+    let before = run(&mut m, MS(8000));
+    let after = run(&mut m, MS(8000));
+    let [two, one] = [0, 1].map(|i| (after[i] - before[i]) as f64 * 8e-6 / 8.0);
     let is_coupled = paths(&m, A).iter().all(|path| path.coupled == 1);
     println!("{control:?}, seed {seed}: {two:.1} Mbit/s by two paths, {one:.1} by one, coupled: {is_coupled}");
     Story { two, one, is_coupled }
@@ -87,12 +87,12 @@ fn a_path_with_a_longer_way_to_the_same_bottleneck_is_coupled_too() {
 
 #[test]
 fn windows_of_coupled_paths_weigh_less() {
-    for control in [CongestionControl::Cubic, CongestionControl::Reno, CongestionControl::Vegas] {
+    for control in [CongestionControl::Cubic, CongestionControl::Reno] {
         let wires = || alike().map(|wire| Conditions { loss: 0.0, ..wire });
         let with = story(control, wires(), true, 1);
         let without = without(Mechanism::Coupling, || story(control, wires(), true, 1));
-        assert!(with.is_coupled && (0.35..0.6).contains(&with.share()), "{control:?}: {}", with.share());
-        assert!(without.share() > 0.6, "{control:?}: {}", without.share());
+        assert!(with.is_coupled && (0.38..0.58).contains(&with.share()), "{control:?}: {}", with.share());
+        assert!(without.share() > with.share() + 0.1, "{control:?}: {} and {}", with.share(), without.share());
     }
 }
 
