@@ -143,6 +143,18 @@ pub enum Failure {
         /// The first, in words.
         first: String,
     },
+    /// Some receivers do not have it, the others do.
+    #[error("{failed} of {of} receivers do not have it, the others do; run the same command again for those; the first: {first}")]
+    Receivers {
+        /// How many.
+        failed: u64,
+        /// Of so many.
+        of: u64,
+        /// Exit code of the first.
+        code: u8,
+        /// The first, in words.
+        first: String,
+    },
     /// Another transfer has what is needed.
     #[error("the receiver is busy: {0}; try again when that is over")]
     Busy(String),
@@ -271,7 +283,7 @@ impl Failure {
             Self::Port(_) | Self::Listen(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
-            Self::Incomplete { code, .. } => *code,
+            Self::Incomplete { code, .. } | Self::Receivers { code, .. } => *code,
             Self::Busy(_) => 17,
             Self::Resolve(_) => 13,
             Self::Exists(_) | Self::KeyExists(_) => 14,

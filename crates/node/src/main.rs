@@ -27,6 +27,7 @@ mod paper;
 mod perf;
 mod ping;
 mod transfer;
+mod tree;
 mod units;
 
 use clap::Parser;

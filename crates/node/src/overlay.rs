@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::identity;
 use crate::identity::authorised::Access;
 use crate::perf::protocol::Mode;
+use crate::tree::Expected;
 use ipnet::IpNet;
 use noctule::{
     BindError, CloseReason, Code, Endpoint, EndpointConfig, NodeConfig, OpenError, PublicKey, Route, Session, SessionAccess, Via,
@@ -73,6 +74,7 @@ pub fn check_mode(via: &ViaArgs, mode: Mode) -> Result<(), Failure> {
 pub struct Gateway {
     peer: Arc<Peer>,
     address: IpAddr,
+    expected: Expected,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -120,7 +122,7 @@ impl Gateway {
         if !serves {
             tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
         }
-        let this = Self { peer: Arc::clone(&peer), address, tasks };
+        let this = Self { peer: Arc::clone(&peer), address, expected: Expected::default(), tasks };
         let closed = async {
             match &link {
                 Some(link) => link.closed().await,
@@ -134,13 +136,28 @@ impl Gateway {
         }
     }
 
-    /// Whether a session is the gateway's own, which keeps the link; it is held here until it ends.
+    /// Its key.
+    pub fn key(&self) -> PublicKey {
+        self.peer.key
+    }
+
+    /// A session with it, once there is one.
+    pub async fn session(&self) -> Session {
+        self.peer.session().await
+    }
+
+    /// Whether a session is the gateway's own, which keeps the link; it is served here until it ends: by it come the packets of trees.
     pub fn takes(&self, session: &Session) -> bool {
         let is_its = session.peer_key() == self.peer.key && session.far_address().is_none();
         if is_its {
-            tokio::spawn(hold(session.clone()));
+            tokio::spawn(self.expected.clone().serve(session.clone()));
         }
         is_its
+    }
+
+    /// Flows of trees that it passes on to this end.
+    pub fn expected(&self) -> Expected {
+        self.expected.clone()
     }
 }
 

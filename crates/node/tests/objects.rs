@@ -7,13 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::*;
-
-/// Longer than any of these takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Places {
     _dir: tempfile::TempDir,
@@ -43,44 +39,6 @@ fn brctp(file: &Path, to: &Receiver, more: &[&str]) -> Output {
 
 fn ok(out: &Output) {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-}
-
-/// Passes datagrams on between a client and a server and drops every `every`-th that the server is to get.
-struct Lossy {
-    address: String,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Lossy {
-    fn before(server: &str, every: u64) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let server: std::net::SocketAddr = server.parse().unwrap();
-        let (address, is_over) = (socket.local_addr().unwrap().to_string(), Arc::new(AtomicBool::new(false)));
-        let over = Arc::clone(&is_over);
-        std::thread::spawn(move || {
-            let (mut client, mut count, mut buffer) = (None, 0u64, [0; 65_536]);
-            while !over.load(Ordering::Relaxed) {
-                let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
-                if from == server {
-                    client.map(|client| socket.send_to(&buffer[..len], client));
-                } else {
-                    client = Some(from);
-                    count += 1;
-                    if count % every != 0 {
-                        let _ = socket.send_to(&buffer[..len], server);
-                    }
-                }
-            }
-        });
-        Self { address, is_over }
-    }
-}
-
-impl Drop for Lossy {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

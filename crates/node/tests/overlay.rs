@@ -4,71 +4,9 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Kill, Receiver, assert_fails, keygen, noctule, receiver, start_node};
-
-/// Nothing takes nearly as long; a hang fails.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A relay: its file, its process.
-struct Relay {
-    directory: PathBuf,
-    port: u16,
-    key: String,
-    child: Option<Kill>,
-}
-
-impl Relay {
-    fn new(dir: &Path, name: &str) -> Self {
-        let directory = dir.join(name);
-        fs::create_dir(&directory).unwrap();
-        let (_, key) = keygen(&directory, "key");
-        // Free now; nobody else on this host asks for a particular one.
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { directory, port, key, child: None }
-    }
-
-    fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    fn start(&mut self, own: &str, more: &str) {
-        let head = format!("[node]\nkey = \"key\"\nlisten = \"{}\"\naddresses = [\"{own}\"]\nrelay = true\n", self.address());
-        fs::write(self.directory.join("node.toml"), format!("{head}{more}\n[control]\nsocket = \"socket\"\n")).unwrap();
-        self.restart();
-    }
-
-    fn restart(&mut self) {
-        self.child = None;
-        self.child = Some(start_node(&self.directory));
-        let deadline = Instant::now() + PATIENCE;
-        while !self.ask().0 {
-            assert!(Instant::now() < deadline, "{}", fs::read_to_string(self.directory.join("log")).unwrap());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn report(&self) -> serde_json::Value {
-        serde_json::from_str(&self.ask().1).unwrap_or_default()
-    }
-
-    fn has_session(&self, with: &str) -> bool {
-        let report = self.report();
-        report["nodes"].as_array().is_some_and(|nodes| nodes.iter().any(|n| n["name"] == with && n["session"].is_string()))
-    }
-
-    /// Whether it answers, and what.
-    fn ask(&self) -> (bool, String) {
-        let out = noctule().args(["status", "--json", "--socket"]).arg(self.directory.join("socket")).output().unwrap();
-        (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned())
-    }
-}
-
-fn neighbour(name: &str, key: &str, address: &str, more: &str) -> String {
-    format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\naddresses = [\"{address}\"]\n{more}\n")
-}
+use support::{Kill, PATIENCE, Receiver, Relay, assert_fails, keygen, neighbour, noctule, receiver};
 
 /// `sender - one - two - receiver`, both relays running.
 struct Network {

@@ -15,21 +15,22 @@ pub enum SendMode {
     /// Files and directories, with whatever the receiver has taken into account.
     #[default]
     Brtp,
-    /// One file as a rateless object: blocks of coded packets until the receiver has them; the only mode for --one-way.
+    /// One file as a rateless object, to one receiver or many: blocks of coded packets until they have them; the only mode for --one-way.
     Brctp,
 }
 
 /// `noctule send`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES, override_usage = "noctule send [OPTIONS] FILE... HOST")]
+#[command(after_help = EXIT_CODES, override_usage = "noctule send [OPTIONS] FILE... HOST\n       noctule send --mode brctp [OPTIONS] FILE HOST...")]
 pub struct SendArgs {
-    /// Files and directories ('-': standard input), then HOST, HOST:PORT or [IPV6]:PORT as the last argument.
+    /// Files and directories ('-': standard input), then HOST, HOST:PORT or [IPV6]:PORT as the last argument. With --mode brctp one file, then
+    /// any number of hosts.
     #[arg(required = true, num_args = 1.., value_name = "FILE... HOST")]
     pub words: Vec<OsString>,
     /// The name that standard input gets at the receiver [default: stdin].
     #[arg(long, value_name = "NAME")]
     pub name: Option<OsString>,
-    /// Send contents no faster than this (500kbit, 20mbit).
+    /// Send contents no faster than this (500kbit, 20mbit); to each of several receivers.
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Rate>,
     /// Streams that carry files side by side.
@@ -47,8 +48,9 @@ pub struct SendArgs {
     /// With --one-way: the rate, headers included. There is no congestion control: use what is reserved for this.
     #[arg(long, value_name = "RATE", requires = "one_way")]
     pub rate: Option<Rate>,
-    /// With --one-way: the public key of a receiver, as it prints it; may be given several times.
-    #[arg(long, value_name = "KEY", requires = "one_way")]
+    /// With --mode brctp and several hosts: the public key of a receiver, as it prints it, once for each, in their order [default: the keys remembered for
+    /// them]. With --one-way: once for each receiver.
+    #[arg(long, value_name = "KEY")]
     pub to: Vec<PublicKey>,
     /// With --one-way: send so much more than the file (30%), then end.
     #[arg(long, value_name = "SHARE", requires = "one_way", conflicts_with = "carousel")]

@@ -179,6 +179,7 @@ fn text(report: &Report) -> String {
             m.sample(&[("origin", origin), ("usable", if usable { "yes" } else { "no" })], count as f64);
         }
     }
+    Metric::new(&mut out, "trees", "gauge", "Objects that pass on their way to several receivers.").sample(&[], report.trees.len() as f64);
     Metric::new(&mut out, "relayed_flows", "gauge", "Flows of others that pass, one direction each.")
         .sample(&[], report.relayed.len() as f64);
     if let Some(tunnel) = &report.tunnel {

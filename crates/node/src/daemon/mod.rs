@@ -12,6 +12,7 @@ mod neighbours;
 mod peer;
 mod routes;
 mod status;
+mod trees;
 mod tunnel;
 
 pub use config::RemoteNode;
@@ -46,6 +47,8 @@ pub struct Daemon {
     started: Instant,
     peers: Mutex<HashMap<PublicKey, Running>>,
     tunnel: Option<Arc<Tunnel>>,
+    /// Objects that it passes on.
+    trees: trees::Trees,
     kernel: watch::Sender<Vec<kernel::KernelRoute>>,
     kernel_task: Mutex<Option<JoinHandle<()>>>,
     /// Links or configuration changed: routes may lead elsewhere.
@@ -123,6 +126,7 @@ impl Daemon {
             started: Instant::now(),
             peers: Mutex::default(),
             tunnel,
+            trees: trees::Trees::default(),
             kernel: watch::Sender::new(Vec::new()),
             kernel_task: Mutex::default(),
             routes_changed: Notify::new(),
@@ -272,7 +276,7 @@ impl Daemon {
     }
 }
 
-/// Sessions of other nodes: what they send is the tunnel's business.
+/// Sessions of other nodes.
 async fn accept_sessions(daemon: Arc<Daemon>) {
     while let Some(session) = daemon.endpoint.accept().await {
         let Some(peer) = daemon.peer_of(&session) else {
@@ -281,14 +285,19 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
             continue;
         };
         tracing::debug!(node = %peer.name(), far = ?session.far_address(), "session accepted");
+        tokio::spawn(take_flows(Arc::clone(&daemon), session, peer));
+    }
+}
+
+/// What another node sends in one session, until that is over.
+async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
+    while let Ok(flow) = session.accept_flow().await {
         match &daemon.tunnel {
-            Some(tunnel) => drop(tokio::spawn(Arc::clone(tunnel).receive(session, peer.key))),
-            // Held, so that the link stays; its flows find nobody.
-            None => drop(tokio::spawn(async move {
-                while let Ok(flow) = session.accept_flow().await {
-                    drop(flow)
-                }
-            })),
+            // Who gives this node an object has a link with it.
+            _ if crate::tree::is_tag(flow.tag()) && session.far_address().is_none() => daemon.take_branch(&peer, flow),
+            Some(tunnel) => tunnel.take(flow, peer.key),
+            // Dropped: the far end is told that nobody wants it.
+            None => {}
         }
     }
 }

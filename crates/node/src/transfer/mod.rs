@@ -17,7 +17,7 @@ pub mod send;
 mod source;
 mod staging;
 mod target;
-mod wire;
+pub mod wire;
 mod writer;
 
 pub use entry::shown;

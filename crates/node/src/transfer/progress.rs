@@ -3,8 +3,9 @@
 use super::entry::{Entry, shown};
 use blake3::Hash;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use noctule::Session;
+use noctule::{PublicKey, Session};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ impl Reporter {
             spared: 0,
             total,
             listed: 0,
-            is_silent: false,
+            silent: HashSet::new(),
         }
     }
 }
@@ -119,8 +120,8 @@ pub struct Progress {
     spared: u64,
     total: u64,
     listed: u64,
-    /// The user was told that the peer says nothing.
-    is_silent: bool,
+    /// Peers of which the user was told that they say nothing.
+    silent: HashSet<PublicKey>,
 }
 
 fn many(files: u64) -> String {
@@ -181,17 +182,21 @@ impl Progress {
     /// Tells the user, once, that the other side has said nothing for a while, and that it is there again. To be called about as often as [`set`](Self::set).
     pub fn look_at(&mut self, session: &Session) {
         let silence = session.silence();
-        let is_silent = match self.is_silent {
+        let (peer, was_silent) = (session.peer_key(), self.silent.contains(&session.peer_key()));
+        let is_silent = match was_silent {
             true => silence.is_some(),
             false => silence.is_some_and(|time| time >= NO_WORD),
         };
-        if is_silent == self.is_silent || session.close_reason().is_some() {
+        if is_silent == was_silent || session.close_reason().is_some() {
             return;
         }
-        self.is_silent = is_silent;
+        match is_silent {
+            true => self.silent.insert(peer),
+            false => self.silent.remove(&peer),
+        };
         let address = session.remote_address().map_or_else(|| "the other side".to_owned(), |a| a.to_string());
         if self.to.is_json {
-            self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": self.peer, "address": address}));
+            self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": peer.to_string(), "address": address}));
         } else if is_silent {
             self.to.say(&format!("noctule: no word from {address} for {} s; still trying", NO_WORD.as_secs()));
         } else {
@@ -214,6 +219,22 @@ impl Progress {
         self.listed += 1;
         if !self.to.is_shown || self.listed <= SHOWN_ON_TERMINAL {
             self.to.result(&format!("{hash}  {}", entry.shown()));
+        }
+    }
+
+    /// What became of one of several receivers.
+    pub fn receiver(&self, name: &str, key: PublicKey, result: Result<(), &str>) {
+        if self.to.is_json {
+            let mut event = json!({"event": "receiver", "name": name, "peer": key.to_string(), "ok": result.is_ok()});
+            if let Err(why) = result {
+                event["message"] = why.into();
+            }
+            self.to.event(&event);
+            return;
+        }
+        match result {
+            Ok(()) => self.to.say(&format!("{name}: has it")),
+            Err(why) => self.to.say(&format!("noctule: {name}: {why}")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `noctule recv`: an endpoint that serves senders, many at once.
 
 use super::CONTROL_TAG;
+use super::object::recv::Above;
 use super::object::{self, OBJECT_TAG};
 use super::progress::Reporter;
 use super::receive::{self, Destination, Stop};
@@ -36,6 +37,8 @@ struct Server {
     rules: Rules,
     once: bool,
     reporter: Reporter,
+    /// The node that this end is attached to, by which objects come down trees.
+    above: Option<Above>,
     active: Mutex<HashMap<Hash, Active>>,
 }
 
@@ -81,7 +84,8 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     greet(&args, &endpoint, public, is_ephemeral, &access);
     let reporter = Reporter::new(args.json, args.stdout);
     let once = args.once || args.stdout;
-    let server = Arc::new(Server { access, target, rules, once, reporter, active: Mutex::default() });
+    let above = gateway.as_ref().map(|g| Above { node: g.key(), flows: g.expected() });
+    let server = Arc::new(Server { access, target, rules, once, reporter, above, active: Mutex::default() });
     let (ended, mut outcomes) = mpsc::unbounded_channel();
     loop {
         tokio::select! {
@@ -239,7 +243,7 @@ impl Server {
         let stop = async move {
             let _ = stop.wait_for(|is_stopped| *is_stopped).await;
         };
-        let result = object::recv::run(session, control, answers, destination, offer, &self.reporter, stop).await;
+        let result = object::recv::run(session, control, answers, destination, offer, self.above.as_ref(), &self.reporter, stop).await;
         drop(turn);
         result
     }

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::identity;
 use crate::overlay::{self, Gateway};
 use bytes::Bytes;
-use noctule::{Endpoint, FlowError, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
+use noctule::{Endpoint, EndpointConfig, FlowError, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -42,6 +42,9 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
         (SendMode::Brctp, true) => return object::one_way::run(args).await,
         (SendMode::Brctp, false) => return object::send::run(args).await,
         (SendMode::Brtp, true) => return Err(Failure::Usage("--one-way needs --mode brctp: files in the usual mode need answers".into())),
+        (SendMode::Brtp, false) if !args.to.is_empty() => {
+            return Err(Failure::Usage("--to is for --mode brctp; the key of the only receiver is said with --peer-key".into()));
+        }
         (SendMode::Brtp, false) => {}
     }
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name files and a host".into()))?;
@@ -65,53 +68,89 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
 pub(super) struct Connection {
     /// The session.
     pub session: Session,
-    /// Tells the receiver if this side goes.
-    farewell: Farewell,
-    ours: PublicKey,
-    gateway: Option<Gateway>,
+    base: Base,
 }
 
 impl Connection {
     /// Parts from the receiver after this result; a failure is told by the reason that the receiver gave, if it gave one.
     pub(super) async fn end(self, result: Result<(), Failure>) -> Result<(), Failure> {
-        let Self { session, farewell, ours, gateway } = self;
-        let result = match result {
-            Ok(()) => {
-                session.close(0, "").await;
-                Ok(())
-            }
-            Err(failure) => {
-                let failure = match session.close_reason() {
-                    Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
-                    _ => failure,
-                };
-                session.abort(1, "failed");
-                Err(failure)
-            }
-        };
-        drop(gateway);
-        farewell.0.wait_idle().await;
+        let result = part(&self.session, self.base.ours, result).await;
+        self.base.leave().await;
         result
     }
 }
 
+/// Ends a session after this result; see [`Connection::end`].
+pub(super) async fn part<T>(session: &Session, ours: PublicKey, result: Result<T, Failure>) -> Result<T, Failure> {
+    match result {
+        Ok(value) => {
+            session.close(0, "").await;
+            Ok(value)
+        }
+        Err(failure) => {
+            let failure = match session.close_reason() {
+                Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
+                _ => failure,
+            };
+            session.abort(1, "failed");
+            Err(failure)
+        }
+    }
+}
+
+/// This end, attached to a node if it was asked to be.
+pub(super) struct Base {
+    endpoint: Endpoint,
+    /// Tells the receivers if this side goes.
+    farewell: Farewell,
+    /// Its key.
+    pub ours: PublicKey,
+    /// The node.
+    pub gateway: Option<Gateway>,
+}
+
+impl Base {
+    /// What the arguments say about this end.
+    pub(super) fn config(args: &SendArgs) -> Result<EndpointConfig, Failure> {
+        let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
+        config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
+        identity::protect(&mut config.node, &args.identity)?;
+        args.trace.apply(&mut config, "noctule send")?;
+        overlay::configure(&mut config.node, &args.via, None)?;
+        Ok(config)
+    }
+
+    /// Ready to reach receivers.
+    pub(super) async fn attach(args: &SendArgs, config: EndpointConfig) -> Result<Self, Failure> {
+        let ours = config.identity.public();
+        let endpoint = Endpoint::client(config)?;
+        let farewell = Farewell(endpoint.clone());
+        let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
+        Ok(Self { endpoint, farewell, ours, gateway })
+    }
+
+    /// A session with a receiver. Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
+    pub(super) async fn reach(&self, args: &SendArgs, peer: &identity::Peer) -> Result<Session, Failure> {
+        let session = overlay::reach(&self.endpoint, peer, self.ours, self.gateway.as_ref()).await?;
+        identity::check_protection(&session, &args.identity)?;
+        Ok(session)
+    }
+
+    /// Waits until all that was said last has left.
+    pub(super) async fn leave(self) {
+        drop(self.gateway);
+        self.farewell.0.wait_idle().await;
+    }
+}
+
 /// Connects to the receiver as the arguments say.
-pub(super) async fn connect(args: &SendArgs, host: &OsStr) -> Result<Connection, Failure> {
+async fn connect(args: &SendArgs, host: &OsStr) -> Result<Connection, Failure> {
     let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
-    let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
-    config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
-    identity::protect(&mut config.node, &args.identity)?;
-    args.trace.apply(&mut config, "noctule send")?;
-    overlay::configure(&mut config.node, &args.via, None)?;
-    let ours = config.identity.public();
+    let config = Base::config(args)?;
     let peer = identity::Peer::far_end(host, DEFAULT_PORT, &args.peer, &args.identity, &args.via).await?;
-    let endpoint = Endpoint::client(config)?;
-    let farewell = Farewell(endpoint.clone());
-    // Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
-    let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
-    let session = overlay::reach(&endpoint, &peer, ours, gateway.as_ref()).await?;
-    identity::check_protection(&session, &args.identity)?;
-    Ok(Connection { session, farewell, ours, gateway })
+    let base = Base::attach(args, config).await?;
+    let session = base.reach(args, &peer).await?;
+    Ok(Connection { session, base })
 }
 
 /// A transfer under way.

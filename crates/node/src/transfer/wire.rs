@@ -185,12 +185,35 @@ pub enum Record {
         root: Root,
         /// What it is: an ENTRIES record of one file.
         about: Bytes,
+        /// It may come down a tree of nodes (version 2).
+        tree: Option<OfferTree>,
     },
     /// Sender of an object: hashes of its blocks.
     Leaves(Vec<Digest>),
     /// Receiver of an object: how far it is.
     Status(Bytes),
+    /// Source of an object, to a neighbour: pass it on ([`crate::tree::Branch`]).
+    Branch(Bytes),
+    /// Neighbour: these receivers are not reached through it, or not any more.
+    Lost {
+        /// As the source numbers them.
+        members: Vec<u64>,
+        /// Why, in words.
+        message: String,
+    },
 }
+
+/// What a receiver needs to know of an object that comes down a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferTree {
+    /// Key of its packets.
+    pub key: [u8; 32],
+    /// Number of its branches.
+    pub number: u32,
+}
+
+/// Version of an offer whose object may come down a tree.
+pub const OFFER_BY_TREE: u64 = 2;
 
 mod kind {
     pub const HELLO: u64 = 0x00;
@@ -210,6 +233,8 @@ mod kind {
     pub const OFFER: u64 = 0x30;
     pub const LEAVES: u64 = 0x32;
     pub const STATUS: u64 = 0x34;
+    pub const BRANCH: u64 = 0x36;
+    pub const LOST: u64 = 0x38;
 }
 
 /// Appends a record whose body `fill` writes.
@@ -277,11 +302,15 @@ impl Record {
                 emit(b, *bytes);
                 b.extend_from_slice(digest.as_bytes());
             }),
-            Self::Offer { version, layout, root, about } => put(out, kind::OFFER, |b| {
+            Self::Offer { version, layout, root, about, tree } => put(out, kind::OFFER, |b| {
                 emit(b, *version);
                 layout.emit(b);
                 b.extend_from_slice(&root.0);
                 emit_prefixed(b, about);
+                if let Some(tree) = tree {
+                    b.extend_from_slice(&tree.key);
+                    b.extend_from_slice(&tree.number.to_be_bytes());
+                }
             }),
             Self::Leaves(leaves) => {
                 for part in leaves.chunks(PART / 32) {
@@ -289,6 +318,11 @@ impl Record {
                 }
             }
             Self::Status(status) => put(out, kind::STATUS, |b| b.extend_from_slice(status)),
+            Self::Branch(branch) => put(out, kind::BRANCH, |b| b.extend_from_slice(branch)),
+            Self::Lost { members, message } => put(out, kind::LOST, |b| {
+                emit_prefixed(b, message.as_bytes());
+                members.iter().for_each(|n| emit(b, *n));
+            }),
         }
     }
 
@@ -342,7 +376,12 @@ impl Record {
             kind::OFFER => {
                 let version = r.varint()?;
                 let layout = Layout::parse(&mut r).map_err(|e| Malformed(e.to_string()))?;
-                Self::Offer { version, layout, root: Root(r.array()?), about: Bytes::copy_from_slice(r.prefixed()?) }
+                let (root, about) = (Root(r.array()?), Bytes::copy_from_slice(r.prefixed()?));
+                let tree = match version {
+                    OFFER_BY_TREE => Some(OfferTree { key: r.array()?, number: r.u32()? }),
+                    _ => None,
+                };
+                Self::Offer { version, layout, root, about, tree }
             }
             kind::LEAVES => {
                 let mut leaves = Vec::new();
@@ -352,6 +391,15 @@ impl Record {
                 Self::Leaves(leaves)
             }
             kind::STATUS => Self::Status(body),
+            kind::BRANCH => Self::Branch(body),
+            kind::LOST => {
+                let message = text(r.prefixed()?);
+                let mut members = Vec::new();
+                while !r.is_empty() {
+                    members.push(r.varint()?);
+                }
+                Self::Lost { members, message }
+            }
             unknown if unknown % 2 == 1 => return Ok(None),
             unknown => return malformed(format!("type {unknown:#x} is unknown, and not one that may be skipped")),
         }))
@@ -534,7 +582,17 @@ mod tests {
                 layout: Layout::new(5_000_000, 1344, 1024, 16, 5).unwrap(),
                 root: Root([7; 32]),
                 about: Bytes::from_static(b"about"),
+                tree: None,
             },
+            Record::Offer {
+                version: OFFER_BY_TREE,
+                layout: Layout::new(5_000_000, 1344, 1024, 16, 5).unwrap(),
+                root: Root([7; 32]),
+                about: Bytes::from_static(b"about"),
+                tree: Some(OfferTree { key: [9; 32], number: 0xfeed_f00d }),
+            },
+            Record::Branch(Bytes::from_static(b"branch")),
+            Record::Lost { members: vec![0, 300, 1 << 40], message: "no route".into() },
             Record::Leaves(vec![[1; 32], [2; 32]]),
             Record::Status(Bytes::from_static(b"status")),
         ]

@@ -1,9 +1,17 @@
 //! The built command as tests run it.
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Nothing takes nearly as long; a hang fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn noctule() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_noctule"));
@@ -106,4 +114,101 @@ pub fn assert_fails(out: &Output, code: i32, words: &str) {
     let text = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(code), "{text}");
     assert!(text.contains(words), "{text:?} does not say {words:?}");
+}
+
+/// Passes datagrams on between a client and a server and drops every `every`-th that the server is to get.
+pub struct Lossy {
+    pub address: String,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Lossy {
+    pub fn before(server: &str, every: u64) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let server: std::net::SocketAddr = server.parse().unwrap();
+        let (address, is_over) = (socket.local_addr().unwrap().to_string(), Arc::new(AtomicBool::new(false)));
+        let over = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            let (mut client, mut count, mut buffer) = (None, 0u64, [0; 65_536]);
+            while !over.load(Ordering::Relaxed) {
+                let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+                if from == server {
+                    client.map(|client| socket.send_to(&buffer[..len], client));
+                } else {
+                    client = Some(from);
+                    count += 1;
+                    if count % every != 0 {
+                        let _ = socket.send_to(&buffer[..len], server);
+                    }
+                }
+            }
+        });
+        Self { address, is_over }
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A relay: its file, its process.
+pub struct Relay {
+    pub directory: PathBuf,
+    pub port: u16,
+    pub key: String,
+    pub child: Option<Kill>,
+}
+
+impl Relay {
+    pub fn new(dir: &Path, name: &str) -> Self {
+        let directory = dir.join(name);
+        fs::create_dir(&directory).unwrap();
+        let (_, key) = keygen(&directory, "key");
+        // Free now; nobody else on this host asks for a particular one.
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self { directory, port, key, child: None }
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn start(&mut self, own: &str, more: &str) {
+        let head = format!("[node]\nkey = \"key\"\nlisten = \"{}\"\naddresses = [\"{own}\"]\nrelay = true\n", self.address());
+        fs::write(self.directory.join("node.toml"), format!("{head}{more}\n[control]\nsocket = \"socket\"\n")).unwrap();
+        self.restart();
+    }
+
+    pub fn restart(&mut self) {
+        self.child = None;
+        self.child = Some(start_node(&self.directory));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.ask().0 {
+            assert!(Instant::now() < deadline, "{}", fs::read_to_string(self.directory.join("log")).unwrap());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn report(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ask().1).unwrap_or_default()
+    }
+
+    pub fn has_session(&self, with: &str) -> bool {
+        let report = self.report();
+        report["nodes"].as_array().is_some_and(|nodes| nodes.iter().any(|n| n["name"] == with && n["session"].is_string()))
+    }
+
+    /// Whether it answers, and what.
+    pub fn ask(&self) -> (bool, String) {
+        let out = noctule().args(["status", "--json", "--socket"]).arg(self.directory.join("socket")).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
+/// A `[[neighbour]]` of a node's file.
+pub fn neighbour(name: &str, key: &str, address: &str, more: &str) -> String {
+    format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\naddresses = [\"{address}\"]\n{more}\n")
 }

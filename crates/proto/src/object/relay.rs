@@ -110,6 +110,11 @@ impl Relay {
         }
     }
 
+    /// How far a child said it is.
+    pub fn child_status(&self, child: ChildId) -> Option<&Status> {
+        self.children.get(&child)?.status.as_ref()
+    }
+
     /// A child did not take what it was to be given: it has no room after all.
     pub fn refused(&mut self, child: ChildId) {
         if let Some(child) = self.children.get_mut(&child) {

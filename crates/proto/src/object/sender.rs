@@ -68,6 +68,8 @@ pub struct Sender {
     receivers: BTreeMap<ReceiverId, Known>,
     begun: BTreeMap<u32, Begun>,
     loaded: BTreeMap<u32, SourceBlock>,
+    /// Next packet numbers of blocks that were begun and that nobody lacked any more.
+    ended: BTreeMap<u32, u32>,
     /// First block never begun.
     next: u32,
     stats: SenderStats,
@@ -84,6 +86,7 @@ impl Sender {
             receivers: BTreeMap::new(),
             begun: BTreeMap::new(),
             loaded: BTreeMap::new(),
+            ended: BTreeMap::new(),
             next: 0,
             stats: SenderStats::default(),
         }
@@ -99,6 +102,13 @@ impl Sender {
             }
         }
         known.status = status;
+        // Somebody who was not heard of lacks what everybody else has.
+        for block in known.status.first..self.next {
+            if known.status.need(&self.layout, block) > 0 && !self.begun.contains_key(&block) {
+                let next = self.ended.remove(&block).unwrap_or(0);
+                self.begun.insert(block, Begun { next, ..Begun::default() });
+            }
+        }
         let Known { status, progress_at, heard } = known.clone();
         self.forget_done();
         let ahead = self.ahead();
@@ -215,7 +225,14 @@ impl Sender {
     fn forget_done(&mut self) {
         self.skip_there();
         let (layout, receivers) = (&self.layout, &self.receivers);
-        self.begun.retain(|block, _| receivers.values().any(|r| r.status.need(layout, *block) > 0));
+        let ended = &mut self.ended;
+        self.begun.retain(|block, begun| {
+            let is_lacked = receivers.values().any(|r| r.status.need(layout, *block) > 0);
+            if !is_lacked {
+                ended.insert(*block, begun.next);
+            }
+            is_lacked
+        });
         let (begun, next) = (&self.begun, self.next);
         self.loaded.retain(|block, _| *block >= next || begun.contains_key(block));
     }

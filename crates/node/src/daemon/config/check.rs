@@ -19,6 +19,8 @@ const DEFAULT_MTU: u16 = 1380;
 /// RFC 8200 §5.
 const MIN_MTU: u16 = 1280;
 const MAX_MTU: u16 = 9000;
+/// Objects that a node passes on to several neighbours at a time, unless its file says otherwise.
+const MAX_TREES: usize = 64;
 
 pub(super) fn check(path: &Path, content: &str) -> Result<Config, Complaints> {
     let mut book = Book::new(path, content);
@@ -63,6 +65,7 @@ impl Checker<'_, '_> {
             relayed_flows: self.count(limits.relayed_flows.as_ref(), "[limits] relayed-flows", RelayLimits::default().flows),
             links: self.count(limits.links.as_ref(), "[limits] links", defaults.max_links),
             sessions: self.count(limits.sessions.as_ref(), "[limits] sessions", defaults.max_sessions),
+            trees: self.count(limits.trees.as_ref(), "[limits] trees", MAX_TREES),
         };
         if let (Some(given), true) = (&file.limits.flow_memory, limits.flow_memory > limits.memory) {
             self.book.complain(

@@ -170,6 +170,7 @@ pub struct LimitsTable {
     pub links: Option<Spanned<usize>>,
     pub relayed_flows: Option<Spanned<usize>>,
     pub sessions: Option<Spanned<usize>>,
+    pub trees: Option<Spanned<usize>>,
 }
 
 /// `[control]`

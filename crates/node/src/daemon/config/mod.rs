@@ -177,6 +177,8 @@ pub struct Limits {
     pub relayed_flows: usize,
     /// Sessions.
     pub sessions: usize,
+    /// Objects that it passes on to several neighbours at a time.
+    pub trees: usize,
 }
 
 impl Config {

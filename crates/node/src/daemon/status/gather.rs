@@ -2,6 +2,7 @@
 
 use super::super::Daemon;
 use super::super::routes::Origin;
+use super::super::trees::{ChildView, TreeView};
 use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
 use super::*;
 use noctule::{FlowStats, FlowTotals, LinkStats, PathStats, RelayedStats, SpanStats};
@@ -64,9 +65,17 @@ impl Daemon {
             nodes: nodes.collect(),
             routes: routes.collect(),
             relayed: self.endpoint.relayed_flows().iter().map(relayed).collect(),
+            trees: self.trees.views().into_iter().map(tree).collect(),
             tunnel: self.tunnel.as_deref().map(tunnel),
         }
     }
+}
+
+fn tree(view: TreeView) -> TreeReport {
+    let TreeView { from, size, packets, sent, skipped, children } = view;
+    let child =
+        |ChildView { name, receivers, there, state }: ChildView| TreeChildReport { name, receivers, there, state: state.to_owned() };
+    TreeReport { from, size, packets, sent, skipped, to: children.into_iter().map(child).collect() }
 }
 
 fn link(stats: &LinkStats, up_for: std::time::Duration, times_up: u64) -> LinkReport {

@@ -38,8 +38,41 @@ pub struct Report {
     pub routes: Vec<RouteReport>,
     /// Flows of others that pass this node, one direction each.
     pub relayed: Vec<RelayedReport>,
+    /// Objects that this node passes on to several neighbours now.
+    #[serde(default)]
+    pub trees: Vec<TreeReport>,
     /// The tunnel; none without a device.
     pub tunnel: Option<TunnelReport>,
+}
+
+/// An object that passes on its way to several.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TreeReport {
+    /// The neighbour that gives it.
+    pub from: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Packets that came.
+    pub packets: u64,
+    /// Packets that were given to neighbours.
+    pub sent: u64,
+    /// Packets that a neighbour missed because it lags.
+    pub skipped: u64,
+    /// To whom it goes.
+    pub to: Vec<TreeChildReport>,
+}
+
+/// A neighbour that an object goes to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TreeChildReport {
+    /// Its name in the file.
+    pub name: String,
+    /// Receivers behind it.
+    pub receivers: usize,
+    /// Bytes that all of them have.
+    pub there: u64,
+    /// `asked`, `on`, `lagging`, `done` or `gone`.
+    pub state: String,
 }
 
 /// Memory in bytes.

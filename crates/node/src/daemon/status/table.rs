@@ -96,6 +96,27 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
             if route.usable { "" } else { "  down" }
         );
     }
+    for tree in &report.trees {
+        let to = |c: &super::TreeChildReport| {
+            let share = 100.0 * c.there as f64 / tree.size.max(1) as f64;
+            format!(
+                "{} ({} receivers) {share:.0} %{}",
+                c.name,
+                c.receivers,
+                if c.state == "on" { String::new() } else { format!(", {}", c.state) }
+            )
+        };
+        let _ = writeln!(
+            out,
+            "\nobject of {} from {}: {} packets in, {} out, {} missed; to {}",
+            bytes(tree.size as f64),
+            tree.from,
+            tree.packets,
+            tree.sent,
+            tree.skipped,
+            join(&tree.to.iter().map(to).collect::<Vec<_>>())
+        );
+    }
     if report.relay || !report.relayed.is_empty() {
         let sum = |of: fn(&super::RelayedReport) -> u64| report.relayed.iter().map(of).sum::<u64>();
         let _ = writeln!(

@@ -23,7 +23,7 @@ use super::peer::Peer;
 use bytes::BytesMut;
 use icmp::Refusal;
 use ipnet::IpNet;
-use noctule::{IncomingFlow, MessageReceiver, PublicKey, Session};
+use noctule::{IncomingFlow, MessageReceiver, PublicKey};
 use packet::Header;
 use prefixes::Prefixes;
 use std::collections::HashMap;
@@ -213,17 +213,13 @@ impl Tunnel {
 
     // --- out of the tunnel -----------------------------------------------------------------------------------------------------
 
-    /// Takes what another node sends in one session, until that is over.
-    pub async fn receive(self: Arc<Self>, session: Session, from: PublicKey) {
-        while let Ok(flow) = session.accept_flow().await {
-            let tag = flow.tag();
-            match flow {
-                IncomingFlow::Messages(messages) if tag == classify::TAG => {
-                    tokio::spawn(Arc::clone(&self).write_device(messages, from));
-                }
-                // Dropped: the far end is told that nobody wants it.
-                other => tracing::debug!(tag = other.tag(), "a flow that is no tunnel's was refused"),
-            }
+    /// Takes a flow of another node.
+    pub fn take(self: &Arc<Self>, flow: IncomingFlow, from: PublicKey) {
+        let tag = flow.tag();
+        match flow {
+            IncomingFlow::Messages(messages) if tag == classify::TAG => drop(tokio::spawn(Arc::clone(self).write_device(messages, from))),
+            // Dropped: the far end is told that nobody wants it.
+            _ => tracing::debug!(tag, "a flow that is no tunnel's was refused"),
         }
     }
 

@@ -1,8 +1,9 @@
 //! `--mode brctp`: one file as a rateless object (`docs/spec/object.md`), to a receiver that answers or to receivers that cannot.
 //!
-//! [`mod@file`] cuts and hashes a file; [`cores`] codes, hashes and seals blocks beside everything else; [`send`] and [`recv`] run over a session; [`one_way`] sends and [`listen`] receives datagrams without any answer;
+//! [`mod@file`] cuts and hashes a file; [`cores`] codes, hashes and seals blocks beside everything else; [`send`] and [`recv`] run over sessions, [`mod@cast`] between them; [`one_way`] sends and [`listen`] receives datagrams without any answer;
 //! [`place`] puts verified blocks into a file. The object itself, its code and its checks live in `noctule_proto::object`.
 
+mod cast;
 mod cores;
 mod file;
 pub mod listen;

@@ -4,28 +4,51 @@ use super::super::entry::{Entry, shown};
 use super::super::progress::{Progress, Reporter, Summary};
 use super::super::receive::{Destination, Stop};
 use super::super::target::Refused;
-use super::super::wire::{Record, Records, Refusal};
+use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records, Refusal};
 use super::super::writer::protocol;
 use super::cores::Decoding;
 use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
 use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
 use crate::failure::Failure;
+use crate::tree::{self, EVERY, Expectation, Expected, SOON};
 use blake3::Hash;
-use noctule::{IncomingFlow, MessageReceiver, SendStream, Session};
-use noctule_proto::object::{Receiver, Root};
+use noctule::{IncomingFlow, MessageReceiver, PublicKey, SendStream, Session};
+use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError};
+use noctule_proto::object::{Receiver, Root, Status};
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-/// Between two statuses while anything lacks.
-const EVERY: Duration = Duration::from_millis(100);
-/// And when a block is complete.
-const SOON: Duration = Duration::from_millis(5);
+/// The same to the sender while the object comes down a tree, whose nodes hear it more often.
+const SELDOM: Duration = Duration::from_secs(1);
+/// How long the last word to the node above may take.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// An object that was announced.
 pub struct Offer {
     entry: Entry,
     root: Root,
     receiver: Receiver,
+    tree: Option<OfferTree>,
+}
+
+/// The node that objects come from if they come down a tree.
+pub struct Above {
+    /// Its key.
+    pub node: PublicKey,
+    /// What it opens.
+    pub flows: Expected,
+}
+
+/// What there is to know of a tree at its end.
+struct Twig {
+    key: DataKey,
+    flows: Option<Expectation>,
+    /// How far this receiver is, for the node above.
+    status: watch::Sender<Status>,
+    answer: Option<JoinHandle<()>>,
+    data: Option<MessageReceiver>,
 }
 
 impl Offer {
@@ -37,10 +60,10 @@ impl Offer {
 
 /// Reads what is said first.
 pub async fn offer(control: &mut Records) -> Result<Offer, Stop> {
-    let (layout, root, about) = match control.next().await? {
-        Some(Record::Offer { version: VERSION, layout, root, about }) => (layout, root, about),
+    let (layout, root, about, tree) = match control.next().await? {
+        Some(Record::Offer { version: VERSION | OFFER_BY_TREE, layout, root, about, tree }) => (layout, root, about, tree),
         Some(Record::Offer { version, .. }) => {
-            return Err(protocol(&format!("version {version} of objects; this side speaks version {VERSION}")).into());
+            return Err(protocol(&format!("version {version} of objects; this side speaks up to version {OFFER_BY_TREE}")).into());
         }
         _ => return Err(protocol("the object is not announced").into()),
     };
@@ -55,20 +78,22 @@ pub async fn offer(control: &mut Records) -> Result<Offer, Stop> {
     let described = |e: noctule_proto::object::ObjectError| protocol(&e.to_string());
     let mut receiver = Receiver::new(layout, &about, root, RECEIVER_MEMORY).map_err(described)?;
     receiver.set_leaves(leaves).map_err(described)?;
-    Ok(Offer { entry, root, receiver })
+    Ok(Offer { entry, root, receiver, tree })
 }
 
-/// Receives an object whose offer has come. `stop` ends it early.
+/// Receives an object whose offer has come, from the sender or from the node `above`. `stop` ends it early.
+#[allow(clippy::too_many_arguments, reason = "the parts of one transfer")]
 pub async fn run(
     session: &Session,
     control: &mut Records,
     answers: &mut SendStream,
     destination: Destination,
     offer: Offer,
+    above: Option<&Above>,
     reporter: &Reporter,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Stop> {
-    let Offer { entry, root, mut receiver } = offer;
+    let Offer { entry, root, mut receiver, tree } = offer;
     let Destination::Directory(target) = destination else {
         let message = "an object (--mode brctp) comes in no order: receive it into a directory (--into), not with --stdout".into();
         return Err(Refused { refusal: Refusal::Target, path: entry.path, message }.into());
@@ -86,7 +111,13 @@ pub async fn run(
     let result = match prepared {
         Err(refused) => Err(refused.into()),
         Ok(Prepared::InPlace) => Ok(()),
-        Ok(Prepared::Place(place)) => blocks(session, control, answers, *place, &entry, receiver, before, &mut progress, stop).await,
+        Ok(Prepared::Place(place)) => {
+            let twig = tree.map(|tree| Twig::new(&tree, root, &receiver, above)).transpose();
+            match twig {
+                Ok(twig) => blocks(session, control, answers, *place, &entry, receiver, twig, before, &mut progress, stop).await,
+                Err(e) => Err(protocol(&e.to_string()).into()),
+            }
+        }
     };
     if let Err(stopped) = result {
         progress.clear();
@@ -126,6 +157,7 @@ async fn blocks(
     place: Place,
     entry: &Entry,
     receiver: Receiver,
+    mut twig: Option<Twig>,
     before: u64,
     progress: &mut Progress,
     stop: impl Future<Output = ()>,
@@ -140,16 +172,22 @@ async fn blocks(
     let mut data: Option<MessageReceiver> = None;
     let (mut told, mut tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
     let mut decoding = Decoding::new(receiver);
+    let mut said_at = tokio::time::Instant::now();
     let mut is_silent = false;
     tokio::pin!(stop);
     while !decoding.receiver().is_complete() {
         tokio::select! {
             message = packet(data.as_mut()) => match message {
-                Ok(Some(message)) => {
-                    decoding.on_packet(&message.data);
-                }
+                Ok(Some(message)) => match &twig {
+                    None => decoding.on_packet(&message.data),
+                    Some(twig) => twig.open(&message.data, &mut decoding),
+                },
                 // The sender has no more and was not asked for more: it is leaving, and its stream says why.
                 Ok(None) | Err(_) => data = None,
+            },
+            message = packet_of(&mut twig) => match (message, &mut twig) {
+                (Some(message), Some(twig)) => twig.open(&message.data, &mut decoding),
+                _ => return Err(protocol("packets of no tree").into()),
             },
             worked = decoding.worked() => worked?,
             flow = session.accept_flow(), if data.is_none() => match flow.map_err(Failure::from)? {
@@ -161,7 +199,13 @@ async fn blocks(
                 Some(_) => return Err(protocol("the sender goes on after its offer").into()),
             },
             () = tokio::time::sleep_until(tell_at) => {
-                say(answers, &status(decoding.receiver())).await?;
+                if let Some(twig) = &twig {
+                    twig.status.send_replace(decoding.receiver().status());
+                }
+                if twig.as_ref().is_none_or(|t| t.data.is_none()) || said_at.elapsed() >= SELDOM {
+                    said_at = tokio::time::Instant::now();
+                    say(answers, &status(decoding.receiver())).await?;
+                }
                 (told, tell_at) = (decoding.receiver().blocks_done(), tokio::time::Instant::now() + EVERY);
                 progress.set(there(decoding.receiver()), before);
                 progress.look_at(session);
@@ -181,6 +225,9 @@ async fn blocks(
     }
     // No more packets, please.
     drop(data);
+    if let Some(twig) = twig {
+        twig.end(decoding.receiver().status()).await;
+    }
     let _ = pieces.send(Piece::End).await;
     let thread = thread.take();
     let name = entry.clone();
@@ -191,6 +238,81 @@ async fn blocks(
         tell!("noctule: {}: {spoiled} blocks came wrong and came again", shown(&entry.path));
     }
     Ok(())
+}
+
+/// The next packet from the node above; waits for it, and for what the node opens. Nothing is lost if the future is dropped.
+async fn packet_of(twig: &mut Option<Twig>) -> Option<noctule::Message> {
+    let Some(twig) = twig else { return std::future::pending().await };
+    loop {
+        tokio::select! {
+            message = packet(twig.data.as_mut()) => match message {
+                Ok(Some(message)) => return Some(message),
+                // The sender hears of it, and sends by itself what is still missing.
+                Ok(None) | Err(_) => twig.data = None,
+            },
+            flow = flow_of(&mut twig.flows) => match flow {
+                IncomingFlow::Messages(data) => twig.data = Some(data),
+                IncomingFlow::Stream { recv, send: Some(send) } => {
+                    twig.answer = Some(tokio::spawn(answer(Records::new(recv), send, twig.status.subscribe())));
+                }
+                _ => {}
+            },
+        }
+    }
+}
+
+async fn flow_of(flows: &mut Option<Expectation>) -> IncomingFlow {
+    match flows {
+        Some(flows) => flows.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells the node above how far this receiver is, until it has everything.
+async fn answer(mut asks: Records, mut out: SendStream, mut status: watch::Receiver<Status>) {
+    if !matches!(asks.next().await, Ok(Some(Record::Branch(_)))) {
+        return;
+    }
+    loop {
+        let (mut bytes, mut record) = (Vec::new(), Vec::new());
+        status.borrow_and_update().emit(&mut bytes);
+        Record::Status(bytes.into()).emit(&mut record);
+        if out.write_all(&record).await.is_err() {
+            return;
+        }
+        if status.changed().await.is_err() {
+            let _ = out.finish().await;
+            return;
+        }
+    }
+}
+
+impl Twig {
+    fn new(tree: &OfferTree, root: Root, receiver: &Receiver, above: Option<&Above>) -> Result<Self, OneWayError> {
+        let announcement = Announcement { key: tree.key, root, layout: *receiver.layout(), about: Vec::new() };
+        let flows = above.and_then(|a| a.flows.expect(a.node, tree::tag(tree.number)));
+        let status = watch::Sender::new(receiver.status());
+        Ok(Self { key: announcement.data_key()?, flows, status, answer: None, data: None })
+    }
+
+    /// What does not open was not sent by the sender.
+    fn open(&self, datagram: &[u8], decoding: &mut Decoding) {
+        let mut datagram = datagram.to_vec();
+        if let Ok(packet) = self.key.open(&mut datagram) {
+            decoding.on_packet(packet);
+        }
+    }
+
+    /// The last word.
+    async fn end(self, status: Status) {
+        let Self { status: tell, answer, data, flows, .. } = self;
+        drop((data, flows));
+        tell.send_replace(status);
+        drop(tell);
+        if let Some(answer) = answer {
+            let _ = tokio::time::timeout(LAST_WORD, answer).await;
+        }
+    }
 }
 
 async fn packet(data: Option<&mut MessageReceiver>) -> Result<Option<noctule::Message>, noctule::FlowError> {

@@ -1,272 +1,177 @@
-//! `noctule send --mode brctp`: over a session, with block feedback.
+//! `noctule send --mode brctp`: over sessions with one receiver or several, with block feedback.
 //!
 //! The packets go as datagrams (`btp`) whose lifetime lets the links repair what they lose; what the links give up is made up for by fresh packets of
-//! the outer code, which the receiver's status asks for.
+//! the outer code, which the receivers' statuses ask for. [`Cast`] does all that; here is who is sent to, and what the user sees.
 
 use super::super::progress::{Progress, Reporter, Summary};
-use super::super::send::connect;
-use super::super::target::Refused;
-use super::super::wire::{Record, RecordError, Records};
+use super::super::send::{Base, part};
+use super::cast::{Cast, Delivered, Invited};
 use super::file::ObjectFile;
-use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
-use crate::cli::SendArgs;
+use crate::cli::{DEFAULT_PORT, PeerArgs, SendArgs};
 use crate::failure::Failure;
+use crate::identity;
+use crate::tree::MAX_RECEIVERS;
 use blake3::Hash;
-use bytes::Bytes;
-use noctule::{Class, FlowError, FlowKind, FlowOptions, MessageOptions, MessageSender, Mode, Probability, Session};
-use noctule_proto::object::{ReceiverId, Sender, SenderConfig, SourceBlock, Status};
-use noctule_proto::units::Time;
-use noctule_proto::wire::varint::Reader;
+use futures_util::future::join_all;
+use noctule::PublicKey;
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
-/// How long a packet may take to be repaired by the links before the outer code makes up for it.
-const LIFETIME: Duration = Duration::from_secs(3);
-/// After so long nothing that was sent is still on its way.
-const SETTLE: Duration = Duration::from_millis(3500);
-/// Packets that wait in the node: what has not left yet may still be changed for something more useful.
-const BUFFER: usize = 256 << 10;
-/// Looks at progress.
-const TICK: Duration = Duration::from_millis(50);
 /// The links repair nearly everything: what is left are single packets, for which repair packets cover the whole block.
 const LOW_LOSS: u16 = 5;
 
-/// Sends the file and waits until the receiver has verified it.
+/// Sends the file and waits until every receiver has verified it, or has failed.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let unfit = [("--name", args.name.is_some()), ("--dry-run", args.dry_run), ("--parallel", args.parallel != 1)];
     if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::Usage(format!("{option} is for files sent without --mode brctp")));
     }
-    let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name a file and a host".into()))?;
-    let names = names.to_vec();
+    let (name, hosts) = split(&args.words)?;
+    let keys = keys(&args, &hosts)?;
+    let config = Base::config(&args)?;
+    let names = vec![name];
     let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
     let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
-    let connection = connect(&args, host).await?;
-    let result = exchange(&args, &file, &connection.session).await;
-    connection.end(result).await.map_err(|failure| failure.of_transfer(true))
+    // Whom nobody knows is asked about before anything begins.
+    let mut peers = Vec::new();
+    for (host, key) in hosts.iter().zip(keys) {
+        let asked = PeerArgs { peer_key: key, ..args.peer.clone() };
+        peers.push(identity::Peer::far_end(host, DEFAULT_PORT, &asked, &args.identity, &args.via).await?);
+    }
+    if let Some(twice) = peers.iter().enumerate().find(|(i, p)| peers[..*i].iter().any(|o| o.key == p.key)) {
+        return Err(Failure::Usage(format!("{} is named twice, or has the key of another receiver", twice.1.host)));
+    }
+    let base = Base::attach(&args, config).await?;
+    let sessions = join_all(peers.iter().map(|peer| base.reach(&args, peer))).await;
+    let (mut invited, mut failed) = (Vec::new(), Vec::new());
+    for ((host, peer), session) in hosts.into_iter().zip(&peers).zip(sessions) {
+        match session {
+            Ok(session) => invited.push(Invited { name: host, address: peer.overlay, session }),
+            Err(failure) => failed.push((host, peer.key, failure)),
+        }
+    }
+    let is_only = peers.len() == 1;
+    if let Some((_, _, failure)) = failed.pop_if(|_| is_only) {
+        return Err(failure);
+    }
+    let result = exchange(&args, &file, &base, invited, failed).await;
+    base.leave().await;
+    result.map_err(|failure| failure.of_transfer(true))
 }
 
-/// Says what comes, then sends until the receiver is done.
-async fn exchange(args: &SendArgs, file: &Arc<ObjectFile>, session: &Session) -> Result<(), Failure> {
-    let (mut control, answers) = session.open_stream(FlowOptions { tag: OBJECT_TAG, ..FlowOptions::default() })?;
-    let mut answers = Records::new(answers);
-    let mut offer = Vec::new();
-    Record::Offer { version: VERSION, layout: file.layout, root: file.root, about: file.about.clone().into() }.emit(&mut offer);
-    Record::Leaves(file.tree.leaves().to_vec()).emit(&mut offer);
-    let reporter = Reporter::new(args.json, false);
-    let mut progress = reporter.start("sending", &session.peer_key().to_string(), 1, file.layout.size());
-    let mut transfer = Transfer::new(file, session)?;
-    let result = async {
-        let answer = tokio::select! {
-            // A refusal may come before everything is said.
-            answer = next(&mut answers) => Some(answer?),
-            written = async { control.write_all(&offer).await } => {
-                written?;
-                None
-            }
-        };
-        if let Some(answer) = answer
-            && let Some(summary) = transfer.take(answer, &mut progress)?
-        {
-            return Ok(summary);
-        }
-        loop {
-            if let Some(summary) = transfer.step(args, session, &mut answers, &mut progress).await? {
-                return Ok(summary);
-            }
-        }
+/// FILE, and the hosts after it.
+fn split(words: &[OsString]) -> Result<(OsString, Vec<String>), Failure> {
+    let Some((name, hosts @ [_, ..])) = words.split_first() else { return Err(Failure::Usage("name a file and a host".into())) };
+    if hosts.len() > MAX_RECEIVERS {
+        return Err(Failure::Usage(format!("{} receivers; at most {MAX_RECEIVERS} at a time", hosts.len())));
+    }
+    // `a b host` is a mistake of who knows the other mode.
+    if let Some(file) = hosts[..hosts.len() - 1].iter().find(|word| Path::new(word).exists()) {
+        return Err(Failure::Usage(format!(
+            "--mode brctp sends one file, to the hosts named after it, and {} is another file: pack them into one, or send them without --mode",
+            file.display()
+        )));
+    }
+    let host = |word: &OsString| match word.to_str() {
+        Some(host) => Ok(host.to_owned()),
+        None => Err(Failure::Usage(format!("{word:?} is no host: with --mode brctp one file is named, then hosts"))),
     };
-    let result: Result<Summary, Failure> = result.await;
-    match result {
-        Ok(summary) => {
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control).await;
-            progress.set(summary.bytes, transfer.spared);
-            progress.file(&file.entry, summary.digest);
-            let stats = transfer.sender.stats();
-            progress.done_with(&summary, &[("source_packets", stats.source_packets), ("repair_packets", stats.repair_packets)]);
-            Ok(())
-        }
-        Err(failure) => {
+    Ok((name.clone(), hosts.iter().map(host).collect::<Result<_, _>>()?))
+}
+
+/// The key that each host must have, as far as the user said it.
+fn keys(args: &SendArgs, hosts: &[String]) -> Result<Vec<Option<PublicKey>>, Failure> {
+    match (&args.to[..], hosts) {
+        ([], [_]) => Ok(vec![args.peer.peer_key]),
+        (_, [_, _, ..]) if args.peer.peer_key.is_some() => Err(Failure::Usage(
+            "--peer-key is the key of one receiver: with several, say --to KEY for each, in the order of the hosts".into(),
+        )),
+        ([], _) => Ok(vec![None; hosts.len()]),
+        (keys, _) if keys.len() == hosts.len() && args.peer.peer_key.is_none() => Ok(keys.iter().copied().map(Some).collect()),
+        (keys, _) => Err(Failure::Usage(format!(
+            "{} keys for {} hosts: say --to KEY once for each host, in their order, or leave it out for keys that are remembered",
+            keys.len() + usize::from(args.peer.peer_key.is_some()),
+            hosts.len()
+        ))),
+    }
+}
+
+type Failed = (String, PublicKey, Failure);
+
+/// Says what comes, then sends until the receivers are done. `failed` cannot be reached.
+async fn exchange(
+    args: &SendArgs,
+    file: &Arc<ObjectFile>,
+    base: &Base,
+    invited: Vec<Invited>,
+    mut failed: Vec<Failed>,
+) -> Result<(), Failure> {
+    let count = (invited.len() + failed.len()) as u64;
+    let reporter = Reporter::new(args.json, false);
+    let peer = match &invited[..] {
+        [only] if count == 1 => only.session.peer_key().to_string(),
+        _ => format!("{count} receivers"),
+    };
+    let mut progress = reporter.start("sending", &peer, 1, count * file.layout.size());
+    failed.iter().for_each(|(name, key, failure)| progress.receiver(name, *key, Err(&failure.to_string())));
+    let gateway = match &base.gateway {
+        Some(gateway) if count > 1 => Some(gateway.session().await),
+        _ => None,
+    };
+    let mut cast = Cast::begin(file, invited, gateway, args.limit_rate.map(|rate| rate.0))?;
+    while !cast.is_over() {
+        if let Err(failure) = cast.step().await {
             progress.clear();
-            Err(failure)
+            return Err(failure);
         }
+        let (there, spared) = cast.progress();
+        progress.set(there, spared);
+        cast.open_sessions().for_each(|session| progress.look_at(session));
     }
-}
-
-async fn next(answers: &mut Records) -> Result<Record, Failure> {
-    match answers.next().await {
-        Ok(Some(record)) => Ok(record),
-        Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
-        Err(RecordError::Flow(e)) => Err(e.into()),
-        Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
-    }
-}
-
-struct Transfer<'a> {
-    file: &'a Arc<ObjectFile>,
-    sender: Sender,
-    start: Instant,
-    /// `None` once the receiver wants no more packets.
-    data: Option<MessageSender>,
-    loading: Option<Loading>,
-    /// A packet that has no room yet.
-    pending: Option<Bytes>,
-    /// When a limited sender may send again.
-    free_at: tokio::time::Instant,
-    /// Bytes that the receiver had before.
-    spared: u64,
-    is_begun: bool,
-}
-
-impl<'a> Transfer<'a> {
-    fn new(file: &'a Arc<ObjectFile>, session: &Session) -> Result<Self, Failure> {
-        let window = (RECEIVER_MEMORY / 4 * 3 / file.layout.block_bytes().max(1)).clamp(2, 4096) as u32;
-        let sender = Sender::new(file.layout, file.tree.clone(), SenderConfig { window, settle: SETTLE });
-        let data = session.open_messages(FlowOptions {
-            mode: Mode::Btp,
-            kind: FlowKind::UnorderedMessages,
-            class: Class::Bulk,
-            lifetime: Some(LIFETIME),
-            // No redundancy beforehand: the link is full.
-            no_retransmit: Probability::ZERO,
-            tag: OBJECT_TAG,
-            send_buffer: Some(BUFFER),
-            ..FlowOptions::default()
-        })?;
-        Ok(Self {
-            file,
-            sender,
-            start: Instant::now(),
-            data: Some(data),
-            loading: None,
-            pending: None,
-            free_at: tokio::time::Instant::now(),
-            spared: 0,
-            is_begun: false,
-        })
-    }
-
-    fn now(&self) -> Time {
-        Time::ZERO + self.start.elapsed()
-    }
-
-    /// Sends what can be sent, and waits for whatever comes first.
-    async fn step(
-        &mut self,
-        args: &SendArgs,
-        session: &Session,
-        answers: &mut Records,
-        progress: &mut Progress,
-    ) -> Result<Option<Summary>, Failure> {
-        progress.look_at(session);
-        if self.loading.is_none()
-            && let Some(block) = self.sender.wanted_block()
-        {
-            let file = Arc::clone(self.file);
-            self.loading = Some(tokio::task::spawn_blocking(move || file.block(block)));
+    let stats = cast.stats();
+    let figures = [("source_packets", stats.source_packets), ("repair_packets", stats.repair_packets), ("receivers", count)];
+    let ends = cast.end().await;
+    let delivered: Vec<Delivered> = ends.iter().filter_map(|(_, _, result)| result.as_ref().ok().copied()).collect();
+    if delivered.len() as u64 == count {
+        if count > 1 {
+            ends.iter().for_each(|(name, session, _)| progress.receiver(name, session.peer_key(), Ok(())));
         }
-        self.fill(args.limit_rate.is_some());
-        tokio::select! {
-            // What has been said already is heard first.
-            biased;
-            answer = next(answers) => return self.take(answer?, progress),
-            source = loaded(&mut self.loading) => {
-                self.loading = None;
-                self.sender.add(source?);
-            }
-            sent = send(self.data.as_ref(), self.pending.as_ref(), self.free_at) => {
-                let len = self.pending.take().map_or(0, |packet| packet.len());
-                if let Some(rate) = args.limit_rate {
-                    self.free_at = self.free_at.max(tokio::time::Instant::now()) + rate.0.time_for(len as u64);
-                }
-                if sent.is_err() {
-                    // The receiver wants no more; why, its answer says.
-                    self.data = None;
-                }
-            }
-            () = tokio::time::sleep(TICK) => {}
-        }
-        Ok(None)
+        finish(progress, file, &delivered, &figures);
+        join_all(ends.iter().map(|(_, session, _)| session.close(0, ""))).await;
+        return Ok(());
     }
-
-    /// Packets as far as there is room; with a limit one by one.
-    fn fill(&mut self, is_limited: bool) {
-        while self.pending.is_none()
-            && let Some(data) = &self.data
-        {
-            let mut packet = Vec::new();
-            if self.sender.poll_packet(self.now(), &mut packet).is_none() {
-                return;
-            }
-            let packet = Bytes::from(packet);
-            if is_limited {
-                self.pending = Some(packet);
-                return;
-            }
-            match data.try_send(packet.clone(), MessageOptions::default()) {
-                Ok(_) => {}
-                Err(FlowError::Blocked) => self.pending = Some(packet),
-                Err(_) => self.data = None,
-            }
-        }
-    }
-
-    fn take(&mut self, answer: Record, progress: &mut Progress) -> Result<Option<Summary>, Failure> {
-        match answer {
-            Record::Status(bytes) => {
-                let status = Status::parse(&mut Reader::new(&bytes), &self.file.layout).map_err(|e| Failure::PeerGone(e.to_string()))?;
-                let there = there(&self.file.layout, &status);
-                if !std::mem::replace(&mut self.is_begun, true) {
-                    self.spared = there;
-                }
-                progress.set(there, self.spared);
-                let now = self.now();
-                self.sender.on_status(now, ReceiverId(0), status);
-                Ok(None)
-            }
-            Record::Refused { refusal, path, message } => Err(Failure::refused(&Refused { refusal, path, message })),
-            Record::Done { files, bytes, digest } if digest == Hash::from_bytes(self.file.root.0) => {
-                let same = u64::from(!self.is_begun);
-                if same == 1 {
-                    self.spared = bytes;
-                }
-                let resumed = u64::from(same == 0 && self.spared > 0);
-                Ok(Some(Summary { files, bytes, same, resumed, digest }))
-            }
-            Record::Done { digest, .. } => {
-                let problem = format!("the receiver has the object {digest}, not {}", Hash::from_bytes(self.file.root.0));
-                Err(Failure::Hash { path: self.file.entry.shown(), problem })
-            }
-            _ => Err(Failure::PeerGone("it sent a record that only a sender sends".into())),
-        }
-    }
-}
-
-/// Bytes that a status says are there.
-fn there(layout: &noctule_proto::object::Layout, status: &Status) -> u64 {
-    let below = if status.first == 0 { 0 } else { layout.range(status.first - 1).end };
-    let open = (status.first..).zip(&status.wanted).map(|(block, wanted)| {
-        let range = layout.range(block);
-        (range.end - range.start).saturating_sub(u64::from(*wanted) * layout.packet_len() as u64)
+    progress.clear();
+    let parting = ends.into_iter().map(async |(name, session, result)| {
+        let result = part(&session, base.ours, result).await;
+        (name, session.peer_key(), result)
     });
-    (below + open.sum::<u64>()).min(layout.size())
-}
-
-/// Waits for room, and for the limit; for ever if there is nothing to send. Dropped before it resolves, it has sent nothing.
-async fn send(data: Option<&MessageSender>, packet: Option<&Bytes>, free_at: tokio::time::Instant) -> Result<(), FlowError> {
-    let (Some(data), Some(packet)) = (data, packet) else { return std::future::pending().await };
-    tokio::time::sleep_until(free_at).await;
-    data.send(packet.clone(), MessageOptions::default()).await.map(drop)
-}
-
-/// A block that is being read.
-type Loading = JoinHandle<Result<SourceBlock, Failure>>;
-
-/// Waits for it; for ever if there is none.
-async fn loaded(loading: &mut Option<Loading>) -> Result<SourceBlock, Failure> {
-    match loading {
-        None => std::future::pending().await,
-        Some(handle) => handle.await.unwrap_or_else(|e| Err(Failure::system("reading", e))),
+    for (name, key, result) in join_all(parting).await {
+        match result {
+            Err(failure) if count == 1 => return Err(failure),
+            Err(failure) => {
+                progress.receiver(&name, key, Err(&failure.to_string()));
+                failed.push((name, key, failure));
+            }
+            Ok(_) => progress.receiver(&name, key, Ok(())),
+        }
     }
+    match failed.first() {
+        Some((name, _, first)) => {
+            let (failed, code, first) = (failed.len() as u64, first.exit_code(), format!("{name}: {first}"));
+            Err(Failure::Receivers { failed, of: count, code, first })
+        }
+        None => Ok(()),
+    }
+}
+
+/// The report of a transfer that reached everybody.
+fn finish(mut progress: Progress, file: &ObjectFile, delivered: &[Delivered], figures: &[(&str, u64)]) {
+    let (size, files, digest) = (file.layout.size(), delivered.len() as u64, Hash::from_bytes(file.root.0));
+    let bytes = files * size;
+    let same = delivered.iter().filter(|d| d.spared == size).count() as u64;
+    let resumed = delivered.iter().filter(|d| (1..size).contains(&d.spared)).count() as u64;
+    progress.set(bytes, delivered.iter().map(|d| d.spared).sum());
+    progress.file(&file.entry, digest);
+    progress.done_with(&Summary { files, bytes, same, resumed, digest }, figures);
 }

@@ -7,21 +7,30 @@ const SETTLE: Duration = Duration::from_millis(30);
 /// Packets of one sender to receivers behind channels of their own; 1 ms between packets, 10 ms one way, a status every 20 ms. Packets sent, or `None`
 /// if it took longer than `limit` packets' time.
 fn run(object: &Object, receivers: &mut [Receiver], loss: impl Fn(usize, u64) -> f64, limit: u64) -> Option<(SenderStats, u64)> {
+    run_joined(object, receivers, loss, |_| 0, limit)
+}
+
+/// The same; receiver i is heard for the first time after so many ms, and misses everything before.
+fn run_joined(
+    object: &Object,
+    receivers: &mut [Receiver],
+    loss: impl Fn(usize, u64) -> f64,
+    joins: impl Fn(usize) -> u64,
+    limit: u64,
+) -> Option<(SenderStats, u64)> {
+    let last = (0..receivers.len()).map(&joins).max().unwrap();
     let config = SenderConfig { window: 4, settle: SETTLE };
     let mut sender = Sender::new(object.layout, object.tree.clone(), config);
     let mut got: Vec<Got> = receivers.iter().map(|_| Got::default()).collect();
     let (mut chance, mut flying, mut sent) = (Chance::new(1), std::collections::VecDeque::new(), 0);
-    for (i, receiver) in receivers.iter().enumerate() {
-        sender.on_status(at(0), ReceiverId(i as u32), receiver.status());
-    }
     for ms in 0..limit {
         let now = at(ms);
         if ms % 20 == 0 {
-            for (i, receiver) in receivers.iter().enumerate() {
+            for (i, receiver) in receivers.iter().enumerate().filter(|(i, _)| joins(*i) <= ms) {
                 sender.on_status(now, ReceiverId(i as u32), receiver.status());
             }
         }
-        if sender.is_complete() {
+        if sender.is_complete() && ms >= last {
             for got in got {
                 assert!(got.data() == object.data);
             }
@@ -41,7 +50,7 @@ fn run(object: &Object, receivers: &mut [Receiver], loss: impl Fn(usize, u64) ->
         while flying.front().is_some_and(|(due, _)| *due <= ms) {
             let Some((_, packet)) = flying.pop_front() else { break };
             for (i, receiver) in receivers.iter_mut().enumerate() {
-                if !chance.hits(loss(i, ms)) {
+                if joins(i) <= ms && !chance.hits(loss(i, ms)) {
                     receiver.on_packet(&packet);
                     got[i].take(receiver);
                 }
@@ -49,6 +58,17 @@ fn run(object: &Object, receivers: &mut [Receiver], loss: impl Fn(usize, u64) ->
         }
     }
     None
+}
+
+#[test]
+fn a_receiver_that_is_heard_late_gets_what_everybody_else_has_already() {
+    for joins in [25, 300, 2_000] {
+        let object = Object::of(60_050);
+        let mut receivers = [object.receiver_with_leaves(60_000), object.receiver_with_leaves(60_000)];
+        let (_, sent) = run_joined(&object, &mut receivers, |_, _| 0.05, |i| joins * i as u64, 20_000).unwrap();
+        // Once for each, and what is lost.
+        assert!(sent < 2 * object.layout.packets() * 5 / 4, "{joins}: {sent}");
+    }
 }
 
 #[test]

@@ -1,0 +1,356 @@
+//! Objects that this node passes on to several neighbours at once (`docs/spec/object.md` 6). Nothing is configured: a tree branches where the routes to its receivers
+//! part, so that it is what the nodes' routes make of it.
+//!
+//! The node has no key of what passes. It keeps one packet of an object, and what waits in its children's flows.
+
+use super::Daemon;
+use super::peer::Peer;
+use crate::transfer::wire::{Record, Records};
+use crate::tree::child::{self, Says};
+use crate::tree::{self, Branch, EVERY, Expectation, Expected, Member, SOON, Waits, Ways};
+use bytes::Bytes;
+use noctule::{IncomingFlow, MessageReceiver, PublicKey, RecvStream, SendStream};
+use noctule_proto::object::one_way::id_of;
+use noctule_proto::object::{ChildId, PacketId, Status};
+use noctule_proto::units::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Who opens a stream and asks for nothing is not waited for; nor is a neighbour without a session.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A status that has not changed is said again after so long: what it asks for is asked of now.
+const SAY_AGAIN: Duration = Duration::from_millis(500);
+/// Words of children that wait to be heard.
+const WORDS: usize = 64;
+
+/// The objects that pass now.
+#[derive(Default)]
+pub struct Trees {
+    expected: Expected,
+    passing: Mutex<BTreeMap<Name, TreeView>>,
+}
+
+/// Whose branch, and its tag.
+type Name = (PublicKey, u64);
+
+/// Whom each neighbour leads to.
+type Parts = BTreeMap<PublicKey, Vec<Member>>;
+
+/// Receivers that no neighbour leads to, by reason.
+type Unreached = BTreeMap<&'static str, Vec<u64>>;
+
+/// An object that passes, for status.
+#[derive(Clone, Debug, Default)]
+pub struct TreeView {
+    /// Who gives it to this node.
+    pub from: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Packets that came.
+    pub packets: u64,
+    /// Packets that were given to neighbours.
+    pub sent: u64,
+    /// Packets that a neighbour missed because it lags.
+    pub skipped: u64,
+    /// To whom it goes.
+    pub children: Vec<ChildView>,
+}
+
+/// A neighbour that an object goes to.
+#[derive(Clone, Debug, Default)]
+pub struct ChildView {
+    /// Its name in the file.
+    pub name: String,
+    /// Receivers behind it.
+    pub receivers: usize,
+    /// Bytes that all of them have.
+    pub there: u64,
+    /// `asked`, `on`, `lagging`, `done` or `gone`.
+    pub state: &'static str,
+}
+
+impl Trees {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, TreeView>> {
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that passes now.
+    pub fn views(&self) -> Vec<TreeView> {
+        self.lock().values().cloned().collect()
+    }
+}
+
+/// A place among the objects that may pass at a time; given back when dropped.
+struct Place {
+    daemon: Arc<Daemon>,
+    name: Name,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.daemon.trees.lock().remove(&self.name);
+    }
+}
+
+impl Daemon {
+    /// A flow of a branch: its stream asks for it, its packets go to who was asked.
+    pub(super) fn take_branch(self: &Arc<Self>, from: &Arc<Peer>, flow: IncomingFlow) {
+        match flow {
+            IncomingFlow::Stream { recv, send: Some(send) } => drop(tokio::spawn(pass(Arc::clone(self), Arc::clone(from), recv, send))),
+            flow => self.trees.expected.give(from.key, flow),
+        }
+    }
+
+    /// Over which neighbours the receivers are reached, and which are not, by reason. Never back to `from`.
+    fn part(&self, members: &[Member], from: PublicKey) -> (Parts, Unreached) {
+        let (config, routes) = (self.config(), self.routes());
+        let (mut ways, mut lost) = (Parts::new(), Unreached::new());
+        for member in members {
+            let is_usable = |via: &PublicKey| *via != from && self.peer(*via).is_some_and(|p| p.has_link());
+            let leads_there = routes.iter().filter(|r| r.route.to.contains(&member.address) && is_usable(&r.via));
+            let best = leads_there.min_by_key(|r| (u8::MAX - r.route.to.prefix_len(), r.route.metric));
+            match best {
+                _ if config.addresses.contains(&member.address) => {
+                    lost.entry("it is a node, which receives no files").or_default().push(member.number)
+                }
+                Some(route) => ways.entry(route.via).or_default().push(*member),
+                None => lost.entry("no route leads there over a link that is up").or_default().push(member.number),
+            }
+        }
+        (ways, lost)
+    }
+
+    /// A place for one more object, or why there is none.
+    fn enter(self: &Arc<Self>, name: Name, view: TreeView) -> Result<(Place, Expectation), &'static str> {
+        let config = self.config();
+        if !config.relay {
+            return Err("it does not relay (relay = true in its file)");
+        }
+        let mut passing = self.trees.lock();
+        if passing.len() >= config.limits.trees {
+            return Err("it passes on as many objects as it may ([limits] trees in its file)");
+        }
+        let Some(expectation) = self.trees.expected.expect(name.0, name.1) else { return Err("an object of the same number passes it") };
+        passing.insert(name, view);
+        drop(passing);
+        Ok((Place { daemon: Arc::clone(self), name }, expectation))
+    }
+}
+
+/// Reads what is asked, and does it.
+async fn pass(daemon: Arc<Daemon>, from: Arc<Peer>, recv: RecvStream, mut answers: SendStream) {
+    let tag = recv.options().tag;
+    let mut asks = Records::new(recv);
+    let asked = tokio::time::timeout(PATIENCE, asks.next()).await;
+    let Ok(Ok(Some(Record::Branch(bytes)))) = asked else { return };
+    let branch = match Branch::parse(&bytes) {
+        Ok(branch) if tree::tag(branch.number) == tag => branch,
+        Ok(_) => return,
+        Err(error) => return tracing::debug!(node = %from.name(), %error, "a branch that cannot be read"),
+    };
+    let own = daemon.config().name.clone();
+    let view = TreeView { from: from.name(), size: branch.layout.size(), ..TreeView::default() };
+    let entered = match branch.hops {
+        0 => Err("the routes of the nodes lead in a circle"),
+        _ => daemon.enter((from.key, tag), view),
+    };
+    let (place, expectation) = match entered {
+        Ok(entered) => entered,
+        Err(why) => {
+            tracing::info!(from = %from.name(), receivers = branch.members.len(), "an object is not passed on: {why}");
+            let members = branch.members.iter().map(|m| m.number).collect();
+            let _ = say(&mut answers, &Record::Lost { members, message: format!("{own}: {why}") }).await;
+            let _ = answers.finish().await;
+            return;
+        }
+    };
+    tracing::info!(from = %from.name(), bytes = branch.layout.size(), receivers = branch.members.len(), "passing an object on");
+    let mut passage = Passage::begin(place, branch, &from, own);
+    match passage.run(expectation, asks, &mut answers).await {
+        Ok(()) => drop(answers.finish().await),
+        Err(error) => tracing::debug!(from = %from.name(), %error, "an object's branch broke"),
+    }
+    let stats = passage.ways.stats();
+    tracing::info!(from = %from.name(), packets = stats.packets, sent = stats.sent, skipped = stats.skipped, "an object has passed");
+}
+
+async fn say(answers: &mut SendStream, record: &Record) -> Result<(), noctule::FlowError> {
+    let mut out = Vec::new();
+    record.emit(&mut out);
+    answers.write_all(&out).await
+}
+
+/// A neighbour that was asked.
+struct Child {
+    name: String,
+    members: BTreeSet<u64>,
+    is_ready: bool,
+    is_over: bool,
+}
+
+/// One object that passes.
+struct Passage {
+    place: Place,
+    own: String,
+    branch: Branch,
+    ways: Ways,
+    children: BTreeMap<ChildId, Child>,
+    words: mpsc::Receiver<(ChildId, Says)>,
+    start: Instant,
+    /// Receivers to be told of as lost.
+    lost: Vec<(Vec<u64>, String)>,
+    _branches: JoinSet<()>,
+}
+
+impl Passage {
+    fn begin(place: Place, branch: Branch, from: &Peer, own: String) -> Self {
+        let daemon = Arc::clone(&place.daemon);
+        let (parts, unreached) = daemon.part(&branch.members, from.key);
+        let (speak, words) = mpsc::channel(WORDS);
+        let (mut children, mut branches) = (BTreeMap::new(), JoinSet::new());
+        for (number, (key, members)) in (0..).zip(parts) {
+            let Some(peer) = daemon.peer(key) else { continue };
+            let child = ChildId(number);
+            children.insert(
+                child,
+                Child { name: peer.name(), members: members.iter().map(|m| m.number).collect(), is_ready: false, is_over: false },
+            );
+            let (part, speak) = (branch.part(members), speak.clone());
+            branches.spawn(async move {
+                match tokio::time::timeout(PATIENCE, peer.session()).await {
+                    Ok(session) => child::follow(session, part, child, speak).await,
+                    Err(_) => drop(speak.send((child, Says::Ended("there is no session with it".into()))).await),
+                }
+            });
+        }
+        let lost = unreached.into_iter().map(|(why, members)| (members, format!("{own}: {why}"))).collect();
+        let ways = Ways::new(branch.layout);
+        Self { place, own, branch, ways, children, words, start: Instant::now(), lost, _branches: branches }
+    }
+
+    /// Passes packets down and words up until all children are done, or the parent has gone.
+    async fn run(&mut self, mut flows: Expectation, mut asks: Records, answers: &mut SendStream) -> Result<(), noctule::FlowError> {
+        let mut data: Option<MessageReceiver> = None;
+        let mut ready: Option<(PacketId, Bytes)> = None;
+        let mut told: Option<(Instant, Status)> = None;
+        let mut look_at = Instant::now();
+        self.show();
+        loop {
+            for (members, message) in std::mem::take(&mut self.lost) {
+                tracing::info!(receivers = members.len(), "an object does not reach everybody: {message}");
+                say(answers, &Record::Lost { members, message }).await?;
+            }
+            let waits = self.ways.give(Time::ZERO + self.start.elapsed(), || ready.take());
+            let now = Instant::now();
+            let is_time = look_at <= now || self.children.values().all(|c| c.is_over);
+            if is_time {
+                look_at = now + SOON;
+            }
+            if let Some(status) = is_time.then(|| self.news(told.as_ref())).flatten() {
+                let mut bytes = Vec::new();
+                status.emit(&mut bytes);
+                say(answers, &Record::Status(bytes.into())).await?;
+                told = Some((Instant::now(), status));
+                self.show();
+            }
+            if self.children.values().all(|c| c.is_over) {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                Some((child, says)) = self.words.recv() => self.hear(child, says),
+                asked = asks.next() => {
+                    // Nothing more is said on the way down: the parent is done with us, or gone.
+                    if !matches!(asked, Ok(Some(_))) {
+                        return Ok(());
+                    }
+                }
+                flow = flows.next() => {
+                    if let IncomingFlow::Messages(flow) = flow {
+                        data = Some(flow);
+                    }
+                }
+                room = self.ways.room() => if let Err(child) = room {
+                    self.ways.end(child, &self.branch.layout);
+                },
+                packet = packet(data.as_mut()), if waits == Waits::Packet && ready.is_none() => match packet {
+                    Some(packet) => ready = id_of(&packet).map(|id| (id, packet)),
+                    None => data = None,
+                },
+                () = tokio::time::sleep(if told.is_some() { SOON } else { EVERY }) => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, id: ChildId, says: Says) {
+        let Some(child) = self.children.get_mut(&id) else { return };
+        match says {
+            Says::Ready(data, status) => {
+                child.is_ready = true;
+                self.ways.add(id, data, status);
+            }
+            Says::Status(status) => self.ways.on_status(id, status),
+            Says::Lost(members, why) => {
+                // Only of those that are behind it.
+                let members: Vec<u64> = members.into_iter().filter(|m| child.members.remove(m)).collect();
+                self.lost.push((members, why));
+            }
+            Says::Ended(why) => {
+                (child.is_ready, child.is_over) = (true, true);
+                let is_complete = self.ways.is_complete(id, &self.branch.layout);
+                self.ways.end(id, &self.branch.layout);
+                let members: Vec<u64> = std::mem::take(&mut child.members).into_iter().collect();
+                if !is_complete && !members.is_empty() {
+                    self.lost.push((members, format!("{}: {}: {why}", self.own, child.name)));
+                }
+            }
+        }
+    }
+
+    /// What the parent should hear now, once every child has answered.
+    fn news(&self, told: Option<&(Instant, Status)>) -> Option<Status> {
+        if self.children.values().any(|c| !c.is_ready) {
+            return None;
+        }
+        let status = self.ways.status()?;
+        let Some((at, last)) = told else { return Some(status) };
+        let is_ahead = (last.first, last.ahead) != (status.first, status.ahead);
+        let is_due = at.elapsed() >= EVERY && *last != status;
+        (is_ahead || is_due || at.elapsed() >= SAY_AGAIN).then_some(status)
+    }
+
+    /// For status.
+    fn show(&self) {
+        let layout = &self.branch.layout;
+        let child = |(id, child): (&ChildId, &Child)| {
+            let status = self.ways.child_status(*id);
+            let is_complete = status.is_some_and(|s| s.is_complete(layout));
+            let first = status.map_or(0, |s| s.first);
+            let state = match (child.is_ready, child.is_over) {
+                _ if is_complete => "done",
+                (_, true) => "gone",
+                (false, _) => "asked",
+                _ if self.ways.lags(*id) => "lagging",
+                _ => "on",
+            };
+            let there = if is_complete { layout.size() } else { first.checked_sub(1).map_or(0, |last| layout.range(last).end) };
+            ChildView { name: child.name.clone(), receivers: child.members.len(), there, state }
+        };
+        let stats = self.ways.stats();
+        if let Some(view) = self.place.daemon.trees.lock().get_mut(&self.place.name) {
+            (view.packets, view.sent, view.skipped) = (stats.packets, stats.sent, stats.skipped);
+            view.children = self.children.iter().map(child).collect();
+        }
+    }
+}
+
+/// The next packet from above; `None` when there are no more. Nothing is lost if the future is dropped.
+async fn packet(data: Option<&mut MessageReceiver>) -> Option<Bytes> {
+    match data {
+        Some(data) => data.recv().await.ok().flatten().map(|message| message.data),
+        None => std::future::pending().await,
+    }
+}

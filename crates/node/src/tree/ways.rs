@@ -1,0 +1,143 @@
+//! The flows by which one object's packets go to several children.
+
+use bytes::Bytes;
+use noctule::{FlowError, MessageOptions, MessageSender};
+use noctule_proto::object::{ChildId, Layout, PacketId, Poll, Relay, RelayConfig, RelayStats, Status};
+use noctule_proto::units::Time;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll as Ready;
+
+type Sending = Pin<Box<dyn Future<Output = Result<u64, FlowError>> + Send>>;
+
+/// A child's flow.
+struct Way {
+    data: Arc<MessageSender>,
+    /// A packet that has no room yet: no other is given to it meanwhile.
+    sending: Option<Sending>,
+}
+
+/// What giving waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// The next packet.
+    Packet,
+    /// Room with a child, or this time.
+    Room(Time),
+}
+
+/// Gives packets to children, as [`Relay`] says.
+pub struct Ways {
+    relay: Relay,
+    ways: BTreeMap<ChildId, Way>,
+}
+
+impl Ways {
+    /// Without children.
+    pub fn new(layout: Layout) -> Self {
+        Self { relay: Relay::new(layout, RelayConfig::default()), ways: BTreeMap::new() }
+    }
+
+    /// A child that has told how far it is.
+    pub fn add(&mut self, child: ChildId, data: MessageSender, status: Status) {
+        self.relay.add(child);
+        self.relay.on_status(child, status);
+        self.ways.insert(child, Way { data: Arc::new(data), sending: None });
+    }
+
+    /// A child that gets nothing more; what it told last stays if it has everything.
+    pub fn end(&mut self, child: ChildId, layout: &Layout) {
+        self.ways.remove(&child);
+        if !self.is_complete(child, layout) {
+            self.relay.remove(child);
+        }
+    }
+
+    /// Whether a child has told that it has everything.
+    pub fn is_complete(&self, child: ChildId, layout: &Layout) -> bool {
+        self.relay.child_status(child).is_some_and(|status| status.is_complete(layout))
+    }
+
+    /// Whether it is given packets.
+    pub fn has(&self, child: ChildId) -> bool {
+        self.ways.contains_key(&child)
+    }
+
+    /// A child told how far it is.
+    pub fn on_status(&mut self, child: ChildId, status: Status) {
+        self.relay.on_status(child, status);
+    }
+
+    /// What all children need together; `None` without any.
+    pub fn status(&self) -> Option<Status> {
+        self.relay.status()
+    }
+
+    /// How far a child said it is.
+    pub fn child_status(&self, child: ChildId) -> Option<&Status> {
+        self.relay.child_status(child)
+    }
+
+    /// Whether a child lags.
+    pub fn lags(&self, child: ChildId) -> bool {
+        self.relay.lagging().any(|id| id == child)
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> RelayStats {
+        self.relay.stats()
+    }
+
+    /// Gives packets as long as `next` has one that is wanted and somebody has room.
+    pub fn give(&mut self, now: Time, mut next: impl FnMut() -> Option<(PacketId, Bytes)>) -> Waits {
+        loop {
+            if self.ways.is_empty() {
+                // Whoever comes next wants what would be thrown away now.
+                return Waits::Room(Time::MAX);
+            }
+            let ways = &self.ways;
+            match self.relay.poll(now, |child| ways.get(&child).is_some_and(|way| way.sending.is_none())) {
+                Poll::Wait(at) => return Waits::Room(at),
+                Poll::Want => match next() {
+                    Some((id, packet)) => self.relay.push(id, packet),
+                    None => return Waits::Packet,
+                },
+                Poll::Send(child, packet) => {
+                    if let Some(way) = self.ways.get_mut(&child) {
+                        way.send(packet);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Resolves when a child has room again, or, with its name, when its flow is over. Dropping the future loses nothing.
+    pub async fn room(&mut self) -> Result<(), ChildId> {
+        std::future::poll_fn(|cx| {
+            for (child, way) in &mut self.ways {
+                if let Some(sending) = &mut way.sending
+                    && let Ready::Ready(result) = sending.as_mut().poll(cx)
+                {
+                    way.sending = None;
+                    return Ready::Ready(result.map(drop).map_err(|_| *child));
+                }
+            }
+            Ready::Pending
+        })
+        .await
+    }
+}
+
+impl Way {
+    fn send(&mut self, packet: Bytes) {
+        match self.data.try_send(packet.clone(), MessageOptions::default()) {
+            Ok(_) => {}
+            Err(FlowError::Blocked) => {
+                let data = Arc::clone(&self.data);
+                self.sending = Some(Box::pin(async move { data.send(packet, MessageOptions::default()).await }));
+            }
+            Err(error) => self.sending = Some(Box::pin(std::future::ready(Err(error)))),
+        }
+    }
+}
