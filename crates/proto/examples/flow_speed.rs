@@ -34,8 +34,15 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
     payload[..2].copy_from_slice(&(SYMBOL as u16 - 2).to_be_bytes());
     let payload = Bytes::from(payload);
     let rtt = Duration::from_millis(200);
-    let context =
-        SendContext { rtt, rtt_var: Duration::ZERO, min_rtt: rtt, loss: LossEstimate::default(), gap: Duration::ZERO, spare: false };
+    let context = SendContext {
+        rtt,
+        rtt_var: Duration::ZERO,
+        min_rtt: rtt,
+        loss: LossEstimate::default(),
+        gap: Duration::ZERO,
+        spare: false,
+        slack: false,
+    };
     let mut fates: VecDeque<(SentItem, bool)> = VecDeque::new();
     let (mut buffer, mut dice, mut now) = (Vec::with_capacity(2000), 88172645463325252u64, Time::from_millis(1));
     let (mut taken, mut delivered) = (0u64, 0u64);

@@ -81,6 +81,12 @@ pub(crate) enum Mechanism {
     WindowSpans,
     /// Ordered datagrams are protected from spare rate though there is time for feedback.
     OrderedProtection,
+    /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
+    PatientDatagrams,
+    /// Relays protect small flows while capacity is spare.
+    RelayedProtection,
+    /// What is old makes room in a queue of datagrams that stands.
+    StandingQueues,
     /// Children of a tree that lag miss what they have no room for (object.md 6).
     SkippingChildren,
     /// Blocks that lack something get fresh packets of the outer code (object.md 4).

@@ -61,6 +61,8 @@ pub struct SendContext {
     pub gap: Duration,
     /// The path has capacity that nobody else wants now.
     pub spare: bool,
+    /// So much that what takes it makes no queue.
+    pub slack: bool,
 }
 
 /// A coded packet that a sender wants sent; `Sender::write_symbol` gives its bytes.

@@ -296,6 +296,7 @@ impl Link {
             },
             gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
             spare: path.spare_allowance(now) > 0,
+            slack: path.has_slack(),
         }
     }
 

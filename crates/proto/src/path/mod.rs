@@ -324,6 +324,12 @@ impl Path {
         self.send_allowance(now).min(share.saturating_sub(self.in_flight))
     }
 
+    /// Much less is in flight than the path holds without a queue, as far as it is known.
+    pub fn has_slack(&self) -> bool {
+        let holds = self.own_rate().bytes_in(self.rtt.min());
+        self.in_flight < (holds * 3 / 4).max(2 * u64::from(self.mtu.current()))
+    }
+
     /// Only flows for which time counts (latency flows, ordered datagrams) use this path at present: a backlog of theirs is a burst until it lasts.
     pub fn set_bursty(&mut self, on: bool) {
         self.is_bursty = on;

@@ -19,6 +19,7 @@ mod packetise;
 mod queue;
 mod reassemble;
 mod seal;
+mod standing;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 use super::items;
 use super::queue::{Queue, Queued};
 use super::seal::Cipher;
+use super::standing::Standing;
 use crate::crypto::FlowKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::ids::Seq;
@@ -73,6 +74,9 @@ pub struct SendHalf {
     mode: Mode,
     /// Messages that would fit into a packet of their own may be cut to fill packets.
     fills_packets: bool,
+    /// Time counts, and what comes too late is worth nothing.
+    drops_stale: bool,
+    standing: Standing,
     lifetime: Option<Duration>,
     limits: SendLimits,
     /// What the owner asked for, beside what memory allows.
@@ -109,6 +113,8 @@ impl SendHalf {
             mode: options.mode,
             // A message in one packet needs one packet to arrive; a full packet saves headers. Each where it counts.
             fills_packets: options.class == Class::Bulk && options.mode == Mode::Brtp,
+            drops_stale: options.class == Class::Latency && options.mode == Mode::Btp,
+            standing: Standing::default(),
             lifetime: options.lifetime,
             limits: SendLimits { buffer: limits.buffer.min(options.send_buffer.unwrap_or(usize::MAX)), ..limits },
             wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
@@ -213,7 +219,10 @@ impl SendHalf {
         self.next_id += 1;
         self.messages += 1;
         self.app_bytes += data.len() as u64;
-        self.queue.push(options.priority, Queued { id, data, deadline: lifetime.map(|d| now + d) });
+        if self.queue.is_empty() {
+            self.standing.begin(now);
+        }
+        self.queue.push(options.priority, Queued { id, data, queued_at: now, deadline: lifetime.map(|d| now + d) });
         Ok(id)
     }
 
@@ -389,6 +398,9 @@ impl SendHalf {
             return Some(OutSymbol { seq: Seq(self.next_seq - 1), symbol: symbol.freeze(), deadline: None, last_of_message: true });
         }
         self.expire(now);
+        if self.drops_stale {
+            self.dropped += self.standing.drop_stale(now, &mut self.queue);
+        }
         if !self.has_data(now) {
             return None;
         }
@@ -492,7 +504,7 @@ impl SendHalf {
                 life.covers(message.deadline);
                 let piece = message.data.split_to(left - overhead);
                 items::put_head(&mut self.slab, id, size, &piece);
-                let Queued { id, data: rest, deadline } = message;
+                let Queued { id, data: rest, deadline, .. } = message;
                 self.begun = Some(Begun { id, rest, head: seq, head_is_shared: !is_first, deadline });
             }
             break;

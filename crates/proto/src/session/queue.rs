@@ -11,6 +11,7 @@ pub(super) const MESSAGE_COST: usize = 64;
 pub(super) struct Queued {
     pub id: u64,
     pub data: Bytes,
+    pub queued_at: Time,
     pub deadline: Option<Time>,
 }
 
@@ -121,7 +122,7 @@ mod tests {
     fn queue(messages: &[(u64, u8, Option<u64>)]) -> Queue {
         let mut q = Queue::default();
         for &(id, priority, ms) in messages {
-            q.push(priority, Queued { id, data: Bytes::from_static(b"abc"), deadline: ms.map(Time::from_millis) });
+            q.push(priority, Queued { id, data: Bytes::from_static(b"abc"), queued_at: Time::ZERO, deadline: ms.map(Time::from_millis) });
         }
         q
     }

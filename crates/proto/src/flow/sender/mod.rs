@@ -77,8 +77,10 @@ pub struct Sender {
     skip_state: Repeated,
     /// Batches with a deficit, those that lost first in front.
     repair: VecDeque<u64>,
-    /// Batches to protect from spare capacity.
+    /// Batches to protect from spare capacity, or, where there is no time for feedback, at once.
     proactive: VecDeque<u64>,
+    /// Among them are some whose lifetime leaves no time for feedback.
+    is_pressed: bool,
     tail_protected: bool,
     /// Repair of small flows over the last packets.
     window: WindowRepair,
@@ -124,6 +126,7 @@ impl Sender {
             skip_state: Repeated::Idle,
             repair: VecDeque::new(),
             proactive: VecDeque::new(),
+            is_pressed: false,
             tail_protected: false,
             window: WindowRepair::default(),
             deadlines: Deadlines::default(),

@@ -40,7 +40,7 @@ impl Sender {
                 }
             }),
             Stage::Source => self.poll_source(now, max_symbol),
-            Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol),
+            Stage::Proactive if context.spare && (context.slack || !self.is_patient()) => self.poll_proactive(now, context, max_symbol),
             Stage::Proactive => None,
             Stage::Probe => self.poll_probe(now, max_symbol),
         }
@@ -74,7 +74,7 @@ impl Sender {
                     if self.is_windowed() && context.loss.burst.is_zero() {
                         self.window.again_from(first);
                     }
-                    self.protect(number);
+                    self.protect(now, number);
                     return self.combination(now, number, from);
                 }
                 batch.extra = 0;
@@ -119,7 +119,7 @@ impl Sender {
             if !flies {
                 continue;
             }
-            self.protect(number);
+            self.protect(now, number);
             self.stats.source_packets += 1;
             self.stats.coded_bytes += len as u64;
             let (flow, base, n) = (self.config.label, Seq(number * self.batch_size()), index + 1);

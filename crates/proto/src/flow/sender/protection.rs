@@ -10,20 +10,33 @@ use crate::units::{Duration, Probability, Time};
 
 /// Part of the packets of the last flight of a finished bulk flow that shall need no second round trip: the link has nothing else to do.
 const TAIL_TARGET: f64 = 0.99;
-/// The same of a batch of ordered datagrams for which there is time for feedback: what is missing holds up those after it, which an inner TCP takes
+/// Round trips in which a loss is noticed and repaired (one and a half, and a little more).
+const FEEDBACK: u32 = 2;
+/// As [`TAIL_TARGET`], of a batch of ordered datagrams for which there is time for feedback: what is missing holds up those after it, which an inner TCP takes
 /// for delay. At 5 % loss this costs a quarter more, from spare rate.
 const ORDERED_TARGET: f64 = 0.95;
 
 impl Sender {
-    /// Protection is part of the promise, not a use of spare capacity: datagrams whose lifetime leaves no time for feedback.
+    /// Protection goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
+    /// that have time it takes spare capacity, but cannot wait for a pause; other bulk ones get none. Those of latency flows that have time are protected when nothing else is to be sent, and repaired where the link is full.
     pub(super) fn is_urgent(&self) -> bool {
-        self.config.mode == Mode::Btp
+        self.config.mode == Mode::Btp && (self.is_pressed || self.config.class == Class::Bulk)
+    }
+
+    /// Protection may as well be left out: what it would protect is repaired in time.
+    pub(super) fn is_patient(&self) -> bool {
+        self.config.mode == Mode::Btp && !self.is_urgent() && !switch::is_off(Mechanism::PatientDatagrams)
     }
 
     /// The session has more data for this flow at this moment: the burst is not over, and a batch that will grow is not protected yet.
     /// Matters to flows whose protection does not wait until the link has nothing else to do; false until told otherwise.
     pub fn expect_more(&mut self, more: bool) {
         self.has_more = more;
+    }
+
+    /// A small flow that passes here: a relay protects batches, for it can only combine what shares one span (P4).
+    fn is_small_relayed(&self) -> bool {
+        self.config.class == Class::Latency && self.relay.is_some() && !switch::is_off(Mechanism::RelayedProtection)
     }
 
     /// A batch waits for proactive packets and will not be sent more of at once.
@@ -79,19 +92,20 @@ impl Sender {
             return if batch.missing() > 0 { planned } else { 0 };
         }
         let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
-        let has_time = lifetime.is_none_or(|left| left >= context.rtt * 2);
+        let has_time = lifetime.is_none_or(|left| left >= context.rtt * FEEDBACK);
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
         let is_held_up =
             is_bulk && has_time && context.spare && self.config.waits_in_order && !switch::is_off(Mechanism::OrderedProtection);
         let most = match self.config.mode {
-            Mode::Brtp => TAIL_TARGET,
+            Mode::Brtp if !self.is_small_relayed() => TAIL_TARGET,
+            Mode::Brtp => 1.0,
             Mode::Btp | Mode::Transparent if is_held_up => ORDERED_TARGET,
             Mode::Btp | Mode::Transparent => 1.0,
         };
         let target = Probability::new(self.config.no_retransmit.get().min(most));
         let is_bulk = is_bulk && !is_held_up;
         // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
-        let lifetime = lifetime.map(|_| if has_time { context.rtt * 2 } else { Duration::ZERO });
+        let lifetime = lifetime.map(|_| if has_time { context.rtt * FEEDBACK } else { Duration::ZERO });
         let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };
         let answer = match &self.last_plan {
             Some((asked, answer)) if *asked == input => *answer,
@@ -106,9 +120,17 @@ impl Sender {
     }
 
     /// Puts a batch into the queue of those that deserve proactive packets, to be planned afresh.
-    pub(super) fn protect(&mut self, number: u64) {
-        if self.config.mode == Mode::Brtp {
+    pub(super) fn protect(&mut self, now: Time, number: u64) {
+        if self.config.mode == Mode::Brtp && !self.is_small_relayed() {
             return; // bulk: on feedback alone; small flows: by the window
+        }
+        let patience = self.rtt * FEEDBACK;
+        let Some(batch) = self.batch(number) else { return };
+        let has_time = batch.deadline().is_none_or(|at| at.since(now) >= patience) && !switch::is_off(Mechanism::PatientDatagrams);
+        self.is_pressed = !has_time || (self.is_pressed && !self.proactive.is_empty());
+        // What waits for capacity to spare must not wait for ever.
+        while self.proactive.front().is_some_and(|front| *front < self.first) {
+            self.proactive.pop_front();
         }
         let Some(batch) = self.batch_mut(number) else { return };
         batch.planned = None;

@@ -213,7 +213,7 @@ impl Sender {
             if !flies {
                 continue;
             }
-            self.protect(number);
+            self.protect(now, number);
             self.stats.source_packets += 1;
             self.stats.coded_bytes += len as u64;
             let item = SentItem::Coded { flow: self.config.label, base, n: k + 1, from: 0, index: Some(k) };

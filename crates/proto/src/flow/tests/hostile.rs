@@ -123,6 +123,7 @@ proptest! {
             loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() },
             gap: Duration::ZERO,
             spare: true,
+            slack: true,
         };
         let mut items: Vec<SentItem> = Vec::new();
         for (i, (kind, any, small, n, rank, bits)) in feedback.into_iter().enumerate() {

@@ -284,6 +284,7 @@ impl World {
             },
             gap: Duration::from_secs_f64(1.0 / self.story.rate),
             spare: true,
+            slack: true,
         }
     }
 

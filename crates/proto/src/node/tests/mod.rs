@@ -7,6 +7,7 @@ mod hostile;
 mod hostile_early;
 mod keys;
 mod limits;
+mod loaded;
 mod many_flows;
 #[path = "../../../tests/mesh/mod.rs"]
 mod mesh;
