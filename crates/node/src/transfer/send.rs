@@ -7,7 +7,7 @@ use super::progress::{Progress, Reporter, Summary};
 use super::recv::Farewell;
 use super::source::{self, Sources};
 use super::target::Refused;
-use super::wire::{Hello, Record, RecordError, Records, VERSION};
+use super::wire::{Hello, Record, Records, VERSION};
 use super::{CONTROL_TAG, DATA_TAG, object};
 use crate::cli::{DEFAULT_PORT, SendArgs, SendMode};
 use crate::failure::Failure;
@@ -249,7 +249,7 @@ impl Transfer {
             tokio::select! {
                 // What has been said already is heard first.
                 biased;
-                answer = Self::next(&mut self.answers) => match self.take(answer?, progress)? {
+                answer = self.answers.answer() => match self.take(answer?, progress)? {
                     Step::Done(summary) => return Ok(Some(summary)),
                     Step::PlanEnd if self.hello.is_dry => return Ok(None),
                     _ => {}
@@ -280,18 +280,8 @@ impl Transfer {
         }
     }
 
-    /// The next answer; dropping it loses nothing.
-    async fn next(answers: &mut Records) -> Result<Record, Failure> {
-        match answers.next().await {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
-            Err(RecordError::Flow(e)) => Err(e.into()),
-            Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
-        }
-    }
-
     async fn answer(&mut self, progress: &mut Progress) -> Result<Step, Failure> {
-        let record = Self::next(&mut self.answers).await?;
+        let record = self.answers.answer().await?;
         self.take(record, progress)
     }
 

@@ -1,6 +1,7 @@
 //! The records of a transfer: type, length and body, all integers varints. `docs/spec/transfer.md`.
 
 use super::entry::{Entry, Kind, MAX_NAME, Mtime};
+use crate::failure::Failure;
 use blake3::Hash;
 use bytes::{Buf, Bytes, BytesMut};
 use noctule::{FlowError, RecvStream};
@@ -543,6 +544,16 @@ impl Records {
                 return if self.buffer.is_empty() { Ok(None) } else { Ok(malformed("it ends half-way")?) };
             }
             self.chunks.drain(..).for_each(|c| self.buffer.extend_from_slice(&c));
+        }
+    }
+
+    /// What a receiver says next to its sender; it has to say something. Dropping it loses nothing.
+    pub async fn answer(&mut self) -> Result<Record, Failure> {
+        match self.next().await {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
+            Err(RecordError::Flow(e)) => Err(e.into()),
+            Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! several, down a tree of nodes; whom the tree does not reach gets a flow of its own.
 
 use super::super::target::Refused;
-use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, RecordError, Records};
+use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records};
 use super::file::ObjectFile;
 use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
 use crate::failure::Failure;
@@ -419,7 +419,7 @@ async fn talk(session: Session, offer: &[u8], number: usize, tell: &mpsc::Sender
     let mut answers = Records::new(answers);
     let mut early = tokio::select! {
         // A refusal may come before everything is said.
-        answer = next(&mut answers) => Some(answer?),
+        answer = answers.answer() => Some(answer?),
         written = async { control.write_all(offer).await } => {
             written?;
             None
@@ -428,22 +428,13 @@ async fn talk(session: Session, offer: &[u8], number: usize, tell: &mpsc::Sender
     loop {
         let answer = match early.take() {
             Some(answer) => answer,
-            None => next(&mut answers).await?,
+            None => answers.answer().await?,
         };
         let is_last = matches!(answer, Record::Done { .. } | Record::Refused { .. });
         if tell.send((number, Ok(answer))).await.is_err() || is_last {
             let _ = tokio::io::AsyncWriteExt::shutdown(&mut control).await;
             return Ok(());
         }
-    }
-}
-
-async fn next(answers: &mut Records) -> Result<Record, Failure> {
-    match answers.next().await {
-        Ok(Some(record)) => Ok(record),
-        Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
-        Err(RecordError::Flow(e)) => Err(e.into()),
-        Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
     }
 }
 
