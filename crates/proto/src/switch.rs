@@ -93,6 +93,8 @@ pub(crate) enum Mechanism {
     FreshPackets,
     /// Links have more paths than one (multipath.md 2).
     Paths,
+    /// What a busy host did not send in time is made up for, and says nothing about the path (decision 22).
+    LateHosts,
     /// Paths that meet in one bottleneck take the share of one flow there (multipath.md 5).
     Coupling,
     /// A path that falls silent gives what it carried to the others (multipath.md 4).

@@ -366,14 +366,15 @@ impl Path {
         self.note_untested(0, size);
         let is_ect = self.ecn.on_sent();
         let is_mtu_probe = items.iter().any(|i| matches!(i, SentItem::MtuProbe(_)));
-        self.pacer.on_sent(now, size);
+        // What the host did not send in time says nothing about the path: as if the application had had less.
+        let was_late = self.pacer.on_sent(now, size);
         let snapshot = if is_ack_eliciting {
             if self.in_flight == 0 {
                 // A new flight: the PTO counts from here, and losses of the one before are history.
                 self.pto_base = now;
                 self.progress_at = now;
             }
-            let snapshot = self.delivery.on_sent(now, size, self.in_flight, is_app_limited);
+            let snapshot = self.delivery.on_sent(now, size, self.in_flight, is_app_limited || was_late);
             self.in_flight += size;
             if now.since(self.progress_at) <= self.rtt.pto() {
                 // A sender that no window stops would otherwise put its PTO off for ever.
@@ -423,7 +424,9 @@ impl Path {
     }
 
     fn plan_wake(&mut self, now: Time) {
-        self.pacer_wake = if self.window_room() < u64::from(self.mtu.current()) { None } else { self.pacer.next_send(now) };
+        let is_open = self.window_room() >= u64::from(self.mtu.current());
+        let next = self.pacer.plan(now, is_open && self.backlog_since.is_some());
+        self.pacer_wake = next.filter(|_| is_open);
     }
 
     /// Path MTU: bytes of UDP payload of a full datagram.

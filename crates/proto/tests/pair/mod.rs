@@ -121,6 +121,8 @@ pub struct Pair {
     pub strays: Vec<(SocketAddr, Time, usize)>,
     /// The host of a node is suspended from the first instant to the second: it does nothing and hears nothing.
     pub suspended: [Option<(Time, Time)>; 2],
+    /// The host of a node is busy with other things: it hears, does and sends something only at multiples of this.
+    pub turns: [Option<Duration>; 2],
     /// When datagrams arrived at each node, and how large they were, if wanted.
     pub arrivals: Option<[Vec<(Time, usize)>; 2]>,
     /// Changes to come, in their order.
@@ -160,6 +162,7 @@ impl Pair {
             relayed: None,
             strays: Vec::new(),
             suspended: [None; 2],
+            turns: [None; 2],
             arrivals: None,
             changes: Default::default(),
             busy_until: [now; 2],
@@ -185,8 +188,18 @@ impl Pair {
         self.suspended[node].is_some_and(|(from, to)| from <= self.now && self.now < to)
     }
 
+    /// When the node does something next, at the earliest: now, or at the next turn of a busy host.
+    fn turn(&self, node: usize, from: Time) -> Time {
+        let Some(every) = self.turns[node] else { return from };
+        Time::from_nanos(from.as_nanos().next_multiple_of(every.as_nanos() as u64))
+    }
+
+    fn is_awake(&self, node: usize) -> bool {
+        !self.is_suspended(node) && self.turn(node, self.now) == self.now
+    }
+
     fn flush(&mut self, from: usize) {
-        if self.is_suspended(from) {
+        if !self.is_awake(from) {
             return;
         }
         let mut buf = Vec::new();
@@ -268,6 +281,9 @@ impl Pair {
         self.flush(A);
         self.flush(B);
         let timeout = |n: usize| {
+            if self.turns[n].is_some() {
+                return Some(self.turn(n, self.now + Duration::from_nanos(1)));
+            }
             let due = self.nodes[n].poll_timeout()?;
             Some(self.suspended[n].map_or(due, |(from, to)| if due >= from { due.max(to) } else { due }))
         };
@@ -301,6 +317,11 @@ impl Pair {
             if self.is_suspended(f.to) {
                 continue;
             }
+            if !self.is_awake(f.to) {
+                f.at = self.turn(f.to, self.now);
+                self.flights.push(Reverse(f));
+                continue;
+            }
             if let Some(arrivals) = &mut self.arrivals {
                 arrivals[f.to].push((self.now, f.data.len()));
             }
@@ -315,7 +336,7 @@ impl Pair {
             self.flush(f.to);
         }
         for n in 0..2 {
-            if !self.is_suspended(n) && self.nodes[n].poll_timeout().is_some_and(|t| t <= self.now) {
+            if self.is_awake(n) && self.nodes[n].poll_timeout().is_some_and(|t| t <= self.now) {
                 self.nodes[n].handle_timeout(self.now);
             }
             self.flush(n);

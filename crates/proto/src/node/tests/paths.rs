@@ -169,3 +169,24 @@ fn reordering_is_learnt_and_not_taken_for_loss() {
     assert!(with.is_done && spurious(&with) < 0.05, "{}", spurious(&with));
     assert!(spurious(&without) > 3.0 * spurious(&with) && spurious(&without) > 0.1, "{} {}", spurious(&without), spurious(&with));
 }
+
+#[test]
+fn hosts_that_are_busy_with_other_things_do_not_take_that_for_a_slow_path() {
+    // Each gets a turn every 5 ms, on a path that needs half a millisecond.
+    let story = || {
+        let mut p = Pair::new(
+            Default::default(),
+            Conditions { rate: Some(12.5e6), delay: MS(0) + Duration::from_micros(250), ..Conditions::default() },
+            3,
+        );
+        p.turns = [Some(MS(5)); 2];
+        let (_, session) = p.connect();
+        let data = content(4_000_000, 3);
+        let (got, is_done) = p.attempt(session, &data, MS(20_000), |_| true);
+        assert!(!is_done || got == data);
+        p.now.since(at(0))
+    };
+    let (with, alone) = (story(), without(Mechanism::LateHosts, story));
+    println!("4 MB in {with:?}, {alone:?} where nothing is made up for");
+    assert!(with < MS(2500) && alone > with * 3, "{with:?} {alone:?}");
+}
