@@ -147,6 +147,29 @@ fn letting_the_overshoot_flow_off_is_not_taken_for_the_capacity() {
     }
 }
 
+/// Every other of them with four times the RTT of the others, over a queue of one BDP of the shorter: 5 and 20 ms one way.
+fn of_two_distances(flows: u64, seed: u64) -> Bottleneck {
+    let extra = |i: u64| Duration::from_millis(if i % 2 == 1 { 15 } else { 0 });
+    let specs = (0..flows).map(|i| FlowSpec { extra_delay: extra(i), ..FlowSpec::bulk(Model).at(i * 5000) }).collect();
+    Bottleneck::new(Link::new(100.0, 5, 0.0), specs, seed)
+}
+
+/// What each start-up makes the others lose at a full queue must not become their p0: flows that take one another's overflow for the
+/// path's own loss send without bound.
+#[test]
+fn loss_at_a_queue_that_others_fill_is_not_taken_for_the_paths_own() {
+    for seed in [1, 2] {
+        let mut b = of_two_distances(8, seed);
+        for ms in (0..45_000).step_by(100) {
+            b.run_until(Time::from_millis(ms));
+            for flow in 0..8 {
+                let control = b.path(flow).control();
+                assert!(control.capacity.mbit() < 1000.0, "seed {seed}, {ms} ms, flow {flow}: {control:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn separate_flows_share_equally() {
     for (flows, delay, loss) in [(2, 10, 0.0), (4, 10, 0.02), (4, 20, 0.0), (8, 10, 0.0)] {

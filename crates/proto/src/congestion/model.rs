@@ -58,6 +58,8 @@ const UNCLEAR_ROUNDS: u64 = 8;
 const MAX_UNCLEAR_ROUNDS: u64 = 1024;
 /// The smallest RTT is looked for again after this, and forgotten after twice as long.
 const REFRESH: Duration = Duration::from_secs(5);
+/// A queue below this is nobody's crowd.
+const CROWD: Duration = Duration::from_millis(1);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
 const STUCK_ROUNDS: u32 = 4;
 /// The same for a queue moderately above the target, while our share fell to this part of what it was.
@@ -488,7 +490,7 @@ impl Model {
         }
         match self.state {
             State::Startup => {
-                self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.queue.now() > self.startup_threshold());
+                self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.is_crowd(self.queue.now()));
                 let is_hopeless = epoch.loss > STARTUP_HOPELESS;
                 self.suspicion = if is_excess || is_hopeless { self.suspicion + 1 } else { 0 };
                 // A shallow buffer or a policer: loss that came with the rate. Of a few packets one burst may take most.
@@ -520,8 +522,18 @@ impl Model {
         }
     }
 
+    /// A delay that is a queue, longer than the one that is aimed at, and not the path's noise.
+    fn is_crowd(&self, delay: Duration) -> bool {
+        delay > self.target().max(CROWD) && !self.queue.is_restless(delay)
+    }
+
+    /// Our rate was low and most of the queue remained: what was lost may have been lost there, by others' doing.
+    fn is_crowded(&self) -> bool {
+        self.queue.remained() > (self.target() * 2 / 3).max(CROWD) && !self.is_noisy()
+    }
+
     fn end_test(&mut self, now: Time) {
-        let is_random = self.loss.end_low();
+        let is_random = self.loss.end_low(self.is_crowded());
         if is_random {
             self.is_refused = false;
             self.hold_until = self.round;
@@ -538,7 +550,7 @@ impl Model {
     }
 
     fn end_refresh(&mut self, now: Time) {
-        self.loss.end_low();
+        self.loss.end_low(self.is_crowded());
         self.unclear_for = (self.unclear_for * 2).min(MAX_UNCLEAR_ROUNDS);
         self.unclear_until = self.round + self.unclear_for;
         let is_stuck = self.stuck >= STUCK_ROUNDS || self.rival.is_some();

@@ -82,7 +82,8 @@ impl BaseLoss {
     pub(super) fn is_excess(&self, loss: f64, packets: f64) -> bool {
         // One burst in a short epoch is not evidence either.
         let most = (MAX_MARGIN + 2.0 * self.burst / packets.max(1.0)).min(0.9);
-        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(most);
+        // And what is lost beyond half of what p0 leaves is no chance, whatever is known of bursts.
+        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(most).min((1.0 - self.base.loss) / 2.0);
         self.base.packets > 0.0 && loss > self.base.loss + margin
     }
 
@@ -120,14 +121,15 @@ impl BaseLoss {
         if loss < self.base.loss - 2.0 * sigma {
             self.base.loss += (loss - self.base.loss) / 2.0;
         }
+        self.cruise.add(loss, packets);
         if self.base.loss > 0.002 && packets >= 16.0 {
-            let p = self.base.loss;
+            // About the mean of what is seen: a p0 that no longer holds is no sign of bursts.
+            let p = self.cruise.loss.min(self.base.loss).max(0.001);
             let ratio = (loss - p) * (loss - p) * packets / (p * (1.0 - p));
             // A congested epoch is no sign of bursts: outliers count little.
             self.dispersion =
                 (self.dispersion + (ratio.min(4.0 * self.dispersion.max(1.0)) - self.dispersion) / 16.0).clamp(1.0, MAX_DISPERSION);
         }
-        self.cruise.add(loss, packets);
     }
 
     /// From now on packets leave at a lower rate.
@@ -153,12 +155,18 @@ impl BaseLoss {
         self.low.packets as u64
     }
 
-    /// The lower rate ends. True: loss was the same there, so that it is the path's own; p0 follows it.
-    pub(super) fn end_low(&mut self) -> bool {
+    /// The lower rate ends. True: loss was the same there, so that it is the path's own; p0 follows it. `is_crowded`: a queue remained
+    /// all the same, so that what was lost may have been lost there, by others' doing: p0 may be lower than believed, not higher.
+    pub(super) fn end_low(&mut self, is_crowded: bool) -> bool {
         self.is_doubtful = false;
         let low = self.low;
         if low.packets < 8.0 {
             return true;
+        }
+        if is_crowded && low.loss > self.base.loss {
+            let is_chance = !self.is_excess(low.loss, low.packets);
+            self.cruise = Pool::default();
+            return is_chance;
         }
         let high = if self.cruise.packets > 0.0 { self.cruise.loss } else { low.loss };
         let was = self.base.loss;
