@@ -164,6 +164,7 @@ impl Scenario {
         let mbit = self.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::as_mbit).fold(f64::INFINITY, f64::min);
         let busy = match self.workload {
             Workload::Bulk if mbit.is_finite() => mbit,
+            Workload::Messages { interval, size } => (size as f64 * 8e-6 / interval.0.as_secs_f64()).max(1.0),
             _ => 1.0,
         };
         (busy + 1.0) * self.seconds.0.as_secs_f64() * self.hops.len() as f64
