@@ -612,7 +612,7 @@ impl Path {
         let capacity = self.control.state().capacity;
         if capacity > Bandwidth::ZERO { capacity } else { self.delivery_rate() }
     }
-    /// How much its delay is like that of another path of the link, -1..=1; delays are recorded from the first question on.
+    /// How much its delay is like that of another path of the link, -1..=1; delays are recorded once the link couples its paths.
     pub(crate) fn likeness(&self, other: &Self) -> Option<f32> {
         self.delays.as_ref()?.likeness(other.delays.as_ref()?, self.rtt().abs_diff(other.rtt()))
     }

@@ -82,6 +82,7 @@ impl Path {
         self.control = congestion::build(self.config.congestion, u64::from(self.mtu.current()), self.rtt.smoothed(), now);
         self.pacer = Pacer::new(self.config.pacing_quantum, self.mtu.current(), now);
         self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
+        (self.delays, self.coupled) = (None, 0);
         self.in_flight = 0;
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probe_wanted) = (now, now, 0, false);
