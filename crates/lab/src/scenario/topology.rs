@@ -23,7 +23,7 @@ pub enum Relays {
     Recode,
     /// They forward and no more, as IP routers do: one noctule link from end to end, whose ends code and repair.
     Ip,
-    /// They are TCP proxies: one connection per hop (namespaces, with kernel TCP).
+    /// They are proxies, one connection per hop: kernel TCP on namespaces; in the simulator QUIC, with BBR unless the scenario names CUBIC or Reno.
     Proxy,
     /// They recode, and the ends are nodes too: the contender's IP packets cross the TUN devices of these (namespaces).
     Tunnel,

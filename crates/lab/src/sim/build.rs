@@ -13,7 +13,7 @@ use super::machine::Machine;
 use super::meter::Window;
 use super::node_host::{Dial, NodeHost};
 use super::run::SimError;
-use super::world::{HostId, PipeId, WireOverhead, World};
+use super::world::{Host, HostId, PipeId, WireOverhead, World};
 use crate::link::LinkSpec;
 use crate::scenario::{Crossing, FlowEnds, Ip, Scenario, Workload};
 
@@ -56,6 +56,18 @@ pub(super) type Make<'a, N> = &'a dyn Fn(NodeConfig, SecretKey, [u8; 32]) -> N;
 /// Builds the world of a scenario.
 pub(super) fn build<N: Machine>(scenario: &Scenario, make: Make<'_, N>) -> Result<Built<N>, SimError> {
     let mut world = World::new(WireOverhead(scenario.ip.overhead()));
+    let pipes = pipes(scenario, &mut world)?;
+    let mut built = Built { world, ends: Vec::new(), pipes };
+    if scenario.network.is_end_to_end() {
+        pairs_of_hosts(scenario, make, &mut built);
+    } else {
+        network_of_hosts(scenario, make, &mut built);
+    }
+    Ok(built)
+}
+
+/// The links of a scenario, forward and back.
+pub(super) fn pipes<H: Host>(scenario: &Scenario, world: &mut World<H>) -> Result<Vec<(PipeId, PipeId)>, SimError> {
     let rtt = scenario.base_rtt();
     let mut pipes = Vec::new();
     for (i, hop) in scenario.hops.iter().enumerate() {
@@ -69,13 +81,7 @@ pub(super) fn build<N: Machine>(scenario: &Scenario, make: Make<'_, N>) -> Resul
         };
         pipes.push((pipe(&hop.forward, 0)?, pipe(&hop.reverse, 1)?));
     }
-    let mut built = Built { world, ends: Vec::new(), pipes };
-    if scenario.network.is_end_to_end() {
-        pairs_of_hosts(scenario, make, &mut built);
-    } else {
-        network_of_hosts(scenario, make, &mut built);
-    }
-    Ok(built)
+    Ok(pipes)
 }
 
 /// Every flow has two hosts of its own with a link between them, over the links of the scenario and routers where they meet.
@@ -218,7 +224,7 @@ fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroo
 }
 
 /// A seed for one purpose, from the seed of the run.
-fn sub_seed(seed: u64, purpose: u64) -> u64 {
+pub(super) fn sub_seed(seed: u64, purpose: u64) -> u64 {
     let mut bytes = [0; 8];
     super::content::Content::new(seed, purpose).fill(0, &mut bytes);
     u64::from_le_bytes(bytes)
@@ -246,7 +252,7 @@ fn addresses(ip: Ip, pair: u32) -> (SocketAddr, SocketAddr) {
 }
 
 /// Where a node of a network is reached by its neighbours.
-fn socket(ip: Ip, node: usize) -> SocketAddr {
+pub(super) fn socket(ip: Ip, node: usize) -> SocketAddr {
     let [high, low] = (node as u16).to_be_bytes();
     match ip {
         Ip::V4 => SocketAddr::from((Ipv4Addr::new(10, 128, high, low), 4_117)),

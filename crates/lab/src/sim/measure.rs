@@ -8,8 +8,10 @@ use noctule_proto::units::Time;
 use super::app::App;
 use super::build::Ends;
 use super::machine::Machine;
+use super::meter::Meter;
 use super::node_host::NodeHost;
-use super::world::{PipeId, World};
+use super::quic::QuicCongestion;
+use super::world::{Host, PipeId, World};
 use crate::link::{Histogram, LinkStats};
 use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, RelayReport, Report, SenderView, Times, jain, round};
 use crate::scenario::{Crossing, Limits, Network, Scenario, Workload, payload_share};
@@ -30,10 +32,16 @@ pub(super) struct Sides {
 impl Sides {
     pub(super) fn of<N: Machine>(world: &World<NodeHost<N>>, pipes: &[(PipeId, PipeId)], ends: &[Ends]) -> Self {
         Self {
-            links: pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect(),
             sender: ends.first().and_then(|ends| sender_view(world, ends)),
             relayed: world.hosts().map(|host| host.node.relayed_flows()).collect(),
+            ..Self::of_links(world, pipes)
         }
+    }
+
+    /// The links alone.
+    pub(super) fn of_links<H: Host>(world: &World<H>, pipes: &[(PipeId, PipeId)]) -> Self {
+        let links = pipes.iter().map(|&(f, r)| (world.pipe_stats(f).clone(), world.pipe_stats(r).clone())).collect();
+        Self { links, sender: None, relayed: Vec::new() }
     }
 
     fn crossed(&self, crossing: Crossing) -> &LinkStats {
@@ -185,6 +193,75 @@ pub(super) fn measure<N: Machine>(
         relays: relay_reports(scenario, done),
         sender: done.sender.clone(),
         datagrams: world.packets(),
+        failures,
+    }
+}
+
+/// The report of a chain of proxies, which passes on a bulk transfer to `meter`.
+pub(super) fn measure_proxies(
+    scenario: &Scenario,
+    congestion: QuicCongestion,
+    warm: &Sides,
+    done: &Sides,
+    meter: &Meter,
+    datagrams: u64,
+    mut failures: Vec<String>,
+) -> Report {
+    let network = &scenario.network;
+    let whole = scenario.seconds.0.as_secs_f64();
+    let counted = whole - scenario.warmup.0.as_secs_f64();
+    let span = (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0);
+    let limits = Limits::between(scenario, span.0, span.1);
+    let finite = |bits: f64| bits.is_finite().then_some(bits);
+    let goodput = meter.bytes_in_window as f64 * 8.0 / counted;
+    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
+    let efficiency = payload_share(mtu, scenario.ip.overhead());
+    let realised = done.useful(network) as f64 * 8.0 / counted * efficiency;
+    let share = finite(limits.forward).map(|limit| round(goodput / limit, 5));
+    if meter.bytes == 0 {
+        failures.push("not one byte arrived".to_owned());
+    }
+    if meter.bytes_wrong > 0 {
+        failures.push(format!("{} bytes wrong", meter.bytes_wrong));
+    }
+    if meter.bytes as f64 > (warm.useful(network) + done.useful(network)) as f64 * efficiency {
+        failures.push(format!("{} bytes were read, and the last link delivered less", meter.bytes));
+    }
+    Report {
+        report_version: REPORT_VERSION,
+        backend: "sim",
+        scenario: Configured { cc: congestion.to_string(), ..Configured::of(scenario) },
+        goodput_mbit: round(goodput / 1e6, 4),
+        nominal_limit_mbit: finite(limits.forward).map(|limit| round(limit / 1e6, 4)),
+        realised_limit_mbit: round(realised / 1e6, 4),
+        share,
+        share_whole: finite(limits.forward_whole).map(|limit| round(meter.bytes as f64 * 8.0 / whole / limit, 5)),
+        share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
+        bytes_delivered: meter.bytes,
+        bytes_wrong: meter.bytes_wrong,
+        wire_per_byte: done.per_byte(network, &[meter.bytes_in_window], false),
+        reverse_wire_per_byte: done.per_byte(network, &[meter.bytes_in_window], true),
+        queue_ms_p95: queues(network, done).fold(0.0, f64::max),
+        message_rtt_ms: None,
+        message_one_way_ms: None,
+        first_message_rtt_ms: None,
+        residual_loss: None,
+        messages_due: 0,
+        messages_out_of_order: 0,
+        memory_peak_bytes: 0,
+        memory_limit_bytes: 0,
+        startup_rtts: None,
+        handshake_ms: None,
+        transfer_s: None,
+        goodput_mbit_by_second: meter.by_second.iter().map(|&bytes| round(bytes as f64 * 8e-6, 3)).collect(),
+        pairs_mbit: vec![round(goodput / 1e6, 4)],
+        jain: None,
+        reverse: None,
+        links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
+        flows: Vec::new(),
+        relays: Vec::new(),
+        sender: None,
+        datagrams,
         failures,
     }
 }

@@ -12,6 +12,7 @@ use super::build::{self, AppId, Built, Ends};
 use super::machine::Machine;
 use super::measure::{Sides, measure};
 use super::node_host::NodeHost;
+use super::proxies;
 use super::world::{PipeId, World, WorldError};
 use crate::link::SpecError;
 use crate::report::Report;
@@ -42,6 +43,9 @@ const LINKS_UP: Duration = Duration::from_secs(10);
 
 /// Runs `scenario` in virtual time.
 pub fn run(scenario: &Scenario) -> Result<Report, SimError> {
+    if scenario.network.relays == Relays::Proxy && scenario.hops.len() > 1 {
+        return proxies::run(scenario);
+    }
     let mut sim = Simulation::new(scenario)?;
     sim.go()?;
     Ok(sim.report())
@@ -78,7 +82,7 @@ impl<N: Machine> Simulation<N> {
         scenario.check()?;
         let elsewhere = match scenario.network.relays {
             Relays::Recode | Relays::Ip => None,
-            Relays::Proxy => Some("TCP proxies belong to kernel TCP, which runs on namespaces (noctule-lab net)"),
+            Relays::Proxy => Some("a chain of proxies has no noctule nodes to look into; it needs two hops"),
             Relays::Tunnel => Some("TUN devices are the kernel's: --relays tunnel runs on namespaces (noctule-lab net)"),
         };
         if let Some(text) = elsewhere {

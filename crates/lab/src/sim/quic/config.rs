@@ -1,5 +1,6 @@
 //! Configuration of both ends: windows that never limit, no path MTU search, the congestion control by name.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde::Serialize;
 
 /// Larger than any product of bandwidth and delay in a scenario.
-const WINDOW: u32 = 512 << 20;
+pub(super) const WINDOW: u32 = 512 << 20;
 
 /// Congestion controls that quinn has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -25,6 +26,16 @@ pub enum QuicCongestion {
     Bbr,
 }
 
+impl fmt::Display for QuicCongestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cubic => "quic-cubic",
+            Self::Reno => "quic-reno",
+            Self::Bbr => "quic-bbr",
+        })
+    }
+}
+
 impl QuicCongestion {
     fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
@@ -35,15 +46,15 @@ impl QuicCongestion {
     }
 }
 
-fn transport(congestion: QuicCongestion, max_datagram: u16) -> Arc<TransportConfig> {
+fn transport(congestion: QuicCongestion, max_datagram: u16, receive_window: u32) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     let patience = IdleTimeout::try_from(Duration::from_secs(60)).ok();
     transport
         .initial_mtu(max_datagram)
         .mtu_discovery_config(None)
         .max_idle_timeout(patience)
-        .stream_receive_window(VarInt::from_u32(WINDOW))
-        .receive_window(VarInt::from_u32(WINDOW))
+        .stream_receive_window(VarInt::from_u32(receive_window))
+        .receive_window(VarInt::from_u32(receive_window))
         .send_window(u64::from(WINDOW))
         .congestion_controller_factory(congestion.factory());
     Arc::new(transport)
@@ -53,6 +64,7 @@ fn transport(congestion: QuicCongestion, max_datagram: u16) -> Arc<TransportConf
 pub(super) fn pair(
     congestion: QuicCongestion,
     max_datagram: u16,
+    receive_window: u32,
     seed: [u8; 32],
 ) -> Result<(Arc<EndpointConfig>, ClientConfig, Arc<ServerConfig>), String> {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(|e| e.to_string())?;
@@ -74,7 +86,7 @@ pub(super) fn pair(
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let transport = transport(congestion, max_datagram);
+    let transport = transport(congestion, max_datagram, receive_window);
     let mut endpoint = EndpointConfig::default();
     endpoint.max_udp_payload_size(max_datagram).map_err(|e| e.to_string())?.rng_seed(Some(seed)).grease_quic_bit(false);
     let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server).map_err(|e| e.to_string())?));

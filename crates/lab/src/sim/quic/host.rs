@@ -1,4 +1,4 @@
-//! A host of the simulator that speaks QUIC: one connection, one stream of bulk data from client to server.
+//! A host of the simulator that speaks QUIC: one connection, one stream from client to server, of whatever its load is.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,72 @@ const MAX_SEGMENTS: usize = 10;
 /// What the application writes at once.
 const BLOCK: usize = 64 * 1024;
 
+/// What the client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuicLoad {
+    /// As much as goes.
+    Bulk,
+    /// So many bytes, and the end of the stream.
+    Once(u64),
+    /// So many bytes at `from` and every `interval` after it; the server's meter counts each as a message when it has all of it.
+    Frames {
+        /// Bytes of each.
+        size: usize,
+        /// Time of the first.
+        from: Time,
+        /// Between two.
+        interval: Duration,
+    },
+    /// What [`QuicHost::pass_on`] is given.
+    Relayed,
+}
+
+impl QuicLoad {
+    /// Bytes that the client is to have written by then.
+    fn due_by(self, now: Time) -> u64 {
+        match self {
+            Self::Bulk => u64::MAX,
+            Self::Once(bytes) => bytes,
+            Self::Frames { size, from, interval } if now >= from => {
+                size as u64 * (1 + u64::try_from(now.since(from).as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX - 1))
+            }
+            Self::Frames { .. } | Self::Relayed => 0,
+        }
+    }
+
+    /// When frame number `index` is to be sent.
+    fn time_of(self, index: u64) -> Time {
+        match self {
+            Self::Frames { from, interval, .. } => from + Duration::from_nanos(interval.as_nanos() as u64 * index),
+            Self::Bulk | Self::Once(_) | Self::Relayed => Time::MAX,
+        }
+    }
+}
+
+/// A connection to be.
+#[derive(Debug, Clone, Copy)]
+pub struct QuicPlan {
+    /// Of both ends.
+    pub congestion: QuicCongestion,
+    /// Largest UDP payload.
+    pub max_datagram: u16,
+    /// Bytes that the receiver lets be under way.
+    pub receive_window: u32,
+    /// What the client sends.
+    pub load: QuicLoad,
+    /// What the server's meter counts.
+    pub window: Window,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+impl QuicPlan {
+    /// Data without end, with windows that never limit.
+    pub fn bulk(congestion: QuicCongestion, max_datagram: u16, window: Window, seed: u64) -> Self {
+        Self { congestion, max_datagram, receive_window: config::WINDOW, load: QuicLoad::Bulk, window, seed }
+    }
+}
+
 /// One end.
 pub struct QuicHost {
     endpoint: Endpoint,
@@ -27,8 +93,16 @@ pub struct QuicHost {
     connection: Option<(ConnectionHandle, Connection)>,
     dials: Option<(SocketAddr, ClientConfig)>,
     sends_on: Option<StreamId>,
+    load: QuicLoad,
+    written: u64,
     replies: VecDeque<(quinn_proto::Transmit, Vec<u8>)>,
     block: Bytes,
+    /// What was given to it to be passed on, and waits.
+    passes: VecDeque<Bytes>,
+    held: usize,
+    /// Reads only when it is asked to.
+    has_reader: bool,
+    reads_from: Option<StreamId>,
     due: Option<Time>,
     /// What the server read.
     pub meter: Meter,
@@ -45,11 +119,11 @@ pub struct QuicPair {
 }
 
 impl QuicPair {
-    /// Two ends with the same congestion control; the client will connect to `server`.
-    pub fn new(congestion: QuicCongestion, server: SocketAddr, max_datagram: u16, window: Window, seed: u64) -> Result<Self, String> {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_be_bytes());
-        let (endpoint, client, accept) = config::pair(congestion, max_datagram, bytes)?;
+    /// Two ends; the client will connect to `server`.
+    pub fn new(plan: QuicPlan, server: SocketAddr) -> Result<Self, String> {
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&plan.seed.to_be_bytes());
+        let (endpoint, client, accept) = config::pair(plan.congestion, plan.max_datagram, plan.receive_window, seed)?;
         let epoch = Instant::now();
         let host = |endpoint, dials| QuicHost {
             endpoint,
@@ -57,10 +131,16 @@ impl QuicPair {
             connection: None,
             dials,
             sends_on: None,
+            load: plan.load,
+            written: 0,
             replies: VecDeque::new(),
             block: Bytes::from(vec![0x5a; BLOCK]),
+            passes: VecDeque::new(),
+            held: 0,
+            has_reader: false,
+            reads_from: None,
             due: None,
-            meter: Meter::new(window),
+            meter: Meter::new(plan.window),
             failure: None,
         };
         Ok(Self {
@@ -71,6 +151,28 @@ impl QuicPair {
 }
 
 impl QuicHost {
+    /// Sends this as well.
+    pub fn pass_on(&mut self, now: Time, bytes: Vec<Bytes>) {
+        self.held += bytes.iter().map(Bytes::len).sum::<usize>();
+        self.passes.extend(bytes);
+        self.write(now);
+    }
+
+    /// Bytes that were passed on and wait.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// From now on it reads only when [`Self::take`] asks it to.
+    pub fn waits_for_its_reader(&mut self) {
+        self.has_reader = true;
+    }
+
+    /// What has come since the last call.
+    pub fn take(&mut self, now: Time) -> Vec<Bytes> {
+        self.reads_from.map_or_else(Vec::new, |stream| self.read(now, stream))
+    }
+
     /// Begins to connect, if that is this end's part.
     pub fn start(&mut self, now: Time) {
         let Some((remote, config)) = self.dials.take() else { return };
@@ -102,24 +204,63 @@ impl QuicHost {
     fn rearm(&mut self) {
         let at = self.connection.as_mut().and_then(|(_, connection)| connection.poll_timeout());
         self.due = at.map(|at| self.time(at));
+        if let (Some(_), QuicLoad::Frames { size, .. }) = (self.sends_on, self.load) {
+            let next = self.load.time_of(self.written.div_ceil(size.max(1) as u64));
+            self.due = Some(self.due.map_or(next, |due| due.min(next)));
+        }
     }
 
-    fn write(&mut self) {
+    fn write(&mut self, now: Time) {
         let (Some((_, connection)), Some(stream)) = (&mut self.connection, self.sends_on) else { return };
+        let due = self.load.due_by(now);
+        let mut stream = connection.send_stream(stream);
         // Blocked is the usual end; anything else ends the connection, which `poll` reports.
-        while connection.send_stream(stream).write_chunks(&mut [self.block.clone()]).is_ok() {}
+        while let Some(front) = self.passes.front_mut()
+            && let Ok(written) = stream.write_chunks(std::slice::from_mut(front))
+        {
+            self.held -= written.bytes;
+            if front.is_empty() {
+                self.passes.pop_front();
+            }
+        }
+        while self.written < due {
+            let size = (due - self.written).min(BLOCK as u64) as usize;
+            let Ok(written) = stream.write_chunks(&mut [self.block.slice(..size)]) else { break };
+            self.written += written.bytes as u64;
+        }
+        if self.written == due && matches!(self.load, QuicLoad::Once(_)) {
+            // Already finished is no error here.
+            let _ = stream.finish();
+        }
     }
 
-    fn read(&mut self, now: Time, stream: StreamId) {
-        let Some((_, connection)) = &mut self.connection else { return };
+    /// There is something to read.
+    fn on_readable(&mut self, now: Time, stream: StreamId) {
+        self.reads_from = Some(stream);
+        if !self.has_reader {
+            self.read(now, stream);
+        }
+    }
+
+    fn read(&mut self, now: Time, stream: StreamId) -> Vec<Bytes> {
+        let mut read = Vec::new();
+        let Some((_, connection)) = &mut self.connection else { return read };
         let mut recv = connection.recv_stream(stream);
-        let Ok(mut chunks) = recv.read(true) else { return };
+        let Ok(mut chunks) = recv.read(true) else { return read };
         while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
             let wrong = chunk.bytes.iter().filter(|byte| **byte != 0x5a).count();
+            let before = self.meter.bytes;
             self.meter.read(now, chunk.bytes.len(), wrong as u64);
+            if let QuicLoad::Frames { size, .. } = self.load {
+                for index in before / size as u64..self.meter.bytes / size as u64 {
+                    self.meter.message(now, index, self.load.time_of(index), None);
+                }
+            }
+            read.push(chunk.bytes);
         }
         // What it says about frames to send is asked of the connection anyway.
         let _ = chunks.finalize();
+        read
     }
 }
 
@@ -151,6 +292,7 @@ impl Host for QuicHost {
         if let Some((_, connection)) = &mut self.connection {
             connection.handle_timeout(at);
         }
+        self.write(now);
         self.exchange();
         self.rearm();
     }
@@ -189,20 +331,20 @@ impl Host for QuicHost {
             match event {
                 Event::Connected if connection.side().is_client() => {
                     self.sends_on = connection.streams().open(Dir::Uni);
-                    self.write();
+                    self.write(now);
                 }
                 Event::Stream(StreamEvent::Writable { .. } | StreamEvent::Available { .. }) => {
                     if self.sends_on.is_none() && connection.side().is_client() {
                         self.sends_on = connection.streams().open(Dir::Uni);
                     }
-                    self.write();
+                    self.write(now);
                 }
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(stream) = self.connection.as_mut().and_then(|(_, c)| c.streams().accept(Dir::Uni)) {
-                        self.read(now, stream);
+                        self.on_readable(now, stream);
                     }
                 }
-                Event::Stream(StreamEvent::Readable { id }) => self.read(now, id),
+                Event::Stream(StreamEvent::Readable { id }) => self.on_readable(now, id),
                 Event::ConnectionLost { reason } => self.failure = Some(format!("connection lost: {reason}")),
                 _ => {}
             }
@@ -239,7 +381,7 @@ mod tests {
     fn carried(congestion: QuicCongestion, loss: f64) -> (u64, u64) {
         let [here, there] = [1, 2].map(|end| SocketAddr::from(([10, 1, 0, end], 4433)));
         let window = Window { from: Time::ZERO, until: Time::MAX };
-        let pair = QuicPair::new(congestion, there, 1472, window, 7).unwrap();
+        let pair = QuicPair::new(QuicPlan::bulk(congestion, 1472, window, 7), there).unwrap();
         let mut world = World::new(WireOverhead(28));
         let mut spec = LinkSpec { rate: Some("20mbit".parse().unwrap()), ..LinkSpec::default() };
         spec.delay = Period(Duration::from_millis(20));

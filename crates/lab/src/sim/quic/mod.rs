@@ -6,4 +6,4 @@ mod config;
 mod host;
 
 pub use config::QuicCongestion;
-pub use host::{QuicHost, QuicPair};
+pub use host::{QuicHost, QuicLoad, QuicPair, QuicPlan};
