@@ -112,5 +112,5 @@ pub use noctule_proto::node::routing::{Prefix, Route, Via};
 pub use noctule_proto::node::{Counters, Message, RelayLimits, SessionAccess};
 pub use noctule_proto::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
 pub use noctule_proto::path::{MAX_PATHS, Standing};
-pub use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, Memory, PathStats, RelayedStats, SpanStats};
+pub use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, Memory, PathStats, RelayedStats, RouteStats, SpanStats};
 pub use noctule_proto::units::{Bandwidth, Probability};

@@ -10,7 +10,7 @@ use noctule_proto::error::CloseReason;
 use noctule_proto::event::SessionOutcome;
 use noctule_proto::ids::{FlowId, PathId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
-use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, SpanStats};
+use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, RouteStats, SpanStats};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -334,6 +334,21 @@ impl Session {
         });
         let flows = state.node.session_stats(self.handle.session).or_else(|| entry.map(|s| s.last_totals.clone())).unwrap_or_default();
         SessionStats { link, flows }
+    }
+
+    /// What flows of the session that take several relayed routes at once have carried by each neighbour, from end to end; empty if none does.
+    pub fn routes(&self) -> Vec<(PublicKey, RouteStats)> {
+        let state = self.handle.shared.lock();
+        let mut routes: Vec<(PublicKey, RouteStats)> = Vec::new();
+        for (link, stats) in state.node.session_routes(self.handle.session) {
+            let Some(peer) = state.links.get(&link).and_then(|l| l.up) else { continue };
+            // A neighbour's link that was made again is the same way.
+            match routes.iter_mut().find(|(known, _)| *known == peer) {
+                Some((_, sum)) => *sum = sum.and(stats),
+                None => routes.push((peer, stats)),
+            }
+        }
+        routes
     }
 
     /// Statistics of every flow of the session that still has a handle, in the order of opening.

@@ -23,9 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `--via` changes in the configuration of an end that serves whom it says, or nobody.
 pub fn configure(node: &mut NodeConfig, via: &ViaArgs, serves: Option<&Access>) -> Result<(), Failure> {
-    if via.via.is_none() {
+    if via.via.is_empty() {
         return Ok(());
     }
+    if !via.via_key.is_empty() && via.via_key.len() != via.via.len() {
+        let (nodes, keys) = (via.via.len(), via.via_key.len());
+        return Err(Failure::Usage(format!("{nodes} --via and {keys} --via-key: give one key for each node, in the same order, or none")));
+    }
+    node.several_routes = !via.one_route;
     node.session_psk = node.psk.take();
     node.psk = via.via_psk.as_deref().map(identity::shared_key).transpose()?;
     // The gateway opens a session, too: that is what keeps its side of the link (P23).
@@ -45,7 +50,7 @@ pub fn bind(asked: Option<SocketAddr>, port: u16, via: &ViaArgs, config: Endpoin
     if let Some(address) = asked {
         return Ok(Endpoint::bind(address, config)?);
     }
-    if via.via.is_some() {
+    if !via.via.is_empty() {
         return Ok(Endpoint::client(config)?);
     }
     match Endpoint::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), config.clone()) {
@@ -56,13 +61,13 @@ pub fn bind(asked: Option<SocketAddr>, port: u16, via: &ViaArgs, config: Endpoin
 
 /// What others have to type to reach an end that is attached to a node.
 pub fn name(via: &ViaArgs) -> Option<String> {
-    let address = via.via.as_ref().and(via.address)?;
+    let address = via.via.first().and(via.address)?;
     Some(format!("{address} --via NODE --address ITS_ADDRESS"))
 }
 
 /// TCP knows nothing of the overlay.
 pub fn check_mode(via: &ViaArgs, mode: Mode) -> Result<(), Failure> {
-    match (&via.via, mode) {
+    match (via.via.first(), mode) {
         (Some(_), Mode::Tcp) => {
             Err(Failure::Usage("TCP does not go over nodes: leave out --via, or measure through their TUN devices".into()))
         }
@@ -70,9 +75,10 @@ pub fn check_mode(via: &ViaArgs, mode: Mode) -> Result<(), Failure> {
     }
 }
 
-/// The node that an end is attached to. Dropping it ends the attachment.
+/// The node that an end is attached to, or several. Dropping it ends the attachment.
 pub struct Gateway {
-    peer: Arc<Peer>,
+    /// At least one.
+    peers: Vec<Arc<Peer>>,
     address: IpAddr,
     expected: Expected,
     tasks: Vec<JoinHandle<()>>,
@@ -81,13 +87,13 @@ pub struct Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        self.peer.drop_links("this end has left");
+        self.peers.iter().for_each(|peer| peer.drop_links("this end has left"));
     }
 }
 
 impl Gateway {
-    /// Attaches `endpoint`, whose key is `ours`, if `--via` was given: a link and a session with the gateway, which are made again for ever when they
-    /// break, and routes over it to everybody. With `serves` the caller accepts sessions, and gives the gateway's to [`Self::takes`].
+    /// Attaches `endpoint`, whose key is `ours`, if `--via` was given: a link and a session with each gateway, which are made again for ever when they
+    /// break, and equal routes over them to everybody. With `serves` the caller accepts sessions, and gives the gateway's to [`Self::takes`].
     pub async fn attach(
         endpoint: &Endpoint,
         ours: PublicKey,
@@ -95,10 +101,32 @@ impl Gateway {
         identity: &IdentityArgs,
         serves: bool,
     ) -> Result<Option<Self>, Failure> {
-        let (Some(host), Some(address)) = (&via.via, via.address) else { return Ok(None) };
-        let host = identity::host_with_port(host, DEFAULT_PORT);
+        let Some(address) = via.address.filter(|_| !via.via.is_empty()) else { return Ok(None) };
+        endpoint.set_addresses(&[address]);
+        let mut this = Self { peers: Vec::new(), address, expected: Expected::default(), tasks: Vec::new() };
+        if !serves {
+            this.tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
+        }
+        for (at, host) in via.via.iter().enumerate() {
+            let host = identity::host_with_port(host, DEFAULT_PORT);
+            this.attach_to(endpoint, ours, host, via.via_key.get(at).copied(), via, identity).await?;
+        }
+        Ok(Some(this))
+    }
+
+    /// One more of them.
+    async fn attach_to(
+        &mut self,
+        endpoint: &Endpoint,
+        ours: PublicKey,
+        host: String,
+        key: Option<PublicKey>,
+        via: &ViaArgs,
+        identity: &IdentityArgs,
+    ) -> Result<(), Failure> {
+        let address = self.address;
         // Who the gateway is, is settled as for any other host.
-        let asked = PeerArgs { peer_key: via.via_key, ..PeerArgs::default() };
+        let asked = PeerArgs { peer_key: key, ..PeerArgs::default() };
         let protection = IdentityArgs { psk: via.via_psk.clone(), ..identity.clone() };
         let settled = identity::Peer::settle(&host, &asked, &protection).await?;
         let refused = |reason: &CloseReason| match reason.code {
@@ -109,20 +137,17 @@ impl Gateway {
             noctule::ConnectError::NotAuthorised => Failure::NotServed { node: host.clone(), ours, address },
             error => settled.failure(ours, error),
         })?;
-        endpoint.set_addresses(&[address]);
         let everybody = [IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0), IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0)];
-        endpoint.set_routes(everybody.map(|to| Route { to, via: Via::Neighbour(settled.key), metric: 0 }).to_vec());
         let peer = Peer::new(RemoteNode::gateway(host.clone(), settled.key));
+        self.peers.push(Arc::clone(&peer));
+        let over = |peer: &Arc<Peer>| everybody.map(|to| Route { to, via: Via::Neighbour(peer.key), metric: 0 });
+        endpoint.set_routes(self.peers.iter().flat_map(over).collect());
         peer.add_link(link);
         let link = peer.newest_link();
-        let mut tasks = vec![
+        self.tasks.extend([
             tokio::spawn(Arc::clone(&peer).keep_session(endpoint.clone())),
             tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone(), Vec::new())),
-        ];
-        if !serves {
-            tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
-        }
-        let this = Self { peer: Arc::clone(&peer), address, expected: Expected::default(), tasks };
+        ]);
         let closed = async {
             match &link {
                 Some(link) => link.closed().await,
@@ -130,25 +155,30 @@ impl Gateway {
             }
         };
         tokio::select! {
-            _ = peer.session() => Ok(Some(this)),
+            _ = peer.session() => Ok(()),
             reason = closed => Err(refused(&reason)),
             () = tokio::time::sleep(PATIENCE) => Err(Failure::Unreachable(host.clone())),
         }
     }
 
-    /// Its key.
+    /// The key of the first.
     pub fn key(&self) -> PublicKey {
-        self.peer.key
+        self.peers[0].key
     }
 
-    /// A session with it, once there is one.
+    /// The name by which the node with this key was given.
+    pub fn name_of(&self, key: PublicKey) -> Option<String> {
+        self.peers.iter().find(|peer| peer.key == key).map(|peer| peer.name())
+    }
+
+    /// A session with the first, once there is one.
     pub async fn session(&self) -> Session {
-        self.peer.session().await
+        self.peers[0].session().await
     }
 
     /// Whether a session is the gateway's own, which keeps the link; it is served here until it ends: by it come the packets of trees.
     pub fn takes(&self, session: &Session) -> bool {
-        let is_its = session.peer_key() == self.peer.key && session.far_address().is_none();
+        let is_its = self.peers.iter().any(|peer| session.peer_key() == peer.key) && session.far_address().is_none();
         if is_its {
             tokio::spawn(self.expected.clone().serve(session.clone()));
         }

@@ -34,7 +34,10 @@ impl Network {
         );
         two.start(
             "10.9.0.3",
-            &(neighbour("receiver", &receiver.1, "10.9.0.4", "") + &neighbour("one", &one.key, "10.9.0.2", "") + &route("10.9.0.1", "one")),
+            &(neighbour("receiver", &receiver.1, "10.9.0.4", "")
+                + &neighbour("one", &one.key, "10.9.0.2", "")
+                + &neighbour("sender", &sender_key, "10.9.0.1", "")
+                + &route("10.9.0.1", "one")),
         );
         let deadline = Instant::now() + PATIENCE;
         while !one.has_session("two") || !two.has_session("one") {
@@ -158,4 +161,39 @@ fn a_relay_that_is_killed_and_comes_back_costs_no_byte() {
     };
     assert!(status.success(), "{status}: {}", fs::read_to_string(&log).unwrap());
     assert!(fs::read(into.join("file")).unwrap() == content(6_000_000), "every byte is the same");
+}
+
+#[test]
+fn an_end_that_is_attached_to_two_nodes_sends_over_both_at_once() {
+    let network = Network::start();
+    let mut server = noctule();
+    server.args(["perf", "-s"]).args(network.there());
+    let mut server = Kill(server.stderr(std::process::Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    assert!(said.by_ref().any(|line| line.unwrap().contains("serving tests")));
+    let _drained = std::thread::spawn(move || said.for_each(drop));
+    let perf = |more: &[&str]| {
+        let out = noctule()
+            .args(["perf", "-c", "10.9.0.4", "-t", "2", "--json", "--peer-key", &network.receiver.1])
+            .args(network.here())
+            .args(more)
+            .output()
+            .unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr))
+    };
+    let second = ["--via", &network.two.address(), "--via-key", &network.two.key];
+    let routes = |text: &str| {
+        let report: serde_json::Value = serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let of = |r: &serde_json::Value| (r["via"].as_str().unwrap().to_owned(), r["sent_bytes"].as_u64().unwrap());
+        report["end"]["routes"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let (is_done, text) = perf(&second);
+    assert!(is_done, "{text}");
+    let both = routes(&text);
+    assert!(both.len() == 2 && both.iter().all(|(_, bytes)| *bytes > 10_000), "{both:?}");
+    assert!(both.iter().any(|(via, _)| via.contains(&network.two.address())), "{both:?}");
+    let (is_done, text) = perf(&[&second[..], &["--one-route"]].concat());
+    assert!(is_done && routes(&text).is_empty(), "{text}");
+    let (is_done, text) = perf(&second[..2]);
+    assert!(!is_done && text.contains("2 --via and 1 --via-key"), "{text}");
 }

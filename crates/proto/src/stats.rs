@@ -144,7 +144,7 @@ pub struct FlowStats {
 }
 
 impl FlowStats {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.source_packets += other.source_packets;
         self.repair_packets += other.repair_packets;
         self.proactive_packets += other.proactive_packets;
@@ -170,6 +170,8 @@ pub struct RelayedStats {
     pub destination: IpAddr,
     /// Its number in its session; 0 is the control flow.
     pub index: u64,
+    /// Which part of that flow passes here, if it takes several routes at once; 0: all of it.
+    pub part: u64,
     /// The link that it comes by.
     pub incoming: LinkId,
     /// The link that it goes by.
@@ -235,6 +237,41 @@ fn add_histogram(to: &mut Vec<u64>, from: &[u64]) {
         to.resize(from.len(), 0);
     }
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+/// What went and came by one of the routes that the flows of a session take at once: packets and bytes that the far end acknowledged, and those that came from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteStats {
+    /// Packets that the far end has.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+}
+
+impl RouteStats {
+    pub(crate) fn note_sent(&mut self, packets: u64, bytes: u64) {
+        self.sent_packets += packets;
+        self.sent_bytes += bytes;
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            sent_packets: self.sent_packets + other.sent_packets,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_packets: self.received_packets + other.received_packets,
+            received_bytes: self.received_bytes + other.received_bytes,
+        }
+    }
+
+    pub(crate) fn note_received(&mut self, packets: u64, bytes: u64) {
+        self.received_packets += packets;
+        self.received_bytes += bytes;
+    }
 }
 
 /// Memory of a node.

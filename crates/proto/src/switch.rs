@@ -97,6 +97,12 @@ pub(crate) enum Mechanism {
     LateHosts,
     /// Paths that meet in one bottleneck take the share of one flow there (multipath.md 5).
     Coupling,
+    /// Flows over relays take several routes at once (multipath.md 6).
+    Spreading,
+    /// What a route owes for too long goes by another as well.
+    LateCopies,
+    /// Parts of one flow take the turns of one where they meet.
+    SharedTurns,
     /// A path that falls silent gives what it carried to the others (multipath.md 4).
     SilentPaths,
 }

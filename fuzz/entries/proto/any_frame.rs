@@ -46,6 +46,7 @@ fn open(input: &mut Input<'_>, names: &[SessionKey], nodes: &[IpAddr]) -> FlowOp
         incarnation: number(input),
         first: Seq(number(input)),
         fits: input.u16(),
+        part: if bits & 64 == 0 { 0 } else { number(input) },
     });
     FlowOpen {
         session: name,

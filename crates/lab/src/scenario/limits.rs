@@ -1,6 +1,7 @@
 //! The limit of goodput that follows from the configuration: `min over hops of C(1-p) (MTU-28)/MTU` (DESIGN 5, P24).
 
 use crate::link::{LinkSpec, LossAt, Time};
+use std::collections::BTreeMap;
 
 use super::{Crossing, FlowEnds, Scenario};
 
@@ -43,7 +44,25 @@ impl Limits {
             };
             way.iter().map(limit).fold(f64::INFINITY, f64::min)
         };
-        Self { forward: least(begin, &there), reverse: least(begin, &back), forward_whole: least(Time::ZERO, &there) }
+        // Of several routes at once, each takes what those before it leave of the links that they share.
+        let ways = scenario.network.ways_at_once(flow);
+        let sum = |from: Time| {
+            let mut left = BTreeMap::new();
+            let mut sum = 0.0;
+            for way in &ways {
+                for crossing in way {
+                    left.entry(*crossing).or_insert_with(|| least(from, std::slice::from_ref(crossing)));
+                }
+                let own = way.iter().filter_map(|crossing| left.get(crossing)).fold(f64::INFINITY, |a, b| a.min(*b));
+                for crossing in way {
+                    left.entry(*crossing).and_modify(|rest| *rest -= own);
+                }
+                sum += own;
+            }
+            sum
+        };
+        let forward = |from: Time| if ways.len() > 1 { sum(from) } else { least(from, &there) };
+        Self { forward: forward(begin), reverse: least(begin, &back), forward_whole: forward(Time::ZERO) }
     }
 }
 

@@ -288,6 +288,11 @@ impl Network {
     /// # Errors
     /// In words: there is no way, or it leads in a circle.
     pub fn way(&self, from: usize, to: usize) -> Result<Vec<Crossing>, String> {
+        self.way_over(from, to, None)
+    }
+
+    /// The same over this neighbour first, if one is given.
+    fn way_over(&self, from: usize, to: usize, first: Option<usize>) -> Result<Vec<Crossing>, String> {
         let name = |node: usize| &self.nodes[node];
         let mut way = Vec::new();
         let mut at = from;
@@ -295,7 +300,8 @@ impl Network {
             if way.len() > self.nodes.len() {
                 return Err(format!("the routes from {} to {} lead in a circle", name(from), name(to)));
             }
-            let hop = self.table(at).into_iter().find(|route| route.to == to);
+            let is_chosen = |route: &NextHop| route.to == to && (at != from || first.is_none_or(|via| route.via == via));
+            let hop = self.table(at).into_iter().find(is_chosen);
             let hop = hop.ok_or_else(|| format!("no way leads from {} to {}: {} has no route", name(from), name(to), name(at)))?;
             let crossing = self.neighbours(at).find(|&(neighbour, _)| neighbour == hop.via).map(|(_, crossing)| crossing);
             way.push(crossing.ok_or_else(|| format!("{} has a route over {}, which is no neighbour", name(at), name(hop.via)))?);
@@ -309,11 +315,20 @@ impl Network {
         (self.way(flow.from, flow.to).unwrap_or_default(), self.way(flow.to, flow.from).unwrap_or_default())
     }
 
+    /// Every way that a flow takes at once towards its receiver: by each of the routes of its sender that are equally good.
+    pub fn ways_at_once(&self, flow: &FlowEnds) -> Vec<Vec<Crossing>> {
+        let routes: Vec<NextHop> = self.table(flow.from).into_iter().filter(|route| route.to == flow.to).collect();
+        let best = routes.iter().map(|route| route.metric).min();
+        let equal = routes.iter().filter(|route| Some(route.metric) == best && !self.is_end_to_end());
+        let ways: Vec<_> = equal.filter_map(|route| self.way_over(flow.from, flow.to, Some(route.via)).ok()).collect();
+        if ways.is_empty() { vec![self.ways(flow).0] } else { ways }
+    }
+
     /// Whether the flows cross a link in its forward direction, or else only in the other; none if no flow crosses it.
     pub fn data_is_forward(&self, link: usize) -> Option<bool> {
         let crossed = |forward| {
             let lanes: Vec<Crossing> = self.lanes(Crossing { link, forward }).collect();
-            self.flows.iter().any(|flow| self.ways(flow).0.iter().any(|crossing| lanes.contains(crossing)))
+            self.flows.iter().flat_map(|flow| self.ways_at_once(flow)).flatten().any(|crossing| lanes.contains(&crossing))
         };
         [true, false].into_iter().find(|&forward| crossed(forward))
     }
@@ -394,6 +409,8 @@ mod tests {
         assert_eq!(to_far, [(1, 2), (2, 2)]);
         // To the neighbour itself the long way would be 0 - 2 - 3 - 1; node 2 is as far from 1 over 0, so it might send back.
         assert_eq!(ring.table(0).iter().filter(|r| r.to == 1).count(), 1);
+        let at_once: Vec<_> = ring.ways_at_once(&ring.flows[0]).iter().map(|way| links(way)).collect();
+        assert_eq!(at_once, [[(0, true), (2, true)], [(1, true), (3, true)]]);
     }
 
     #[test]

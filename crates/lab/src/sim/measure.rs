@@ -51,7 +51,7 @@ impl Sides {
 
     /// What the last links of all flows delivered that could be of use.
     fn useful(&self, network: &Network) -> u64 {
-        let ends = network.flows.iter().filter_map(|flow| network.ways(flow).0.last().copied());
+        let ends = network.flows.iter().flat_map(|flow| network.ways_at_once(flow)).filter_map(|way| way.last().copied());
         let mut last: Vec<Crossing> = ends.flat_map(|end| network.lanes(end)).collect();
         last.sort_unstable();
         last.dedup();
@@ -60,7 +60,8 @@ impl Sides {
 
     /// IP bytes handed to each link per byte read of the flows that cross it: in the direction of the data, and in the other.
     fn per_byte(&self, network: &Network, by_flow: &[u64], other: bool) -> Vec<Option<f64>> {
-        let ways: Vec<Vec<Crossing>> = network.flows.iter().map(|flow| network.ways(flow).0).collect();
+        // Of a flow that takes several routes each carries a part.
+        let ways: Vec<Vec<Crossing>> = network.flows.iter().map(|flow| network.ways_at_once(flow).concat()).collect();
         (0..self.links.len())
             .map(|link| {
                 let data = Crossing { link, forward: network.data_is_forward(link)? };
@@ -362,7 +363,7 @@ fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App),
     FlowReport {
         from: network.nodes[flow.from].clone(),
         to: network.nodes[flow.to].clone(),
-        links: network.ways(flow).0.iter().map(|crossing| crossing.link + 1).collect(),
+        links: network.ways_at_once(flow).concat().iter().map(|crossing| crossing.link + 1).collect(),
         workload: flow.workload.unwrap_or(scenario.workload).to_string(),
         goodput_mbit: round(goodput / 1e6, 4),
         limit_alone_mbit: limit.is_finite().then(|| round(limit / 1e6, 4)),

@@ -51,7 +51,7 @@ impl Peer {
     /// over nodes that might answer in its place.
     pub async fn far_end(host: &str, port: u16, args: &PeerArgs, identity: &IdentityArgs, via: &ViaArgs) -> Result<Self, Failure> {
         let named = super::host_with_port(host, port);
-        if via.via.is_none() {
+        if via.via.is_empty() {
             return Self::settle(&named, args, identity).await;
         }
         if !args.path.is_empty() {

@@ -11,7 +11,7 @@ use crate::identity;
 use crate::overlay::{self, Gateway};
 use crate::transfer::records::{self, Reader};
 use crate::units::CcName;
-use noctule::{Endpoint, FlowOptions, NodeConfig, PublicKey, SendStream, Session};
+use noctule::{Endpoint, FlowOptions, NodeConfig, PublicKey, RouteStats, SendStream, Session};
 use tokio::sync::mpsc;
 
 /// Bytes per btp message unless told: fits one packet on any path.
@@ -92,6 +92,12 @@ impl Connection {
     /// The far end.
     pub fn remote(&self) -> String {
         self.session.remote_address().map_or_else(|| self.peer.host.clone(), |a| a.to_string())
+    }
+
+    /// The nodes that a session goes by at once, as they were named.
+    fn named(&self, routes: Vec<(PublicKey, RouteStats)>) -> Vec<(String, RouteStats)> {
+        let name = |key| self.gateway.as_ref().and_then(|g| g.name_of(key)).unwrap_or_else(|| key.to_string());
+        routes.into_iter().map(|(key, stats)| (name(key), stats)).collect()
     }
 
     /// Asks for a measurement: the control stream, and where to connect by TCP if it is about that.
@@ -176,7 +182,8 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
             },
         }
     }
-    let result = report.finish(endpoint.stats().memory.peak as u64);
+    let routes = connection.session.routes();
+    let result = report.finish(endpoint.stats().memory.peak as u64, &connection.named(routes));
     connection.close().await;
     result
 }

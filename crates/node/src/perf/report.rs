@@ -4,6 +4,7 @@
 use super::output::Output;
 use super::protocol::{Direction, Mode, Received, Record, Request, Sent, Total};
 use crate::failure::Failure;
+use noctule::RouteStats;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -77,11 +78,11 @@ impl Report {
         }
     }
 
-    /// The rest of the intervals and the summary.
+    /// The rest of the intervals and the summary. `routes`: what went by each of several nodes at once.
     ///
     /// # Errors
     /// A file's hash at the far end is another one.
-    pub fn finish(mut self, memory_peak: u64) -> Result<(), Failure> {
+    pub fn finish(mut self, memory_peak: u64, routes: &[(String, RouteStats)]) -> Result<(), Failure> {
         for is_forward in [true, false] {
             let way = if is_forward { &mut self.forward } else { &mut self.reverse };
             way.total.memory_peak_bytes = way.total.memory_peak_bytes.max(memory_peak);
@@ -95,8 +96,9 @@ impl Report {
         }
         let hashes = (self.forward.finished.blake3.clone(), self.forward.total.blake3.clone());
         if self.is_json {
-            let text = self.json().to_string();
-            self.output.plain(&text);
+            let mut all = self.json();
+            all["end"]["routes"] = routes.iter().map(|(name, r)| route_json(name, r)).collect();
+            self.output.plain(&all.to_string());
         } else {
             self.output.line("");
             for (is_forward, way) in [(true, &self.forward), (false, &self.reverse)] {
@@ -107,6 +109,10 @@ impl Report {
                     let mark = if self.request.direction == Direction::Both { arrow(is_forward) } else { "" };
                     self.output.line(&format!("{mark}{line}"));
                 }
+            }
+            if routes.len() > 1 {
+                let of = |(name, r): &(String, RouteStats)| format!("{name} {:.2} MB", (r.sent_bytes + r.received_bytes) as f64 * 1e-6);
+                self.output.line(&format!("by several routes at once: {}", routes.iter().map(of).collect::<Vec<_>>().join(", ")));
             }
             if let (Some(ours), Some(theirs)) = &hashes
                 && ours == theirs
@@ -304,6 +310,14 @@ impl Way {
         }
         lines
     }
+}
+
+/// What went and came by one of several nodes, as the ends know it.
+fn route_json(name: &str, r: &RouteStats) -> Value {
+    json!({
+        "via": name, "sent_packets": r.sent_packets, "sent_bytes": r.sent_bytes,
+        "received_packets": r.received_packets, "received_bytes": r.received_bytes,
+    })
 }
 
 fn arrow(is_forward: bool) -> &'static str {

@@ -97,6 +97,9 @@ fn binding(open: &FlowOpen) -> Vec<u8> {
     out.push(u8::from(open.answers.is_some()) << 1 | u8::from(open.bidirectional) << 2);
     out.extend_from_slice(&open.answers.unwrap_or(0).to_be_bytes());
     out.extend_from_slice(&open.tag.to_be_bytes());
+    if open.part() > 0 {
+        out.extend_from_slice(&open.part().to_be_bytes());
+    }
     out
 }
 

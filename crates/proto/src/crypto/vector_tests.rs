@@ -111,6 +111,7 @@ fn frames(book: &mut Book) {
                     incarnation: 1,
                     first: Seq(4096),
                     fits: 1300,
+                    part: 0,
                 }),
                 ..flow_open()
             }),

@@ -71,6 +71,12 @@ pub(crate) struct OutFlow {
     pub(crate) relay: Option<RelayId>,
     /// The node will look at that relayed flow.
     pub(crate) is_relay_told: bool,
+    /// A part of a flow that takes several routes: the node gives it more when fewer than this wait, if there is more; 0: not now.
+    pub(crate) hungry_below: u64,
+    /// Packets of the whole that are kept until they are known to be there, in bytes.
+    pub(crate) kept_bytes: usize,
+    /// Flows of this link that carry parts of the same flow: together they take the turns of one.
+    pub(crate) siblings: u32,
     /// Waits in the scheduler's ring.
     pub(crate) is_queued: bool,
     /// Deficit-round-robin balance in bytes.
@@ -122,7 +128,7 @@ impl OutFlow {
 
     /// Bytes that wait to be sent, repair included; without end where more comes as soon as some leave.
     pub(crate) fn waiting_bytes(&self, now: Time) -> u64 {
-        let is_endless = self.source.is_blocked() || (self.relay.is_some() && self.open.class == Class::Bulk);
+        let is_endless = self.source.is_blocked() || self.hungry_below > 0 || (self.relay.is_some() && self.open.class == Class::Bulk);
         if is_endless && self.has_work(now) {
             return u64::MAX;
         }
@@ -138,7 +144,7 @@ impl OutFlow {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.sender.memory() + self.source.memory()
+        self.sender.memory() + self.source.memory() + self.kept_bytes
     }
 
     /// Tells the ledger what is held now, and both halves what they may hold.

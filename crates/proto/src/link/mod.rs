@@ -71,6 +71,10 @@ pub(crate) enum LinkEvent {
     Skipped(FlowLabel),
     /// A sealed flow that we send has no further packets; so many in all.
     Ended(FlowLabel),
+    /// A part brought packets of its flow.
+    Pieces(FlowLabel),
+    /// A part that we send can take more of its flow.
+    Hungry(SessionId, u64),
     /// More of a sealed incoming flow is here than the far end knows.
     Progress(FlowLabel),
     /// Everything of an incoming flow is here, read or not.
@@ -339,6 +343,9 @@ impl Link {
             is_datagram_queued: false,
             relay: None,
             is_relay_told: false,
+            hungry_below: 0,
+            kept_bytes: 0,
+            siblings: 1,
             is_queued: false,
             balance: 0,
             is_ended: false,
@@ -384,6 +391,10 @@ impl Link {
             self.events.push_back(LinkEvent::Relay(relay));
         }
         let is_delivered = flow.is_ended && flow.sender.is_delivered();
+        if flow.sender.unsent() < flow.hungry_below && flow.sender.room() > 0 {
+            flow.hungry_below = 0;
+            self.events.push_back(LinkEvent::Hungry(flow.session, flow.open.index));
+        }
         self.timers.set(TimerKey::Out(label), timer);
         if is_delivered {
             self.events.push_back(LinkEvent::Delivered(label));
@@ -421,6 +432,8 @@ impl Link {
             while let Some(message) = flow.sink.recv_message() {
                 self.events.push_back(LinkEvent::Control(flow.session, message.data));
             }
+        } else if flow.sink.has_pieces() {
+            self.events.push_back(LinkEvent::Pieces(label));
         } else if flow.sink.take_readable() {
             self.events.push_back(LinkEvent::Readable(flow.id));
         }
@@ -746,6 +759,16 @@ impl Link {
     /// Largest symbol that a packet of the best path takes, for flows that open now.
     pub(crate) fn symbol_ceiling(&self, shared: &Shared) -> u16 {
         shared.config.max_datagram.saturating_sub(transmit::PACKET_OVERHEAD + transmit::MIN_CODED_HEADER)
+    }
+
+    /// A flow was opened or went: how many of those that are here carry parts of the same one.
+    pub(crate) fn count_siblings(&mut self) {
+        let name = |open: &FlowOpen| open.relayed.filter(|r| r.part > 0).map(|r| (r.source, r.destination, open.session, open.index));
+        let mut counts = BTreeMap::new();
+        self.flows.out.values().filter_map(|flow| name(&flow.open)).for_each(|name| *counts.entry(name).or_insert(0) += 1);
+        for flow in self.flows.out.values_mut() {
+            flow.siblings = name(&flow.open).and_then(|name| counts.get(&name).copied()).unwrap_or(1);
+        }
     }
 
     /// Settles memory of all flows that changed in the node's ledger.

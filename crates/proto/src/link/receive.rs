@@ -28,6 +28,9 @@ fn touch(list: &mut Touched, label: FlowLabel) {
     }
 }
 
+/// Parts of flows on a link of which no packet has opened yet, at most: nobody knows whose they are.
+const MOST_NEW_PARTS: usize = 64;
+
 impl Link {
     /// A protected packet that names one of our connection ids. Opens it in place and hands its frames on.
     #[allow(clippy::too_many_arguments)]
@@ -421,11 +424,21 @@ impl Link {
     /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
     pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
         let label = open.label;
+        let is_new_part = |f: &&InFlow| f.open.part() > 0 && !f.sink.is_proven();
+        if open.part() > 0 && self.flows.incoming.values().filter(is_new_part).count() >= MOST_NEW_PARTS {
+            return Err(Code::TooMany);
+        }
         let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
         let account = shared.ledger.open_for(self.id, super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
         let memory = shared.ledger.allowed(&account);
         let mut sink = Self::new_sink(&open, shared, ceiling);
-        if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
+        if open.part() > 0 {
+            sink.take_pieces_only();
+        }
+        if matches!(self.state, super::State::Parking) {
+            // A flow that comes by several parts.
+            sink.part_up();
+        } else if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
             && let Err(code) = securing.equip_in(&open, &mut sink)
         {
             shared.ledger.close(&account);

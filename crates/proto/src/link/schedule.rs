@@ -69,8 +69,19 @@ impl Schedule {
         if is_latency_first { self.latency.pop_front() } else { self.bulk.pop_front() }
     }
 
+    /// The turn of one of `siblings` flows that take the turns of one has come: true if it has not saved enough for it, and waits for the next.
+    pub(crate) fn defers(&mut self, label: FlowLabel, class: Class, siblings: u32, balance: &mut i64) -> bool {
+        let waits = siblings > 1 && *balance < 0;
+        if waits {
+            *balance += QUANTUM / i64::from(siblings);
+            self.push(label, class);
+        }
+        waits
+    }
+
     /// The flow that was taken sent `bytes` and has more to send: it keeps its turn while its balance lasts, then goes to the back of its ring.
-    pub(crate) fn again(&mut self, label: FlowLabel, class: Class, bytes: usize, balance: &mut i64) {
+    /// `siblings`: so many flows share what one may send per turn.
+    pub(crate) fn again(&mut self, label: FlowLabel, class: Class, bytes: usize, siblings: u32, balance: &mut i64) {
         let bytes = bytes as i64;
         let (ring, other) = match class {
             Class::Latency => (&mut self.latency, &self.bulk),
@@ -83,7 +94,7 @@ impl Schedule {
         if *balance > 0 {
             ring.push_front(label);
         } else {
-            *balance += QUANTUM;
+            *balance += QUANTUM / i64::from(siblings.max(1));
             ring.push_back(label);
         }
     }
@@ -102,7 +113,7 @@ mod tests {
         }
         for _ in 0..turns {
             let i = s.pop(Wanted::ALL).unwrap().0 as usize;
-            s.again(FlowLabel(i as u64), classes[i], packet[i], &mut balance[i]);
+            s.again(FlowLabel(i as u64), classes[i], packet[i], 1, &mut balance[i]);
             sent[i] += packet[i] as u64;
         }
         sent
@@ -113,6 +124,24 @@ mod tests {
         let sent = run(&[Class::Bulk, Class::Bulk], &[1400, 200], 8000);
         let ratio = sent[0] as f64 / sent[1] as f64;
         assert!((0.9..1.1).contains(&ratio), "{sent:?}");
+    }
+
+    #[test]
+    fn three_parts_of_a_flow_take_what_another_flow_takes() {
+        let mut s = Schedule::default();
+        let (mut balance, mut sent) = ([0i64; 4], [0u64; 4]);
+        (0..4).for_each(|i| s.push(FlowLabel(i), Class::Bulk));
+        for _ in 0..20_000 {
+            let label = s.pop(Wanted::ALL).unwrap();
+            let i = label.0 as usize;
+            let siblings = if i < 3 { 3 } else { 1 };
+            if !s.defers(label, Class::Bulk, siblings, &mut balance[i]) {
+                s.again(label, Class::Bulk, 1400, siblings, &mut balance[i]);
+                sent[i] += 1;
+            }
+        }
+        let parts: u64 = sent[..3].iter().sum();
+        assert!((0.9..1.1).contains(&(parts as f64 / sent[3] as f64)), "{sent:?}");
     }
 
     #[test]

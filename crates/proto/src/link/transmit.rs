@@ -372,6 +372,10 @@ impl Link {
         while draft.room(buf) >= WORTHWHILE && misses < MISSES {
             let Some(label) = self.schedule.pop(wanted) else { break };
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
+            let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings };
+            if self.schedule.defers(label, flow.open.class, siblings, &mut flow.balance) {
+                continue;
+            }
             let is_fresh = draft.is_empty(buf);
             let before = buf.len();
             let cut = fill_from(flow, label, now, &context, draft, buf);
@@ -397,7 +401,8 @@ impl Link {
         }
         for (label, bytes) in again.into_iter().rev() {
             if let Some(flow) = self.flows.out.get_mut(&label) {
-                self.schedule.again(label, flow.open.class, bytes, &mut flow.balance);
+                let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings };
+                self.schedule.again(label, flow.open.class, bytes, siblings, &mut flow.balance);
             }
         }
     }
@@ -521,7 +526,7 @@ fn fill_from(
     if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
         return None;
     }
-    flow.sender.expect_more(flow.has_symbols(now));
+    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
     let header = flow_header(flow, label);
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
@@ -564,7 +569,7 @@ fn fill_from(
     }
     flow.end_if_drained();
     flow.is_announced = true;
-    flow.sender.expect_more(flow.has_symbols(now));
+    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
     if let Some(outgoing) = outgoing {
         cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
     }

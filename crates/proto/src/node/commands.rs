@@ -198,9 +198,8 @@ impl Node {
     /// Sums over the data flows of a session, ended ones included.
     pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
         let mut totals = self.shared.sessions.ended_flows(session)?.clone();
-        if let Some(link) = self.session_link(session).and_then(|l| self.links.get(&l)) {
-            link.add_flows(&mut totals, |s| s == session);
-        }
+        // Flows come by other links than they go by, and several at once.
+        self.links.values().for_each(|link| link.add_flows(&mut totals, |s| s == session));
         Some(totals)
     }
 
@@ -213,7 +212,9 @@ impl Node {
         let place = self.flows.get(&flow)?;
         let link = self.links.get(&place.link)?;
         if place.is_outgoing {
-            link.flows.out.get(&place.label).map(OutFlow::stats)
+            let mut stats = link.flows.out.get(&place.label).map(OutFlow::stats)?;
+            self.add_part_stats(flow, &mut stats);
+            Some(stats)
         } else {
             link.flows.incoming.get(&place.label).map(InFlow::stats)
         }
@@ -245,6 +246,7 @@ impl Node {
         link.settle_out(place.label, &mut self.shared);
         self.settle(now, place.link);
         self.note_sending(now, place.session);
+        self.feed(now, flow);
         result
     }
 
@@ -267,6 +269,7 @@ impl Node {
         link.settle_in(place.label, &mut self.shared);
         self.settle(now, place.link);
         self.feed_starved(now);
+        self.grant_whole(now, flow);
         result
     }
 
@@ -308,6 +311,7 @@ impl Node {
         if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_out(place.label)) {
             self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
+            self.drop_spread(flow.id);
             self.note_ended(place.link, flow.session, true, flow.open.index, flow.stats());
         }
     }
@@ -317,6 +321,7 @@ impl Node {
         if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) {
             self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);
+            self.drop_join(flow.id);
             self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
         }
     }

@@ -25,8 +25,12 @@ impl Node {
         {
             self.events.push_back(Event::SessionIncoming { session, link: id, peer, far: None });
         }
-        if open.index != CONTROL_INDEX && entry.securing.as_mut().is_some_and(|s| s.holds(id, label)) {
+        // The whole of a flow that comes by parts has waited with the first of them.
+        if open.index != CONTROL_INDEX && id != PARKING && entry.securing.as_mut().is_some_and(|s| s.holds(id, label)) {
             return;
+        }
+        if open.part() > 0 {
+            return self.take_pieces(now, id, label);
         }
         if open.index != CONTROL_INDEX {
             let mut options = options_of(&open);
@@ -99,6 +103,9 @@ impl Node {
                     self.settle(now, place.link);
                     if is_complete {
                         self.on_flow_delivered(now, place.link, place.label);
+                    } else if let Some(spread) = self.spreads.get_mut(&flow) {
+                        spread.on_delivered(packets);
+                        self.feed(now, flow);
                     }
                 }
             }
@@ -121,6 +128,13 @@ impl Node {
                 }
             }
             SessionAction::Polluted => self.on_far_pollution(now, session),
+            SessionAction::PartDelivered { flow, part, packets } => self.on_part_delivered(now, flow, part, packets),
+            SessionAction::Window { flow, limit } => {
+                if let Some(spread) = self.spreads.get_mut(&flow) {
+                    spread.on_window(limit);
+                    self.feed(now, flow);
+                }
+            }
         }
     }
 
@@ -131,7 +145,9 @@ impl Node {
         let Some(f) = link.flows.incoming.get_mut(&place.label) else { return };
         let mut result = Ok(());
         if let Some(end) = word.end {
-            result = if f.sink.is_sealed() {
+            result = if f.sink.is_in_parts() {
+                f.sink.on_far_end(Seq(end))
+            } else if f.sink.is_sealed() {
                 f.receiver.set_end(Some(Seq(end)));
                 f.sink.on_far_end(Seq(end))
             } else {
@@ -178,6 +194,9 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);
         self.events.push_back(Event::Polluted { session, link: id });
+        if flow.open.part() > 0 {
+            return self.refuse_part(id, label);
+        }
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             entry.session.tell_pollution(index, packets);
             // What goes back by the same link would pass the same hands.
@@ -195,6 +214,9 @@ impl Node {
             self.shared.counters.polluted += 1;
         }
         self.on_pollution(now, id, label);
+        if self.links.get(&id).is_none_or(|l| !l.flows.incoming.contains_key(&label)) {
+            return; // A part, which has been refused.
+        }
         self.park_in(now, id, label);
         if let Some(link) = self.links.get_mut(&id) {
             link.refuse_flow(label, Code::Rerouted);
@@ -230,6 +252,9 @@ impl Node {
     /// More of an incoming flow is here than the far end of a relayed session knows (P14).
     pub(super) fn on_flow_progress(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        if flow.open.part() > 0 {
+            return self.on_part_progress(now, id, label);
+        }
         let (session, flow_id, index, done) = (flow.session, flow.id, flow.open.index, flow.receiver.done().0);
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             if index != CONTROL_INDEX {
@@ -298,6 +323,10 @@ impl Node {
             return self.on_relay_refused(now, relay, &reason);
         }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
+        if flow.open.part() > 0 {
+            let (index, part) = (flow.open.index, flow.open.part());
+            return self.on_part_refused(now, session, index, part);
+        }
         let is_way = match reason.code {
             Code::Rerouted | Code::NoRoute | Code::HopLimit | Code::NoRelay | Code::UnknownFlow => true,
             Code::NoMemory => is_control,
@@ -326,6 +355,9 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         if let Some(relay) = flow.relay {
             return self.on_relay_reset(relay, &reason);
+        }
+        if flow.open.part() > 0 && (reason.is_remote || reason.layer == Layer::Flow) {
+            return self.refuse_part(id, label);
         }
         if flow.open.relayed.is_some() && reason.is_remote {
             // Only the way is closed: what ends the flow itself, the far end's session says.

@@ -16,6 +16,7 @@ mod secure;
 mod session_life;
 pub(crate) mod sessions;
 pub(crate) mod shared;
+mod spread;
 #[cfg(test)]
 mod tests;
 mod vigilance;
@@ -94,6 +95,9 @@ pub struct NodeConfig {
     /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
     /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
+    /// Flows that promise delivery and go to a far end that several routes of one metric lead to take all of them at once (docs/spec/multipath.md 6). Default true;
+    /// false: each flow takes one route at a time.
+    pub several_routes: bool,
     /// Make trace events, to be drained with [`Node::poll_trace`] (P22). Default false.
     pub trace: bool,
 }
@@ -158,6 +162,7 @@ impl Default for NodeConfig {
             psk: None,
             neighbour_psks: BTreeMap::new(),
             pacing_quantum: Duration::from_micros(100),
+            several_routes: true,
             trace: false,
         }
     }
@@ -206,6 +211,9 @@ pub struct Node {
     throttle: accept::Throttle,
     /// Flows of others that pass.
     relays: relay::Relays,
+    /// Flows of ours that take several routes at once, and flows towards us that come so.
+    spreads: BTreeMap<FlowId, spread::Spread>,
+    joins: HashMap<FlowId, spread::Join>,
     /// Incoming flows whose session is over and that hold everything, until they are read.
     orphans: HashMap<FlowId, InFlow>,
 }
@@ -214,6 +222,7 @@ pub struct Node {
 enum TimerKey {
     Link(LinkId),
     Session(SessionId),
+    Spread(FlowId),
 }
 
 impl Node {
@@ -233,6 +242,8 @@ impl Node {
             replies: VecDeque::new(),
             throttle,
             relays: Default::default(),
+            spreads: BTreeMap::new(),
+            joins: HashMap::new(),
             orphans: HashMap::new(),
         }
     }
@@ -305,6 +316,7 @@ impl Node {
                     }
                 }
                 TimerKey::Session(id) => self.on_session_timeout(now, id),
+                TimerKey::Spread(flow) => self.on_spread_timeout(now, flow),
             }
         }
     }
@@ -420,6 +432,12 @@ impl Node {
                 LinkEvent::InClosed(label, reason) => self.on_in_closed(now, id, label, reason),
                 LinkEvent::RelayedOpen(open) => self.on_relayed_open(now, id, *open),
                 LinkEvent::Relay(relay) => self.advance_relay(now, relay),
+                LinkEvent::Pieces(label) => self.take_pieces(now, id, label),
+                LinkEvent::Hungry(session, index) => {
+                    if let Some(flow) = self.shared.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) {
+                        self.feed(now, flow);
+                    }
+                }
                 LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
                 LinkEvent::Silence => {
                     self.events.push_back(Event::LinkSilent { link: id, is_silent: link.is_silent });

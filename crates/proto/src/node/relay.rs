@@ -35,7 +35,7 @@ impl Default for RelayLimits {
 }
 
 /// A flow as all nodes know it.
-type Name = (IpAddr, IpAddr, SessionKey, u64);
+type Name = (IpAddr, IpAddr, SessionKey, u64, u64);
 type Hop = (LinkId, FlowLabel);
 
 /// A flow that passes.
@@ -62,7 +62,7 @@ impl Relay {
 }
 
 fn name_of(open: &FlowOpen, ends: &Relayed) -> Name {
-    (ends.source, ends.destination, open.session, open.index)
+    (ends.source, ends.destination, open.session, open.index, ends.part)
 }
 
 /// All flows that pass, and whether any may.
@@ -91,6 +91,7 @@ impl Node {
                 source: relay.ends.source,
                 destination: relay.ends.destination,
                 index: relay.open.index,
+                part: relay.ends.part,
                 incoming: relay.up.0,
                 outgoing: relay.down.0,
                 rank_in: received.source_packets,
@@ -221,6 +222,9 @@ impl Node {
             relay: Some(id),
             is_relay_told: false,
             is_datagram_queued: false,
+            hungry_below: 0,
+            kept_bytes: 0,
+            siblings: 1,
             is_queued: false,
             balance: 0,
             is_ended: false,
@@ -230,6 +234,9 @@ impl Node {
             account,
         };
         let down = (next, l.adopt_out(outgoing, now));
+        if ends.part > 0 {
+            l.count_siblings();
+        }
         let relay = Relay { open, ends, up: (link, label), down, tried: SmallVec::new(), drain: Drain::new(now) };
         self.relays.by_name.insert(name, id);
         self.relays.flows.insert(id, relay);
@@ -307,6 +314,9 @@ impl Node {
         if let Some(link) = self.links.get_mut(&hop.0)
             && let Some(flow) = link.remove_out(hop.1)
         {
+            if flow.open.part() > 0 {
+                link.count_siblings();
+            }
             link.ended.add_ended(true, flow.stats());
             self.shared.ledger.close(&flow.account);
         }
@@ -393,6 +403,7 @@ impl Node {
         }
         let Some(link) = self.links.get_mut(&next) else { return };
         let label = link.adopt_out(flow, now);
+        link.count_siblings();
         if let Some(relay) = self.relays.flows.get_mut(&id) {
             relay.down = (next, label);
         }

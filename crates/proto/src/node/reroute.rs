@@ -8,7 +8,7 @@ use super::Node;
 use super::sessions::Far;
 use super::shared::{FlowPlace, INITIAL_CREDIT};
 use crate::error::{CloseReason, Code, Layer};
-use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
+use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Control, Link, State};
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, SessionState};
@@ -59,7 +59,9 @@ impl Node {
         let (index, label) = (open.index, open.label);
         let name = (Far::Relayed { far: ends.source, near: ends.destination }, open.session);
         let known = self.shared.sessions.named(name);
-        if let Some(place) = known.and_then(|session| self.incoming_place(session, index)) {
+        if ends.part == 0
+            && let Some(place) = known.and_then(|session| self.incoming_place(session, index))
+        {
             return self.rebind(now, place, link, open);
         }
         // The session began at an incarnation of this node that is no more.
@@ -81,6 +83,9 @@ impl Node {
         let incarnation = |open: &FlowOpen| open.relayed.map_or(0, |r| r.incarnation);
         let old = self.links.get_mut(&place.link).ok_or(Code::Internal)?;
         let newest = old.flows.incoming.get(&place.label).map_or(0, |flow| incarnation(&flow.open));
+        if place.link == PARKING && self.joins.contains_key(&old.flows.incoming.get(&place.label).map_or(FlowId(0), |f| f.id)) {
+            return Err(Code::SessionProtocol); // It comes by parts.
+        }
         if newest > incarnation(&open) {
             return Err(Code::Rerouted);
         }
@@ -163,15 +168,18 @@ impl Node {
     /// All incoming flows of relayed sessions that came by a link which is gone.
     pub(super) fn park_incoming_of(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        let labels: Vec<FlowLabel> = link
+        let labels: Vec<(FlowLabel, bool)> = link
             .flows
             .incoming
             .iter()
             .filter(|(_, flow)| flow.relay.is_none() && flow.open.relayed.is_some())
-            .map(|(label, _)| *label)
+            .map(|(label, flow)| (*label, flow.open.part() > 0))
             .collect();
-        for label in labels {
-            self.park_in(now, id, label);
+        for (label, is_part) in labels {
+            match is_part {
+                true => self.forget_part_in(id, label),
+                false => self.park_in(now, id, label),
+            }
         }
     }
 
@@ -186,8 +194,12 @@ impl Node {
             entry.incarnation += 1;
         }
         let (incarnation, control) = (entry.incarnation, entry.control());
-        let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> =
-            self.flows.iter().filter(|(_, p)| p.session == id && p.is_outgoing).map(|(flow, p)| (p.label, Some(*flow))).collect();
+        let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> = self
+            .flows
+            .iter()
+            .filter(|(flow, p)| p.session == id && p.is_outgoing && !self.spreads.contains_key(flow))
+            .map(|(flow, p)| (p.label, Some(*flow)))
+            .collect();
         labels.sort_unstable();
         // The control flow goes first: the others mean nothing without it.
         labels.splice(0..0, control.map(|label| (label, None)));
@@ -291,6 +303,7 @@ impl Node {
             }
         }
         self.revise_relays(now);
+        self.revise_spreads(now);
     }
 }
 

@@ -6,6 +6,7 @@ use super::Node;
 use crate::crypto::PublicKey;
 use crate::ids::LinkId;
 use crate::units::Time;
+use smallvec::SmallVec;
 use std::net::IpAddr;
 
 pub use ipnet::IpNet as Prefix;
@@ -84,6 +85,38 @@ impl Node {
             silent = silent.or(Some(link));
         }
         silent
+    }
+
+    /// The routes to a destination that are equally good: those of its longest prefix with the smallest metric.
+    fn equal_routes(&self, destination: IpAddr) -> impl Iterator<Item = &Route> {
+        let mut covering = self.shared.routing.covering(destination).peekable();
+        let best = covering.peek().map(|r| (r.to.prefix_len(), r.metric));
+        covering.take_while(move |r| best == Some((r.to.prefix_len(), r.metric)))
+    }
+
+    /// How many ways there are that a flow takes at once if their links are up.
+    pub(super) fn ways_at_once(&self, destination: IpAddr) -> usize {
+        let mut vias: SmallVec<[Via; 4]> = SmallVec::new();
+        for route in self.equal_routes(destination) {
+            if !vias.contains(&route.via) {
+                vias.push(route.via);
+            }
+        }
+        vias.len()
+    }
+
+    /// Links that flows to a destination take at once: those of equally good routes that are up and heard.
+    pub(super) fn links_at_once(&self, destination: IpAddr) -> SmallVec<[LinkId; 4]> {
+        let mut links: SmallVec<[LinkId; 4]> = SmallVec::new();
+        for route in self.equal_routes(destination) {
+            if let Some(link) = self.resolve(route.via)
+                && !links.contains(&link)
+                && self.links.get(&link).is_some_and(|l| l.is_up() && !l.is_silent)
+            {
+                links.push(link);
+            }
+        }
+        links
     }
 
     fn resolve(&self, via: Via) -> Option<LinkId> {

@@ -4,6 +4,7 @@
 
 use super::Node;
 use super::flow_events::is_absurd;
+use super::reroute::PARKING;
 use super::sessions::Far;
 use super::shared::{FlowPlace, Shared};
 use super::vigilance::Vigilance;
@@ -108,6 +109,11 @@ impl Securing {
     /// Flows of the far end can be taken.
     pub(crate) fn takes_flows(&self) -> bool {
         self.keys.is_some() && self.early.len() < MAX_EARLY
+    }
+
+    /// Keys stand.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys.is_some()
     }
 
     /// A flow was opened; true if it has to wait until the opener has proven its key.
@@ -395,7 +401,8 @@ impl Node {
         for (link_id, link) in &mut self.links {
             let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
             let mut is_touched = false;
-            let labels: Vec<FlowLabel> = link.flows.out.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+            let labels: Vec<FlowLabel> =
+                link.flows.out.iter().filter(|(_, f)| f.session == id && !f.source.is_in_parts()).map(|(l, _)| *l).collect();
             for label in labels {
                 if let Some(flow) = link.flows.out.get_mut(&label) {
                     securing.key_out(&mut flow.open, &mut flow.source).map_err(defect)?;
@@ -433,6 +440,7 @@ impl Node {
             self.announce(id);
         }
         self.pump_session(now, id);
+        self.feed_session(now, id);
         Ok(())
     }
 
@@ -495,8 +503,10 @@ impl Node {
         // What came of the answer to the attempt before is none of the next one's.
         self.forget_control_in(id);
         self.shared.sessions.rename(id, key, securing);
-        for flow in self.links.get_mut(&link).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
-            flow.open.session = key;
+        for at in [link, PARKING] {
+            for flow in self.links.get_mut(&at).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
+                flow.open.session = key;
+            }
         }
         self.pump_session(now, id);
         Ok(())

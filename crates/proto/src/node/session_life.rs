@@ -3,6 +3,7 @@
 use super::reroute::{PARKING, Trouble};
 use super::sessions::{FLOOR, Far, limits_of};
 use super::shared::FlowPlace;
+use super::spread::Spread;
 use super::{Node, TimerKey};
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError};
@@ -79,7 +80,8 @@ impl Node {
         let id = FlowId(self.shared.next_flow_id().0);
         let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let index = entry.session.open_flow(id, &options)?;
-        let result = self.open_out(now, session, id, index, answers, &options);
+        let is_spread = self.is_to_spread(session, &options);
+        let result = self.open_out(now, session, is_spread, id, index, answers, &options);
         if result.is_err()
             && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
         {
@@ -87,23 +89,31 @@ impl Node {
         }
         let label = result?;
         let Some(link) = self.shared.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
+        let link = if is_spread { PARKING } else { link };
         self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
+        if is_spread {
+            self.spreads.insert(id, Spread::new(session, id));
+        }
         self.settle(now, link);
+        self.feed(now, id);
         Ok(id)
     }
 
-    /// The sending half of a flow, control flow included.
+    /// The sending half of a flow, control flow included. One that is spread goes by no link itself.
+    #[allow(clippy::too_many_arguments)]
     fn open_out(
         &mut self,
         now: Time,
         session: SessionId,
+        is_spread: bool,
         id: FlowId,
         index: u64,
         answers: Option<u64>,
         options: &FlowOptions,
     ) -> Result<FlowLabel, CommandError> {
         let entry = self.shared.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
-        let link = self.links.get_mut(&entry.link).ok_or(CommandError::Unknown("link"))?;
+        let on = if is_spread { PARKING } else { entry.link };
+        let link = self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?;
         let symbol = link.symbol_ceiling(&self.shared);
         let relayed = match entry.far {
             Far::Neighbour(_) => None,
@@ -113,6 +123,7 @@ impl Node {
                 incarnation: entry.incarnation,
                 first: Seq(0),
                 fits: link.fits(options.batch_size, &self.shared),
+                part: 0,
             }),
         };
         let mut open = FlowOpen {
@@ -147,7 +158,9 @@ impl Node {
         if options.mode == Mode::Transparent {
             source.keep_whole(usize::from(open.symbol).saturating_sub(crate::link::DATAGRAM_ROOM));
         }
-        if let Some(securing) = self.shared.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
+        if is_spread {
+            source.part_up();
+        } else if let Some(securing) = self.shared.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
             && securing.equip_out(&mut open, &mut source).is_err()
         {
             self.shared.ledger.close(&account);
@@ -164,7 +177,7 @@ impl Node {
         let link_id = entry.link;
         if entry.control.is_none() {
             let flow = self.shared.next_flow_id();
-            if let Ok(label) = self.open_out(now, id, flow, CONTROL_INDEX, None, &session::control_options())
+            if let Ok(label) = self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options())
                 && let Some(entry) = self.shared.sessions.entries.get_mut(&id)
             {
                 entry.control = Some(label);
@@ -269,6 +282,9 @@ impl Node {
             self.mark_ready(entry.link);
             self.rearm(entry.link);
         }
+        if entry.securing.is_some() {
+            self.drop_parts_of(id);
+        }
         if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
             self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
         }
@@ -277,6 +293,7 @@ impl Node {
     /// Takes an incoming flow off its link; what it holds complete stays readable.
     fn retire_in(&mut self, place: FlowPlace) {
         let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) else { return };
+        self.drop_join(flow.id);
         if flow.sink.has_all() && !flow.sink.is_finished() {
             self.orphans.insert(flow.id, flow);
         } else {
@@ -314,6 +331,7 @@ impl Node {
                 self.settle(now, place.link);
             }
         }
+        self.feed_session(now, session);
     }
 
     pub(super) fn on_session_timeout(&mut self, now: Time, id: SessionId) {
@@ -347,6 +365,7 @@ impl Node {
             self.pump_session(now, session);
         }
         self.on_relays_link_down(now, id);
+        self.revise_spreads(now);
         let was_announced = self.links.get(&id).is_some_and(|l| l.is_initiator || l.was_up);
         if was_announced {
             let peer = self.links.get(&id).and_then(|l| l.peer);

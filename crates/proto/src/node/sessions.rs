@@ -8,7 +8,7 @@ use crate::error::Code;
 use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Link, State};
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
-use crate::stats::{FlowStats, FlowTotals};
+use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::units::Time;
 use crate::wire::frame::FlowOpen;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -69,6 +69,8 @@ pub(crate) struct Entry {
     pub(crate) is_announced: bool,
     /// What its data flows that are gone have counted.
     pub(super) ended: FlowTotals,
+    /// What flows that take several routes at once have carried, by link.
+    pub(super) routes: BTreeMap<LinkId, RouteStats>,
 }
 
 impl Entry {
@@ -152,6 +154,7 @@ impl Sessions {
                 is_told: false,
                 is_announced,
                 ended: FlowTotals::default(),
+                routes: BTreeMap::new(),
             },
         );
         self.untold.insert((link, id));
@@ -260,6 +263,8 @@ impl Shared {
             }
             match entry.session.inspect_flow(open.index) {
                 Ok(Accepted::New) => {}
+                // One more part of it.
+                Ok(Accepted::Known(_)) if open.part() > 0 => {}
                 Ok(Accepted::Known(_) | Accepted::Over) => return Err(Code::Stopped),
                 Err(reason) => return Err(reason.code),
             }

@@ -131,7 +131,7 @@ impl Node {
         let flows = &self.links.get(&entry.link)?.flows.out;
         let control = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
         let delivered = entry.session.control_delivered().min(control);
-        let data = self.flows.iter().filter(|(_, place)| place.session == id && place.is_outgoing);
+        let data = self.flows.iter().filter(|(_, place)| place.session == id && place.is_outgoing && place.link == entry.link);
         Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
             let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
             (sent + packets, delivered + entry.session.delivered(*flow).min(packets))

@@ -34,6 +34,10 @@ pub mod frame_type {
     pub const SKIP: u64 = 0x12;
     /// POLLUTED.
     pub const POLLUTED: u64 = 0x14;
+    /// PART_DELIVERED.
+    pub const PART_DELIVERED: u64 = 0x16;
+    /// WINDOW.
+    pub const WINDOW: u64 = 0x18;
 }
 
 /// Parameter ids within PARAMS. Unknown ids are ignored.
@@ -142,6 +146,22 @@ pub enum SessionFrame {
         /// How many so far.
         packets: u64,
     },
+    /// The destination received the first `packets` packets of a part of a flow of the other side (multipath.md 6).
+    PartDelivered {
+        /// Flow, in the numbering of who sends it.
+        index: u64,
+        /// Part.
+        part: u64,
+        /// Packets.
+        packets: u64,
+    },
+    /// A flow of the other side that takes several routes may send its packets below `limit`.
+    Window {
+        /// Flow, in the numbering of who sends it.
+        index: u64,
+        /// One past the last packet.
+        limit: u64,
+    },
 }
 
 impl SessionFrame {
@@ -195,6 +215,17 @@ impl SessionFrame {
                 varint::emit(b, *packets);
                 frame_type::POLLUTED
             }
+            Self::PartDelivered { index, part, packets } => {
+                varint::emit(b, *index);
+                varint::emit(b, *part);
+                varint::emit(b, *packets);
+                frame_type::PART_DELIVERED
+            }
+            Self::Window { index, limit } => {
+                varint::emit(b, *index);
+                varint::emit(b, *limit);
+                frame_type::WINDOW
+            }
             Self::Stop { index, code } => {
                 varint::emit(b, *index);
                 varint::emit(b, *code);
@@ -240,6 +271,10 @@ impl SessionFrame {
             frame_type::END => pair(&mut r).map(|(index, packets)| Self::End { index, packets }),
             frame_type::SKIP => pair(&mut r).map(|(index, floor)| Self::Skip { index, floor }),
             frame_type::POLLUTED => pair(&mut r).map(|(index, packets)| Self::Polluted { index, packets }),
+            frame_type::PART_DELIVERED => {
+                pair(&mut r).and_then(|(index, part)| Ok(Self::PartDelivered { index, part, packets: r.varint()? }))
+            }
+            frame_type::WINDOW => pair(&mut r).map(|(index, limit)| Self::Window { index, limit }),
             frame_type::CLOSE => parse_close(&mut r),
             frame_type::CLOSED => parse_closed(&mut r),
             unknown if unknown % 2 == 1 => return Ok(None), // P1: optional

@@ -16,6 +16,7 @@ mod items;
 mod join;
 mod ordered;
 mod packetise;
+mod part;
 mod queue;
 mod reassemble;
 mod seal;
@@ -116,6 +117,22 @@ pub enum SessionAction {
     },
     /// Packets of ours were altered on their way to the far end.
     Polluted,
+    /// The far end has the first packets of a part of a flow of ours.
+    PartDelivered {
+        /// Our flow.
+        flow: FlowId,
+        /// Part.
+        part: u64,
+        /// Packets of the part.
+        packets: u64,
+    },
+    /// The far end has room for the packets of a flow of ours below a limit.
+    Window {
+        /// Our flow.
+        flow: FlowId,
+        /// One past the last packet.
+        limit: u64,
+    },
     /// The far end's session acknowledges the first packets of our control flow (P14).
     ControlDelivered(u64),
     /// A flow towards us has this many packets in all.
@@ -189,6 +206,9 @@ pub struct Session {
     control_delivered: u64,
     /// FLOW_DELIVERED to be sent: only the newest count of a flow matters.
     acknowledgements: BTreeMap<u64, u64>,
+    /// PART_DELIVERED and WINDOW to be sent, for the same reason.
+    parts: BTreeMap<(u64, u64), u64>,
+    windows: BTreeMap<u64, u64>,
     closing: Option<Closing>,
     outcome: Option<SessionOutcome>,
 }
@@ -214,6 +234,8 @@ impl Session {
             is_control_owed: false,
             control_delivered: 0,
             acknowledgements: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            windows: BTreeMap::new(),
             closing: None,
             outcome: None,
         }
@@ -445,6 +467,18 @@ impl Session {
                     actions.push(SessionAction::Delivered { flow, packets, is_complete });
                 }
             }
+            SessionFrame::PartDelivered { index, part, packets } => {
+                self.check_opened(index)?;
+                if let Some(flow) = self.flows.outgoing(index) {
+                    actions.push(SessionAction::PartDelivered { flow, part, packets });
+                }
+            }
+            SessionFrame::Window { index, limit } => {
+                self.check_opened(index)?;
+                if let Some(flow) = self.flows.outgoing(index) {
+                    actions.push(SessionAction::Window { flow, limit });
+                }
+            }
             SessionFrame::Fits { symbol } => actions.push(SessionAction::Fits(u16::try_from(symbol).unwrap_or(u16::MAX))),
             SessionFrame::End { index, packets } => match self.flows.incoming(index) {
                 Some(flow) => actions.push(SessionAction::FlowEnd { flow, packets }),
@@ -544,6 +578,16 @@ impl Session {
         self.out.push_back(SessionFrame::Polluted { index, packets });
     }
 
+    /// Tells the far end how far a part of its flow `index` has come.
+    pub fn tell_part(&mut self, index: u64, part: u64, packets: u64) {
+        self.parts.insert((index, part), packets);
+    }
+
+    /// Tells the far end what this side has room for of its flow `index`.
+    pub fn tell_window(&mut self, index: u64, limit: u64) {
+        self.windows.insert(index, limit);
+    }
+
     /// Tells the far end what symbols reach this side uncut.
     pub fn tell_fits(&mut self, symbol: u16) {
         self.out.push_back(SessionFrame::Fits { symbol: symbol.into() });
@@ -579,7 +623,11 @@ impl Session {
         // PARAMS come first; CLOSED must come after the acknowledgements that it builds on.
         while message.len() < CONTROL_TARGET {
             let is_behind = matches!(self.out.front(), Some(SessionFrame::Close { .. } | SessionFrame::Closed { .. }) | None);
-            if is_behind && let Some((index, packets)) = self.acknowledgements.pop_first() {
+            if is_behind && let Some(((index, part), packets)) = self.parts.pop_first() {
+                SessionFrame::PartDelivered { index, part, packets }.emit(&mut message);
+            } else if is_behind && let Some((index, limit)) = self.windows.pop_first() {
+                SessionFrame::Window { index, limit }.emit(&mut message);
+            } else if is_behind && let Some((index, packets)) = self.acknowledgements.pop_first() {
                 SessionFrame::FlowDelivered { index, packets }.emit(&mut message);
             } else if let Some(frame) = self.out.pop_front() {
                 frame.emit(&mut message);
@@ -592,7 +640,7 @@ impl Session {
 
     /// [`poll_control`](Self::poll_control) has something. O(1).
     pub fn has_control(&self) -> bool {
-        !self.out.is_empty() || !self.acknowledgements.is_empty()
+        !self.out.is_empty() || !self.acknowledgements.is_empty() || !self.parts.is_empty() || !self.windows.is_empty()
     }
 
     /// Everything that `poll_control` gave is known to have reached the far end. Only matters while closing.

@@ -143,6 +143,24 @@ impl SendHalf {
         self.cipher = Cipher::Awaited;
     }
 
+    /// What this flow carries goes by several parts, which are sealed.
+    pub fn part_up(&mut self) {
+        self.cipher = Cipher::Parts;
+    }
+
+    /// It goes by several parts.
+    pub fn is_in_parts(&self) -> bool {
+        matches!(self.cipher, Cipher::Parts)
+    }
+
+    /// The next source packet of a part: a packet of the whole with its number. `None` if it cannot be sealed.
+    pub fn seal_piece(&mut self, number: u64, packet: &[u8]) -> Option<Bytes> {
+        let mut symbol = super::part::symbol_of(number, packet, self.cipher.prefix(), self.cipher.overhead());
+        self.cipher.seal(Seq(self.next_seq), &mut symbol).ok()?;
+        self.next_seq += 1;
+        Some(symbol.freeze())
+    }
+
     /// The key of this flow.
     pub fn set_key(&mut self, key: FlowKey) {
         self.cipher = Cipher::Sealed(Box::new(key));

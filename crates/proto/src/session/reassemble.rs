@@ -3,6 +3,7 @@
 use super::budget::MessageBudget;
 use super::datagrams::Datagrams;
 use super::ordered::Ordered;
+use super::part::Pieces;
 use super::seal::Cipher;
 use super::stream::Stream;
 use super::unordered::Unordered;
@@ -67,6 +68,8 @@ enum Kind {
     Unordered(Unordered),
     /// A transparent flow: messages as they come.
     Datagrams(Datagrams),
+    /// A part of a flow that takes several routes.
+    Pieces(Pieces),
     /// Stopped or reset: everything is discarded.
     Closed(Closed),
 }
@@ -135,6 +138,43 @@ impl RecvHalf {
         }
     }
 
+    /// This half belongs to a part, and takes what of the whole comes by it.
+    pub fn take_pieces_only(&mut self) {
+        self.kind = Kind::Pieces(Pieces::default());
+    }
+
+    /// Source packets of the whole that came by this part, with their numbers.
+    pub fn take_pieces(&mut self) -> Vec<(u64, Bytes)> {
+        if let Kind::Pieces(pieces) = &mut self.kind { pieces.take() } else { Vec::new() }
+    }
+
+    /// There are some.
+    pub fn has_pieces(&self) -> bool {
+        matches!(&self.kind, Kind::Pieces(pieces) if pieces.has_some())
+    }
+
+    /// What this flow carries comes by several parts, whose packets have been opened when they get here.
+    pub fn part_up(&mut self) {
+        self.cipher = Cipher::Parts;
+    }
+
+    /// It comes by several parts.
+    pub fn is_in_parts(&self) -> bool {
+        matches!(self.cipher, Cipher::Parts)
+    }
+
+    /// First packet that has not come.
+    pub fn first_missing(&self) -> u64 {
+        match &self.kind {
+            Kind::Stream(s) => s.next(),
+            Kind::Ordered(o) => o.next(),
+            Kind::Unordered(u) => u.first_missing(),
+            Kind::Pieces(p) => p.consumed(),
+            Kind::Datagrams(_) => 0,
+            Kind::Closed(closed) => closed.high,
+        }
+    }
+
     /// What this flow carries is sealed end to end, and begins with `lead` packets of the session's handshake.
     pub fn await_key(&mut self, lead: u64) {
         self.cipher = Cipher::Awaited;
@@ -187,7 +227,7 @@ impl RecvHalf {
     /// A coded packet of this flow, before it enters the basis (P16).
     pub fn examine(&mut self, coded: &Coded<'_>) -> Verdict {
         let key = match &mut self.cipher {
-            Cipher::None => return Verdict::Sound,
+            Cipher::None | Cipher::Parts => return Verdict::Sound,
             // The first batch holds the handshake, and combinations of it are the only way to a packet of it that was lost. What a relay makes of
             // them then is found out by the handshake, or when the key opens the rest of the batch.
             Cipher::Awaited if self.lead.len > 0 && coded.base.0 == 0 && coded.n <= self.batch_size => return Verdict::Sound,
@@ -269,6 +309,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.on_packet(number, payload)?,
             Kind::Ordered(o) => o.on_packet(number, payload)?,
             Kind::Unordered(u) => u.on_packet(number, &payload)?,
+            Kind::Pieces(p) => p.on_packet(number, payload)?,
             Kind::Datagrams(_) => return Err(violation("a coded packet on a transparent flow")),
             Kind::Closed(_) => false,
         };
@@ -333,6 +374,7 @@ impl RecvHalf {
                     u.on_skip(number);
                     Ok(())
                 }
+                Kind::Pieces(_) => Err(violation("a part has nothing to skip")),
                 Kind::Datagrams(_) => Err(violation("a transparent flow has nothing to skip")),
                 Kind::Closed(_) => Ok(()),
             }
@@ -371,7 +413,7 @@ impl RecvHalf {
             Kind::Ordered(o) => o.recv(),
             Kind::Unordered(u) => u.recv(),
             Kind::Datagrams(d) => d.recv(),
-            Kind::Stream(_) | Kind::Closed(_) => None,
+            Kind::Stream(_) | Kind::Pieces(_) | Kind::Closed(_) => None,
         };
         match &message {
             Some(m) => {
@@ -409,7 +451,7 @@ impl RecvHalf {
             Kind::Ordered(o) => o.is_readable(),
             Kind::Unordered(u) => u.is_readable(),
             Kind::Datagrams(d) => d.is_readable(),
-            Kind::Closed(_) => false,
+            Kind::Pieces(_) | Kind::Closed(_) => false,
         }
     }
 
@@ -430,7 +472,7 @@ impl RecvHalf {
             Kind::Ordered(o) => o.next() >= end && !o.is_readable(),
             Kind::Unordered(u) => u.consumed() >= end && !u.is_readable(),
             Kind::Datagrams(d) => !d.is_readable(),
-            Kind::Closed(_) => false,
+            Kind::Pieces(_) | Kind::Closed(_) => false,
         }
     }
 
@@ -450,6 +492,7 @@ impl RecvHalf {
             Kind::Stream(s) => s.consumed(),
             Kind::Ordered(o) => o.consumed(),
             Kind::Unordered(u) => u.consumed(),
+            Kind::Pieces(p) => p.consumed(),
             Kind::Datagrams(_) => 0,
             Kind::Closed(closed) => return closed.high.max(self.skipped_below),
         };
@@ -462,7 +505,7 @@ impl RecvHalf {
         match &self.kind {
             Kind::Ordered(o) => o.is_starved(),
             Kind::Unordered(u) => u.is_starved(),
-            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Closed(_) => false,
+            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Pieces(_) | Kind::Closed(_) => false,
         }
     }
 
@@ -471,7 +514,7 @@ impl RecvHalf {
         match &mut self.kind {
             Kind::Ordered(o) => o.retry(),
             Kind::Unordered(u) => u.retry(),
-            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Closed(_) => {}
+            Kind::Stream(_) | Kind::Datagrams(_) | Kind::Pieces(_) | Kind::Closed(_) => {}
         }
     }
 
@@ -503,6 +546,7 @@ impl RecvHalf {
                 Kind::Stream(s) => s.tables(),
                 Kind::Ordered(o) => o.tables(),
                 Kind::Unordered(u) => u.tables(),
+                Kind::Pieces(p) => p.tables(),
                 Kind::Datagrams(_) | Kind::Closed(_) => 0,
             }
     }
@@ -526,6 +570,7 @@ impl RecvHalf {
             Kind::Ordered(o) => o.bytes(),
             Kind::Unordered(u) => u.bytes(),
             Kind::Datagrams(d) => d.bytes(),
+            Kind::Pieces(p) => p.bytes(),
             Kind::Closed(_) => 0,
         }
     }
@@ -536,7 +581,7 @@ impl RecvHalf {
                 Kind::Ordered(o) => o.dropped,
                 Kind::Unordered(u) => u.dropped,
                 Kind::Datagrams(d) => d.dropped,
-                Kind::Stream(_) | Kind::Closed(_) => 0,
+                Kind::Stream(_) | Kind::Pieces(_) | Kind::Closed(_) => 0,
             }
     }
 

@@ -76,6 +76,10 @@ impl Unordered {
     pub fn consumed(&self) -> u64 {
         self.base
     }
+    /// First packet that is not here.
+    pub fn first_missing(&self) -> u64 {
+        self.base + self.slots.iter().take_while(|slot| **slot != MISSING).count() as u64
+    }
     pub fn is_starved(&self) -> bool {
         self.is_starved
     }

@@ -130,6 +130,9 @@ impl Display for Frame<'_> {
                 if let Some(r) = &open.relayed {
                     write!(f, " from {} to {} incarnation {}", r.source, r.destination, r.incarnation)?;
                     write!(f, " first {} fits {}", r.first, r.fits)?;
+                    if r.part > 0 {
+                        write!(f, " part {}", r.part)?;
+                    }
                 }
                 f.write_str(if open.bidirectional { " bidirectional" } else { "" })
             }

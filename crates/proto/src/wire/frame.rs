@@ -79,6 +79,11 @@ impl FlowOpen {
     pub fn waits_in_order(&self) -> bool {
         self.mode == Mode::Btp && self.kind == FlowKind::OrderedMessages
     }
+
+    /// Which part of its flow it carries; 0: the flow is no part of another.
+    pub fn part(&self) -> u64 {
+        self.relayed.map_or(0, |r| r.part)
+    }
 }
 
 /// What FLOW_OPEN says beyond that of a flow that passes relays.
@@ -94,6 +99,8 @@ pub struct Relayed {
     pub first: Seq,
     /// Largest symbol that goes uncut over every link so far, in bytes; each relay lowers it to what its next link takes.
     pub fits: u16,
+    /// Which part of a flow that takes several routes at once this is, from 1 on and never again in its flow; 0: the flow itself.
+    pub part: u64,
 }
 
 /// A frame.

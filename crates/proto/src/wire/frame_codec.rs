@@ -257,6 +257,7 @@ const HAS_LIFETIME: u8 = 1;
 const HAS_ANSWERS: u8 = 2;
 const IS_BIDIRECTIONAL: u8 = 4;
 const IS_RELAYED: u8 = 8;
+const IS_PART: u8 = 16;
 
 impl FlowOpen {
     /// Bytes after the last field that is known are left for later versions.
@@ -306,6 +307,7 @@ impl FlowOpen {
                 incarnation: r.varint()?,
                 first: Seq(r.varint()?),
                 fits: r.u16()?,
+                part: if flags & IS_PART != 0 { r.varint()? } else { 0 },
             }),
         };
         Ok(Self {
@@ -328,7 +330,7 @@ impl FlowOpen {
     }
 
     fn emit_body(&self, out: &mut Vec<u8>) {
-        // At most 8 + 8 varints of 8 + 8 single bytes + 2 addresses of 17 + 4: the length always takes two bytes in the form 0b01.
+        // At most 8 + 9 varints of 8 + 8 single bytes + 2 addresses of 17 + 4: the length always takes two bytes in the form 0b01.
         let length_at = out.len();
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&self.session.0.to_be_bytes());
@@ -355,7 +357,8 @@ impl FlowOpen {
             flag(self.lifetime.is_some(), HAS_LIFETIME)
                 | flag(self.answers.is_some(), HAS_ANSWERS)
                 | flag(self.bidirectional, IS_BIDIRECTIONAL)
-                | flag(self.relayed.is_some(), IS_RELAYED),
+                | flag(self.relayed.is_some(), IS_RELAYED)
+                | flag(self.part() > 0, IS_PART),
         );
         if let Some(lifetime) = self.lifetime {
             varint::emit(out, u64::try_from(lifetime.as_micros().div_ceil(1000)).unwrap_or(varint::MAX));
@@ -368,6 +371,9 @@ impl FlowOpen {
             emit_address(out, relayed.source);
             emit_all(out, &[relayed.incarnation, relayed.first.0]);
             out.extend_from_slice(&relayed.fits.to_be_bytes());
+            if relayed.part > 0 {
+                varint::emit(out, relayed.part);
+            }
         }
         let length = (out.len() - length_at - 2) as u16;
         out[length_at..length_at + 2].copy_from_slice(&(length | 0x4000).to_be_bytes());

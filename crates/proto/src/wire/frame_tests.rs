@@ -64,11 +64,9 @@ fn flow_open() -> impl Strategy<Value = Frame<'static>> {
 }
 
 fn relayed() -> impl Strategy<Value = Option<Relayed>> {
-    proptest::option::of(
-        (any::<std::net::IpAddr>(), any::<std::net::IpAddr>(), number(), number(), any::<u16>()).prop_map(
-            |(destination, source, incarnation, first, fits)| Relayed { destination, source, incarnation, first: Seq(first), fits },
-        ),
-    )
+    proptest::option::of((any::<std::net::IpAddr>(), any::<std::net::IpAddr>(), number(), number(), any::<u16>(), number()).prop_map(
+        |(destination, source, incarnation, first, fits, part)| Relayed { destination, source, incarnation, first: Seq(first), fits, part },
+    ))
 }
 
 fn close() -> impl Strategy<Value = Frame<'static>> {

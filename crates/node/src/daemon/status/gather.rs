@@ -143,6 +143,7 @@ fn relayed(r: &RelayedStats) -> RelayedReport {
         source: r.source.to_string(),
         destination: r.destination.to_string(),
         index: r.index,
+        part: r.part,
         rank_in: r.rank_in,
         rank_out: r.rank_out,
         redundant_packets: r.redundant_packets,

@@ -230,6 +230,9 @@ pub struct RelayedReport {
     pub destination: String,
     /// Its number in its session; 0 is the control flow.
     pub index: u64,
+    /// Which part of it passes here, if it takes several routes at once; 0: all of it.
+    #[serde(default)]
+    pub part: u64,
     /// Packets received that raised the rank here, and rank that the next node has.
     pub rank_in: u64,
     pub rank_out: u64,

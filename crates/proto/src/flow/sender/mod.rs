@@ -232,9 +232,14 @@ impl Sender {
         self.outstanding
     }
 
+    /// Source packets that wait for their first turn.
+    pub fn unsent(&self) -> u64 {
+        self.pushed.saturating_sub(self.cursor)
+    }
+
     /// Source packets that wait for their turn, and batches for repair: what is still to be sent, at least.
     pub fn waiting_packets(&self) -> u64 {
-        self.pushed.saturating_sub(self.cursor) + self.repair.len() as u64
+        self.unsent() + self.repair.len() as u64
     }
 
     /// Bytes held.

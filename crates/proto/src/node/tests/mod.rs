@@ -23,6 +23,7 @@ mod pair;
 mod paths;
 mod relayed;
 mod relays;
+mod routes;
 mod sealed;
 mod strangers;
 mod transparent;

@@ -48,6 +48,8 @@ fn session_frames_have_these_bytes() {
     assert_eq!(emit(&[SessionFrame::End { index: 1, packets: 70 }]), [0x10, 3, 1, 0x40, 70]);
     assert_eq!(emit(&[SessionFrame::Skip { index: 1, floor: 16 }]), [0x12, 2, 1, 16]);
     assert_eq!(emit(&[SessionFrame::Polluted { index: 1, packets: 2 }]), [0x14, 2, 1, 2]);
+    assert_eq!(emit(&[SessionFrame::PartDelivered { index: 1, part: 2, packets: 70 }]), [0x16, 4, 1, 2, 0x40, 70]);
+    assert_eq!(emit(&[SessionFrame::Window { index: 1, limit: 300 }]), [0x18, 3, 1, 0x41, 0x2c]);
     let totals = Totals { opened: 3, ends: vec![(2, 10)] };
     assert_eq!(emit(&[SessionFrame::Closed { all_received: true, totals: totals.clone() }]), [0x0c, 5, 1, 3, 1, 2, 10]);
     let close = SessionFrame::Close { reason: CloseReason::application(5, "bye"), linger: Duration::from_millis(60), totals };
@@ -98,6 +100,24 @@ fn pollution_is_told_of_the_control_flow_and_of_flows_that_exist() {
     assert_eq!(told(&mut s, 1).expect_err("never opened").code, Code::SessionProtocol);
     let delivered = SessionFrame::FlowDelivered { index: CONTROL_INDEX, packets: 3 };
     assert_eq!(s.on_control(NOW, &emit(&[delivered])), Ok(vec![SessionAction::ControlDelivered(3)]));
+}
+
+#[test]
+fn of_parts_and_windows_the_newest_word_is_said_and_only_of_flows_that_exist() {
+    let mut s = open();
+    while s.poll_control(NOW).is_some() {}
+    [(1, 5), (2, 6), (1, 9)].into_iter().for_each(|(part, packets)| s.tell_part(3, part, packets));
+    [70, 90].into_iter().for_each(|limit| s.tell_window(3, limit));
+    let part = |part, packets| SessionFrame::PartDelivered { index: 3, part, packets };
+    assert_eq!(s.poll_control(NOW).unwrap(), emit(&[part(1, 9), part(2, 6), SessionFrame::Window { index: 3, limit: 90 }]));
+    assert!(!s.has_control());
+    for frame in [part(1, 9), SessionFrame::Window { index: 3, limit: 90 }] {
+        assert_eq!(s.on_control(NOW, &emit(&[frame])).expect_err("never opened").code, Code::SessionProtocol);
+    }
+    let flow = FlowId(7);
+    let index = s.open_flow(flow, &FlowOptions::default()).unwrap();
+    let limit = s.on_control(NOW, &emit(&[SessionFrame::Window { index, limit: 90 }]));
+    assert_eq!(limit, Ok(vec![SessionAction::Window { flow, limit: 90 }]));
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Which part gets what, without a network.
+
+use super::*;
+use crate::switch::without;
+
+const START: Time = Time::from_millis(1000);
+const MS: fn(u64) -> Duration = Duration::from_millis;
+const PACKET: u64 = 1400;
+const FREE: Room = Room { unsent: 0, packets: 100 };
+
+/// A part whose route takes this long and carries so many bytes per second.
+fn part(number: u64, delay: Duration, rate: f64) -> Part {
+    let mut part = Part::new(START, number, LinkId(number), FlowLabel(1));
+    part.course.on_delay(START, delay);
+    part.course.rate = rate;
+    part
+}
+
+/// 50 Mbit/s with 40 ms and 30 Mbit/s with 120 ms.
+fn two() -> Spread {
+    let mut spread = Spread::new(SessionId(1), FlowId(1));
+    spread.parts = vec![part(1, MS(40), 6.25e6), part(2, MS(120), 3.75e6)];
+    spread
+}
+
+#[test]
+fn the_slower_route_gets_what_the_faster_does_not_bring_meanwhile() {
+    let spread = two();
+    assert_eq!(spread.choose(100_000, PACKET, &[FREE, FREE]), Some(0));
+    let full = Room { unsent: 90, packets: 100 };
+    // 80 ms of the faster are half a megabyte.
+    assert_eq!(spread.choose(400_000, PACKET, &[full, FREE]), None, "the rest goes by the faster");
+    assert_eq!(spread.choose(600_000, PACKET, &[full, FREE]), Some(1));
+    assert_eq!(spread.choose(u64::MAX, PACKET, &[full, Room { unsent: 0, packets: 0 }]), None, "no credit");
+}
+
+#[test]
+fn nothing_new_goes_by_a_late_part_while_there_is_another() {
+    let mut spread = two();
+    spread.parts[0].is_late = true;
+    assert_eq!(spread.choose(1000, PACKET, &[FREE, FREE]), Some(1));
+    spread.parts.remove(1);
+    assert_eq!(spread.choose(1000, PACKET, &[FREE]), Some(0));
+}
+
+/// Ten packets of which each part was given half, and the second part's acknowledgements come.
+fn half_silent() -> Spread {
+    let mut spread = two();
+    for number in 0..10 {
+        spread.keep(Bytes::from_static(&[7; 100]));
+        spread.parts[(number % 2) as usize].give(START, number, 130);
+    }
+    spread.on_part_delivered(START + MS(120), 2, 3);
+    spread
+}
+
+#[test]
+fn what_is_overdue_goes_by_the_other_part_once_and_what_is_there_does_not() {
+    let mut spread = half_silent();
+    spread.on_delivered(1);
+    let late = START + MS(40) + MS(20) * 4 + GRACE;
+    assert!(spread.look(START + MS(219), false).is_empty() && spread.again.is_empty());
+    assert!(spread.look(late, false).is_empty(), "nothing is given up yet");
+    assert_eq!(spread.again.iter().copied().collect::<Vec<_>>(), [2, 4, 6, 8]);
+    assert!(spread.parts[0].is_late);
+    spread.again.clear();
+    spread.look(late + MS(10), false);
+    assert!(spread.again.is_empty(), "once");
+    spread.on_part_delivered(late + MS(20), 1, 5);
+    assert!(!spread.parts[0].is_late && spread.parts[0].fed.is_empty());
+    let silent = || {
+        let mut spread = half_silent();
+        spread.look(late, false);
+        spread.again.len()
+    };
+    assert_eq!(without(Mechanism::LateCopies, silent), 0);
+}
+
+#[test]
+fn a_part_that_delivers_nothing_is_given_up_only_while_another_delivers() {
+    let mut spread = half_silent();
+    assert_eq!(spread.look(START + PATIENCE, false)[..], [0]);
+    let taken = spread.take_part(0);
+    assert_eq!((taken.number, spread.again.len()), (1, 5));
+    spread.ban(START, LinkId(1));
+    assert!(spread.is_banned(START + MS(999), LinkId(1)) && !spread.is_banned(START + MS(1000), LinkId(1)));
+    spread.ban(START, LinkId(1));
+    assert!(spread.is_banned(START + MS(1999), LinkId(1)));
+    spread.parts.clear();
+    assert!(spread.is_banned(START + MS(249), LinkId(1)) && !spread.is_banned(START + MS(250), LinkId(1)), "the only way");
+    // Nothing is heard of either: it may be the way back.
+    let mut spread = two();
+    for number in 0..2 {
+        spread.keep(Bytes::from_static(&[7; 100]));
+        spread.parts[number as usize].give(START, number, 130);
+    }
+    assert!(spread.look(START + PATIENCE * 4, false).is_empty() && spread.again.is_empty());
+}
+
+#[test]
+fn a_route_s_delay_is_the_smallest_of_the_last_seconds_and_its_rate_what_was_acknowledged() {
+    let mut part = part(1, MS(40), 0.0);
+    part.course.on_delay(START + MS(6000), MS(90));
+    assert_eq!(part.course.delay(), Some(MS(40)));
+    part.course.on_delay(START + MS(12_000), MS(80));
+    part.course.on_delay(START + MS(18_000), MS(85));
+    assert_eq!(part.course.delay(), Some(MS(80)));
+    let mut now = START + MS(20_000);
+    part.give(now, 0, 0);
+    for _ in 0..10 {
+        now += MS(50);
+        part.course.on_bytes(now, 50_000);
+    }
+    assert!((0.9e6..1.1e6).contains(&part.course.rate), "{}", part.course.rate);
+}
