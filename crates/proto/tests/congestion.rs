@@ -170,6 +170,17 @@ fn loss_at_a_queue_that_others_fill_is_not_taken_for_the_paths_own() {
     }
 }
 
+/// What flows of our own kind leave in the queue when one of them gives way is no sign of another kind: who took it for one
+/// would have two thirds of the link for good.
+#[test]
+fn flows_of_two_distances_share() {
+    for seed in [1, 3] {
+        let mut b = of_two_distances(4, seed);
+        let r = rates(&mut b, 4, 35_000, 50_000);
+        assert!(jain(&r) >= 0.8, "seed {seed}: {r:?}");
+    }
+}
+
 #[test]
 fn separate_flows_share_equally() {
     for (flows, delay, loss) in [(2, 10, 0.0), (4, 10, 0.02), (4, 20, 0.0), (8, 10, 0.0)] {

@@ -260,6 +260,11 @@ impl Model {
         (self.clear_target() + NOISE_TARGET * self.queue.noise()).min(self.queue_limit)
     }
 
+    /// The longest queue that flows of our own kind aim at, however little each of them has: up to this, what remains when we give way may be theirs.
+    fn own_kinds_longest(&self) -> Duration {
+        self.target().max(Duration::from_secs_f64(TARGET_QUEUE) + NOISE_TARGET * self.queue.noise())
+    }
+
     fn enter(&mut self, state: State, now: Time) {
         self.state = state;
         self.since = now;
@@ -557,7 +562,7 @@ impl Model {
         let remained = self.queue.remained();
         let was_stuck = self.stuck > 0;
         self.stuck = 0;
-        if is_stuck && remained > self.target() && !self.queue.is_flat() && !self.queue.is_restless(remained) {
+        if is_stuck && remained > self.own_kinds_longest() && !self.queue.is_flat() && !self.queue.is_restless(remained) {
             self.on_foreign_queue(now);
             return;
         }
