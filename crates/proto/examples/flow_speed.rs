@@ -41,6 +41,8 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         loss: LossEstimate::default(),
         gap: Duration::ZERO,
         spare: false,
+        leisure: Probability::ZERO,
+        heard: 1024,
         slack: false,
     };
     let mut fates: VecDeque<(SentItem, bool)> = VecDeque::new();

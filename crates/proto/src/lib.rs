@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blind;
+pub mod codel;
 pub mod congestion;
 pub mod crypto;
 mod deadlines;

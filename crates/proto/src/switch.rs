@@ -81,6 +81,14 @@ pub(crate) enum Mechanism {
     WindowSpans,
     /// Ordered datagrams are protected from spare rate though there is time for feedback.
     OrderedProtection,
+    /// Protection of ordered datagrams yields to data that wait, but for what pauses pay for.
+    Leisure,
+    /// Batches of ordered datagrams that grow are not protected before they are whole.
+    GrowingBatches,
+    /// A path of which nothing is known is thought to lose something.
+    UnknownLoss,
+    /// Ordered datagrams of small flows are protected whatever waits.
+    SmallOrdered,
     /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
     PatientDatagrams,
     /// Relays protect small flows while capacity is spare.

@@ -16,6 +16,7 @@ mod proxies;
 mod quic;
 mod run;
 mod startup;
+pub mod tunnel;
 mod world;
 
 pub use app::{App, AppPlan, Reach};

@@ -30,7 +30,7 @@ use crate::error::Code;
 use crate::ids::{FlowLabel, Seq};
 use crate::redundancy::LossEstimate;
 use crate::sent::SentItem;
-use crate::units::Duration;
+use crate::units::{Duration, Probability};
 use crate::wire::frame::{Coefficients, Frame};
 
 /// What the link asks a sender for, in the order in which a link asks.
@@ -61,6 +61,10 @@ pub struct SendContext {
     pub gap: Duration,
     /// The path has capacity that nobody else wants now.
     pub spare: bool,
+    /// What may go ahead of new data in the end costs them nothing: all that is wanted where none wait, otherwise by how much the path was idle lately.
+    pub leisure: Probability,
+    /// Packets whose fate is known, since the path began.
+    pub heard: u32,
     /// So much that what takes it makes no queue.
     pub slack: bool,
 }

@@ -12,7 +12,7 @@ use crate::ids::PathId;
 use crate::node::shared::Shared;
 use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
 use crate::switch::{self, Mechanism};
-use crate::units::{Duration, Time};
+use crate::units::{Duration, Probability, Time};
 use crate::wire::packet::ConnectionId;
 use smallvec::SmallVec;
 
@@ -188,6 +188,11 @@ impl Link {
         let mut context = Self::context(self.paths.get(&path)?, now);
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
+        }
+        if switch::is_off(Mechanism::Leisure)
+            || !self.schedule.iter().any(|label| self.flows.out.get(label).is_some_and(|flow| flow.has_fresh(now)))
+        {
+            context.leisure = Probability::ONE;
         }
         Some(context)
     }

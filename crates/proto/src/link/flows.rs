@@ -112,6 +112,11 @@ impl OutFlow {
         self.open.mode != Mode::Transparent && self.source.has_data(now)
     }
 
+    /// Something waits that was never sent.
+    pub(crate) fn has_fresh(&self, now: Time) -> bool {
+        self.has_symbols(now) || self.sender.has(flow::Stage::Source)
+    }
+
     /// Messages of a transparent flow that the neighbour has heard of wait.
     pub(crate) fn has_datagrams(&self, now: Time) -> bool {
         self.open.mode == Mode::Transparent && self.is_announced && self.source.has_data(now)

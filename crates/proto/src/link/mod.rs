@@ -300,6 +300,8 @@ impl Link {
             },
             gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
             spare: path.spare_allowance(now) > 0,
+            leisure: path.leisure(now),
+            heard: loss.packets,
             slack: path.has_slack(),
         }
     }

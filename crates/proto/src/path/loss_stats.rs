@@ -13,6 +13,8 @@ pub struct LossStats {
     pub mean: Probability,
     /// Standard deviation of the loss over windows of 64 packets beyond the one that chance alone gives, and the uncertainty of the mean.
     pub deviation: Probability,
+    /// Packets whose fate is known.
+    pub packets: u32,
     /// Mean number of consecutive packets lost, at least 1 once a loss was seen, 0 before.
     pub burst_packets: f64,
     /// Mean duration of a burst of losses in time; zero if losses are independent.
@@ -118,6 +120,7 @@ impl LossEstimator {
         LossStats {
             mean: Probability::new(mean),
             deviation: Probability::new(deviation),
+            packets: self.windows.saturating_mul(WINDOW).saturating_add(self.resolved),
             burst_packets,
             burst_duration: self.memory.burst(),
         }

@@ -8,6 +8,7 @@ mod delays;
 pub mod delivery;
 pub mod ecn;
 mod fates;
+mod leisure;
 mod loss;
 mod loss_memory;
 pub mod loss_stats;
@@ -32,11 +33,12 @@ use crate::sent::{SentItem, SentItems};
 use crate::stats::PathStats;
 use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
-use crate::units::{Bandwidth, Duration, Ecn, Time};
+use crate::units::{Bandwidth, Duration, Ecn, Probability, Time};
 use ack_tracker::AckTracker;
 use delays::Delays;
 use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
+use leisure::Leisure;
 use loss::LossDetector;
 use loss_stats::LossEstimator;
 use lull::Lull;
@@ -184,6 +186,7 @@ pub struct Path {
     backlog_since: Option<Time>,
     /// When data had last been waiting for a good part of a round trip: the path was full.
     full_at: Option<Time>,
+    leisure: Leisure,
     newly_lost: Vec<u64>,
     trace: Tracer,
     /// Its delay over time, if the link has other paths.
@@ -238,6 +241,7 @@ impl Path {
             is_bursty: false,
             backlog_since: None,
             full_at: None,
+            leisure: Leisure::new(now),
             newly_lost: Vec::new(),
             delays: None,
             coupled: 0,
@@ -330,6 +334,11 @@ impl Path {
         self.in_flight < (holds * 3 / 4).max(2 * u64::from(self.mtu.current()))
     }
 
+    /// How much of the last round trips it was idle: what goes ahead of data that waits is made up for by pauses.
+    pub fn leisure(&self, now: Time) -> Probability {
+        self.leisure.left(now, self.own_rate(), self.rtt.smoothed())
+    }
+
     /// Only flows for which time counts (latency flows, ordered datagrams) use this path at present: a backlog of theirs is a burst until it lasts.
     pub fn set_bursty(&mut self, on: bool) {
         self.is_bursty = on;
@@ -368,6 +377,8 @@ impl Path {
         let is_mtu_probe = items.iter().any(|i| matches!(i, SentItem::MtuProbe(_)));
         // What the host did not send in time says nothing about the path: as if the application had had less.
         let was_late = self.pacer.on_sent(now, size);
+        let (capacity, rtt) = (self.own_rate(), self.rtt.smoothed());
+        self.leisure.on_sent(now, size, capacity, rtt);
         let snapshot = if is_ack_eliciting {
             if self.in_flight == 0 {
                 // A new flight: the PTO counts from here, and losses of the one before are history.

@@ -2,6 +2,7 @@
 
 use super::Path;
 use super::delivery::Delivery;
+use super::leisure::Leisure;
 use super::loss_stats::LossEstimator;
 use super::lull::Lull;
 use super::migration::{Address, Trial, Verdict};
@@ -83,6 +84,7 @@ impl Path {
         self.pacer = Pacer::new(self.config.pacing_quantum, self.mtu.current(), now);
         self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
         (self.delays, self.coupled) = (None, 0);
+        self.leisure = Leisure::new(now);
         self.in_flight = 0;
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probe_wanted) = (now, now, 0, false);

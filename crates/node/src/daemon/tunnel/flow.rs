@@ -1,11 +1,13 @@
 //! One flow of tunnelled packets towards one node: its CoDel queue and the task that empties it into the transport.
 
 use super::classify::Key;
-use super::codel;
 use super::node::TunnelNode;
+use super::packet::mark_congestion;
 use crate::daemon::config::Treatment;
 use bytes::BytesMut;
 use noctule::{FlowError, FlowStats, MessageOptions, MessageSender};
+use noctule_proto::codel;
+use noctule_proto::units::Time;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -25,7 +27,11 @@ pub struct TunnelFlow {
 
 #[derive(Debug)]
 struct State {
-    queue: codel::Queue,
+    queue: codel::Queue<BytesMut>,
+    /// The queue's clock.
+    origin: Instant,
+    /// A packet has left the queue and waits for room in the transport: others come after it.
+    is_held: bool,
     used: Instant,
     /// The task has ended: nobody will take what is put in.
     is_over: bool,
@@ -44,10 +50,17 @@ pub struct FlowView {
     pub transport: Option<FlowStats>,
 }
 
+impl State {
+    fn time(&self, now: Instant) -> Time {
+        Time::ZERO + now.saturating_duration_since(self.origin)
+    }
+}
+
 impl TunnelFlow {
     /// A flow with its task.
     pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
-        let state = State { queue: codel::Queue::default(), used: Instant::now(), is_over: false };
+        let now = Instant::now();
+        let state = State { queue: codel::Queue::new(mark_congestion), origin: now, is_held: false, used: now, is_over: false };
         let flow = Arc::new(Self { key, state: Mutex::new(state), news: Notify::new(), sender: OnceLock::new() });
         tokio::spawn(carry(Arc::clone(node), Arc::clone(&flow), treatment));
         flow
@@ -64,7 +77,7 @@ impl TunnelFlow {
             return Err(packet);
         }
         state.used = now;
-        let packet = match self.sender.get().filter(|_| state.queue.len() == 0) {
+        let packet = match self.sender.get().filter(|_| state.queue.is_empty() && !state.is_held) {
             None => packet,
             Some(sender) => {
                 let data = packet.freeze();
@@ -79,6 +92,7 @@ impl TunnelFlow {
                 }
             }
         };
+        let now = state.time(now);
         if state.queue.push(now, packet) {
             drop(state);
             self.news.notify_one();
@@ -144,7 +158,9 @@ async fn pass(sender: &MessageSender, flow: &TunnelFlow, idle: Duration) -> Resu
     loop {
         let next = {
             let mut state = flow.state();
-            let next = state.queue.pop(Instant::now());
+            let now = state.time(Instant::now());
+            let next = state.queue.pop(now);
+            state.is_held = next.is_some();
             if next.is_none() && (state.is_over || state.used.elapsed() >= idle) {
                 state.is_over = true;
                 return Ok(());

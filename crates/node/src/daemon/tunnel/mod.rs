@@ -5,7 +5,6 @@
 //! then the transport. On its way out: a flow of another node gives the packet, and it goes to the device if its source lies behind that node.
 
 mod classify;
-mod codel;
 mod device;
 mod flow;
 mod icmp;

@@ -65,12 +65,13 @@ impl Sender {
 
     /// When `handle_timeout` wants to be called: the earliest deadline of a packet, or copies that are due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        [self.deadlines.next(), self.window.next()].into_iter().flatten().min()
+        [self.deadlines.next(), self.window.next(), self.quiet_at()].into_iter().flatten().min()
     }
 
     /// Gives up what has expired; copies whose time has come are there for [`Sender::poll`].
     pub fn handle_timeout(&mut self, now: Time) {
         self.abandon_expired(now);
         self.wake_window(now);
+        self.is_quiet |= self.quiet_at().is_some_and(|at| at <= now);
     }
 }

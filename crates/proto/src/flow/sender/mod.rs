@@ -82,6 +82,10 @@ pub struct Sender {
     /// Among them are some whose lifetime leaves no time for feedback.
     is_pressed: bool,
     tail_protected: bool,
+    /// When a packet was last put on its way that protection is thought of for.
+    protect_at: Time,
+    /// Nothing was for a while: what has not grown to a whole batch is protected as it is.
+    is_quiet: bool,
     /// Repair of small flows over the last packets.
     window: WindowRepair,
     deadlines: Deadlines,
@@ -128,6 +132,8 @@ impl Sender {
             proactive: VecDeque::new(),
             is_pressed: false,
             tail_protected: false,
+            protect_at: Time::ZERO,
+            is_quiet: false,
             window: WindowRepair::default(),
             deadlines: Deadlines::default(),
             is_established: false,

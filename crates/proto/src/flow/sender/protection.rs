@@ -13,8 +13,19 @@ const TAIL_TARGET: f64 = 0.99;
 /// Round trips in which a loss is noticed and repaired (one and a half, and a little more).
 const FEEDBACK: u32 = 2;
 /// As [`TAIL_TARGET`], of a batch of ordered datagrams for which there is time for feedback: what is missing holds up those after it, which an inner TCP takes
-/// for delay. At 5 % loss this costs a quarter more, from spare rate.
-const ORDERED_TARGET: f64 = 0.95;
+/// for delay. At 5 % loss this costs a third more, of what the path has to spare (decision 95).
+const ORDERED_TARGET: f64 = 0.999;
+/// Combinations per batch of these at most, where the path was idle for all of the last round trips while data wait.
+const MOST_ORDERED: f64 = 8.0;
+/// A batch of these that does not grow for this part of a round trip is protected as it is: a combination that comes later covers more.
+const GROWING: u32 = 8;
+/// Ordered datagrams with at most so many packets on their way are protected whatever waits: a request, a keystroke, acknowledgements.
+const SMALL: u64 = 8;
+/// Loss that a path is thought to have of which nothing is known, and packets after which half of that is forgotten.
+const UNKNOWN_LOSS: f64 = 0.04;
+const UNKNOWN_PACKETS: f64 = 64.0;
+/// Packets after which all of it is.
+const KNOWN_AFTER: u32 = 1024;
 
 impl Sender {
     /// Protection goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
@@ -45,8 +56,33 @@ impl Sender {
             return self.is_window_due();
         }
         let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
-        let is_waiting = self.proactive.front().is_some_and(|front| !self.has_more || !grows(front));
+        let is_waiting = self.proactive.front().is_some_and(|front| (!self.has_more || !grows(front)) && !self.is_growing(*front));
         self.is_all_sent() && (is_waiting || self.is_tail_open())
+    }
+
+    /// Ordered datagrams of bulk flows for which there is time for feedback.
+    fn is_patient_order(&self) -> bool {
+        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed
+    }
+
+    /// It has so little on its way that protecting it costs the others next to nothing.
+    fn is_small(&self) -> bool {
+        self.outstanding <= SMALL && !switch::is_off(Mechanism::SmallOrdered)
+    }
+
+    /// More of a batch is likely to follow soon, and then a combination protects that, too.
+    fn is_growing(&self, number: u64) -> bool {
+        self.is_patient_order()
+            && !switch::is_off(Mechanism::GrowingBatches)
+            && !self.is_quiet
+            && !self.finished
+            && (number + 1) * self.batch_size() > self.cursor
+    }
+
+    /// When a batch that does not grow is protected as it is.
+    pub(super) fn quiet_at(&self) -> Option<Time> {
+        let front = *self.proactive.front()?;
+        self.is_growing(front).then(|| self.protect_at + (self.rtt / GROWING).max(Duration::from_millis(1)))
     }
 
     fn is_tail_open(&self) -> bool {
@@ -94,8 +130,12 @@ impl Sender {
         let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
         let has_time = lifetime.is_none_or(|left| left >= context.rtt * FEEDBACK);
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
-        let is_held_up =
-            is_bulk && has_time && context.spare && self.config.waits_in_order && !switch::is_off(Mechanism::OrderedProtection);
+        let leisure = if self.is_small() { Probability::ONE } else { context.leisure };
+        let is_held_up = is_bulk
+            && has_time
+            && leisure > Probability::ZERO
+            && self.config.waits_in_order
+            && !switch::is_off(Mechanism::OrderedProtection);
         let most = match self.config.mode {
             Mode::Brtp if !self.is_small_relayed() => TAIL_TARGET,
             Mode::Brtp => 1.0,
@@ -104,9 +144,16 @@ impl Sender {
         };
         let target = Probability::new(self.config.no_retransmit.get().min(most));
         let is_bulk = is_bulk && !is_held_up;
+        let is_free = !is_held_up || leisure == Probability::ONE;
+        let spare = if is_free { u8::MAX } else { (leisure.get() * MOST_ORDERED).ceil() as u8 };
+        let mut loss = context.loss;
+        if is_held_up && context.heard < KNOWN_AFTER && !switch::is_off(Mechanism::UnknownLoss) {
+            let doubt = UNKNOWN_LOSS * UNKNOWN_PACKETS / (UNKNOWN_PACKETS + f64::from(context.heard));
+            loss.mean = Probability::new(loss.mean.get() + doubt);
+        }
         // Only the question whether there is time for feedback depends on the lifetime: coarser, it repeats more often.
         let lifetime = lifetime.map(|_| if has_time { context.rtt * FEEDBACK } else { Duration::ZERO });
-        let input = RedundancyInput { loss: context.loss, runs: batch.runs(), target, spare: u8::MAX, lifetime, rtt: context.rtt, is_bulk };
+        let input = RedundancyInput { loss, runs: batch.runs(), target, spare, lifetime, rtt: context.rtt, is_bulk };
         let answer = match &self.last_plan {
             Some((asked, answer)) if *asked == input => *answer,
             _ if batch.missing() == 0 => 0,
@@ -125,6 +172,7 @@ impl Sender {
             return; // bulk: on feedback alone; small flows: by the window
         }
         let patience = self.rtt * FEEDBACK;
+        (self.protect_at, self.is_quiet) = (now, false);
         let Some(batch) = self.batch(number) else { return };
         let has_time = batch.deadline().is_none_or(|at| at.since(now) >= patience) && !switch::is_off(Mechanism::PatientDatagrams);
         self.is_pressed = !has_time || (self.is_pressed && !self.proactive.is_empty());

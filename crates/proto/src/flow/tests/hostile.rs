@@ -123,6 +123,8 @@ proptest! {
             loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() },
             gap: Duration::ZERO,
             spare: true,
+            leisure: Probability::ONE,
+            heard: 1000,
             slack: true,
         };
         let mut items: Vec<SentItem> = Vec::new();

@@ -284,6 +284,8 @@ impl World {
             },
             gap: Duration::from_secs_f64(1.0 / self.story.rate),
             spare: true,
+            leisure: Probability::ONE,
+            heard: 1000,
             slack: true,
         }
     }
