@@ -537,6 +537,14 @@ impl Model {
         self.queue.remained() > (self.target() * 2 / 3).max(CROWD) && !self.is_noisy()
     }
 
+    /// Share of the capacity that the path surely carries; half where what it delivered was never measured, as at the start of an application that has little to send.
+    fn surely_carried(&self) -> f64 {
+        match self.capacity.surely_delivered() {
+            delivered if delivered > 0.0 => delivered / self.capacity.get(),
+            _ => 0.5,
+        }
+    }
+
     fn end_test(&mut self, now: Time) {
         let is_random = self.loss.end_low(self.is_crowded());
         if is_random {
@@ -615,7 +623,7 @@ impl Model {
                 let gain = if growth > 0.0 { held.max(1.0 + growth) } else { held };
                 (gain, 1.5 * bdp * (1.0 + growth) + capacity * target + slack)
             }
-            State::Test => (TEST_GAIN * (self.capacity.surely_delivered() / capacity).clamp(0.1, 0.95), 1.5 * bdp + slack),
+            State::Test => (TEST_GAIN * self.surely_carried().clamp(0.1, 0.95), 1.5 * bdp + slack),
             State::Compete => {
                 let window = self.rival.as_ref().map_or(0, |r| r.window()) as f64;
                 (1.25 * window / rtt / capacity, window)

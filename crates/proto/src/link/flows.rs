@@ -322,6 +322,16 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
+    /// A flow was opened or went: how many of those that are here carry parts of the same one.
+    pub(crate) fn count_siblings(&mut self) {
+        let name = |open: &FlowOpen| open.relayed.filter(|r| r.part > 0).map(|r| (r.source, r.destination, open.session, open.index));
+        let mut counts = BTreeMap::new();
+        self.out.values().filter_map(|flow| name(&flow.open)).for_each(|name| *counts.entry(name).or_insert(0) += 1);
+        for flow in self.out.values_mut() {
+            flow.siblings = name(&flow.open).and_then(|name| counts.get(&name).copied()).unwrap_or(1);
+        }
+    }
+
     /// The next label for a flow that we send.
     pub(crate) fn allocate_label(&mut self) -> FlowLabel {
         let label = FlowLabel(self.next_label);

@@ -763,16 +763,6 @@ impl Link {
         shared.config.max_datagram.saturating_sub(transmit::PACKET_OVERHEAD + transmit::MIN_CODED_HEADER)
     }
 
-    /// A flow was opened or went: how many of those that are here carry parts of the same one.
-    pub(crate) fn count_siblings(&mut self) {
-        let name = |open: &FlowOpen| open.relayed.filter(|r| r.part > 0).map(|r| (r.source, r.destination, open.session, open.index));
-        let mut counts = BTreeMap::new();
-        self.flows.out.values().filter_map(|flow| name(&flow.open)).for_each(|name| *counts.entry(name).or_insert(0) += 1);
-        for flow in self.flows.out.values_mut() {
-            flow.siblings = name(&flow.open).and_then(|name| counts.get(&name).copied()).unwrap_or(1);
-        }
-    }
-
     /// Settles memory of all flows that changed in the node's ledger.
     pub(crate) fn settle_out(&mut self, label: FlowLabel, shared: &mut Shared) {
         if let Some(flow) = self.flows.out.get_mut(&label) {

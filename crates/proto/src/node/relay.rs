@@ -235,7 +235,7 @@ impl Node {
         };
         let down = (next, l.adopt_out(outgoing, now));
         if ends.part > 0 {
-            l.count_siblings();
+            l.flows.count_siblings();
         }
         let relay = Relay { open, ends, up: (link, label), down, tried: SmallVec::new(), drain: Drain::new(now) };
         self.relays.by_name.insert(name, id);
@@ -315,7 +315,7 @@ impl Node {
             && let Some(flow) = link.remove_out(hop.1)
         {
             if flow.open.part() > 0 {
-                link.count_siblings();
+                link.flows.count_siblings();
             }
             link.ended.add_ended(true, flow.stats());
             self.shared.ledger.close(&flow.account);
@@ -403,7 +403,7 @@ impl Node {
         }
         let Some(link) = self.links.get_mut(&next) else { return };
         let label = link.adopt_out(flow, now);
-        link.count_siblings();
+        link.flows.count_siblings();
         if let Some(relay) = self.relays.flows.get_mut(&id) {
             relay.down = (next, label);
         }

@@ -219,7 +219,7 @@ impl Node {
         let link = self.links.get_mut(&on)?;
         let label = link.open_out(id, spread.session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
-        link.count_siblings();
+        link.flows.count_siblings();
         spread.parts.push(Part::new(now, number, on, label));
         Some(())
     }
@@ -243,7 +243,7 @@ impl Node {
         if link.is_up() && flow.is_announced {
             link.send_control(Control::FlowReset { flow: part.label, reason: Code::Rerouted as u64 });
         }
-        link.count_siblings();
+        link.flows.count_siblings();
         self.shared.ledger.close(&flow.account);
         self.note_ended(part.link, session, true, flow.open.index, FlowStats { app_bytes: 0, ..flow.stats() });
         self.mark_ready(part.link);
