@@ -7,6 +7,7 @@ mod aggregate;
 pub(crate) mod cids;
 mod coupling;
 mod datagrams;
+mod event;
 pub(crate) mod flows;
 mod fragment;
 pub(crate) mod handshake;
@@ -20,7 +21,7 @@ use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId, RelayId, Seq, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
 use crate::node::NodeConfig;
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
@@ -35,9 +36,9 @@ use crate::units::{Duration, Ecn, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
-use bytes::Bytes;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
+pub(crate) use event::LinkEvent;
 use flows::{Flows, OutFlow};
 use handshake::Handshake;
 use schedule::Schedule;
@@ -50,47 +51,6 @@ const DRAIN_PTOS: u32 = 3;
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(100);
 /// A neighbour that owes answers for so long, and for three probes, is silent: routes prefer others.
 const SILENCE: Duration = Duration::from_millis(500);
-
-/// What happened on a link that concerns the node or its sessions.
-#[derive(Debug)]
-pub(crate) enum LinkEvent {
-    Up,
-    /// A flow that was offered was accepted and exists now.
-    FlowOpened(FlowLabel),
-    /// A relayed session's control flow brought a packet of the handshake.
-    Lead(SessionId, FlowLabel, Bytes),
-    /// The first packet of a sealed flow opened: the far end has the session's keys.
-    Proven(SessionId),
-    /// The session's control flow brought a message.
-    Control(SessionId, Bytes),
-    Readable(FlowId),
-    Writable(FlowId),
-    /// Packets of an incoming flow were altered on their way.
-    Polluted(FlowLabel),
-    /// The first packets of a sealed flow that we send were given up.
-    Skipped(FlowLabel),
-    /// A sealed flow that we send has no further packets; so many in all.
-    Ended(FlowLabel),
-    /// A part brought packets of its flow.
-    Pieces(FlowLabel),
-    /// A part that we send can take more of its flow.
-    Hungry(SessionId, u64),
-    /// More of a sealed incoming flow is here than the far end knows.
-    Progress(FlowLabel),
-    /// Everything of an incoming flow is here, read or not.
-    Received(FlowLabel),
-    Finished(FlowLabel),
-    Delivered(FlowLabel),
-    OutClosed(FlowLabel, CloseReason),
-    InClosed(FlowLabel, CloseReason),
-    /// The neighbour opened a flow that names its ends: for this node, or to be relayed.
-    RelayedOpen(Box<FlowOpen>),
-    /// One half of a relayed flow changed.
-    Relay(RelayId),
-    /// The neighbour has not answered for so long that another way is worth trying, or answers again.
-    Silence,
-    Down(CloseReason),
-}
 
 /// Where a link is in its life.
 #[derive(Debug)]
