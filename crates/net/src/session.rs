@@ -65,6 +65,8 @@ impl IncomingFlow {
 pub struct SessionStats {
     /// The link that the session runs over; the last known state of it once the session is closed.
     pub link: LinkStats,
+    /// Further links over which flows of the session go that take several relayed routes at once.
+    pub further: Vec<LinkStats>,
     /// Sums over the session's flows, those that ended included; as they were at its end once the session is closed.
     pub flows: FlowTotals,
 }
@@ -73,6 +75,11 @@ impl SessionStats {
     /// The link's paths.
     pub fn paths(&self) -> &[PathStats] {
         &self.link.paths
+    }
+
+    /// The paths of all links that flows of the session go over.
+    pub fn all_paths(&self) -> impl Iterator<Item = &PathStats> {
+        std::iter::once(&self.link).chain(&self.further).flat_map(|link| &link.paths)
     }
 }
 
@@ -319,7 +326,10 @@ impl Session {
         let state = self.handle.shared.lock();
         let entry = state.sessions.get(&self.handle.session);
         // A relayed session may have changed links.
-        let live = entry.and_then(|s| state.node.link_stats(state.node.session_link(self.handle.session).unwrap_or(s.link)));
+        let own = entry.map(|s| state.node.session_link(self.handle.session).unwrap_or(s.link));
+        let live = own.and_then(|link| state.node.link_stats(link));
+        let routes = state.node.session_routes(self.handle.session);
+        let further = routes.iter().filter(|(link, _)| Some(*link) != own).filter_map(|(link, _)| state.node.link_stats(*link)).collect();
         let link = live.or_else(|| entry.and_then(|s| s.last_stats.clone())).unwrap_or_else(|| LinkStats {
             paths: Vec::new(),
             undecryptable: 0,
@@ -333,7 +343,7 @@ impl Session {
             spans: SpanStats::default(),
         });
         let flows = state.node.session_stats(self.handle.session).or_else(|| entry.map(|s| s.last_totals.clone())).unwrap_or_default();
-        SessionStats { link, flows }
+        SessionStats { link, further, flows }
     }
 
     /// What flows of the session that take several relayed routes at once have carried by each neighbour, from end to end; empty if none does.

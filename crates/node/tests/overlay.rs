@@ -190,6 +190,8 @@ fn an_end_that_is_attached_to_two_nodes_sends_over_both_at_once() {
     let (is_done, text) = perf(&second);
     assert!(is_done, "{text}");
     let both = routes(&text);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(report["end"]["wire_per_byte"].as_f64().unwrap() >= 1.0, "what goes by either node is counted: {text}");
     assert!(both.len() == 2 && both.iter().all(|(_, bytes)| *bytes > 10_000), "{both:?}");
     assert!(both.iter().any(|(via, _)| via.contains(&network.two.address())), "{both:?}");
     let (is_done, text) = perf(&[&second[..], &["--one-route"]].concat());

@@ -40,7 +40,7 @@ impl Watch {
     pub fn take(&mut self, index: u64) -> Sent {
         let (rtt_ms, packets, wire) = if self.tcp.is_empty() {
             let stats = self.session.stats();
-            let sum = |f: fn(&noctule::PathStats) -> u64| stats.paths().iter().map(f).sum::<u64>();
+            let sum = |f: fn(&noctule::PathStats) -> u64| stats.all_paths().map(f).sum::<u64>();
             let rtt = stats.paths().first().map_or(0.0, |p| p.smoothed_rtt.as_secs_f64() * 1e3);
             (rtt, (sum(|p| p.sent_packets), sum(|p| p.lost_packets)), sum(|p| p.sent_bytes))
         } else {
