@@ -70,7 +70,7 @@ pub struct RunArgs {
     /// Links side by side between neighbours, each a path of their noctule link; --hop numbers all links, those of the first hop first.
     #[arg(long, default_value_t = 1)]
     pub paths: usize,
-    /// What the nodes between the ends do: recode | ip (they forward, only the ends code) | proxy (TCP per hop) | tunnel
+    /// What the nodes between the ends do: recode | ip (they forward, only the ends code) | proxy (a connection per hop) | tunnel
     /// (they recode, and the contender's IP packets cross the TUN devices of nodes at the ends; with namespaces).
     #[arg(long, default_value = "recode")]
     pub relays: Relays,

@@ -44,6 +44,8 @@ pub struct Queue<P> {
     interval: Duration,
     packets: VecDeque<(Time, P)>,
     bytes: usize,
+    /// A packet has left, and whoever took it has not come for the next one: it may still wait for room in the transport.
+    is_held: bool,
     first_above: Option<Time>,
     drop_next: Option<Time>,
     is_dropping: bool,
@@ -62,6 +64,7 @@ impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
             interval: INTERVAL,
             packets: VecDeque::new(),
             bytes: 0,
+            is_held: false,
             first_above: None,
             drop_next: None,
             is_dropping: false,
@@ -93,6 +96,22 @@ impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
         self.bytes
     }
 
+    /// Sends a packet at once if no other is before it and `send` has room for it, which else gives it back; true if it waits.
+    pub fn offer(&mut self, now: Time, packet: P, send: impl FnOnce(P) -> Result<(), P>) -> bool {
+        if !self.packets.is_empty() || self.is_held {
+            return self.push(now, packet);
+        }
+        let bytes = packet.as_ref().len() as u64;
+        match send(packet) {
+            Ok(()) => {
+                self.counts.passed += 1;
+                self.counts.bytes += bytes;
+                false
+            }
+            Err(packet) => self.push(now, packet),
+        }
+    }
+
     /// Puts a packet at the end; false if there is no room.
     pub fn push(&mut self, now: Time, packet: P) -> bool {
         if self.packets.len() >= MAX_PACKETS {
@@ -104,8 +123,15 @@ impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
         true
     }
 
-    /// The next packet for the tunnel (RFC 8289 §5.5).
+    /// The next packet for the tunnel. Until it is asked for another, what is offered waits behind this one.
     pub fn pop(&mut self, now: Time) -> Option<P> {
+        let next = self.next(now);
+        self.is_held = next.is_some();
+        next
+    }
+
+    /// RFC 8289 §5.5.
+    fn next(&mut self, now: Time) -> Option<P> {
         let (mut packet, mut is_above) = self.take(now)?;
         if self.is_dropping {
             if !is_above {
@@ -269,6 +295,27 @@ mod tests {
         let (dropped, _) = trains(None);
         let (spared, left) = trains(Some(Duration::from_millis(60)));
         assert!(dropped > 0 && spared == 0 && left == 5900, "{dropped} {spared} {left}");
+    }
+
+    /// A packet that was taken from the queue and waits for room in the transport is not overtaken by what comes then.
+    #[test]
+    fn what_is_offered_goes_at_once_but_never_before_what_waits() {
+        let (mut queue, now) = (Queue::new(mark), Time::ZERO);
+        let mut sent = Vec::new();
+        let mut go = |packet: Vec<u8>| {
+            sent.push(packet[0]);
+            Ok(())
+        };
+        assert!(!queue.offer(now, vec![1], &mut go), "nothing is before it");
+        assert!(queue.offer(now, vec![2], Err), "the transport is full");
+        let held = queue.pop(now).unwrap();
+        assert!(queue.offer(now, vec![3], &mut go), "2 has not gone");
+        go(held).unwrap();
+        go(queue.pop(now).unwrap()).unwrap();
+        assert_eq!(queue.pop(now), None);
+        assert!(!queue.offer(now, vec![4], &mut go));
+        assert_eq!(sent, [1, 2, 3, 4]);
+        assert_eq!((queue.counts.passed, queue.counts.bytes), (4, 4));
     }
 
     #[test]

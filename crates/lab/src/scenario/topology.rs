@@ -39,7 +39,7 @@ impl FromStr for Relays {
             "tunnel" => Ok(Self::Tunnel),
             _ => Err(ParseQuantityError::new(
                 text,
-                "what the nodes between the ends do: recode, ip (they forward, only the ends code), proxy (a TCP connection per hop) or tunnel (the contender's IP packets go through nodes)",
+                "what the nodes between the ends do: recode, ip (they forward, only the ends code), proxy (a connection per hop) or tunnel (the contender's IP packets go through nodes)",
             )),
         }
     }

@@ -97,25 +97,24 @@ pub(super) fn measure<N: Machine>(
         (true, None) => scenario.seconds.0.as_secs_f64(),
         (false, _) => scenario.seconds.0.as_secs_f64() - scenario.warmup.0.as_secs_f64(),
     };
-    let mbit = |bytes: u64| bytes as f64 * 8e-6 / counted;
     let span = match transfer_s {
         Some(s) => (Time::ZERO, Time::ZERO + std::time::Duration::from_secs_f64(s)),
         None => (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
     };
     let limits = Limits::between(scenario, span.0, span.1);
-    let nominal = |bits: f64| bits.is_finite().then_some(round(bits / 1e6, 4));
-    let pairs_mbit: Vec<f64> = apps.iter().map(|(_, server)| mbit(server.meter.bytes_in_window)).collect();
-    let goodput: f64 = pairs_mbit.iter().sum();
     let mut by_flow = vec![0; network.flows.len()];
     for (ends, (_, server)) in ends.iter().zip(&apps) {
         by_flow[ends.flow] += server.meter.bytes_in_window;
     }
-    let whole_bytes: u64 = apps.iter().map(|(_, server)| server.meter.bytes).sum();
-    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
-    let efficiency = payload_share(mtu, scenario.ip.overhead());
-    let realised = mbit(done.useful(network)) * efficiency;
-    let bytes_wrong: u64 = apps.iter().map(|(_, server)| server.meter.bytes_wrong).sum();
-    let whole_seconds = if is_transfer { counted } else { scenario.seconds.0.as_secs_f64() };
+    let read = Read {
+        span,
+        counted,
+        whole: if is_transfer { counted } else { scenario.seconds.0.as_secs_f64() },
+        pairs: apps.iter().map(|(_, server)| server.meter.bytes_in_window).collect(),
+        by_flow,
+        bytes: apps.iter().map(|(_, server)| server.meter.bytes).sum(),
+        wrong: apps.iter().map(|(_, server)| server.meter.bytes_wrong).sum(),
+    };
 
     for (ends, (client, server)) in ends.iter().zip(&apps) {
         let flow = if network.flows.len() > 1 { format!("flow {}, ", ends.flow + 1) } else { String::new() };
@@ -130,13 +129,8 @@ pub(super) fn measure<N: Machine>(
         failures.extend(failed.map(|f| format!("{node}, {f}")));
     }
     let wrong_back: u64 = apps.iter().map(|(client, _)| client.meter.bytes_wrong).sum();
-    if bytes_wrong + wrong_back > 0 {
-        failures.push(format!("{} bytes wrong", bytes_wrong + wrong_back));
-    }
-    // More bytes read than the link delivered cannot be: the lab itself would be wrong (P24).
-    let carried = (warm.useful(network) + done.useful(network)) as f64 * efficiency;
-    if whole_bytes as f64 > carried {
-        failures.push(format!("{whole_bytes} bytes were read, and the link delivered room for {carried:.0}"));
+    if read.wrong + wrong_back > 0 {
+        failures.push(format!("{} bytes wrong", read.wrong + wrong_back));
     }
     let out_of_order: u64 = apps.iter().map(|(client, server)| client.meter.out_of_order + server.meter.out_of_order).sum();
     let ordered = !scenario.unordered && scenario.mode.0 == noctule_proto::options::Mode::Brtp;
@@ -160,20 +154,6 @@ pub(super) fn measure<N: Machine>(
     let link_up = links_up.or(apps.first().and_then(|(client, _)| client.link_up));
 
     Report {
-        report_version: REPORT_VERSION,
-        backend: "sim",
-        scenario: Configured::of(scenario),
-        goodput_mbit: round(goodput, 4),
-        nominal_limit_mbit: nominal(limits.forward),
-        realised_limit_mbit: round(realised, 4),
-        share: limits.forward.is_finite().then(|| round(goodput * 1e6 / limits.forward, 5)),
-        share_whole: limits.forward_whole.is_finite().then(|| round(whole_bytes as f64 * 8.0 / whole_seconds / limits.forward_whole, 5)),
-        share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
-        bytes_delivered: whole_bytes,
-        bytes_wrong,
-        wire_per_byte: done.per_byte(network, &by_flow, false),
-        reverse_wire_per_byte: done.per_byte(network, &by_flow, true),
-        queue_ms_p95: queues(network, done).fold(0.0, f64::max),
         message_rtt_ms: is_messages.then(|| Times::of(&rtt)).flatten(),
         message_one_way_ms: is_messages.then(|| Times::of(&one_way)).flatten(),
         first_message_rtt_ms: apps.first().and_then(|(client, _)| client.first_rtt).map(|d| round(d.as_secs_f64() * 1e3, 3)),
@@ -186,15 +166,12 @@ pub(super) fn measure<N: Machine>(
         handshake_ms: link_up.map(|t| round(t.as_secs_f64() * 1e3, 3)),
         transfer_s: transfer_s.map(|s| round(s, 6)),
         goodput_mbit_by_second: by_second(&apps),
-        jain: jain(&pairs_mbit).map(|j| round(j, 5)),
-        pairs_mbit: pairs_mbit.iter().map(|&m| round(m, 4)).collect(),
         reverse: scenario.both.then(|| reverse_direction(&apps, counted, limits.reverse)),
-        links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
         flows: ends.iter().zip(&apps).map(|(ends, apps)| flow_report(scenario, ends, *apps, counted, span)).collect(),
         relays: relay_reports(scenario, done),
         sender: done.sender.clone(),
         datagrams: world.packets(),
-        failures,
+        ..report_on_links(scenario, warm, done, &read, failures)
     }
 }
 
@@ -208,41 +185,78 @@ pub(super) fn measure_proxies(
     datagrams: u64,
     mut failures: Vec<String>,
 ) -> Report {
-    let network = &scenario.network;
     let whole = scenario.seconds.0.as_secs_f64();
-    let counted = whole - scenario.warmup.0.as_secs_f64();
-    let span = (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0);
-    let limits = Limits::between(scenario, span.0, span.1);
-    let finite = |bits: f64| bits.is_finite().then_some(bits);
-    let goodput = meter.bytes_in_window as f64 * 8.0 / counted;
-    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
-    let efficiency = payload_share(mtu, scenario.ip.overhead());
-    let realised = done.useful(network) as f64 * 8.0 / counted * efficiency;
-    let share = finite(limits.forward).map(|limit| round(goodput / limit, 5));
+    let read = Read {
+        span: (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
+        counted: whole - scenario.warmup.0.as_secs_f64(),
+        whole,
+        pairs: vec![meter.bytes_in_window],
+        by_flow: vec![meter.bytes_in_window],
+        bytes: meter.bytes,
+        wrong: meter.bytes_wrong,
+    };
     if meter.bytes == 0 {
         failures.push("not one byte arrived".to_owned());
     }
     if meter.bytes_wrong > 0 {
         failures.push(format!("{} bytes wrong", meter.bytes_wrong));
     }
-    if meter.bytes as f64 > (warm.useful(network) + done.useful(network)) as f64 * efficiency {
-        failures.push(format!("{} bytes were read, and the last link delivered less", meter.bytes));
+    Report {
+        scenario: Configured { cc: congestion.to_string(), ..Configured::of(scenario) },
+        goodput_mbit_by_second: meter.by_second.iter().map(|&bytes| round(bytes as f64 * 8e-6, 3)).collect(),
+        datagrams,
+        ..report_on_links(scenario, warm, done, &read, failures)
+    }
+}
+
+/// What the receiving ends read of a run.
+struct Read {
+    /// From when to when, in the run and in seconds that count; of the whole run in seconds.
+    span: (Time, Time),
+    counted: f64,
+    whole: f64,
+    /// Bytes in that time by pair of ends and by flow, of the whole run, and the wrong ones.
+    pairs: Vec<u64>,
+    by_flow: Vec<u64>,
+    bytes: u64,
+    wrong: u64,
+}
+
+/// What can be said of any kind of ends: what they read beside what the links carried.
+fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read, mut failures: Vec<String>) -> Report {
+    let network = &scenario.network;
+    let limits = Limits::between(scenario, read.span.0, read.span.1);
+    let finite = |bits: f64| bits.is_finite().then_some(bits);
+    let mbit = |bytes: u64| bytes as f64 * 8e-6 / read.counted;
+    let pairs_mbit: Vec<f64> = read.pairs.iter().map(|&bytes| mbit(bytes)).collect();
+    let goodput: f64 = pairs_mbit.iter().sum();
+    let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu).max().unwrap_or(1500);
+    let efficiency = payload_share(mtu, scenario.ip.overhead());
+    let realised = mbit(done.useful(network)) * efficiency;
+    // More bytes read than the link delivered cannot be: the lab itself would be wrong (P24).
+    let carried = (warm.useful(network) + done.useful(network)) as f64 * efficiency;
+    if read.bytes as f64 > carried {
+        failures.push(format!("{} bytes were read, and the link delivered room for {carried:.0}", read.bytes));
     }
     Report {
         report_version: REPORT_VERSION,
         backend: "sim",
-        scenario: Configured { cc: congestion.to_string(), ..Configured::of(scenario) },
-        goodput_mbit: round(goodput / 1e6, 4),
+        scenario: Configured::of(scenario),
+        goodput_mbit: round(goodput, 4),
         nominal_limit_mbit: finite(limits.forward).map(|limit| round(limit / 1e6, 4)),
-        realised_limit_mbit: round(realised / 1e6, 4),
-        share,
-        share_whole: finite(limits.forward_whole).map(|limit| round(meter.bytes as f64 * 8.0 / whole / limit, 5)),
+        realised_limit_mbit: round(realised, 4),
+        share: finite(limits.forward).map(|limit| round(goodput * 1e6 / limit, 5)),
+        share_whole: finite(limits.forward_whole).map(|limit| round(read.bytes as f64 * 8.0 / read.whole / limit, 5)),
         share_realised: (realised > 0.0).then(|| round(goodput / realised, 5)),
-        bytes_delivered: meter.bytes,
-        bytes_wrong: meter.bytes_wrong,
-        wire_per_byte: done.per_byte(network, &[meter.bytes_in_window], false),
-        reverse_wire_per_byte: done.per_byte(network, &[meter.bytes_in_window], true),
+        bytes_delivered: read.bytes,
+        bytes_wrong: read.wrong,
+        wire_per_byte: done.per_byte(network, &read.by_flow, false),
+        reverse_wire_per_byte: done.per_byte(network, &read.by_flow, true),
         queue_ms_p95: queues(network, done).fold(0.0, f64::max),
+        jain: jain(&pairs_mbit).map(|j| round(j, 5)),
+        pairs_mbit: pairs_mbit.iter().map(|&m| round(m, 4)).collect(),
+        links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
+        failures,
         message_rtt_ms: None,
         message_one_way_ms: None,
         first_message_rtt_ms: None,
@@ -254,16 +268,12 @@ pub(super) fn measure_proxies(
         startup_rtts: None,
         handshake_ms: None,
         transfer_s: None,
-        goodput_mbit_by_second: meter.by_second.iter().map(|&bytes| round(bytes as f64 * 8e-6, 3)).collect(),
-        pairs_mbit: vec![round(goodput / 1e6, 4)],
-        jain: None,
+        goodput_mbit_by_second: Vec::new(),
         reverse: None,
-        links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
         flows: Vec::new(),
         relays: Vec::new(),
         sender: None,
-        datagrams,
-        failures,
+        datagrams: 0,
     }
 }
 

@@ -82,7 +82,7 @@ impl<N: Machine> Simulation<N> {
         scenario.check()?;
         let elsewhere = match scenario.network.relays {
             Relays::Recode | Relays::Ip => None,
-            Relays::Proxy => Some("a chain of proxies has no noctule nodes to look into; it needs two hops"),
+            Relays::Proxy => Some("a chain of proxies needs two hops, and has no noctule nodes that --pcap or --trace could look into"),
             Relays::Tunnel => Some("TUN devices are the kernel's: --relays tunnel runs on namespaces (noctule-lab net)"),
         };
         if let Some(text) = elsewhere {

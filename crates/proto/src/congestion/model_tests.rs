@@ -1,7 +1,7 @@
 //! What the virtual bottleneck of `tests/congestion.rs` cannot show: senders that are slower than their path.
 
 use super::super::{AckEvent, Controller, SentEvent};
-use super::Model;
+use super::{Model, State, TEST_GAIN};
 use crate::units::{Bandwidth, Duration, Time};
 
 const DATAGRAM: u64 = 1472;
@@ -69,4 +69,18 @@ fn a_round_has_an_epoch() {
     let mut model = Model::new(DATAGRAM, RTT, Time::ZERO);
     wake_and_send(&mut model, Duration::from_micros(500), 16, 0.5);
     assert!(model.round <= 500 / 8 + 1, "{} rounds of 8 ms", model.round);
+}
+
+/// Where nothing was measured at full rate the path is tested at half the estimate; where something was, just below it.
+#[test]
+fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
+    let mut model = Model::new(DATAGRAM, Duration::from_millis(20), Time::ZERO);
+    model.capacity.on_sample(1e6, false);
+    model.enter(State::Test, Time::ZERO);
+    model.update();
+    assert!((model.pacing / (TEST_GAIN * 0.5e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
+    model.capacity.on_delivered(0.9e6);
+    model.capacity.on_delivered(0.8e6);
+    model.update();
+    assert!((model.pacing / (TEST_GAIN * 0.8e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
 }

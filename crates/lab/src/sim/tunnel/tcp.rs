@@ -1,7 +1,8 @@
 //! A TCP connection as the kernel runs it, as far as a tunnel can tell: CUBIC (RFC 9438) with HyStart (RFC 9406 describes its successor; this is the
 //! original of Ha and Rhee 2008, which Linux has), selective acknowledgements, an acknowledgement for every second segment. One direction, for ever.
 //!
-//! Not a TCP: nothing is negotiated, numbers count segments, and the receiver's window never fills.
+//! Not a TCP: nothing is negotiated, numbers count segments, and the receiver's window never fills. Not `noctule_proto`'s own CUBIC either, which paces and counts
+//! bytes: what stands in for a foreign end must not share faults with what it is carried by.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -30,8 +30,6 @@ struct State {
     queue: codel::Queue<BytesMut>,
     /// The queue's clock.
     origin: Instant,
-    /// A packet has left the queue and waits for room in the transport: others come after it.
-    is_held: bool,
     used: Instant,
     /// The task has ended: nobody will take what is put in.
     is_over: bool,
@@ -60,7 +58,7 @@ impl TunnelFlow {
     /// A flow with its task.
     pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
         let now = Instant::now();
-        let state = State { queue: codel::Queue::new(mark_congestion), origin: now, is_held: false, used: now, is_over: false };
+        let state = State { queue: codel::Queue::new(mark_congestion), origin: now, used: now, is_over: false };
         let flow = Arc::new(Self { key, state: Mutex::new(state), news: Notify::new(), sender: OnceLock::new() });
         tokio::spawn(carry(Arc::clone(node), Arc::clone(&flow), treatment));
         flow
@@ -77,23 +75,17 @@ impl TunnelFlow {
             return Err(packet);
         }
         state.used = now;
-        let packet = match self.sender.get().filter(|_| state.queue.is_empty() && !state.is_held) {
-            None => packet,
-            Some(sender) => {
-                let data = packet.freeze();
-                match sender.try_send(data.clone(), MessageOptions::default()) {
-                    Ok(_) => {
-                        state.queue.counts.passed += 1;
-                        state.queue.counts.bytes += data.len() as u64;
-                        return Ok(());
-                    }
-                    // Blocked: it waits. Over: the task finds that out and clears up.
-                    Err(_) => data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..])),
-                }
+        let at = state.time(now);
+        let send = |packet: BytesMut| {
+            let Some(sender) = self.sender.get() else { return Err(packet) };
+            let data = packet.freeze();
+            // Blocked: it waits. Over: the task finds that out and clears up.
+            match sender.try_send(data.clone(), MessageOptions::default()) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..]))),
             }
         };
-        let now = state.time(now);
-        if state.queue.push(now, packet) {
+        if state.queue.offer(at, packet, send) {
             drop(state);
             self.news.notify_one();
         }
@@ -160,7 +152,6 @@ async fn pass(sender: &MessageSender, flow: &TunnelFlow, idle: Duration) -> Resu
             let mut state = flow.state();
             let now = state.time(Instant::now());
             let next = state.queue.pop(now);
-            state.is_held = next.is_some();
             if next.is_none() && (state.is_over || state.used.elapsed() >= idle) {
                 state.is_over = true;
                 return Ok(());

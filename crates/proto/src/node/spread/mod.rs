@@ -99,7 +99,7 @@ impl Course {
         }
     }
 
-    /// So many bytes were acknowledged; `is_idle`: nothing had been under way.
+    /// So many bytes were acknowledged.
     fn on_bytes(&mut self, now: Time, bytes: u64) {
         self.meter.1 += bytes;
         let span = now.since(self.meter.0);

@@ -1,13 +1,19 @@
 //! Flows over several relayed routes at once (docs/spec/multipath.md 6): their rates add up, one that dies loses nothing, and the same stories without (P26).
 
+use super::hostile::link_to;
 use super::mesh::{Mesh, Stream};
 use super::pair::{Conditions, bytes};
 use super::{MS, at};
 use crate::event::Event;
+use crate::ids::FlowLabel;
 use crate::node::NodeConfig;
 use crate::options::{Class, FlowKind, FlowOptions, MessageOptions};
 use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Time};
+use crate::wire::Frames;
+use crate::wire::frame::{FlowOpen, Frame, Relayed};
+use core::cell::RefCell;
+use std::rc::Rc;
 
 /// A link of so many Mbit/s.
 fn link(mbit: f64, delay: Duration, loss: f64) -> Conditions {
@@ -379,4 +385,55 @@ fn two_routes_that_meet_at_a_last_relay_take_the_share_of_one_flow_there() {
     let share = share_at_a_last_relay();
     let alone = without(Mechanism::SharedTurns, share_at_a_last_relay);
     assert!((0.42..0.58).contains(&share) && alone > 0.6, "{share} {alone}");
+}
+
+/// A relay that a part goes by opens further parts of the flow without end, of which no packet ever opens (P15, P22).
+#[test]
+fn parts_that_a_relay_invents_without_end_are_bounded_and_cost_the_flow_nothing() {
+    let mut m = two_routes(15);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    // What the relay has to copy: the opening of the part that goes by it.
+    let seen = Rc::new(RefCell::new(None));
+    let found = Rc::clone(&seen);
+    m.nodes[2].shared.lies.set(move |frames| {
+        for frame in Frames::new(frames).flatten() {
+            if let Frame::FlowOpen(open) = frame
+                && open.part() > 0
+            {
+                *found.borrow_mut() = Some(open);
+            }
+        }
+    });
+    let size = 8_000_000;
+    let course = transfer(&mut m, &mut s, 3, size, MS(1000));
+    assert!(!course.is_done);
+    let open: FlowOpen = seen.borrow().expect("a part goes by the relay");
+    let link = link_to(&m, 2, 3);
+    let before = m.nodes[3].memory().used;
+    for round in 0..200 {
+        let mut bytes = Vec::new();
+        for i in 0..5 {
+            let number = 1000 + round * 5 + i;
+            let relayed = open.relayed.map(|r| Relayed { part: number, ..r });
+            Frame::FlowOpen(FlowOpen { label: FlowLabel(1_000_000 + number), relayed, ..open }).emit(&mut bytes);
+        }
+        let now = m.now;
+        m.nodes[2].inject(now, link, bytes);
+        let until = m.now + MS(2);
+        m.run_until(MS(2), |m| {
+            s.write(m, size);
+            s.read(m, 3);
+            m.now >= until
+        });
+    }
+    let counters = m.nodes[3].counters();
+    assert!(counters.refused_flows > 500, "{counters:?}");
+    let kept = m.nodes[3].memory().used.saturating_sub(before);
+    let bound = 64 * (8 * 1024 + 64 * u64::from(open.symbol));
+    println!("{kept} bytes of {bound}");
+    assert!((kept as u64) < bound, "{kept} bytes of {bound}");
+    let course = transfer(&mut m, &mut s, 3, size, MS(20_000));
+    println!("took {:?} {:?}", course.took, m.nodes[0].session_routes(session));
+    assert!(course.is_done);
 }

@@ -51,13 +51,15 @@ fn control_messages_of_any_content_end_their_session_and_nothing_else() {
         frame_type::SKIP,
         frame_type::CLOSE,
         frame_type::POLLUTED,
+        frame_type::PART_DELIVERED,
+        frame_type::WINDOW,
         0x7e,
         0x7f,
     ];
     let end = siege(NodeConfig::default()).withstand(MS(2), MS(1000), |s, round| {
         let kind = kinds[round as usize % kinds.len()];
         let (mut message, mut body) = (Vec::new(), Vec::new());
-        numbers(round).into_iter().cycle().take(round as usize / 8 % 7).for_each(|n| varint::emit(&mut body, n));
+        numbers(round).into_iter().cycle().take(round as usize / kinds.len() % 7).for_each(|n| varint::emit(&mut body, n));
         varint::emit(&mut message, kind);
         varint::emit_prefixed(&mut message, &body);
         control(s, 1000 + round, message);
