@@ -60,9 +60,24 @@ impl Endpoint {
     /// # Errors
     /// No route leads there over a link that is up, this node has no address of that family, or there are too many sessions.
     pub fn open_session_to(&self, destination: IpAddr, peer: PublicKey) -> Result<Session, OpenError> {
+        self.open_session_by(destination, peer, 0)
+    }
+
+    /// How many equally good routes lead to a node, up or not.
+    pub fn ways_at_once(&self, destination: IpAddr) -> usize {
+        self.shared().lock().node.ways_at_once(destination)
+    }
+
+    /// As [`open_session_to`](Self::open_session_to), for one of several sessions with the same node: it keeps to number `turn`, counted round, of the equally good
+    /// routes ([`ways_at_once`](Self::ways_at_once)), as long as that one can be used. Flows that promise delivery take all of them by themselves; this is for
+    /// datagrams with a lifetime, of which one flow takes one route.
+    ///
+    /// # Errors
+    /// As [`open_session_to`](Self::open_session_to).
+    pub fn open_session_by(&self, destination: IpAddr, peer: PublicKey, turn: usize) -> Result<Session, OpenError> {
         let mut state = self.shared().lock();
         let now = state.now;
-        let session = match state.node.open_session_to(now, destination, Some(peer)) {
+        let session = match state.node.open_session_by(now, destination, Some(peer), turn) {
             Ok(session) => session,
             Err(CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
             Err(CommandError::NoRoute(to)) => return Err(OpenError::NoRoute(to)),

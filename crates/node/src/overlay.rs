@@ -138,14 +138,14 @@ impl Gateway {
             error => settled.failure(ours, error),
         })?;
         let everybody = [IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0), IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0)];
-        let peer = Peer::new(RemoteNode::gateway(host.clone(), settled.key));
+        let peer = Peer::new(endpoint.clone(), RemoteNode::gateway(host.clone(), settled.key));
         self.peers.push(Arc::clone(&peer));
         let over = |peer: &Arc<Peer>| everybody.map(|to| Route { to, via: Via::Neighbour(peer.key), metric: 0 });
         endpoint.set_routes(self.peers.iter().flat_map(over).collect());
         peer.add_link(link);
         let link = peer.newest_link();
         self.tasks.extend([
-            tokio::spawn(Arc::clone(&peer).keep_session(endpoint.clone())),
+            tokio::spawn(Arc::clone(&peer).keep_session()),
             tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone(), Vec::new())),
         ]);
         let closed = async {

@@ -136,6 +136,57 @@ mod linux {
         drop(node_c);
     }
 
+    /// Between a and c stand two relays, in one namespace, and the routes by both are equally good: flows take turns at them, and go on when one dies.
+    #[test]
+    fn flows_take_turns_at_routes_that_are_equally_good() {
+        let Some((chain, _emulator)) = chain("two relays between two nodes with TUN devices") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let key = |name: &str| {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+            keygen(&directory.path().join(name), "key").1
+        };
+        let names = ["a", "left", "right", "c"];
+        let keys = names.map(key);
+        let other = |kind: &str, n: usize, more: &str| {
+            format!("[[{kind}]]\nname = \"{}\"\nkey = \"{}\"\naddresses = [\"10.9.0.{}\"]\n{more}\n", names[n], keys[n], n + 1)
+        };
+        let end = |n: usize, host: &str| {
+            let far = 3 - n;
+            let by = |relay: usize| other("neighbour", relay, &format!("endpoint = \"{host}:{}\"", 4500 + relay));
+            let route = |relay: usize| format!("[[route]]\nto = \"10.9.0.{}\"\nvia = \"{}\"\n", far + 1, names[relay]);
+            let own = format!("[node]\nkey = \"key\"\naddresses = [\"10.9.0.{0}\"]\n[tun]\naddresses = [\"10.9.0.{0}/24\"]\n", n + 1);
+            [own, by(1), by(2), other("remote", far, ""), route(1), route(2)].concat()
+        };
+        let relay = |n: usize| {
+            let own =
+                format!("[node]\nkey = \"key\"\naddresses = [\"10.9.0.{}\"]\nlisten = [\"0.0.0.0:{}\"]\nrelay = true\n", n + 1, 4500 + n);
+            [own, other("neighbour", 0, ""), other("neighbour", 3, "")].concat()
+        };
+        let [a, b, c] = [chain.hosts()[0].clone(), chain.hosts()[1].clone(), chain.hosts()[2].clone()];
+        let left = Node::start(directory.path(), "left", &b, &relay(1));
+        let mut right = Node::start(directory.path(), "right", &b, &relay(2));
+        let node_a = Node::start(directory.path(), "a", &a, &end(0, "10.77.0.2"));
+        let node_c = Node::start(directory.path(), "c", &c, &end(3, "10.77.1.1"));
+        for (node, of) in [(&node_a, "left"), (&node_a, "right"), (&node_c, "left"), (&node_c, "right")] {
+            node.wait_for_session(of);
+        }
+        echo(&c, 7007);
+        let sockets: Vec<_> = (0..4).map(|_| udp(&a, "0.0.0.0:0")).collect();
+        for socket in &sockets {
+            assert!(ping(socket, "10.9.0.4:7007").is_some(), "c answers\n{}", node_a.log());
+        }
+        assert_eq!(node_of(&node_a.status(), "c")["sessions"], 2, "{:#}", node_a.status());
+        let data = |node: &Node| {
+            let flows = node.status()["relayed"].as_array().cloned().unwrap_or_default();
+            flows.iter().filter(|f| f["source"] == "10.9.0.1" && f["index"].as_u64() > Some(0)).count()
+        };
+        assert_eq!((data(&left), data(&right)), (2, 2), "two of four flows each");
+        right.kill();
+        for socket in &sockets {
+            assert!(ping(socket, "10.9.0.4:7007").is_some(), "c answers over the other relay\n{}", node_a.log());
+        }
+    }
+
     /// Sets "don't fragment" (IP_MTU_DISCOVER = IP_PMTUDISC_DO) and gives the path MTU that the kernel knows.
     fn dont_fragment(socket: &std::net::UdpSocket) -> std::io::Result<i32> {
         use std::os::fd::AsRawFd;

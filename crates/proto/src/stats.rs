@@ -102,6 +102,12 @@ impl FlowTotals {
         if is_outgoing { &mut self.sent } else { &mut self.received }.add(flow);
     }
 
+    /// Adds those of another session.
+    pub fn merge(&mut self, other: &Self) {
+        self.sent.add(&other.sent);
+        self.received.add(&other.received);
+    }
+
     /// Adds a flow that ends now.
     pub(crate) fn add_ended(&mut self, is_outgoing: bool, flow: FlowStats) {
         self.add(is_outgoing, &FlowStats { outstanding: 0, memory: 0, ..flow });

@@ -83,10 +83,15 @@ mod tests {
     fn open_ports_are_seen() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         assert!(port_is_open(Protocol::Udp, socket.local_addr().unwrap().port()));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(port_is_open(Protocol::Tcp, port));
-        drop(listener);
-        assert!(!port_is_open(Protocol::Tcp, port) && !port_is_open(Protocol::Udp, 0));
+        assert!(!port_is_open(Protocol::Udp, 0));
+        let is_seen_to_close = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            assert!(port_is_open(Protocol::Tcp, port));
+            drop(listener);
+            !port_is_open(Protocol::Tcp, port)
+        };
+        // Another process may be given the port at once.
+        assert!((0..10).any(|_| is_seen_to_close()));
     }
 }

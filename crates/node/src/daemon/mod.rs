@@ -6,6 +6,7 @@
 pub mod config;
 pub mod control;
 mod kernel;
+mod lanes;
 mod log;
 mod metrics;
 mod neighbours;
@@ -253,8 +254,8 @@ impl Daemon {
     }
 
     fn start_peer(self: &Arc<Self>, node: &config::RemoteNode) -> Running {
-        let peer = Peer::new(node.clone());
-        let mut tasks = vec![tokio::spawn(Arc::clone(&peer).keep_session(self.endpoint.clone()))];
+        let peer = Peer::new(self.endpoint.clone(), node.clone());
+        let mut tasks = vec![tokio::spawn(Arc::clone(&peer).keep_session())];
         if let Some(link) = &node.link
             && let Some(host) = link.endpoint.clone()
         {

@@ -3,7 +3,9 @@
 //! A neighbour always has a session, so that its link is kept alive (P23). A node further away gets one when somebody wants to send to it.
 
 use super::config::RemoteNode;
+use super::lanes::Lanes;
 use noctule::{CloseReason, Endpoint, Link, LinkId, OpenError, PublicKey, Session};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, watch};
@@ -48,8 +50,11 @@ pub struct Peer {
     state: Mutex<State>,
     /// The session, while there is one.
     session: watch::Sender<Option<Session>>,
+    /// Sessions beside that one, by other routes that are as good.
+    lanes: Lanes,
     /// A link came, or somebody wants a session.
     news: Notify,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug)]
@@ -76,6 +81,8 @@ pub struct PeerView {
     pub link: Option<Arc<Link>>,
     /// The session.
     pub session: Option<Session>,
+    /// Sessions by further routes that are as good.
+    pub further: Vec<Session>,
     /// The last thing that went wrong, and when.
     pub trouble: Option<(SystemTime, String)>,
     /// How long the link has been up.
@@ -86,7 +93,7 @@ pub struct PeerView {
 
 impl Peer {
     /// A peer without link and session.
-    pub fn new(config: RemoteNode) -> Arc<Self> {
+    pub fn new(endpoint: Endpoint, config: RemoteNode) -> Arc<Self> {
         let state = State {
             config: config.clone(),
             links: Vec::new(),
@@ -96,7 +103,14 @@ impl Peer {
             round_trip: None,
             links_up: 0,
         };
-        Arc::new(Self { key: config.key, state: Mutex::new(state), session: watch::Sender::new(None), news: Notify::new() })
+        Arc::new(Self {
+            key: config.key,
+            state: Mutex::new(state),
+            session: watch::Sender::new(None),
+            lanes: Lanes::default(),
+            news: Notify::new(),
+            endpoint,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,6 +140,7 @@ impl Peer {
             config: s.config.clone(),
             link: s.links.last().cloned(),
             session: self.session.borrow().clone(),
+            further: self.lanes.sessions(),
             trouble: s.trouble.clone(),
             up_for: s.up_since.map(|t| t.elapsed()),
             links_up: s.links_up,
@@ -212,13 +227,32 @@ impl Peer {
         }
     }
 
-    /// What it took to open the session: a round trip, and what was lost meanwhile.
-    pub fn round_trip(&self) -> Option<Duration> {
-        self.state().round_trip
+    /// A session by number `turn`, counted round, of the equally good routes to it, once there is one; and what it took to open it: a round trip, and what was
+    /// lost meanwhile. A neighbour with a link has one session, over that.
+    pub async fn session_by(&self, turn: usize) -> (Session, Option<Duration>) {
+        if !self.has_link()
+            && let Some(address) = self.address()
+        {
+            let ways = self.endpoint.ways_at_once(address);
+            let open = || self.endpoint.open_session_by(address, self.key, turn % ways.max(1));
+            // The first is the one that everything else goes by.
+            if let Some(lane) = turn.checked_rem(ways).and_then(|turn| turn.checked_sub(1))
+                && let Some(opened) = self.lanes.session(lane, ACCEPT_PATIENCE, open).await
+            {
+                return opened;
+            }
+        }
+        let session = self.session().await;
+        (session, self.state().round_trip)
+    }
+
+    /// The first of its addresses that a route leads to.
+    fn address(&self) -> Option<IpAddr> {
+        self.state().config.addresses.iter().copied().find(|a| self.endpoint.next_hop(*a).is_some())
     }
 
     /// Keeps a session with it for ever.
-    pub async fn keep_session(self: Arc<Self>, endpoint: Endpoint) {
+    pub async fn keep_session(self: Arc<Self>) {
         let mut backoff = Backoff::default();
         loop {
             let (link, addresses, is_wanted) = {
@@ -227,7 +261,7 @@ impl Peer {
             };
             let opened = match &link {
                 Some(link) => Some(link.open_session()),
-                None if is_wanted && !addresses.is_empty() => Some(self.open_over_routes(&endpoint, &addresses)),
+                None if is_wanted && !addresses.is_empty() => Some(self.open_over_routes(&addresses)),
                 None => None,
             };
             let session = match opened {
@@ -289,10 +323,10 @@ impl Peer {
     }
 
     /// A session to the first of its addresses that a route leads to.
-    fn open_over_routes(&self, endpoint: &Endpoint, addresses: &[std::net::IpAddr]) -> Result<Session, OpenError> {
+    fn open_over_routes(&self, addresses: &[IpAddr]) -> Result<Session, OpenError> {
         let mut result = Err(OpenError::Misuse("the node has no address".into()));
         for address in addresses {
-            result = endpoint.open_session_to(*address, self.key);
+            result = self.endpoint.open_session_to(*address, self.key);
             if result.is_ok() {
                 break;
             }

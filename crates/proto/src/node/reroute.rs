@@ -234,7 +234,7 @@ impl Node {
     pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
-        let is_opening = entry.session.state() == SessionState::Opening;
+        let (turn, is_opening) = (entry.turn, entry.session.state() == SessionState::Opening);
         if entry.trouble.as_ref().is_some_and(|t| now.since(t.last) >= FORGOTTEN) {
             entry.trouble = None;
         }
@@ -253,7 +253,7 @@ impl Node {
         }
         trouble.reason = reason.clone();
         let avoid = trouble.avoid.clone();
-        let next = self.next_hop(far, &avoid);
+        let next = self.next_hop_by(far, turn, &avoid);
         // Nobody has heard of this session: what the way says is the answer.
         if next.is_none() && is_opening && is_refused {
             return self.fail_session(now, id, reason);
@@ -276,14 +276,14 @@ impl Node {
     pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
-        let Some(far) = entry.far.address() else { return };
+        let (Some(far), turn) = (entry.far.address(), entry.turn) else { return };
         let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some_and(|at| at <= now)) else { return };
         trouble.retry_at = None;
         if now.since(trouble.since) >= idle {
             let reason = trouble.reason.clone();
             return self.fail_session(now, id, reason);
         }
-        if let Some(link) = self.next_hop(far, &[]) {
+        if let Some(link) = self.next_hop_by(far, turn, &[]) {
             return self.reopen_session(now, id, link);
         }
         if let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
@@ -294,9 +294,9 @@ impl Node {
 
     /// Routes, or the links that they lead over, have changed: everything goes by its best route.
     pub(super) fn revise_routes(&mut self, now: Time) {
-        for (id, far, link) in self.shared.sessions.relayed() {
+        for (id, far, turn, link) in self.shared.sessions.relayed() {
             let shunned = self.shunned(now, id);
-            if let Some(best) = self.next_hop(far, &shunned)
+            if let Some(best) = self.next_hop_by(far, turn, &shunned)
                 && best != link
             {
                 self.reopen_session(now, id, best);

@@ -76,8 +76,17 @@ impl Node {
     /// The link over which `destination` is reached now: that of the best route whose link is usable and not among `without`. A link whose
     /// neighbour has not answered for a while comes after all others.
     pub fn next_hop(&self, destination: IpAddr, without: &[LinkId]) -> Option<LinkId> {
+        self.next_hop_by(destination, 0, without)
+    }
+
+    /// The same for one of several that share equally good routes: `turn` says which of these it takes first.
+    pub(super) fn next_hop_by(&self, destination: IpAddr, turn: usize, without: &[LinkId]) -> Option<LinkId> {
+        let covering = || self.shared.routing.covering(destination);
+        let equal = self.equal_routes(destination).count();
+        let first = turn.checked_rem(equal).unwrap_or(0);
+        let order = covering().take(equal).skip(first).chain(covering().take(first)).chain(covering().skip(equal));
         let mut silent = None;
-        for route in self.shared.routing.covering(destination) {
+        for route in order {
             let Some(link) = self.resolve(route.via).filter(|link| !without.contains(link)) else { continue };
             if !self.links.get(&link).is_some_and(|l| l.is_silent) {
                 return Some(link);
@@ -94,8 +103,9 @@ impl Node {
         covering.take_while(move |r| best == Some((r.to.prefix_len(), r.metric)))
     }
 
-    /// How many ways there are that a flow takes at once if their links are up.
-    pub(super) fn ways_at_once(&self, destination: IpAddr) -> usize {
+    /// How many equally good ways there are, up or not: so many a flow takes at once, and so many turns sessions may take
+    /// ([`open_session_by`](Self::open_session_by)).
+    pub fn ways_at_once(&self, destination: IpAddr) -> usize {
         let mut vias: SmallVec<[Via; 4]> = SmallVec::new();
         for route in self.equal_routes(destination) {
             if !vias.contains(&route.via) {

@@ -29,11 +29,30 @@ impl Node {
     /// # Errors
     /// `NoRoute` if no usable link leads there, `Misuse` if this node has no address of that family, `Limit`.
     pub fn open_session_to(&mut self, now: Time, destination: IpAddr, peer: Option<PublicKey>) -> Result<SessionId, CommandError> {
+        self.open_session_by(now, destination, peer, 0)
+    }
+
+    /// The same for one of several sessions with a node to which several equally good routes lead: it keeps to route number `turn` of these, counted round, as
+    /// long as that one can be used. For what one flow cannot take several routes with, datagrams that have a lifetime.
+    ///
+    /// # Errors
+    /// As [`open_session_to`](Self::open_session_to).
+    pub fn open_session_by(
+        &mut self,
+        now: Time,
+        destination: IpAddr,
+        peer: Option<PublicKey>,
+        turn: usize,
+    ) -> Result<SessionId, CommandError> {
         let near = self.shared.routing.source_for(destination).ok_or(CommandError::Misuse(
             "this node has no address of the destination's family, so that nobody could answer: set one first",
         ))?;
-        let link = self.next_hop(destination, &[]).ok_or(CommandError::NoRoute(destination))?;
-        self.create_session(now, Far::Relayed { far: destination, near }, link, peer)
+        let link = self.next_hop_by(destination, turn, &[]).ok_or(CommandError::NoRoute(destination))?;
+        let id = self.create_session(now, Far::Relayed { far: destination, near }, link, peer)?;
+        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+            entry.turn = turn;
+        }
+        Ok(id)
     }
 
     /// The far end's address of a session that is, or may be, relayed; `None` if the neighbour is the far end.
@@ -196,6 +215,9 @@ impl Node {
                     let Some(message) = entry.session.poll_control(now) else { break };
                     is_written = true;
                     entry.is_told = false;
+                    if entry.session.take_asks() {
+                        entry.asked = flow.source.packets() + 1;
+                    }
                     self.shared.sessions.untold.insert((link_id, id));
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;

@@ -51,10 +51,14 @@ pub(crate) struct Entry {
     pub(crate) far: Far,
     /// Where its flows go out now.
     pub(crate) link: LinkId,
+    /// Relayed: which of several equally good routes it takes first.
+    pub(crate) turn: usize,
     /// The handshake and the keys of a relayed session.
     pub(crate) securing: Option<Box<Securing>>,
     /// Our control flow; `None` until the node has opened it.
     pub(super) control: Option<FlowLabel>,
+    /// So many packets of it at least hold words that the far end acknowledges.
+    pub(super) asked: u64,
     /// Relayed: where the far end's control flow comes in.
     pub(super) control_in: Option<(LinkId, FlowLabel)>,
     /// Relayed: the far end's control flow comes by no link since then.
@@ -145,8 +149,10 @@ impl Sessions {
                 session,
                 far,
                 link,
+                turn: 0,
                 securing,
                 control: None,
+                asked: 0,
                 control_in: None,
                 unheard_since: None,
                 incarnation: 0,
@@ -207,8 +213,8 @@ impl Sessions {
     }
 
     /// Relayed sessions, their far ends and the links that they go by.
-    pub(crate) fn relayed(&self) -> Vec<(SessionId, IpAddr, LinkId)> {
-        self.entries.iter().filter_map(|(id, e)| Some((*id, e.far.address()?, e.link))).collect()
+    pub(crate) fn relayed(&self) -> Vec<(SessionId, IpAddr, usize, LinkId)> {
+        self.entries.iter().filter_map(|(id, e)| Some((*id, e.far.address()?, e.turn, e.link))).collect()
     }
 
     pub(super) fn on_link(&self, link: LinkId) -> Vec<SessionId> {

@@ -6,6 +6,7 @@ use super::Node;
 use super::flow_events::is_absurd;
 use crate::error::{CloseReason, Code};
 use crate::ids::{LinkId, SessionId};
+use crate::session::SessionState;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use smallvec::SmallVec;
@@ -27,7 +28,8 @@ pub(super) struct Vigilance {
     patience: Duration,
     /// When to look next; `None` while nothing is under way.
     due: Option<Time>,
-    /// What had arrived when it was looked at last.
+    /// What had been sent and what had arrived when it was looked at last. Only what had been sent then has had its time.
+    sent: u64,
     delivered: u64,
     /// Links whose ways altered packets or delivered nothing, and since when they are not used.
     shunned: SmallVec<[(LinkId, Time); 2]>,
@@ -35,7 +37,7 @@ pub(super) struct Vigilance {
 
 impl Vigilance {
     pub(super) fn new(now: Time) -> Self {
-        Self { opened_at: now, patience: PATIENCE, due: Some(now + PATIENCE), delivered: 0, shunned: SmallVec::new() }
+        Self { opened_at: now, patience: PATIENCE, due: Some(now + PATIENCE), sent: u64::MAX, delivered: 0, shunned: SmallVec::new() }
     }
 
     /// The keys stand: a round trip from end to end is known.
@@ -49,6 +51,7 @@ impl Vigilance {
         let is_first = self.due.is_none();
         if is_first {
             self.due = Some(now + self.patience);
+            self.sent = u64::MAX;
         }
         is_first
     }
@@ -62,13 +65,13 @@ impl Vigilance {
         self.due
     }
 
-    /// True if nothing arrived although something was sent since the last look.
+    /// True if nothing arrived since the last look although something was on its way then, or since it was first watched.
     fn is_stuck(&mut self, now: Time, sent: u64, delivered: u64) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
         }
-        let is_stuck = sent > delivered && delivered == self.delivered;
-        self.delivered = delivered;
+        let is_stuck = self.sent.min(sent) > delivered && delivered == self.delivered;
+        (self.sent, self.delivered) = (sent, delivered);
         self.patience = match is_stuck {
             true => (self.patience * 2).min(MOST_PATIENCE),
             false => self.patience,
@@ -105,12 +108,12 @@ impl Node {
     pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
         let mut avoid = self.shunned(now, session);
         let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
-        let (Some(far), link) = (entry.far.address(), entry.link) else { return false };
+        let (Some(far), turn, link) = (entry.far.address(), entry.turn, entry.link) else { return false };
         avoid.push(link);
         if switch::is_off(Mechanism::RouteAvoidance) {
             return false;
         }
-        let Some(next) = self.next_hop(far, &avoid) else { return false };
+        let Some(next) = self.next_hop_by(far, turn, &avoid) else { return false };
         if let Some(securing) = self.shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
             securing.vigilance.shunned.push((link, now));
         }
@@ -125,11 +128,13 @@ impl Node {
         securing.vigilance.shunned.iter().map(|(link, _)| *link).collect()
     }
 
-    /// Source packets of all our flows in a session, and how many of them the far end has acknowledged.
+    /// Source packets of all our flows in a session that the far end shall acknowledge, and how many of them it has.
     fn sent_and_delivered(&self, id: SessionId) -> Option<(u64, u64)> {
         let entry = self.shared.sessions.entry(id)?;
         let flows = &self.links.get(&entry.link)?.flows.out;
-        let control = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
+        let packets = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
+        // Acknowledgements of acknowledgements never come.
+        let control = if entry.session.state() == SessionState::Opening { packets } else { packets.min(entry.asked) };
         let delivered = entry.session.control_delivered().min(control);
         let data = self.flows.iter().filter(|(_, place)| place.session == id && place.is_outgoing && place.link == entry.link);
         Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
@@ -177,5 +182,15 @@ mod tests {
         assert_eq!(v.poll_timeout(), None, "nothing is under way");
         v.watch(now);
         assert!(v.poll_timeout().is_some());
+        now = v.poll_timeout().unwrap();
+        assert!(!v.is_stuck(now, 25, 24));
+        now = v.poll_timeout().unwrap();
+        assert!(!v.is_stuck(now, 26, 25), "all of then has come");
+        now = v.poll_timeout().unwrap();
+        assert!(v.is_stuck(now, 400, 25), "that of then has not");
+        assert!(!v.is_stuck(v.poll_timeout().unwrap(), 400, 400));
+        v.watch(now);
+        now = v.poll_timeout().unwrap();
+        assert!(!v.is_stuck(now, 401, 401) && v.poll_timeout().is_none());
     }
 }

@@ -202,6 +202,8 @@ pub struct Session {
     early: BTreeMap<u64, FarWord>,
     /// The far end's control flow brought more than acknowledgements of ours, and has not been acknowledged since.
     is_control_owed: bool,
+    /// See [`take_asks`](Self::take_asks).
+    asks: bool,
     /// Packets of our control flow that the far end has acknowledged.
     control_delivered: u64,
     /// FLOW_DELIVERED to be sent: only the newest count of a flow matters.
@@ -232,6 +234,7 @@ impl Session {
             out,
             early: BTreeMap::new(),
             is_control_owed: false,
+            asks: false,
             control_delivered: 0,
             acknowledgements: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -614,11 +617,18 @@ impl Session {
         actions.extend(known.map(|(flow, packets)| SessionAction::FlowEnd { flow, packets }));
     }
 
+    /// The control messages that were polled since this was asked hold something that the far end will acknowledge.
+    pub fn take_asks(&mut self) -> bool {
+        core::mem::take(&mut self.asks)
+    }
+
     /// The next control message to send on the control flow.
     pub fn poll_control(&mut self, _now: Time) -> Option<Bytes> {
         if !self.has_control() {
             return None;
         }
+        self.asks |= !self.out.is_empty() || !self.parts.is_empty() || !self.windows.is_empty();
+        self.asks |= self.acknowledgements.keys().any(|index| *index != CONTROL_INDEX);
         let mut message = Vec::new();
         // PARAMS come first; CLOSED must come after the acknowledgements that it builds on.
         while message.len() < CONTROL_TARGET {

@@ -25,7 +25,12 @@ impl Daemon {
                 endpoint: view.config.link.and_then(|l| l.endpoint),
                 link,
                 session: view.session.as_ref().map(|s| if s.far_address().is_some() { "relayed" } else { "direct" }.to_owned()),
-                flows: view.session.as_ref().map(|s| sums(&s.stats().flows)),
+                sessions: view.session.iter().chain(&view.further).count(),
+                flows: view.session.as_ref().map(|s| {
+                    let mut all = s.stats().flows;
+                    view.further.iter().for_each(|further| all.merge(&further.stats().flows));
+                    sums(&all)
+                }),
                 trouble: view.trouble.map(|(at, text)| Trouble { at: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()), text }),
             }
         });

@@ -109,7 +109,10 @@ pub struct NodeReport {
     pub link: Option<LinkReport>,
     /// `direct`, `relayed` or none.
     pub session: Option<String>,
-    /// Its flows' sums over this session.
+    /// How many sessions with it there are: with several equally good routes one by each, once they are used.
+    #[serde(default)]
+    pub sessions: usize,
+    /// Its flows' sums over these sessions.
     pub flows: Option<FlowSums>,
     /// The last thing that went wrong.
     pub trouble: Option<Trouble>,

@@ -144,16 +144,21 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
     );
     let _ = writeln!(
         out,
-        "{:<16} {:<8} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
+        "{:<16} {:<10} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
         "node", "session", "flows", "sent", "received", "marked", "dropped", "refused"
     );
     for (name, t) in &tunnel.nodes {
-        let session = report.nodes.iter().find(|n| n.name == *name).and_then(|n| n.session.as_deref()).unwrap_or("none");
+        let far = report.nodes.iter().find(|n| n.name == *name);
+        let session = match far.and_then(|n| Some((n.session.as_deref()?, n.sessions))) {
+            None => "none".to_owned(),
+            Some((kind, 0..=1)) => kind.to_owned(),
+            Some((kind, several)) => format!("{kind} x{several}"),
+        };
         let old = before.and_then(|b| b.tunnel.as_ref()?.nodes.get(name));
         let moved = |now: u64, then: Option<u64>| amount(now, then.zip(seconds));
         let _ = writeln!(
             out,
-            "{name:<16} {session:<8} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
+            "{name:<16} {session:<10} {:>5} {:>11} {:>11} {:>8} {:>8} {:>8}",
             t.flows.len(),
             moved(t.sent_bytes, old.map(|o| o.sent_bytes)),
             moved(t.received_bytes, old.map(|o| o.received_bytes)),

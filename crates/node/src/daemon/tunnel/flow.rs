@@ -121,11 +121,11 @@ impl TunnelFlow {
 /// Empties the queue into the transport until the flow is idle, retired, or its session is over.
 async fn carry(node: Arc<TunnelNode>, flow: Arc<TunnelFlow>, treatment: Treatment) {
     let session = tokio::time::timeout(SESSION_PATIENCE, node.session()).await;
-    if let Some(round_trip) = node.peer().round_trip() {
-        flow.state().queue.set_round_trip(round_trip);
+    if let Ok((_, Some(round_trip))) = &session {
+        flow.state().queue.set_round_trip(*round_trip);
     }
     let result = match session {
-        Ok(session) => match session.open_messages(flow.key.options(&treatment)) {
+        Ok((session, _)) => match session.open_messages(flow.key.options(&treatment)) {
             Ok(sender) => pass(flow.sender.get_or_init(|| sender), &flow, treatment.flow_idle).await,
             Err(error) => {
                 tracing::debug!(node = %node.name(), key = ?flow.key, %error, "no flow for these packets");

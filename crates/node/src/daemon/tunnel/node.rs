@@ -8,15 +8,17 @@ use crate::daemon::peer::Peer;
 use bytes::BytesMut;
 use noctule::Session;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// See the file's heading.
 #[derive(Debug)]
 pub struct TunnelNode {
     peer: Arc<Peer>,
     flows: Mutex<HashMap<Key, Arc<TunnelFlow>>>,
+    /// Flows that have asked for a session.
+    turns: AtomicUsize,
     /// Flows that ended, and what became of their packets.
     ended: Ended,
     /// What came from the node.
@@ -64,7 +66,7 @@ pub struct Sums {
 impl TunnelNode {
     /// No flows yet.
     pub fn new(peer: Arc<Peer>) -> Arc<Self> {
-        Arc::new(Self { peer, flows: Mutex::default(), ended: Ended::default(), received: Received::default() })
+        Arc::new(Self { peer, flows: Mutex::default(), turns: AtomicUsize::new(0), ended: Ended::default(), received: Received::default() })
     }
 
     /// The node itself.
@@ -77,9 +79,9 @@ impl TunnelNode {
         self.peer.name()
     }
 
-    /// A session with the node, once there is one.
-    pub async fn session(&self) -> Session {
-        self.peer.session().await
+    /// A session for the next flow towards the node, once there is one, and what it took to open it: flows take turns at the routes that are equally good.
+    pub async fn session(&self) -> (Session, Option<Duration>) {
+        self.peer.session_by(self.turns.fetch_add(1, Relaxed)).await
     }
 
     fn flows(&self) -> MutexGuard<'_, HashMap<Key, Arc<TunnelFlow>>> {

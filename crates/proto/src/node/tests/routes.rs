@@ -1,13 +1,13 @@
 //! Flows over several relayed routes at once (docs/spec/multipath.md 6): their rates add up, one that dies loses nothing, and the same stories without (P26).
 
 use super::hostile::link_to;
-use super::mesh::{Mesh, Stream};
+use super::mesh::{Mesh, Stream, ip};
 use super::pair::{Conditions, bytes};
 use super::{MS, at};
 use crate::event::Event;
 use crate::ids::FlowLabel;
 use crate::node::NodeConfig;
-use crate::options::{Class, FlowKind, FlowOptions, MessageOptions};
+use crate::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Time};
 use crate::wire::Frames;
@@ -408,7 +408,7 @@ fn parts_that_a_relay_invents_without_end_are_bounded_and_cost_the_flow_nothing(
     let size = 8_000_000;
     let course = transfer(&mut m, &mut s, 3, size, MS(1000));
     assert!(!course.is_done);
-    let open: FlowOpen = seen.borrow().expect("a part goes by the relay");
+    let open: FlowOpen = seen.borrow().clone().expect("a part goes by the relay");
     let link = link_to(&m, 2, 3);
     let before = m.nodes[3].memory().used;
     for round in 0..200 {
@@ -416,7 +416,7 @@ fn parts_that_a_relay_invents_without_end_are_bounded_and_cost_the_flow_nothing(
         for i in 0..5 {
             let number = 1000 + round * 5 + i;
             let relayed = open.relayed.map(|r| Relayed { part: number, ..r });
-            Frame::FlowOpen(FlowOpen { label: FlowLabel(1_000_000 + number), relayed, ..open }).emit(&mut bytes);
+            Frame::FlowOpen(FlowOpen { label: FlowLabel(1_000_000 + number), relayed, ..open.clone() }).emit(&mut bytes);
         }
         let now = m.now;
         m.nodes[2].inject(now, link, bytes);
@@ -436,4 +436,64 @@ fn parts_that_a_relay_invents_without_end_are_bounded_and_cost_the_flow_nothing(
     let course = transfer(&mut m, &mut s, 3, size, MS(20_000));
     println!("took {:?} {:?}", course.took, m.nodes[0].session_routes(session));
     assert!(course.is_done);
+}
+
+/// Two sessions whose messages live 300 ms and keep to the routes that `turns` say, 40 and 20 Mbit/s from second 1 on, the second relay dead from 3.5 s on if `dies`: the share of the
+/// messages that arrived of those of the second before, and of those after 4 s.
+fn datagrams(turns: [usize; 2], dies: bool) -> (f64, f64) {
+    let mut m = two_routes(16);
+    let now = m.now;
+    let options = FlowOptions { mode: Mode::Btp, kind: FlowKind::UnorderedMessages, lifetime: Some(MS(300)), ..Default::default() };
+    let flows = turns.map(|turn| {
+        let session = m.nodes[0].open_session_by(now, ip(3), None, turn).unwrap();
+        m.nodes[0].open_flow(now, session, options.clone()).unwrap()
+    });
+    let (began, bits) = (at(1000), 8000.0);
+    let mut due = [0u64; 2];
+    let mut incoming = Vec::new();
+    let spans = [(at(2500), at(3500)), (at(4000), at(4500))];
+    let (mut sent, mut got) = ([0u64; 2], [0u64; 2]);
+    let within = |t: Time| spans.iter().position(|(from, to)| t >= *from && t < *to);
+    m.wake_at = Some(began);
+    m.run_until(at(4900).since(now), |m| {
+        m.dead[2] = dies && m.now >= at(3500);
+        let mut wake = Time::MAX;
+        for (i, rate) in [40e6, 20e6].into_iter().enumerate() {
+            let next = |n: u64| began + Duration::from_secs_f64(n as f64 * bits / rate);
+            while next(due[i]) <= m.now && next(due[i]) < at(4500) {
+                // What the flow has no room for is lost, as with any datagram.
+                let stamp = ::bytes::Bytes::from([next(due[i]).as_nanos().to_be_bytes().as_slice(), &[0; 992]].concat());
+                let _ = m.nodes[0].send_message(m.now, flows[i], stamp, MessageOptions::default());
+                if let Some(span) = within(next(due[i])) {
+                    sent[span] += 1;
+                }
+                due[i] += 1;
+            }
+            wake = wake.min(next(due[i]));
+        }
+        m.wake_at = (wake < at(4500)).then_some(wake);
+        incoming.extend(m.incoming_flow(3));
+        for flow in &incoming {
+            while let Ok(Some(message)) = m.nodes[3].recv_message(m.now, *flow) {
+                let stamp = u64::from_be_bytes(message.data[..8].try_into().unwrap());
+                if let Some(span) = within(Time::from_nanos(stamp)) {
+                    got[span] += 1;
+                }
+            }
+        }
+        false
+    });
+    let share = |i: usize| got[i] as f64 / sent[i] as f64;
+    println!("turns {turns:?}: {sent:?} sent, {got:?} arrived");
+    (share(0), share(1))
+}
+
+/// One flow of datagrams takes one route; several sessions take turns at the routes that are equally good, and share what is left when one dies.
+#[test]
+fn sessions_that_take_turns_use_equally_good_routes_together() {
+    let (apart, _) = datagrams([0, 1], false);
+    let (together, _) = datagrams([0, 0], false);
+    assert!(apart > 0.995 && together < 0.9, "{apart} {together}");
+    let (before, after) = datagrams([0, 1], true);
+    assert!(before > 0.97 && after > 0.7, "the other route takes what it can: {before} {after}");
 }

@@ -1,0 +1,55 @@
+//! Sessions with one node by several equally good routes: what one flow of datagrams cannot do, take several routes at once, several flows do together.
+
+use noctule::{OpenError, Session};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Routes that are used beside the first.
+const MOST_LANES: usize = 7;
+
+/// See the file's heading.
+#[derive(Debug, Default)]
+pub struct Lanes([Lane; MOST_LANES]);
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// One opens, the others wait.
+    opening: tokio::sync::Mutex<()>,
+    /// The session, and what it took to open it.
+    open: Mutex<Option<(Session, Duration)>>,
+}
+
+impl Lane {
+    fn get(&self) -> Option<(Session, Duration)> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|(session, _)| session.close_reason().is_none())
+    }
+}
+
+impl Lanes {
+    /// The session of a lane with what it took to open it; one that is not there is opened with `open`. None if nobody answers it for `patience`.
+    pub async fn session(
+        &self,
+        lane: usize,
+        patience: Duration,
+        open: impl FnOnce() -> Result<Session, OpenError>,
+    ) -> Option<(Session, Option<Duration>)> {
+        let lane = self.0.get(lane)?;
+        let _one_at_a_time = lane.opening.lock().await;
+        if let Some((session, took)) = lane.get() {
+            return Some((session, Some(took)));
+        }
+        let began = Instant::now();
+        let session = open().ok()?;
+        if !matches!(tokio::time::timeout(patience, session.accepted()).await, Ok(Ok(()))) {
+            return None;
+        }
+        let took = began.elapsed();
+        *lane.open.lock().unwrap_or_else(PoisonError::into_inner) = Some((session.clone(), took));
+        Some((session, Some(took)))
+    }
+
+    /// Those that are open.
+    pub fn sessions(&self) -> Vec<Session> {
+        self.0.iter().filter_map(|lane| Some(lane.get()?.0)).collect()
+    }
+}
