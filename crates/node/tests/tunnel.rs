@@ -163,24 +163,26 @@ mod linux {
             [own, other("neighbour", 0, ""), other("neighbour", 3, "")].concat()
         };
         let [a, b, c] = [chain.hosts()[0].clone(), chain.hosts()[1].clone(), chain.hosts()[2].clone()];
-        let left = Node::start(directory.path(), "left", &b, &relay(1));
+        let mut left = Node::start(directory.path(), "left", &b, &relay(1));
         let mut right = Node::start(directory.path(), "right", &b, &relay(2));
-        let node_a = Node::start(directory.path(), "a", &a, &end(0, "10.77.0.2"));
-        let node_c = Node::start(directory.path(), "c", &c, &end(3, "10.77.1.1"));
-        for (node, of) in [(&node_a, "left"), (&node_a, "right"), (&node_c, "left"), (&node_c, "right")] {
-            node.wait_for_session(of);
+        let mut node_a = Node::start(directory.path(), "a", &a, &end(0, "10.77.0.2"));
+        let mut node_c = Node::start(directory.path(), "c", &c, &end(3, "10.77.1.1"));
+        for of in ["left", "right"] {
+            node_a.wait_for_session(of);
+            node_c.wait_for_session(of);
         }
         echo(&c, 7007);
         let sockets: Vec<_> = (0..4).map(|_| udp(&a, "0.0.0.0:0")).collect();
         for socket in &sockets {
             assert!(ping(socket, "10.9.0.4:7007").is_some(), "c answers\n{}", node_a.log());
         }
-        assert_eq!(node_of(&node_a.status(), "c")["sessions"], 2, "{:#}", node_a.status());
-        let data = |node: &Node| {
+        let report = node_a.status();
+        assert_eq!(node_of(&report, "c")["sessions"], 2, "{report:#}");
+        let data = |node: &mut Node| {
             let flows = node.status()["relayed"].as_array().cloned().unwrap_or_default();
             flows.iter().filter(|f| f["source"] == "10.9.0.1" && f["index"].as_u64() > Some(0)).count()
         };
-        assert_eq!((data(&left), data(&right)), (2, 2), "two of four flows each");
+        assert_eq!((data(&mut left), data(&mut right)), (2, 2), "two of four flows each");
         right.kill();
         for socket in &sockets {
             assert!(ping(socket, "10.9.0.4:7007").is_some(), "c answers over the other relay\n{}", node_a.log());
