@@ -225,11 +225,15 @@ def xor(a, b):
 
 
 def check_sessions(sections):
-    """session.md 8. What FLOW_OPEN says for the ends is that of the vector's own FLOW_OPEN: index 1, btp, unordered messages, M 16, answers 2, tag 77."""
-    flow = struct.pack(">QBBBBQQ", 1, 1, 1, 16, 6, 2, 77)
+    """session.md 8. What FLOW_OPEN says for the ends is that of the vector's own FLOW_OPEN: index 1, btp, unordered messages, M 16, answers 2, tag 77; of the
+    part that it is brtp, and part 3."""
+    flow_alone = struct.pack(">QBBBBQQ", 1, 1, 1, 16, 6, 2, 77)
+    flow_part = struct.pack(">QBBBBQQQ", 1, 0, 1, 16, 6, 2, 77, 3)
     ciphers = {"Aes128Gcm": (1, AESGCM, 16), "Aes256Gcm": (2, AESGCM, 32), "ChaCha20Poly1305": (3, ChaCha20Poly1305, 32)}
+    ciphers["ChaCha20Poly1305 part"] = ciphers["ChaCha20Poly1305"]
     for name, (number, cipher, key_len) in ciphers.items():
         s = sections[f"session {name}"]
+        flow = flow_part if name.endswith(" part") else flow_alone
         direction, c = unhex(s, "direction_secret"), bytes([number])
         secret = hkdf_sha256_expand(direction, b"noctule session flow" + c + flow, 32)
         mac_key = hkdf_sha256_expand(direction, b"noctule session mac" + struct.pack(">I", 0), 4096)

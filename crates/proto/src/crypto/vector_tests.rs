@@ -75,6 +75,19 @@ pub(super) fn flow_open() -> FlowOpen {
     }
 }
 
+/// That of the third part of a flow that takes several routes at once.
+fn open_part() -> FlowOpen {
+    let relayed = Relayed {
+        destination: "10.9.0.3".parse().unwrap(),
+        source: "10.9.0.1".parse().unwrap(),
+        incarnation: 0,
+        first: Seq(0),
+        fits: 1300,
+        part: 3,
+    };
+    FlowOpen { relayed: Some(relayed), mode: Mode::Brtp, lifetime: None, ..flow_open() }
+}
+
 fn varints(book: &mut Book) {
     book.section("varint");
     for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, varint::MAX] {
@@ -116,6 +129,7 @@ fn frames(book: &mut Book) {
                 ..flow_open()
             }),
         ),
+        ("flow_open_part", Frame::FlowOpen(open_part())),
         ("flow_end", Frame::FlowEnd { flow, end: Seq(100_000) }),
         ("flow_refused", Frame::FlowRefused { flow, base: Seq(16), reason: Code::NoMemory as u64 }),
         ("flow_reset", Frame::FlowReset { flow, reason: Code::Reset as u64 }),
@@ -222,11 +236,12 @@ fn packet_keys(book: &mut Book) {
 }
 
 fn sessions(book: &mut Book) {
-    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
-        book.section(&format!("session {cipher:?}"));
+    let flows = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305].map(|cipher| (cipher, flow_open()));
+    for (cipher, open) in flows.into_iter().chain([(Cipher::ChaCha20Poly1305, open_part())]) {
+        let part = if open.part() > 0 { " part" } else { "" };
+        book.section(&format!("session {cipher:?}{part}"));
         let secret = RawKey::new([0x66; 32]);
         book.bytes("direction_secret", secret.as_bytes());
-        let open = flow_open();
         let mut out = Vec::new();
         Frame::FlowOpen(open.clone()).emit(&mut out);
         book.frame("flow_open", &out);

@@ -219,7 +219,7 @@ impl Link {
                     } else if code == Code::UnknownFlow {
                         // P17: the neighbour lost its state, or a packet without FLOW_OPEN overtook the one with it, or this is one of
                         // several refusals of one flight; offer the flow again.
-                        f.is_open_acked = false;
+                        (f.is_open_acked, f.is_announced) = (false, false);
                         f.sender.on_refused(base, code);
                         self.touch_out(flow, now);
                     } else if code == Code::Polluted || (code == Code::NoMemory && (base.0 > 0 || f.sender.is_established())) {

@@ -531,7 +531,9 @@ fn fill_from(
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
     let mut cut = None;
-    if outgoing.is_none() && is_fresh && flow.sender.has(Stage::Repair) {
+    // A flow that the neighbour does not know goes nowhere before FLOW_OPEN, which then has a packet of its own.
+    let is_told = flow.is_announced || flow.is_open_acked;
+    if outgoing.is_none() && is_fresh && is_told && flow.sender.has(Stage::Repair) {
         // It does not fit beside FLOW_OPEN, or was made when numbers were shorter than the header is now reckoned with; if it does not fit alone either,
         // the path's MTU fell below it. Before anything new: a relay whose next link is full always has something new.
         let (open, items) = (buf.split_off(before.0), draft.items.len());
@@ -546,7 +548,7 @@ fn fill_from(
     let passes = outgoing.is_none() && flow.open.relayed.is_some() && flow.sender.has(Stage::Source);
     if passes && is_fresh {
         outgoing = flow.sender.poll(now, Stage::Source, context, symbol_room(draft, buf));
-        if outgoing.is_none() && (flow.is_announced || flow.is_open_acked) {
+        if outgoing.is_none() && is_told {
             buf.truncate(before.0);
             draft.items.truncate(before.1);
             let outgoing = flow.sender.poll(now, Stage::Source, context, usize::MAX)?;

@@ -11,8 +11,9 @@ use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use smallvec::SmallVec;
 
-/// Nothing delivered for this long although something was sent, at first; a handshake's round trips beyond that.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Nothing delivered for this long although something was sent, at first; a handshake's round trips beyond that. A link that is dead is found silent before, and
+/// left without prejudice.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Round trips of the handshake.
 const PATIENCE_RTTS: u32 = 6;
 /// Doubled with each route that was tried, up to this.
@@ -31,8 +32,16 @@ pub(super) struct Vigilance {
     /// What had been sent and what had arrived when it was looked at last. Only what had been sent then has had its time.
     sent: u64,
     delivered: u64,
-    /// Links whose ways altered packets or delivered nothing, and since when they are not used.
-    shunned: SmallVec<[(LinkId, Time); 2]>,
+    /// Links that are not used for now.
+    shunned: SmallVec<[Shunned; 2]>,
+}
+
+/// A link whose way altered packets, or delivered nothing.
+#[derive(Clone, Copy, Debug)]
+struct Shunned {
+    link: LinkId,
+    since: Time,
+    has_altered: bool,
 }
 
 impl Vigilance {
@@ -58,7 +67,7 @@ impl Vigilance {
 
     /// Words about the way before the present one may still be on their way.
     fn has_just_moved(&self, now: Time) -> bool {
-        self.shunned.last().is_some_and(|(_, at)| now.since(*at) < self.patience / 2)
+        self.shunned.last().is_some_and(|s| now.since(s.since) < self.patience / 2)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
@@ -86,12 +95,12 @@ impl Node {
     pub(super) fn check_delivery(&mut self, now: Time, id: SessionId) {
         let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
         let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
-        if securing.vigilance.is_stuck(now, sent, delivered) && !self.avoid_route(now, id) {
+        if securing.vigilance.is_stuck(now, sent, delivered) && !self.leave_route(now, id, false) {
             // All of them were tried: from the beginning.
             if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                 securing.vigilance.shunned.clear();
             }
-            self.avoid_route(now, id);
+            self.leave_route(now, id, false);
         }
     }
 
@@ -106,6 +115,10 @@ impl Node {
     /// Sends a relayed session another way, over the best route whose link is neither the present one nor one that was left for the same cause
     /// before: for a session whose packets are altered on their way, or are not delivered. False if there is none.
     pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
+        self.leave_route(now, session, true)
+    }
+
+    fn leave_route(&mut self, now: Time, session: SessionId, has_altered: bool) -> bool {
         let mut avoid = self.shunned(now, session);
         let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
         let (Some(far), turn, link) = (entry.far.address(), entry.turn, entry.link) else { return false };
@@ -115,7 +128,7 @@ impl Node {
         }
         let Some(next) = self.next_hop_by(far, turn, &avoid) else { return false };
         if let Some(securing) = self.shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.shunned.push((link, now));
+            securing.vigilance.shunned.push(Shunned { link, since: now, has_altered });
         }
         self.reopen_session(now, session, next);
         true
@@ -123,9 +136,18 @@ impl Node {
 
     /// Links that a session does not use for now, whatever routes lead over them.
     pub(super) fn shunned(&mut self, now: Time, id: SessionId) -> SmallVec<[LinkId; 4]> {
+        self.shunned_if(now, id, |_| true)
+    }
+
+    /// Of these, the links whose ways altered packets. Whether its part arrives by a link, a flow that takes several routes finds out itself.
+    pub(super) fn altering(&mut self, now: Time, id: SessionId) -> SmallVec<[LinkId; 4]> {
+        self.shunned_if(now, id, |s| s.has_altered)
+    }
+
+    fn shunned_if(&mut self, now: Time, id: SessionId, is_meant: fn(&Shunned) -> bool) -> SmallVec<[LinkId; 4]> {
         let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return SmallVec::new() };
-        securing.vigilance.shunned.retain(|(_, at)| now.since(*at) < SHUNNED);
-        securing.vigilance.shunned.iter().map(|(link, _)| *link).collect()
+        securing.vigilance.shunned.retain(|s| now.since(s.since) < SHUNNED);
+        securing.vigilance.shunned.iter().filter(|s| is_meant(s)).map(|s| s.link).collect()
     }
 
     /// Source packets of all our flows in a session that the far end shall acknowledge, and how many of them it has.
@@ -169,14 +191,14 @@ mod tests {
     #[test]
     fn only_what_was_sent_and_does_not_arrive_wears_patience_out() {
         let mut v = Vigilance::new(START);
-        let mut now = START + Duration::from_millis(100);
-        v.on_keys(now); // 100 ms end to end
+        let mut now = START + Duration::from_millis(200);
+        v.on_keys(now); // 200 ms end to end
         now = v.poll_timeout().unwrap();
         assert!(!v.is_stuck(now, 10, 3), "some arrived");
-        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(600)));
+        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(1200)));
         now = v.poll_timeout().unwrap();
         assert!(v.is_stuck(now, 20, 3), "nothing since");
-        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(1200)), "the next route gets more time");
+        assert_eq!(v.poll_timeout(), Some(now + Duration::from_millis(2400)), "the next route gets more time");
         now = v.poll_timeout().unwrap();
         assert!(!v.is_stuck(now, 20, 20));
         assert_eq!(v.poll_timeout(), None, "nothing is under way");

@@ -30,7 +30,7 @@ impl Node {
 
     /// Links by which a flow may go at once, best first.
     fn links_for(&mut self, now: Time, session: SessionId, far: IpAddr) -> SmallVec<[LinkId; 4]> {
-        let shunned = self.shunned(now, session);
+        let shunned = self.altering(now, session);
         let mut links = self.links_at_once(far);
         links.retain(|link| !shunned.contains(link));
         // All ways that are meant for this are gone: whatever else leads there.
