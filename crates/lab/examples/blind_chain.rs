@@ -151,7 +151,7 @@ fn run(flags: &Flags, percent: f64, seed: u64) -> Result<(), Box<dyn std::error:
     for node in 0..=flags.hops {
         let random = [node as u8 ^ seed as u8; 32];
         let role = if node == 0 {
-            Role::Source(Box::new(Source::new(SourceConfig { stream: STREAM, shape, plan, key: KEY, rate }, random)?))
+            Role::Source(Box::new(Source::new(SourceConfig { stream: STREAM, shape, plan, key: KEY, rate, patience: None }, random)?))
         } else if node == flags.hops {
             Role::Sink(Box::new(Sink::new(STREAM, shape, &KEY)?))
         } else {

@@ -1,8 +1,9 @@
-//! A relay and the sink of a blind stream among datagrams of its source, altered ones and inventions: nothing panics, the relay keeps within its
-//! memory, and every message that is handed over is the source's, once.
+//! A relay, the sink of a blind stream, and a receiver that was told of it by an announcement, among datagrams of its source, altered ones and inventions:
+//! nothing panics, the relay keeps within its memory, and every message that is handed over is the source's, once.
 
 use super::Input;
-use noctule_proto::blind::{Packet, Plan, Relay, RelayConfig, Shape, Sink, Source, SourceConfig, StreamName};
+use noctule_proto::blind::{Announcement, Packet, Plan, Receiver, Relay, RelayConfig, Shape, Sink, Source, SourceConfig, StreamName};
+use noctule_proto::crypto::SecretKey;
 use noctule_proto::units::{Bandwidth, Duration, Probability, Time};
 use std::sync::OnceLock;
 
@@ -28,7 +29,7 @@ fn datagrams() -> &'static [Vec<u8>] {
     static SENT: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     SENT.get_or_init(|| {
         let plan = Plan::new(&shape(), &[Probability::new(0.2)]).expect("losses that leave something");
-        let config = SourceConfig { stream: NAME, shape: shape(), plan, key: KEY, rate: Bandwidth::from_mbit(10.0) };
+        let config = SourceConfig { stream: NAME, shape: shape(), plan, key: KEY, rate: Bandwidth::from_mbit(10.0), patience: None };
         let mut source = Source::new(config, [1; 32]).expect("a key");
         for number in 0..(BLOCKS * shape().block_packets()) as u64 {
             source.push(message(number)).expect("short messages, and not many");
@@ -42,6 +43,19 @@ fn datagrams() -> &'static [Vec<u8>] {
             }
         }
         sent
+    })
+}
+
+fn secret(n: u8) -> SecretKey {
+    SecretKey::from_bytes([n; 32])
+}
+
+/// What the source says of its stream.
+fn announcement() -> &'static [u8] {
+    static SAID: OnceLock<Vec<u8>> = OnceLock::new();
+    SAID.get_or_init(|| {
+        let said = Announcement { stamp: 9, stream: NAME, key: KEY, shape: shape(), block: 0, messages: 0 };
+        said.seal(&secret(1), &secret(2).public(), None, [3; 32]).expect("a key")
     })
 }
 
@@ -62,7 +76,10 @@ pub fn run(data: &[u8]) {
     let sent = datagrams();
     let mut relay = Relay::new(RelayConfig { rate: Bandwidth::from_mbit(8.0), loss: Probability::new(0.1) }, [2; 32]);
     let mut sink = Sink::new(NAME, shape(), &KEY).expect("a key");
-    let mut seen = [false; BLOCKS * 32];
+    let mut receiver = Receiver::new(secret(2), None, [(secret(1).public(), 0)]);
+    receiver.handle_datagram(Time::ZERO, data);
+    receiver.handle_datagram(Time::ZERO, announcement());
+    let (mut seen, mut taken) = ([false; BLOCKS * 32], [false; BLOCKS * 32]);
     let (mut now, mut next, mut out) = (Time::ZERO, 0, Vec::new());
     for _ in 0..2000 {
         if input.is_empty() {
@@ -70,6 +87,7 @@ pub fn run(data: &[u8]) {
         }
         let what = input.u8();
         let mut datagram = match what % 8 {
+            0 if what & 64 != 0 => announcement().to_vec(),
             0 => input.bytes().to_vec(),
             1 => sent[usize::from(input.u16()) % sent.len()].clone(),
             2 => {
@@ -90,21 +108,26 @@ pub fn run(data: &[u8]) {
             let at = usize::from(input.u8()) % datagram.len();
             datagram[at] ^= input.u8();
         }
-        if what & 8 == 0 {
-            relay.handle_datagram(now, &datagram);
-        } else {
-            sink.handle_datagram(&datagram);
+        match what & 24 {
+            0 | 16 => relay.handle_datagram(now, &datagram),
+            8 => sink.handle_datagram(&datagram),
+            _ => receiver.handle_datagram(now, &datagram),
         }
         now += Duration::from_micros(50);
         while relay.poll_transmit(now, &mut out) {
-            assert!(Packet::parse(&out).is_ok(), "a relay sends packets");
+            assert!(Packet::parse(&out).is_ok() || Announcement::mark(&out).is_some(), "a relay sends packets");
             sink.handle_datagram(&out);
+            receiver.handle_datagram(now, &out);
         }
         let rows = GROUP * (LONGEST + 24) + GROUP / 8 * 3 * 64 * 64;
         assert!(relay.memory() <= (2 * STREAMS + 8) * rows, "{}", relay.memory());
         while let Some((number, got)) = sink.poll_message() {
             assert!(!core::mem::replace(&mut seen[number as usize], true), "message {number} was handed over before");
             assert_eq!(got, message(number), "message {number}");
+        }
+        while let Some((0, got)) = receiver.poll_message() {
+            let number = (0..taken.len()).find(|n| !taken[*n] && got == message(*n as u64)).expect("a message of the source, once");
+            taken[number] = true;
         }
     }
 }

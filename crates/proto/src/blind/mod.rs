@@ -14,21 +14,31 @@
 //! | [`Source`] | messages in, datagrams out, at a given rate |
 //! | [`Relay`] | datagrams in, more or fewer datagrams out |
 //! | [`Sink`] | datagrams in, messages out |
+//! | [`Announcement`] | name, cut and key of a stream, for one node that is known by its key |
+//! | [`Sender`], [`Receiver`] | streams that announce themselves: a source, and the sinks of those of whom something is wanted |
 //!
 //! Nothing here asks whether the rate is permitted: the owner answers for it (RFC 8085 §3.1), as for one-way objects.
 
+#[cfg(test)]
+mod announced_tests;
+mod announcement;
 mod held;
 mod packet;
 mod plan;
 mod queue;
+mod receiver;
 mod relay;
+mod sender;
 mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
 
+pub use announcement::{Announcement, AnnouncementError};
 pub use packet::{Coefficients, HEADER, Packet, StreamName};
 pub use plan::{Plan, Shape, ShapeError};
+pub use receiver::{Receiver, ReceiverStats, SenderView};
 pub use relay::{Relay, RelayConfig, RelayStats};
+pub use sender::{Sender, SenderConfig, SenderStats};
 pub use sink::{Sink, SinkStats};
 pub use source::{BlindError, Source, SourceConfig, SourceStats};

@@ -6,13 +6,13 @@
 
 use super::held::{Held, in_turn};
 use super::queue::Queue;
-use super::{Packet, StreamName};
+use super::{Announcement, Packet, StreamName};
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Probability, Time};
 use noctule_codes::recoding::{self, RankDistribution, Sends};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a [`Relay`] is made of.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,19 @@ pub struct RelayStats {
     pub rank: u64,
     /// Packets for which there was no room.
     pub dropped: u64,
+    /// Announcements passed on.
+    pub announcements: u64,
+    /// Datagrams that are of no stream.
+    pub foreign: u64,
 }
+
+/// Announcements of a second, and those of late that are not passed twice: a relay cannot tell who made them.
+const ANNOUNCEMENTS: u32 = 100;
+const REMEMBERED: usize = 64;
+/// Those for which there is room while data stand here.
+const ANNOUNCEMENTS_WAITING: usize = 64;
+/// Ranks of a batch: 0 to 64.
+const RANKS: usize = noctule_codes::span::MAX_SPAN + 1;
 
 /// Streams that pass at the same time.
 const MOST_STREAMS: usize = 16;
@@ -68,6 +80,10 @@ pub struct Relay {
     queue: Queue,
     rng: ChaCha12Rng,
     stats: RelayStats,
+    /// Batches that are over, by rank.
+    ranks: [u64; RANKS],
+    /// When announcements were last counted, how many may still pass, and what begins those that did.
+    announced: (Time, u32, VecDeque<[u8; 32]>),
 }
 
 /// One stream.
@@ -98,7 +114,14 @@ impl Relay {
             queue: Queue::new(config.rate),
             rng: ChaCha12Rng::from_seed(seed),
             stats: RelayStats::default(),
+            ranks: [0; RANKS],
+            announced: (Time::ZERO, ANNOUNCEMENTS, VecDeque::new()),
         }
+    }
+
+    /// How many batches came with each rank, from 0 to 64.
+    pub fn ranks(&self) -> &[u64] {
+        &self.ranks
     }
 
     /// Counts so far.
@@ -120,7 +143,13 @@ impl Relay {
 
     /// A datagram from the link before. What is none of a blind stream is dropped.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
-        let Ok(packet) = Packet::parse(datagram) else { return };
+        if let Some(mark) = Announcement::mark(datagram) {
+            return self.pass_announcement(now, mark, datagram);
+        }
+        let Ok(packet) = Packet::parse(datagram) else {
+            self.stats.foreign += 1;
+            return;
+        };
         self.forget_idle(now);
         if !self.streams.contains_key(&packet.stream) && self.streams.len() == MOST_STREAMS {
             self.stats.dropped += 1;
@@ -166,6 +195,31 @@ impl Relay {
         self.queue.push(out);
     }
 
+    /// Passes on what only the destination can read: each once, so that ways in a circle do no harm, and not too many.
+    fn pass_announcement(&mut self, now: Time, mark: [u8; 32], datagram: &[u8]) {
+        let (since, left, seen) = &mut self.announced;
+        if now.since(*since) >= Duration::from_secs(1) {
+            (*since, *left) = (now, ANNOUNCEMENTS);
+        }
+        if seen.contains(&mark) {
+            self.stats.redundant += 1;
+            return;
+        }
+        if *left == 0 || (self.queue.delay() > STANDING * FULL as u32 && self.queue.len() > ANNOUNCEMENTS_WAITING) {
+            self.stats.dropped += 1;
+            return;
+        }
+        *left -= 1;
+        if seen.len() == REMEMBERED {
+            seen.pop_front();
+        }
+        seen.push_back(mark);
+        self.stats.announcements += 1;
+        let mut out = self.queue.buffer();
+        out.extend_from_slice(datagram);
+        self.queue.push(out);
+    }
+
     /// The batches that came in are over: their combinations follow.
     fn end_group(&mut self, now: Time, name: StreamName) {
         let Some(stream) = self.streams.get_mut(&name) else { return };
@@ -173,6 +227,7 @@ impl Relay {
         for batch in &held {
             let rank = batch.rank().min(stream.ranks.len() - 1);
             stream.ranks[rank] += 1;
+            self.ranks[rank.min(RANKS - 1)] += 1;
             self.stats.batches += 1;
             self.stats.rank += rank as u64;
         }

@@ -24,6 +24,8 @@ pub struct SinkStats {
     pub innovative: u64,
     /// Packets that nobody with the stream's key made, nor anyone combined from such.
     pub polluted: u64,
+    /// Packets of blocks that lie behind: late, or played again.
+    pub over: u64,
     /// Blocks that were solved.
     pub blocks: u64,
     /// Blocks that were given up.
@@ -32,6 +34,8 @@ pub struct SinkStats {
     pub missing: u64,
     /// Messages handed over.
     pub messages: u64,
+    /// Messages whose packet did not come as it was sent: of combinations and repair packets.
+    pub recovered: u64,
 }
 
 /// Receives a stream.
@@ -80,6 +84,12 @@ impl Sink {
         })
     }
 
+    /// Blocks before this one are none of this sink's.
+    pub fn begin_at(&mut self, block: u32) {
+        self.floor = self.floor.max(block);
+        self.blocks.retain(|number, _| *number >= block);
+    }
+
     /// Counts so far.
     pub fn stats(&self) -> SinkStats {
         self.stats
@@ -100,11 +110,14 @@ impl Sink {
         let is_source = u32::from(packet.batch) < self.profile.systematic_batches();
         let newest = self.blocks.last_key_value().map_or(self.floor, |(number, _)| *number);
         // A block is opened by its source packets, whose check costs nothing beforehand: who has no key cannot make others be forgotten.
-        if packet.block < self.floor || (!self.blocks.contains_key(&packet.block) && !is_source && packet.block > newest.saturating_add(1))
-        {
+        if packet.block < self.floor {
+            self.stats.over += 1;
             return;
         }
         if matches!(self.blocks.get(&packet.block), Some(Block::Solved)) {
+            return;
+        }
+        if !self.blocks.contains_key(&packet.block) && !is_source && packet.block > newest.saturating_add(1) {
             return;
         }
         let mut fresh = None;
@@ -124,7 +137,15 @@ impl Sink {
             Coefficients::Vector(vector) => open.decoder.receive(packet.batch.into(), vector, packet.symbol),
         };
         self.stats.innovative += u64::from(received == Received::Innovative);
-        self.stats.messages += open.hand_over(packet.block, &self.shape, &mut self.key, &mut self.ready);
+        let direct = match packet.coefficients {
+            Coefficients::Index(index) if is_source => {
+                Some(usize::from(packet.batch) * usize::from(self.shape.batch_size()) + usize::from(index))
+            }
+            _ => None,
+        };
+        let (messages, recovered) = open.hand_over(packet.block, direct, &self.shape, &mut self.key, &mut self.ready);
+        self.stats.messages += messages;
+        self.stats.recovered += recovered;
         let is_solved = open.decoder.is_complete();
         if let Some(open) = fresh {
             self.blocks.insert(packet.block, Block::Open(open));
@@ -185,10 +206,17 @@ impl Open {
         self.of_batches.get(at).map(|(_, pads)| &pads[..])
     }
 
-    /// Opens what became known; how many messages there were.
-    fn hand_over(&mut self, block: u32, shape: &Shape, key: &mut FlowKey, ready: &mut VecDeque<(u64, Bytes)>) -> u64 {
+    /// Opens what became known; how many messages there were, and how many of them but for packet `direct`, which came as it is.
+    fn hand_over(
+        &mut self,
+        block: u32,
+        direct: Option<usize>,
+        shape: &Shape,
+        key: &mut FlowKey,
+        ready: &mut VecDeque<(u64, Bytes)>,
+    ) -> (u64, u64) {
         let k = shape.block_packets() as u64;
-        let mut count = 0;
+        let (mut count, mut recovered) = (0, 0);
         while let Some((j, symbol)) = self.decoder.take_recovered() {
             let (length, rest) = symbol.split_at(2);
             let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
@@ -198,9 +226,10 @@ impl Open {
                 && !message.is_empty()
             {
                 count += 1;
+                recovered += u64::from(direct != Some(j));
                 ready.push_back((u64::from(block) * k + shape.order(j) as u64, message));
             }
         }
-        count
+        (count, recovered)
     }
 }

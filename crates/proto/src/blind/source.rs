@@ -5,7 +5,7 @@ use super::queue::Queue;
 use super::{Coefficients, Packet, Plan, Shape, StreamName};
 use crate::crypto::{CryptoError, FlowKey, SESSION_PREFIX};
 use crate::ids::Seq;
-use crate::units::{Bandwidth, Time};
+use crate::units::{Bandwidth, Duration, Time};
 use crate::wire::packet::TAG_LEN;
 use noctule_codes::bats::BlockEncoder;
 use rand_chacha::ChaCha12Rng;
@@ -30,6 +30,9 @@ pub struct SourceConfig {
     pub key: [u8; 32],
     /// At which datagrams leave, with 28 bytes of headers each.
     pub rate: Bandwidth,
+    /// A block whose first packet is so old is filled up with empty ones as soon as nothing waits, so that its repair packets do not wait for ever;
+    /// none: only [`Source::finish`] does so.
+    pub patience: Option<Duration>,
 }
 
 /// Counts of a source.
@@ -39,6 +42,8 @@ pub struct SourceStats {
     pub messages: u64,
     /// Datagrams sent.
     pub datagrams: u64,
+    /// Bytes of these.
+    pub bytes: u64,
     /// Blocks of which everything was sent.
     pub blocks: u64,
 }
@@ -81,6 +86,10 @@ pub struct Source {
     symbols: Vec<u8>,
     /// Packets of the block that were cut.
     cut: usize,
+    /// When the first of them was.
+    begun_at: Time,
+    /// Messages of this block, and of all blocks before.
+    messages: (u64, u64),
     /// The batches that take turns now.
     group: Vec<Held>,
     /// Fractions of packets that are owed to batches.
@@ -103,6 +112,8 @@ impl Source {
             block: 0,
             symbols: Vec::new(),
             cut: 0,
+            begun_at: Time::ZERO,
+            messages: (0, 0),
             group: Vec::new(),
             owed: 0.0,
             queue: Queue::new(config.rate),
@@ -149,10 +160,26 @@ impl Source {
         self.stats
     }
 
+    /// The block whose packets are cut now, and how many messages all before it hold.
+    pub fn position(&self) -> (u32, u64) {
+        (self.block, self.messages.1)
+    }
+
     /// When to ask again; `None` while there is nothing to send.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let has_more = !self.pending.is_empty() || !self.queue.is_empty() || (self.is_finished && self.cut > 0);
-        has_more.then(|| self.queue.due())
+        if !self.pending.is_empty() || !self.queue.is_empty() {
+            return Some(self.queue.due());
+        }
+        self.fill_up_at().map(|at| at.max(self.queue.due()))
+    }
+
+    /// When the rest of the block becomes empty packets, if nothing comes.
+    fn fill_up_at(&self) -> Option<Time> {
+        match self.config.patience {
+            _ if self.cut == 0 => None,
+            _ if self.is_finished => Some(self.begun_at),
+            patience => patience.map(|patience| self.begun_at + patience),
+        }
     }
 
     /// The next datagram, if one is due: `out` becomes its bytes.
@@ -163,15 +190,21 @@ impl Source {
         while self.queue.is_empty() {
             let message = match self.pending.pop_front() {
                 Some(message) => message,
-                None if self.is_finished && self.cut > 0 => Vec::new(),
+                None if self.fill_up_at().is_some_and(|at| at <= now) => Vec::new(),
                 None => return false,
             };
+            if self.cut == 0 {
+                self.begun_at = now;
+            }
             if self.cut_packet(&message).is_err() {
                 return false; // a key of 32 bytes seals every packet that was let in
             }
         }
         let is_sent = self.queue.pop(now, out);
-        self.stats.datagrams += u64::from(is_sent);
+        if is_sent {
+            self.stats.datagrams += 1;
+            self.stats.bytes += out.len() as u64;
+        }
         is_sent
     }
 
@@ -205,6 +238,7 @@ impl Source {
         self.enqueue(batch, index, &symbols[j * stride..][..len]);
         self.symbols = symbols;
         self.cut += 1;
+        self.messages.0 += u64::from(!message.is_empty());
         if self.cut.is_multiple_of(size * usize::from(shape.depth())) {
             self.end_group();
         }
@@ -213,6 +247,7 @@ impl Source {
             self.cut = 0;
             self.block = self.block.wrapping_add(1);
             self.stats.blocks += 1;
+            self.messages = (0, self.messages.0 + self.messages.1);
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ struct End {
 /// Time goes in steps of one packet of the links' rate.
 fn run(mut story: Story) -> End {
     let rate = Bandwidth::from_mbit(10.0);
-    let config = SourceConfig { stream: STREAM, shape: story.shape, plan: story.plan, key: KEY, rate };
+    let config = SourceConfig { stream: STREAM, shape: story.shape, plan: story.plan, key: KEY, rate, patience: None };
     let mut source = Source::new(config, [1; 32]).unwrap();
     let hops = story.losses.len();
     let relay = |i| Relay::new(RelayConfig { rate, loss: Probability::new(story.stated) }, [2 + i as u8; 32]);
@@ -204,7 +204,8 @@ fn what_a_relay_alters_is_thrown_away_before_it_is_used() {
 #[test]
 fn messages_that_do_not_fit_are_refused_in_words() {
     let story = six_hops(0.0, 1, 1);
-    let config = SourceConfig { stream: STREAM, shape: story.shape, plan: story.plan, key: KEY, rate: Bandwidth::from_mbit(1.0) };
+    let config =
+        SourceConfig { stream: STREAM, shape: story.shape, plan: story.plan, key: KEY, rate: Bandwidth::from_mbit(1.0), patience: None };
     let mut source = Source::new(config, [1; 32]).unwrap();
     assert!(source.push(vec![1; LEN + 1]).unwrap_err().to_string().contains("1001 bytes"));
     assert_eq!(source.push(Vec::new()), Err(BlindError::Empty));

@@ -1,0 +1,244 @@
+//! Streams that announce themselves, over links that lose, in virtual time: senders and receivers that begin anew, and what others make of recordings.
+
+use super::*;
+use crate::crypto::SecretKey;
+use crate::units::{Bandwidth, Duration, Probability, Time};
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+
+fn secret(n: u8) -> SecretKey {
+    SecretKey::from_bytes([n; 32])
+}
+
+const SENDER: u8 = 1;
+const RECEIVER: u8 = 2;
+
+fn config(loss: f64) -> SenderConfig {
+    let shape = Shape::new(64, 16, 1, 126).unwrap();
+    SenderConfig {
+        secret: secret(SENDER),
+        receiver: secret(RECEIVER).public(),
+        psk: None,
+        plan: Plan::new(&shape, &[Probability::new(loss)]).unwrap(),
+        shape,
+        rate: Bandwidth::from_mbit(10.0),
+        patience: Duration::from_millis(50),
+        renew_after: SenderConfig::RENEW_AFTER,
+    }
+}
+
+fn receiver(stamp: u64) -> Receiver {
+    Receiver::new(secret(RECEIVER), None, [(secret(SENDER).public(), stamp)])
+}
+
+fn message(number: u32) -> Vec<u8> {
+    let mut message = number.to_be_bytes().to_vec();
+    message.resize(8 + number as usize % 80, 7);
+    message
+}
+
+/// A sender, a link that loses, and a receiver.
+struct Way {
+    now: Time,
+    sender: Sender,
+    receiver: Receiver,
+    loss: f64,
+    rng: ChaCha12Rng,
+    pushed: u32,
+    arrived: Vec<u32>,
+    /// Everything that was sent.
+    tape: Vec<Vec<u8>>,
+}
+
+impl Way {
+    fn new(config: SenderConfig, loss: f64) -> Self {
+        let now = Time::from_millis(1);
+        let sender = Sender::new(config, now, 1000, [3; 32]).unwrap();
+        let rng = ChaCha12Rng::seed_from_u64(5);
+        Self { now, sender, receiver: receiver(0), loss, rng, pushed: 0, arrived: Vec::new(), tape: Vec::new() }
+    }
+
+    fn give(&mut self, datagram: &[u8]) {
+        self.receiver.handle_datagram(self.now, datagram);
+        while let Some((0, data)) = self.receiver.poll_message() {
+            let number = u32::from_be_bytes(*data.first_chunk().unwrap());
+            assert_eq!(data, message(number), "not one byte wrong");
+            self.arrived.push(number);
+        }
+    }
+
+    /// So many messages, `gap` between them; then so much time.
+    fn run(&mut self, messages: u32, gap: Duration, rest: Duration) {
+        let last = self.pushed + messages;
+        let (mut push_at, end) = (self.now, self.now + gap * messages + rest);
+        while self.now < end {
+            if self.pushed < last && self.now >= push_at && self.sender.room() > 0 {
+                self.sender.push(message(self.pushed)).unwrap();
+                (self.pushed, push_at) = (self.pushed + 1, push_at + gap);
+            }
+            let mut out = Vec::new();
+            while self.sender.poll_transmit(self.now, &mut out) {
+                if (self.rng.next_u32() as f64) >= self.loss * f64::from(u32::MAX) {
+                    self.give(&out.clone());
+                }
+                self.tape.push(core::mem::take(&mut out));
+            }
+            let next = if self.pushed < last { push_at } else { end };
+            self.now = self.sender.poll_timeout().min(next).max(self.now + Duration::from_micros(10));
+        }
+    }
+
+    fn view(&self) -> SenderView {
+        self.receiver.senders().next().unwrap()
+    }
+
+    fn assert_each_once(&mut self, share: f64) {
+        let all = self.arrived.len();
+        self.arrived.sort_unstable();
+        self.arrived.dedup();
+        assert_eq!(self.arrived.len(), all, "each once");
+        assert!(all as f64 >= share * f64::from(self.pushed), "{all} of {}: {:?}", self.pushed, self.view());
+    }
+}
+
+#[test]
+fn messages_of_a_trickle_do_not_wait_for_a_full_block() {
+    let mut way = Way::new(config(0.1), 0.1);
+    way.run(1000, Duration::from_millis(5), Duration::from_secs(1));
+    way.assert_each_once(1.0);
+    assert!(way.view().sink.recovered > 50, "{:?}", way.view());
+    assert_eq!(way.view().lost, 0);
+    // Ten messages come while a block is open, and 54 empty packets fill it up.
+    let sent = way.sender.stats().source;
+    assert!(sent.blocks > 80 && sent.messages == 1000, "{sent:?}");
+}
+
+#[test]
+fn a_plan_for_no_loss_loses_and_the_receiver_knows_how_much() {
+    let mut way = Way::new(config(0.0), 0.1);
+    way.run(1000, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(0.85);
+    let missing = u64::from(way.pushed) - way.arrived.len() as u64;
+    assert!(missing > 50, "{missing}");
+    assert_eq!(way.view().lost, missing);
+}
+
+#[test]
+fn a_receiver_that_begins_in_mid_stream_takes_part_from_the_next_announcement() {
+    let mut way = Way::new(config(0.1), 0.0);
+    way.run(300, Duration::from_millis(1), Duration::ZERO);
+    let stamp = way.view().stamp;
+    way.receiver = receiver(stamp);
+    way.run(700, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(0.75);
+    assert!(way.arrived.contains(&999) && way.view().streams == 1, "{:?}", way.view());
+}
+
+#[test]
+fn a_sender_that_begins_anew_has_another_key_and_is_heard_at_once() {
+    let mut way = Way::new(config(0.1), 0.0);
+    way.run(300, Duration::from_millis(1), Duration::from_millis(200));
+    let stamp = way.sender.stamp();
+    way.sender = Sender::new(config(0.1), way.now, stamp + 1, [4; 32]).unwrap();
+    way.run(300, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(1.0);
+    assert_eq!((way.view().streams, way.view().lost), (2, 0));
+    // Nonces: the first packets of both streams, cut alike, have nothing in common.
+    let first = |way: &Way, at: usize| way.tape.iter().filter(|d| d[0] == 0x42).nth(at).unwrap().clone();
+    let second = way.tape.iter().rposition(|d| d[0] == 0x42 && d[6..10] == [0; 4] && d[10..13] == [0; 3]).unwrap();
+    assert!(first(&way, 0)[13..] != way.tape[second][13..]);
+    // With a stamp that is not newer it is not believed.
+    way.sender = Sender::new(config(0.1), way.now, 1, [5; 32]).unwrap();
+    let known = way.arrived.len();
+    way.run(100, Duration::from_millis(1), Duration::from_millis(50));
+    assert_eq!(way.arrived.len(), known);
+    assert!(way.receiver.stats().replayed >= 5 && way.receiver.stats().unknown >= 100, "{:?}", way.receiver.stats());
+}
+
+#[test]
+fn a_stream_that_is_long_is_followed_by_one_with_another_key() {
+    let mut way = Way::new(SenderConfig { renew_after: 4, ..config(0.1) }, 0.1);
+    way.run(1500, Duration::from_millis(2), Duration::from_secs(1));
+    way.assert_each_once(0.98);
+    let (view, sent) = (way.view(), way.sender.stats());
+    assert!(view.streams >= 6 && sent.streams == view.streams, "{view:?} {sent:?}");
+    assert_eq!(sent.source.messages, 1500);
+}
+
+#[test]
+fn what_is_played_again_is_not_handed_over_again_even_to_a_receiver_that_was_started_anew() {
+    let mut way = Way::new(config(0.1), 0.0);
+    way.run(1000, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(1.0);
+    let (stamp, tape) = (way.view().stamp, core::mem::take(&mut way.tape));
+    way.now += Duration::from_secs(2);
+    tape.iter().for_each(|datagram| way.give(datagram));
+    assert_eq!(way.arrived.len(), 1000);
+    let view = way.view();
+    assert!(way.receiver.stats().replayed > 5 && view.sink.over > 900, "{:?} {view:?}", way.receiver.stats());
+    // Started anew with what it had kept: nothing is believed. With nothing kept, all is: that is what is kept for.
+    for (kept, expected) in [(stamp, 1000), (0, 2000)] {
+        way.receiver = receiver(kept);
+        way.now += Duration::from_secs(2);
+        tape.iter().for_each(|datagram| way.give(datagram));
+        assert_eq!(way.arrived.len(), expected);
+    }
+}
+
+#[test]
+fn only_who_is_on_the_list_is_heard() {
+    for (name, other) in [
+        ("another sender", SenderConfig { secret: secret(9), ..config(0.1) }),
+        ("for another node", SenderConfig { receiver: secret(9).public(), ..config(0.1) }),
+        ("another pre-shared key", SenderConfig { psk: Some([1; 32]), ..config(0.1) }),
+    ] {
+        let mut way = Way::new(other, 0.0);
+        way.run(100, Duration::from_millis(1), Duration::from_secs(1));
+        assert!(way.arrived.is_empty() && way.receiver.stats().refused > 5, "{name}: {:?}", way.receiver.stats());
+    }
+    let mut way = Way::new(SenderConfig { psk: Some([1; 32]), ..config(0.1) }, 0.0);
+    way.receiver = Receiver::new(secret(RECEIVER), Some([1; 32]), [(secret(SENDER).public(), 0)]);
+    way.run(100, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(1.0);
+}
+
+#[test]
+fn a_flood_of_announcements_costs_fifty_a_second() {
+    let mut way = Way::new(config(0.1), 0.0);
+    way.run(50, Duration::from_millis(1), Duration::ZERO);
+    let flood = [&way.tape[0][..5], &[9; 150]].concat();
+    for _ in 0..10_000 {
+        way.now += Duration::from_micros(100);
+        way.give(&flood);
+    }
+    let stats = way.receiver.stats();
+    assert!(stats.refused <= 100 && stats.unread >= 9_900, "{stats:?}");
+    way.run(50, Duration::from_millis(1), Duration::from_secs(1));
+    way.assert_each_once(1.0);
+}
+
+#[test]
+fn a_relay_passes_each_announcement_once_and_not_more_than_its_share() {
+    let config = RelayConfig { rate: Bandwidth::from_mbit(100.0), loss: Probability::new(0.1) };
+    let mut relay = Relay::new(config, [1; 32]);
+    let mut way = Way::new(super::announced_tests::config(0.1), 0.0);
+    way.run(0, Duration::ZERO, Duration::from_secs(1));
+    let said = way.tape.clone();
+    assert!(said.len() > 5);
+    let (mut now, mut out, mut passed) = (Time::from_millis(1), Vec::new(), Vec::new());
+    for datagram in said.iter().chain(&said) {
+        relay.handle_datagram(now, datagram);
+        now += Duration::from_millis(1);
+        while relay.poll_transmit(now, &mut out) {
+            passed.push(out.clone());
+        }
+    }
+    assert!(passed == said, "as they are, and those that come around again no more");
+    // Inventions: at most a hundred a second.
+    for n in 0..1000u32 {
+        relay.handle_datagram(now, &[&said[0][..5], &n.to_be_bytes(), &[9; 150]].concat());
+    }
+    assert!(relay.stats().announcements <= 100 + said.len() as u64 && relay.stats().dropped >= 900, "{:?}", relay.stats());
+    relay.handle_datagram(now, b"neither this nor that");
+    assert_eq!(relay.stats().foreign, 1);
+}
