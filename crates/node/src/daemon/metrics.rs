@@ -1,7 +1,7 @@
 //! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise.
 
 use super::Daemon;
-use super::status::{FlowCounts, Report};
+use super::status::{FlowCounts, OneWayRelayReport, OneWayReport, OneWaySenderReport, OneWayToReport, Report};
 use crate::failure::Failure;
 use std::fmt::Write;
 use std::io;
@@ -182,6 +182,7 @@ fn text(report: &Report) -> String {
     Metric::new(&mut out, "trees", "gauge", "Objects that pass on their way to several receivers.").sample(&[], report.trees.len() as f64);
     Metric::new(&mut out, "relayed_flows", "gauge", "Flows of others that pass, one direction each.")
         .sample(&[], report.relayed.len() as f64);
+    one_way(&mut out, &report.one_way);
     if let Some(tunnel) = &report.tunnel {
         type OfNode = fn(&super::status::TunnelNodeReport) -> f64;
         let of_nodes: [(&str, &str, &str, OfNode); 7] = [
@@ -206,6 +207,76 @@ fn text(report: &Report) -> String {
         m.sample(&[("reason", "foreign_source")], tunnel.nodes.values().map(|t| t.received_refused).sum::<u64>() as f64);
     }
     out
+}
+
+/// Streams over links that bring nothing back.
+fn one_way(out: &mut String, report: &OneWayReport) {
+    type OfTo = fn(&OneWayToReport) -> u64;
+    let of_to: [(&str, &str, OfTo); 6] = [
+        ("one_way_to_packets_total", "Packets of the tunnel that a stream to another node took.", |t| t.packets),
+        ("one_way_to_dropped_packets_total", "Packets of the tunnel for which there was no room.", |t| t.dropped),
+        ("one_way_to_blocks_total", "Blocks sent.", |t| t.blocks),
+        ("one_way_to_datagrams_total", "Datagrams sent, announcements not counted.", |t| t.sent_datagrams),
+        ("one_way_to_bytes_total", "Bytes of UDP payload sent, announcements not counted.", |t| t.sent_bytes),
+        ("one_way_to_send_errors_total", "Datagrams that the system did not take.", |t| t.send_errors),
+    ];
+    for (name, help, value) in of_to {
+        let mut m = Metric::new(out, name, "counter", help);
+        for to in &report.to {
+            m.sample(&[("node", &to.name)], value(to) as f64);
+        }
+    }
+    type OfSender = fn(&OneWaySenderReport) -> u64;
+    let of_senders: [(&str, &str, OfSender); 9] = [
+        ("one_way_from_packets_total", "Packets that arrived.", |s| s.packets),
+        ("one_way_from_recovered_packets_total", "Packets that had to be recovered.", |s| s.recovered),
+        ("one_way_from_lost_packets_total", "Packets that were lost for good, as far as the sender has said.", |s| s.lost),
+        ("one_way_from_blocks_total", "Blocks that became whole.", |s| s.blocks),
+        ("one_way_from_given_up_blocks_total", "Blocks that were given up.", |s| s.given_up),
+        ("one_way_from_datagrams_total", "Datagrams of the node's streams.", |s| s.datagrams),
+        ("one_way_from_polluted_datagrams_total", "Datagrams that were altered or invented on the way.", |s| s.polluted),
+        ("one_way_from_over_datagrams_total", "Datagrams of blocks that lie behind: late, or played again.", |s| s.over),
+        ("one_way_from_streams_total", "Streams that the node announced.", |s| s.streams),
+    ];
+    for (name, help, value) in of_senders {
+        let mut m = Metric::new(out, name, "counter", help);
+        for (from, sender) in report.from.iter().flat_map(|f| f.senders.iter().map(move |s| (f, s))) {
+            m.sample(&[("node", &sender.name), ("listen", &from.listen)], value(sender) as f64);
+        }
+    }
+    let mut m = Metric::new(out, "one_way_heard_seconds", "gauge", "Time since something of a node came that checked.");
+    for (from, sender) in report.from.iter().flat_map(|f| f.senders.iter().map(move |s| (f, s))) {
+        if let Some(heard) = sender.heard {
+            m.sample(&[("node", &sender.name), ("listen", &from.listen)], heard);
+        }
+    }
+    let mut m = Metric::new(out, "one_way_ignored_datagrams_total", "counter", "Datagrams that were no use where streams come, by reason.");
+    for from in &report.from {
+        for (reason, count) in &from.ignored {
+            m.sample(&[("listen", &from.listen), ("reason", reason)], *count as f64);
+        }
+    }
+    type OfRelay = fn(&OneWayRelayReport) -> u64;
+    let of_relays: [(&str, &str, OfRelay); 6] = [
+        ("one_way_relay_received_datagrams_total", "Datagrams that came.", |r| r.received_datagrams),
+        ("one_way_relay_passed_packets_total", "Packets passed on as they came.", |r| r.passed),
+        ("one_way_relay_recoded_packets_total", "Packets combined here.", |r| r.recoded),
+        ("one_way_relay_dropped_packets_total", "Packets for which there was no room.", |r| r.dropped),
+        ("one_way_relay_sent_datagrams_total", "Datagrams that went on.", |r| r.sent_datagrams),
+        ("one_way_relay_sent_bytes_total", "Bytes of UDP payload that went on.", |r| r.sent_bytes),
+    ];
+    for (name, help, value) in of_relays {
+        let mut m = Metric::new(out, name, "counter", help);
+        for relay in &report.relays {
+            m.sample(&[("listen", &relay.listen), ("endpoint", &relay.endpoint)], value(relay) as f64);
+        }
+    }
+    let mut m = Metric::new(out, "one_way_relay_batches_total", "counter", "Batches by the rank that came.");
+    for relay in &report.relays {
+        for (rank, count) in relay.ranks.iter().enumerate().filter(|(_, count)| **count > 0) {
+            m.sample(&[("listen", &relay.listen), ("rank", &rank.to_string())], *count as f64);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod lanes;
 mod log;
 mod metrics;
 mod neighbours;
+mod one_way;
 mod peer;
 mod routes;
 mod status;
@@ -48,6 +49,7 @@ pub struct Daemon {
     started: Instant,
     peers: Mutex<HashMap<PublicKey, Running>>,
     tunnel: Option<Arc<Tunnel>>,
+    one_ways: one_way::OneWays,
     /// Objects that it passes on.
     trees: trees::Trees,
     kernel: watch::Sender<Vec<kernel::KernelRoute>>,
@@ -108,6 +110,7 @@ impl Daemon {
             neighbour_psks: psks_of(&config),
             ..identity.node.clone()
         };
+        let one_ways = one_way::OneWays::new(identity.identity.clone(), config.state.clone());
         let endpoint = bind(&config.listen, identity.with_node(node))?;
         // The control socket before the device: a second node of the same file fails without touching the first one's.
         let listener = control::listen(&config.control)?;
@@ -127,13 +130,16 @@ impl Daemon {
             started: Instant::now(),
             peers: Mutex::default(),
             tunnel,
+            one_ways,
             trees: trees::Trees::default(),
             kernel: watch::Sender::new(Vec::new()),
             kernel_task: Mutex::default(),
             routes_changed: Notify::new(),
             reloads: Mutex::default(),
         });
-        daemon.apply(None).await;
+        if let Some(failure) = daemon.apply(None).await.into_iter().next() {
+            return Err(failure);
+        }
         daemon.begin(listener, metrics);
         tracing::info!(name = %daemon.config().name, %key, listen = %listening(&daemon.endpoint), "node started");
         Ok(daemon)
@@ -174,6 +180,7 @@ impl Daemon {
             }
         }
         tracing::info!("ending");
+        tokio::task::block_in_place(|| self.one_ways.end());
         self.lock_peers().clear();
         self.endpoint.close(0, "the node ends");
         let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
@@ -212,12 +219,17 @@ impl Daemon {
         };
         self.endpoint.set_authorised(Some(neighbours_of(&new)), SessionAccess::Keys(keys_of(&new)));
         self.endpoint.set_neighbour_psks(psks_of(&new));
-        self.apply(Some(&old)).await;
-        Ok(needs_restart(&old, &new))
+        let failures = self.apply(Some(&old)).await;
+        let mut notes = needs_restart(&old, &new);
+        for failure in failures {
+            tracing::error!("{failure}");
+            notes.push(failure.to_string());
+        }
+        Ok(notes)
     }
 
-    /// Makes peers, tunnel and routes what the configuration says.
-    async fn apply(self: &Arc<Self>, old: Option<&Config>) {
+    /// Makes peers, tunnel, streams and routes what the configuration says; tells what the system did not let it do.
+    async fn apply(self: &Arc<Self>, old: Option<&Config>) -> Vec<Failure> {
         let config = self.config();
         {
             let mut peers = self.lock_peers();
@@ -247,10 +259,13 @@ impl Daemon {
         self.endpoint.set_addresses(&config.addresses);
         self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
         self.follow_kernel(old.and_then(|o| o.kernel_routes.as_ref()), config.kernel_routes.as_ref());
+        // Threads of streams that are over are waited for.
+        let failures = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
         if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
-            tunnel.configure(&self.peers(), tun.treatment, tun.install_routes).await;
+            tunnel.configure(&self.peers(), &self.one_ways.outlets(), tun.treatment, tun.install_routes).await;
         }
         self.routes_changed.notify_one();
+        failures
     }
 
     fn start_peer(self: &Arc<Self>, node: &config::RemoteNode) -> Running {
@@ -363,6 +378,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("[node] congestion", old.congestion != new.congestion),
         ("[node] idle-timeout", old.idle_timeout != new.idle_timeout),
         ("[node] keep-alive", old.keep_alive != new.keep_alive),
+        ("[node] state", old.state != new.state),
         ("[tun] name, mtu or addresses", tun(old) != tun(new)),
         ("[limits]", old.limits != new.limits),
         ("[control]", old.control != new.control),

@@ -1,5 +1,7 @@
 //! From the file as written to what it means: every value is looked at, every contradiction told, before anything starts.
 
+mod one_way;
+
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
 use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, RemoteNode, StaticRoute, Treatment, TunConfig};
@@ -21,6 +23,8 @@ const MIN_MTU: u16 = 1280;
 const MAX_MTU: u16 = 9000;
 /// Objects that a node passes on to several neighbours at a time, unless its file says otherwise.
 const MAX_TREES: usize = 64;
+/// Where streams in one direction keep what they must not forget.
+const DEFAULT_STATE: &str = "/var/lib/noctule/one-way";
 
 pub(super) fn check(path: &Path, content: &str) -> Result<Config, Complaints> {
     let mut book = Book::new(path, content);
@@ -51,6 +55,7 @@ impl Checker<'_, '_> {
         let nodes = self.nodes(&file, &addresses);
         let routes = self.routes(&file, &nodes, &addresses);
         let tun = file.tun.as_ref().and_then(|t| self.tun(t));
+        let one_ways = self.one_ways(&file, &nodes, tun.as_ref(), &listen);
         if let (Some(kernel), true) = (&file.kernel_routes, file.neighbours.is_empty()) {
             self.book.complain(
                 kernel.table.span(),
@@ -91,6 +96,8 @@ impl Checker<'_, '_> {
             nodes,
             routes,
             kernel_routes: file.kernel_routes.as_ref().map(|k| self.kernel(k)),
+            one_ways,
+            state: node.state.as_ref().map_or_else(|| PathBuf::from(DEFAULT_STATE), |s| self.path(s)),
             tun,
             limits,
             control: file.control.socket.as_ref().map_or_else(|| PathBuf::from(super::super::control::DEFAULT_SOCKET), |s| self.path(s)),
@@ -283,8 +290,12 @@ impl Checker<'_, '_> {
         if file.kernel_routes.is_none() {
             for r in &file.remotes {
                 let Some(node) = nodes.iter().find(|n| &n.name == r.name.get_ref()) else { continue };
+                // One direction alone is legal, and needs no route.
+                if one_way::is_named(file, &node.name) {
+                    continue;
+                }
                 if !node.addresses.is_empty() && !node.addresses.iter().any(|a| routes.iter().any(|route| route.to.contains(a))) {
-                    let text = "no [[route]] leads to any of its addresses: add one, or follow a routing daemon with [kernel-routes]";
+                    let text = "no [[route]] leads to any of its addresses: add one, follow a routing daemon with [kernel-routes], or name the node in a [[one-way]]";
                     self.book.complain(r.name.span(), format!("[[remote]] {:?}", node.name), text);
                 }
             }

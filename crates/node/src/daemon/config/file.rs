@@ -67,6 +67,9 @@ pub struct File {
     pub routes: Vec<RouteTable>,
     /// Ways to them from the kernel's table.
     pub kernel_routes: Option<KernelTable>,
+    /// Streams in one direction.
+    #[serde(default, rename = "one-way")]
+    pub one_ways: Vec<Spanned<OneWayTable>>,
     /// The device that carries IP packets.
     pub tun: Option<TunTable>,
     /// What the node may use.
@@ -94,6 +97,7 @@ pub struct NodeTable {
     pub congestion: Option<Text>,
     pub idle_timeout: Option<Text>,
     pub keep_alive: Option<Text>,
+    pub state: Option<Text>,
 }
 
 /// `[[neighbour]]`
@@ -144,6 +148,20 @@ pub struct RouteTable {
 pub struct KernelTable {
     pub table: Spanned<u32>,
     pub interface: Option<Text>,
+}
+
+/// `[[one-way]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OneWayTable {
+    pub to: Option<Text>,
+    pub from: Option<Spanned<OneOrMore>>,
+    pub listen: Option<Text>,
+    pub endpoint: Option<Text>,
+    pub rate: Option<Text>,
+    pub loss: Option<Spanned<OneOrMore>>,
+    pub delay: Option<Text>,
+    pub psk: Option<Text>,
 }
 
 /// `[tun]`

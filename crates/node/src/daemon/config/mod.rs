@@ -10,7 +10,9 @@ pub use complaint::Complaints;
 
 use crate::further_path::FurtherPath;
 use ipnet::IpNet;
-use noctule::{CongestionControl, PublicKey};
+use noctule::{Bandwidth, CongestionControl, PublicKey};
+use noctule_proto::blind::{Plan, Shape};
+use noctule_proto::units::Probability;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,6 +60,10 @@ pub struct Config {
     pub routes: Vec<StaticRoute>,
     /// The kernel's table to follow.
     pub kernel_routes: Option<KernelRoutes>,
+    /// Streams in one direction, over links that bring nothing back.
+    pub one_ways: Vec<OneWay>,
+    /// Where is kept what those streams must not forget.
+    pub state: PathBuf,
     /// The device for IP packets.
     pub tun: Option<TunConfig>,
     /// Bounds.
@@ -136,6 +142,73 @@ pub struct KernelRoutes {
     pub interface: Option<String>,
 }
 
+/// What this node does with streams in one direction (docs/spec/blind.md).
+#[derive(Clone, Debug, PartialEq)]
+pub enum OneWay {
+    /// It sends the tunnel's packets for a node.
+    To(OneWayTo),
+    /// It receives such packets of some nodes.
+    From(OneWayFrom),
+    /// It passes streams on.
+    Relay(OneWayRelay),
+}
+
+/// A stream to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OneWayTo {
+    /// The name that the file gives it.
+    pub name: String,
+    /// Its static key.
+    pub key: PublicKey,
+    /// Where datagrams go first.
+    pub endpoint: SocketAddr,
+    /// At which they go.
+    pub rate: Bandwidth,
+    /// How long a packet waits for others of its block.
+    pub delay: Duration,
+    /// A key that both ends share beside.
+    pub psk: Option<LinkKey>,
+    /// The cut.
+    pub shape: Shape,
+    /// How much is sent.
+    pub plan: Plan,
+}
+
+/// Streams of some nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OneWayFrom {
+    /// Names and static keys.
+    pub senders: Vec<(String, PublicKey)>,
+    /// Where their datagrams come.
+    pub listen: SocketAddr,
+    /// A key that both ends share beside.
+    pub psk: Option<LinkKey>,
+}
+
+/// Streams of others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OneWayRelay {
+    /// Where their datagrams come.
+    pub listen: SocketAddr,
+    /// Where they go.
+    pub endpoint: SocketAddr,
+    /// At which.
+    pub rate: Bandwidth,
+    /// Expected on the way there.
+    pub loss: Probability,
+}
+
+impl OneWay {
+    /// The address that it has for itself.
+    pub fn listen(&self) -> Option<SocketAddr> {
+        match self {
+            Self::To(_) => None,
+            Self::From(from) => Some(from.listen),
+            Self::Relay(relay) => Some(relay.listen),
+        }
+    }
+}
+
 /// The device for IP packets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunConfig {
@@ -186,6 +259,17 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let content = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         Ok(check::check(path, &content)?)
+    }
+
+    /// Whether all that the file says of a way to a node is a stream in one direction.
+    pub fn is_one_way_only(&self, node: &RemoteNode) -> bool {
+        let is_named = |o: &OneWay| match o {
+            OneWay::To(to) => to.key == node.key,
+            OneWay::From(from) => from.senders.iter().any(|(_, key)| *key == node.key),
+            OneWay::Relay(_) => false,
+        };
+        let has_route = || self.routes.iter().any(|r| node.addresses.iter().any(|a| r.to.contains(a)));
+        node.link.is_none() && self.one_ways.iter().any(is_named) && !has_route()
     }
 
     /// Nodes with a link of their own to this one.

@@ -164,6 +164,128 @@ fn each_mistake_names_file_line_and_key_and_what_to_do() {
     }
 }
 
+/// The right file with a node beyond a link that carries in one direction, a stream to it, streams from it and from another, and those of others.
+fn with_one_ways() -> String {
+    let sat = key(5);
+    right().replace(
+        "[tun]",
+        &format!(
+            r#"[[remote]]
+name = "sat"
+key = "{sat}"
+addresses = ["10.9.0.5"]
+[[one-way]]
+to = "sat"
+endpoint = "198.51.100.1:4243"
+rate = "20mbit"
+loss = ["5%", "0.5%"]
+[[one-way]]
+from = ["sat", "hill"]
+listen = "0.0.0.0:4243"
+[[one-way]]
+listen = "192.0.2.1:4244"
+endpoint = "192.0.2.2:4244"
+rate = "2mbit"
+loss = "10%"
+[tun]"#
+        ),
+    )
+}
+
+#[test]
+fn streams_in_one_direction_mean_what_they_say() {
+    let config = read(&with_one_ways()).unwrap_or_else(|e| panic!("{e}"));
+    let [OneWay::To(to), OneWay::From(from), OneWay::Relay(relay)] = &config.one_ways[..] else { panic!("{:?}", config.one_ways) };
+    assert_eq!((to.name.as_str(), to.endpoint, to.rate.mbit()), ("sat", "198.51.100.1:4243".parse().unwrap(), 20.0));
+    assert_eq!((to.delay, to.shape.max_message(), to.psk.is_none()), (Duration::from_millis(100), 1340, true));
+    assert!((1.15..1.7).contains(&to.plan.redundancy(&to.shape)), "{}", to.plan.redundancy(&to.shape));
+    let names: Vec<_> = from.senders.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((names, from.listen), (vec!["sat", "hill"], "0.0.0.0:4243".parse().unwrap()));
+    assert_eq!((relay.rate.mbit(), relay.loss.get()), (2.0, 0.1));
+    assert_eq!(config.state, Path::new("/var/lib/noctule/one-way"));
+    let sat = config.nodes.iter().find(|n| n.name == "sat").unwrap();
+    assert!(config.is_one_way_only(sat), "no route leads to it, and none is asked for");
+}
+
+#[test]
+fn mistakes_about_streams_in_one_direction_are_told_with_line_and_key() {
+    let right = with_one_ways();
+    let line = |of: &str| 1 + right[..right.find(of).unwrap()].matches('\n').count();
+    let to = line("to = \"sat\"");
+    for (from, with, at, expected) in [
+        ("rate = \"20mbit\"", "rate = \"0mbit\"", to + 2, "[[one-way]] rate: \"0mbit\": a rate must be above zero"),
+        ("rate = \"20mbit\"", "rate = \"fast\"", to + 2, "[[one-way]] rate: "),
+        ("rate = \"20mbit\"\n", "", to, "[[one-way]]: rate is needed, for instance rate = \"20mbit\": nothing comes back"),
+        (
+            "loss = [\"5%\", \"0.5%\"]",
+            "loss = \"100%\"",
+            to + 3,
+            "[[one-way]] loss: \"100%\": write a loss as 5% or 0.5%; at 100% nothing arrives",
+        ),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = \"99.9%\"", to + 3, "[[one-way]] loss: over links that lose so much nothing arrives"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = 1.0", to + 3, "invalid type: floating point `1.0`, expected a text or a list of texts"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = [\"5%\", \"x\"]", to + 3, "[[one-way]] loss: \"x\": write a loss as"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = []", to + 3, "[[one-way]] loss: an empty list is no way"),
+        ("loss = [\"5%\", \"0.5%\"]\n", "", to, "[[one-way]]: loss is needed"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = \"5%\"\ndelay = \"1ms\"", to + 4, "[[one-way]] delay: out of range: 10ms to 10s"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = \"5%\"\npsk = \"nowhere\"", to + 4, "[[one-way]] psk: "),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = \"5%\"\nlos = 1", to + 4, "unknown field `los`"),
+        (
+            "to = \"sat\"",
+            "to = \"sad\"",
+            to,
+            "[[one-way]] to: there is no node \"sad\": add a [[remote]] with its key and addresses; those of this file: hill, mast, valley, sat",
+        ),
+        ("to = \"sat\"", "to = \"sat\"\nfrom = \"sat\"", to, "[[one-way]]: to and from: a stream goes one way"),
+        ("to = \"sat\"", "to = \"sat\"\nlisten = \"0.0.0.0:9\"", to + 1, "[[one-way]] listen: a stream to another node listens to nobody"),
+        ("198.51.100.1:4243", "sat.example.org:4243", to + 1, "[[one-way]] endpoint: \"sat.example.org:4243\" is no place to send to"),
+        (
+            "198.51.100.1:4243",
+            "192.168.2.9:4243",
+            to + 1,
+            "[[one-way]] endpoint: 192.168.2.9 lies behind \"hill\", so the tunnel would carry",
+        ),
+        (
+            "198.51.100.1:4243",
+            "10.9.0.99:4243",
+            to + 1,
+            "[[one-way]] endpoint: 10.9.0.99 lies in the network of [tun], so the tunnel would carry",
+        ),
+        ("\"hill\"]\nlisten", "\"sat\"]\nlisten", to + 5, "[[one-way]] from: \"sat\" stands here twice"),
+        ("[\"sat\", \"hill\"]", "[]", to + 5, "[[one-way]] from: an empty list is nobody"),
+        ("0.0.0.0:4243", "0.0.0.0:4242", to + 6, "[[one-way]] listen: 0.0.0.0:4242 is taken by [node] listen ([::]:4242)"),
+        ("0.0.0.0:4243", "0.0.0.0:0", to + 6, "[[one-way]] listen: a port is needed"),
+        ("192.0.2.1:4244", "192.0.2.1:4243", to + 8, "[[one-way]] listen: 192.0.2.1:4243 is taken by another [[one-way]] (0.0.0.0:4243)"),
+        (
+            "192.0.2.2:4244",
+            "192.0.2.1:4244",
+            to + 9,
+            "[[one-way]] endpoint: leads back to 192.0.2.1:4244 of this entry: datagrams would go in a circle",
+        ),
+        ("loss = \"10%\"", "loss = [\"10%\", \"1%\"]", to + 11, "[[one-way]] loss: a relay needs the loss of its own next link only"),
+        ("loss = \"10%\"", "loss = \"10%\"\ndelay = \"1s\"", to + 12, "[[one-way]] delay: the sender decides"),
+        ("listen = \"192.0.2.1:4244\"\n", "", to + 7, "[[one-way]]: listen is needed: name to for a stream to a node, from for"),
+    ] {
+        assert!(right.contains(from), "{from} is in the file");
+        let found = read(&right.replacen(from, with, 1)).expect_err(with).to_string();
+        let expected = format!("node.toml:{at}: {expected}");
+        assert!(found.contains(&expected), "{from:?} -> {with:?}: not {expected}, but {found}");
+    }
+    // Two entries that pass to each other, and a stream without a device.
+    let circle = "[[one-way]]\nlisten = \"192.0.2.2:4244\"\nendpoint = \"192.0.2.1:4244\"\nrate = \"2mbit\"\nloss = \"1%\"\n[tun]";
+    let found = read(&right.replace("[tun]", circle)).expect_err("a circle").to_string();
+    assert!(found.contains("leads back to 192.0.2.1:4244 of this entry") && found.contains("leads back to 192.0.2.2:4244"), "{found}");
+    let again = "[[one-way]]\nto = \"sat\"\nendpoint = \"198.51.100.2:1\"\nrate = \"2mbit\"\nloss = \"1%\"\n[tun]";
+    let found = read(&right.replace("[tun]", again)).expect_err("two streams").to_string();
+    assert!(found.contains("[[one-way]] to: there is a stream to \"sat\" already"), "{found}");
+    let without = right[..right.find("[tun]").unwrap()].to_owned();
+    let found = read(&without).expect_err("no device").to_string();
+    assert!(
+        found.contains("there is no [tun] whose packets the stream could carry") && found.contains("no [tun] that could take"),
+        "{found}"
+    );
+}
+
 #[test]
 fn a_node_may_listen_on_several_addresses_and_share_a_key_with_one_neighbour() {
     let content = right()

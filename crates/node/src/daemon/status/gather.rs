@@ -1,6 +1,7 @@
 //! From the node's state to its report.
 
 use super::super::Daemon;
+use super::super::one_way::{Inlet, Outlet, Passage, Stream};
 use super::super::routes::Origin;
 use super::super::trees::{ChildView, TreeView};
 use super::super::tunnel::{FlowView, Key, Tunnel, TunnelNode};
@@ -71,8 +72,98 @@ impl Daemon {
             routes: routes.collect(),
             relayed: self.endpoint.relayed_flows().iter().map(relayed).collect(),
             trees: self.trees.views().into_iter().map(tree).collect(),
+            one_way: one_way(&self.one_ways.streams()),
             tunnel: self.tunnel.as_deref().map(tunnel),
         }
+    }
+}
+
+fn one_way(streams: &[Stream]) -> OneWayReport {
+    let mut report = OneWayReport::default();
+    for stream in streams {
+        match stream {
+            Stream::To(outlet) => report.to.push(one_way_to(outlet)),
+            Stream::From(inlet, _) => report.from.push(one_way_from(inlet)),
+            Stream::Relay(passage, _) => report.relays.push(one_way_relay(passage)),
+        }
+    }
+    report
+}
+
+fn one_way_to(outlet: &Outlet) -> OneWayToReport {
+    let (config, view) = (outlet.config(), outlet.view());
+    let source = view.sender.source;
+    OneWayToReport {
+        name: config.name.clone(),
+        endpoint: config.endpoint.to_string(),
+        rate: config.rate.bytes_per_sec() * 8.0,
+        block_packets: config.shape.block_packets(),
+        redundancy: config.plan.redundancy(&config.shape),
+        packets: source.messages,
+        dropped: view.dropped,
+        blocks: source.blocks,
+        sent_datagrams: source.datagrams,
+        sent_bytes: source.bytes,
+        announcements: view.sender.announcements,
+        streams: view.sender.streams,
+        send_errors: view.errors,
+    }
+}
+
+fn one_way_from(inlet: &Inlet) -> OneWayFromReport {
+    let (stats, senders) = inlet.view();
+    let ignored = [
+        ("garbage", stats.garbage),
+        ("unknown", stats.unknown),
+        ("refused", stats.refused),
+        ("replayed", stats.replayed),
+        ("unread", stats.unread),
+    ];
+    let sender = |((name, _), (view, heard)): (&(String, _), (_, Option<std::time::Duration>))| {
+        let noctule_proto::blind::SenderView { streams, sink, lost, .. } = view;
+        OneWaySenderReport {
+            name: name.clone(),
+            streams,
+            heard: heard.map(|h| h.as_secs_f64()),
+            datagrams: sink.datagrams,
+            innovative: sink.innovative,
+            polluted: sink.polluted,
+            over: sink.over,
+            blocks: sink.blocks,
+            given_up: sink.given_up,
+            packets: sink.messages,
+            recovered: sink.recovered,
+            lost,
+        }
+    };
+    OneWayFromReport {
+        listen: inlet.config().listen.to_string(),
+        ignored: ignored.into_iter().map(|(what, count)| (what.to_owned(), count)).collect(),
+        senders: inlet.config().senders.iter().zip(senders).map(sender).collect(),
+    }
+}
+
+fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
+    let (config, view) = (passage.config(), passage.view());
+    OneWayRelayReport {
+        listen: config.listen.to_string(),
+        endpoint: config.endpoint.to_string(),
+        rate: config.rate.bytes_per_sec() * 8.0,
+        received_datagrams: view.received.0,
+        received_bytes: view.received.1,
+        sent_datagrams: view.sent.0,
+        sent_bytes: view.sent.1,
+        passed: view.relay.passed,
+        recoded: view.relay.recoded,
+        redundant: view.relay.redundant,
+        late: view.relay.late,
+        dropped: view.relay.dropped,
+        announcements: view.relay.announcements,
+        foreign: view.relay.foreign,
+        send_errors: view.errors,
+        standing_delay: view.standing.as_secs_f64() * 1e3,
+        memory: view.memory,
+        ranks: view.ranks,
     }
 }
 

@@ -41,8 +41,119 @@ pub struct Report {
     /// Objects that this node passes on to several neighbours now.
     #[serde(default)]
     pub trees: Vec<TreeReport>,
+    /// Streams in one direction.
+    #[serde(default)]
+    pub one_way: OneWayReport,
     /// The tunnel; none without a device.
     pub tunnel: Option<TunnelReport>,
+}
+
+/// Streams over links that bring nothing back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OneWayReport {
+    /// To other nodes.
+    pub to: Vec<OneWayToReport>,
+    /// Where those of other nodes come.
+    pub from: Vec<OneWayFromReport>,
+    /// Those of others, as they pass.
+    pub relays: Vec<OneWayRelayReport>,
+}
+
+/// A stream to another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OneWayToReport {
+    /// Its name in the file.
+    pub name: String,
+    pub endpoint: String,
+    /// Bits per second, as the file says.
+    pub rate: f64,
+    /// Packets of a block.
+    pub block_packets: usize,
+    /// Datagrams that are sent for each packet of a block.
+    pub redundancy: f64,
+    /// Packets of the tunnel that it took.
+    pub packets: u64,
+    /// Packets of the tunnel for which there was no room.
+    pub dropped: u64,
+    /// Blocks that were sent.
+    pub blocks: u64,
+    /// Datagrams and bytes of UDP payload that were sent, announcements not counted.
+    pub sent_datagrams: u64,
+    pub sent_bytes: u64,
+    pub announcements: u64,
+    /// Streams begun: another key each.
+    pub streams: u64,
+    /// Datagrams that the system did not take.
+    pub send_errors: u64,
+}
+
+/// Where streams of other nodes come.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OneWayFromReport {
+    pub listen: String,
+    /// Datagrams that were no use: `garbage`, packets of `unknown` streams, announcements that were `refused`, `replayed` or `unread`.
+    pub ignored: BTreeMap<String, u64>,
+    /// The nodes.
+    pub senders: Vec<OneWaySenderReport>,
+}
+
+/// A node whose streams are taken.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OneWaySenderReport {
+    /// Its name in the file.
+    pub name: String,
+    /// Streams that it announced.
+    pub streams: u64,
+    /// Seconds since something of it came that checked.
+    pub heard: Option<f64>,
+    /// Datagrams of its streams.
+    pub datagrams: u64,
+    /// Of these, told something new.
+    pub innovative: u64,
+    /// Of these, altered or invented on the way.
+    pub polluted: u64,
+    /// Of these, of blocks that lie behind: late, or played again.
+    pub over: u64,
+    /// Blocks that became whole, and that were given up.
+    pub blocks: u64,
+    pub given_up: u64,
+    /// Packets that arrived, and those of them that had to be recovered.
+    pub packets: u64,
+    pub recovered: u64,
+    /// Packets that were sent and lost for good, as far as it has said.
+    pub lost: u64,
+}
+
+/// Streams of others that pass.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OneWayRelayReport {
+    pub listen: String,
+    pub endpoint: String,
+    /// Bits per second, as the file says.
+    pub rate: f64,
+    /// Datagrams and bytes of UDP payload.
+    pub received_datagrams: u64,
+    pub received_bytes: u64,
+    pub sent_datagrams: u64,
+    pub sent_bytes: u64,
+    /// Packets passed on as they came, and combined here.
+    pub passed: u64,
+    pub recoded: u64,
+    /// Packets that told nothing new, that came too late, and for which there was no room.
+    pub redundant: u64,
+    pub late: u64,
+    pub dropped: u64,
+    pub announcements: u64,
+    /// Datagrams of no stream.
+    pub foreign: u64,
+    /// Datagrams that the system did not take.
+    pub send_errors: u64,
+    /// Milliseconds.
+    pub standing_delay: f64,
+    /// Bytes.
+    pub memory: usize,
+    /// Batches by the rank that came: place `k` counts those of rank `k`.
+    pub ranks: Vec<u64>,
 }
 
 /// An object that passes on its way to several.

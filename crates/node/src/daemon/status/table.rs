@@ -1,7 +1,7 @@
 //! The report for people.
 
-use super::super::config::Config;
-use super::{FlowSums, LinkReport, NodeReport, PathReport, Report};
+use super::super::config::{Config, OneWay};
+use super::{FlowSums, LinkReport, NodeReport, OneWayReport, PathReport, Report};
 use noctule::PublicKey;
 use std::fmt::Write;
 
@@ -18,6 +18,7 @@ pub fn describe(config: &Config, key: PublicKey) -> String {
                 let further: Vec<String> = link.paths.iter().map(|p| format!(" and by {p}")).collect();
                 link.endpoint.as_ref().map_or("neighbour, calls us".to_owned(), |e| format!("neighbour, called at {e}{}", further.concat()))
             }
+            None if config.is_one_way_only(node) => "one way".to_owned(),
             None => "reached over others".to_owned(),
         };
         let _ = writeln!(out, "  {}: {how}; addresses {}; behind it {}", node.name, join(&node.addresses), join(&node.prefixes));
@@ -28,6 +29,27 @@ pub fn describe(config: &Config, key: PublicKey) -> String {
     }
     if let Some(kernel) = &config.kernel_routes {
         let _ = writeln!(out, "  routes from the kernel's table {}", kernel.table);
+    }
+    for one_way in &config.one_ways {
+        let _ = match one_way {
+            OneWay::To(to) => writeln!(
+                out,
+                "  one way to {}: to {} at {}, blocks of {} packets in batches of {}, {:.2} datagrams for each packet",
+                to.name,
+                to.endpoint,
+                rate(to.rate.bytes_per_sec() * 8.0),
+                to.shape.block_packets(),
+                to.shape.batch_size(),
+                to.plan.redundancy(&to.shape)
+            ),
+            OneWay::From(from) => {
+                let names: Vec<&str> = from.senders.iter().map(|(name, _)| name.as_str()).collect();
+                writeln!(out, "  one way from {}: at {}", names.join(", "), from.listen)
+            }
+            OneWay::Relay(relay) => {
+                writeln!(out, "  one way from {} on to {} at {}", relay.listen, relay.endpoint, rate(relay.rate.bytes_per_sec() * 8.0))
+            }
+        };
     }
     match &config.tun {
         Some(tun) => {
@@ -136,6 +158,7 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
             );
         }
     }
+    one_way(&mut out, &report.one_way, before.map(|b| &b.one_way).zip(seconds));
     let Some(tunnel) = &report.tunnel else { return out };
     let _ = writeln!(
         out,
@@ -191,6 +214,61 @@ pub fn print(report: &Report, before: Option<&Report>, with_flows: bool) -> Stri
         }
     }
     out
+}
+
+/// Streams over links that bring nothing back.
+fn one_way(out: &mut String, report: &OneWayReport, old: Option<(&OneWayReport, f64)>) {
+    for to in &report.to {
+        let then = old.and_then(|(o, s)| Some((o.to.iter().find(|t| t.name == to.name)?.sent_bytes, s)));
+        let _ = writeln!(
+            out,
+            "\none way to {} at {}: {} packets in, {} out in {} datagrams, {} blocks, {} dropped",
+            to.name,
+            to.endpoint,
+            to.packets,
+            amount(to.sent_bytes, then),
+            to.sent_datagrams,
+            to.blocks,
+            to.dropped
+        );
+    }
+    for from in &report.from {
+        for sender in &from.senders {
+            let heard = sender.heard.map_or("never heard".to_owned(), |s| format!("heard {} ago", span(s)));
+            let _ = writeln!(
+                out,
+                "\none way from {} at {}, {heard}: {} packets, {} of them recovered, {} lost; {} blocks whole, {} given up; {} datagrams altered, {} of what lies behind",
+                sender.name,
+                from.listen,
+                sender.packets,
+                sender.recovered,
+                sender.lost,
+                sender.blocks,
+                sender.given_up,
+                sender.polluted,
+                sender.over
+            );
+        }
+        let ignored: Vec<String> = from.ignored.iter().filter(|(_, n)| **n > 0).map(|(what, n)| format!("{what} {n}")).collect();
+        if !ignored.is_empty() {
+            let _ = writeln!(out, "  ignored at {}: {}", from.listen, ignored.join(", "));
+        }
+    }
+    for relay in &report.relays {
+        let then = old.and_then(|(o, s)| Some((o.relays.iter().find(|r| r.listen == relay.listen)?.sent_bytes, s)));
+        let _ = writeln!(
+            out,
+            "\none way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, standing delay {:.1} ms",
+            relay.listen,
+            relay.endpoint,
+            relay.received_datagrams,
+            relay.passed,
+            relay.recoded,
+            amount(relay.sent_bytes, then),
+            relay.dropped,
+            relay.standing_delay
+        );
+    }
 }
 
 fn link_row(out: &mut String, node: &NodeReport, old: Option<(&NodeReport, f64)>) {

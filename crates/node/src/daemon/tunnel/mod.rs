@@ -2,7 +2,7 @@
 //!
 //! A packet on its way in: (1) read from the device; (2) its destination chooses the node, longest prefix first; (3) what is too big for the
 //! way there is answered with ICMP; (4) TCP's segment size is clamped; (5) its 5-tuple and DSCP choose the flow; (6) CoDel's queue,
-//! then the transport. On its way out: a flow of another node gives the packet, and it goes to the device if its source lies behind that node.
+//! then the transport. A node to which a stream in one direction leads gets it by that instead of (5) and (6). On its way out: a flow of another node gives the packet, and it goes to the device if its source lies behind that node.
 
 mod classify;
 mod device;
@@ -18,8 +18,9 @@ pub use flow::FlowView;
 pub use node::TunnelNode;
 
 use super::config::{RemoteNode, Treatment};
+use super::one_way::Outlet;
 use super::peer::Peer;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use icmp::Refusal;
 use ipnet::IpNet;
 use noctule::{IncomingFlow, MessageReceiver, PublicKey};
@@ -53,8 +54,17 @@ pub struct Tunnel {
 /// What the file says, in the form that packets need.
 struct Table {
     nodes: HashMap<PublicKey, Arc<TunnelNode>>,
-    by_prefix: Prefixes<(Arc<TunnelNode>, u16)>,
+    by_prefix: Prefixes<Way>,
     treatment: Treatment,
+}
+
+/// To whom a destination belongs, and how it is reached.
+#[derive(Clone)]
+struct Way {
+    node: Arc<TunnelNode>,
+    mtu: u16,
+    /// The stream that takes its packets, where nothing comes back.
+    one_way: Option<Arc<Outlet>>,
 }
 
 /// What happened to packets that reached no flow.
@@ -95,7 +105,13 @@ impl Tunnel {
     }
 
     /// Takes over what the file says; flows towards nodes that stay go on.
-    pub async fn configure(&self, peers: &[Arc<Peer>], treatment: Treatment, install_routes: bool) {
+    pub async fn configure(
+        &self,
+        peers: &[Arc<Peer>],
+        one_ways: &HashMap<PublicKey, Arc<Outlet>>,
+        treatment: Treatment,
+        install_routes: bool,
+    ) {
         let old = self.table();
         let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment };
         let mut prefixes = Vec::new();
@@ -109,7 +125,8 @@ impl Tunnel {
             let config: RemoteNode = peer.config();
             let mtu = config.mtu.unwrap_or(u16::MAX).min(self.device.config.mtu);
             for prefix in config.addresses.iter().map(|a| IpNet::from(*a)).chain(config.prefixes) {
-                table.by_prefix.insert(prefix, (Arc::clone(&node), mtu));
+                let one_way = one_ways.get(&peer.key).cloned();
+                table.by_prefix.insert(prefix, Way { node: Arc::clone(&node), mtu, one_way });
                 prefixes.push(prefix);
             }
             table.nodes.insert(peer.key, node);
@@ -175,13 +192,13 @@ impl Tunnel {
         }
     }
 
-    fn on_packet(&self, table: &Table, packet: BytesMut) {
+    fn on_packet(&self, table: &Table, mut packet: BytesMut) {
         let Some(header) = Header::parse(&packet) else {
             self.counters.malformed.fetch_add(1, Relaxed);
             return;
         };
         // The kernel's own chatter on a device that comes up (RFC 4861, RFC 3810) is for nobody behind it.
-        let Some((node, mtu)) = table.by_prefix.get(header.destination) else {
+        let Some(Way { node, mtu, one_way }) = table.by_prefix.get(header.destination) else {
             self.counters.unreachable.fetch_add(1, Relaxed);
             self.refuse(&packet, &header, Refusal::Unreachable);
             return;
@@ -191,7 +208,11 @@ impl Tunnel {
             self.refuse(&packet, &header, Refusal::TooBig(*mtu));
             return;
         }
-        node.send(Instant::now(), &header, packet, *mtu, &table.treatment);
+        let Some(outlet) = one_way else { return node.send(Instant::now(), &header, packet, *mtu, &table.treatment) };
+        if header.protocol == packet::TCP {
+            packet::clamp_segment_size(&mut packet, &header, *mtu);
+        }
+        outlet.push(packet);
     }
 
     /// Tells the sender, if it may be told.
@@ -225,28 +246,35 @@ impl Tunnel {
     async fn write_device(self: Arc<Self>, mut messages: MessageReceiver, from: PublicKey) {
         // Ends with the flow, whatever the reason: its opener opens another one if there is more.
         while let Ok(Some(message)) = messages.recv().await {
-            let table = self.table();
-            let Some(node) = table.nodes.get(&from) else { return };
-            // Nobody speaks for others: the source must lie behind the node that the session authenticated.
-            let theirs = |header: Header| {
-                let (owner, mtu) = table.by_prefix.get(header.source)?;
-                Arc::ptr_eq(owner, node).then_some((header, *mtu))
-            };
-            let Some((header, mtu)) = Header::parse(&message.data).and_then(theirs) else {
-                node.received.refused.fetch_add(1, Relaxed);
-                continue;
-            };
-            let mut data = message.data;
-            if header.protocol == packet::TCP {
-                data = packet::clamped(data, &header, mtu);
-            }
-            match self.device.io.send(&data).await {
-                Ok(_) => {
-                    node.received.packets.fetch_add(1, Relaxed);
-                    node.received.bytes.fetch_add(data.len() as u64, Relaxed);
-                }
-                Err(error) => tracing::debug!(device = %self.device.config.name, %error, "the device refused a packet"),
+            if !self.deliver(from, message.data).await {
+                return;
             }
         }
+    }
+
+    /// Gives a packet of another node to the device, if it is one of its own; false if the node is not known any more.
+    pub async fn deliver(&self, from: PublicKey, mut data: Bytes) -> bool {
+        let table = self.table();
+        let Some(node) = table.nodes.get(&from) else { return false };
+        // Nobody speaks for others: the source must lie behind the node that the session, or the stream, authenticated.
+        let theirs = |header: Header| {
+            let Way { node: owner, mtu, .. } = table.by_prefix.get(header.source)?;
+            Arc::ptr_eq(owner, node).then_some((header, *mtu))
+        };
+        let Some((header, mtu)) = Header::parse(&data).and_then(theirs) else {
+            node.received.refused.fetch_add(1, Relaxed);
+            return true;
+        };
+        if header.protocol == packet::TCP {
+            data = packet::clamped(data, &header, mtu);
+        }
+        match self.device.io.send(&data).await {
+            Ok(_) => {
+                node.received.packets.fetch_add(1, Relaxed);
+                node.received.bytes.fetch_add(data.len() as u64, Relaxed);
+            }
+            Err(error) => tracing::debug!(device = %self.device.config.name, %error, "the device refused a packet"),
+        }
+        true
     }
 }
