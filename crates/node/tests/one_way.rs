@@ -22,9 +22,14 @@ mod linux {
 
     /// So many links that lose a twentieth in one direction and everything in the other; `None`, after a notice, where this is not permitted.
     fn chain(test: &str, links: usize) -> Option<(Chain, Emulator)> {
+        chain_with(test, links, "100%")
+    }
+
+    /// The same with another loss on the way back.
+    fn chain_with(test: &str, links: usize, back: &str) -> Option<(Chain, Emulator)> {
         let (mut forward, mut reverse) = (LinkSpec::default(), LinkSpec::default());
         forward.set_list("rate=50mbit,delay=3ms,loss=5%").unwrap();
-        reverse.set_list("rate=50mbit,delay=3ms,loss=100%").unwrap();
+        reverse.set_list(&format!("rate=50mbit,delay=3ms,loss={back}")).unwrap();
         match Chain::build(&vec![Hop { forward, reverse }; links], Ip::V4, BackendChoice::Emulator, 5) {
             Ok(mut chain) => {
                 for host in chain.hosts() {
@@ -168,6 +173,7 @@ mod linux {
         let taker = Taker::start(&z);
         send(&a, 0..MANY);
         let arrived = taker.settled(0);
+        println!("a stream over one link: {arrived} of {MANY}");
         let report = node_z.status();
         assert!(arrived as f64 >= 0.99 * f64::from(MANY), "{arrived} of {MANY}: {report:#}\n{:#}", node_a.status());
         assert!(sender(&report)["recovered"].as_u64() > Some(20), "{report:#}");
@@ -215,12 +221,14 @@ mod linux {
         let [a, b, z] = [0, 1, 2].map(|i: usize| chain.hosts()[i].clone());
         let mut node_z = Node::start(directory.path(), "z", &z, &files[1]);
         let mut node_b = Node::start(directory.path(), "relay", &b, &between);
-        (node_z.status(), node_b.status());
+        node_z.status();
+        node_b.status();
         let _node_a = Node::start(directory.path(), "a", &a, &files[0]);
         heard(&mut node_z, 1);
         let taker = Taker::start(&z);
         send(&a, 0..MANY);
         let arrived = taker.settled(0);
+        println!("{test}: {arrived} of {MANY}");
         Some((arrived, node_b.status(), node_z.status()))
     }
 
@@ -242,6 +250,44 @@ mod linux {
         assert!((0.8..0.95).contains(&share), "{share}: {relay:#}\n{end:#}");
         let lost = sender(&end)["lost"].as_u64().unwrap_or(0);
         assert!(lost > u64::from(MANY) / 25, "{end:#}");
+    }
+
+    /// TCP needs a way back: another stream, or a link.
+    #[test]
+    fn tcp_crosses_two_streams_and_a_stream_with_a_link_for_the_way_back() {
+        let Some((chain, _emulator)) = chain_with("TCP over streams", 1, "5%") else { return };
+        let [a, z] = [chain.hosts()[0].clone(), chain.hosts()[1].clone()];
+        echo(&z, 7007);
+        let tun = "\n[tun]";
+        let two_streams = |files: [String; 2]| {
+            let from = "\n[[one-way]]\nfrom = \"z\"\nlisten = \"0.0.0.0:4243\"\n[tun]";
+            let to = "\n[[one-way]]\nto = \"a\"\nendpoint = \"10.77.0.1:4243\"\nrate = \"20mbit\"\nloss = \"5%\"\n[tun]";
+            [files[0].replace(tun, from), files[1].replace(tun, to)]
+        };
+        let with_a_link = |[a, z]: [String; 2]| {
+            let a = a.replace("[[remote]]", "[[neighbour]]\nendpoint = \"10.77.0.2\"");
+            [a, z.replace("[[remote]]", "[[neighbour]]")]
+        };
+        for (way, is_link) in [("two streams", false), ("a stream and a link", true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let files = ends(directory.path(), "10.77.0.2:4243", "\"5%\"");
+            let files = if is_link { with_a_link(files) } else { two_streams(files) };
+            let mut node_z = Node::start(directory.path(), "z", &z, &files[1]);
+            node_z.status();
+            let mut node_a = Node::start(directory.path(), "a", &a, &files[0]);
+            heard(&mut node_z, 1);
+            if is_link {
+                node_z.wait_for_session("a");
+            } else {
+                heard(&mut node_a, 1);
+            }
+            for to in ["10.9.0.9:7007", "[fd09::9]:7007"] {
+                there_and_back(tcp(&a, to).unwrap_or_else(|e| panic!("{way} to {to}: {e}")), 300_000, || {});
+            }
+            let (here, there) = (node_a.status(), node_z.status());
+            assert!(here["one_way"]["to"][0]["packets"].as_u64() > Some(400), "{way}: {here:#}");
+            assert!(sender(&there)["packets"].as_u64() > Some(400), "{way}: {there:#}");
+        }
     }
 
     /// A link that somebody sits on: he passes datagrams on, keeps a copy, and alters every fiftieth.

@@ -111,6 +111,10 @@ fn messages_of_a_trickle_do_not_wait_for_a_full_block() {
     // Ten messages come while a block is open, and 54 empty packets fill it up.
     let sent = way.sender.stats().source;
     assert!(sent.blocks > 80 && sent.messages == 1000, "{sent:?}");
+    // Where blocks wait until they are full, what is lost of the last one is not made up for in time.
+    let mut way = Way::new(SenderConfig { patience: Duration::from_secs(1000), ..config(0.1) }, 0.1);
+    way.run(1000, Duration::from_millis(5), Duration::from_secs(1));
+    assert!(way.arrived.len() < 1000 && way.sender.stats().source.blocks == 15, "{} {:?}", way.arrived.len(), way.view());
 }
 
 #[test]

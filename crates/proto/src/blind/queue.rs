@@ -1,12 +1,17 @@
 //! Datagrams that leave one by one at a given rate.
 
+use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 use std::collections::VecDeque;
 
 /// Bytes of IP and UDP header that the rate counts as well (IPv4).
 const HEADERS: usize = 28;
-/// A sender that was held up may catch up this much (P11).
+/// What leaves together where nothing waited before (P11).
 const BURST: Duration = Duration::from_micros(100);
+/// What waited for its time and was called late leaves at once, so much of it at most: a busy host wakes a thread milliseconds late, each time
+/// (decision 22).
+const LATE: Duration = Duration::from_millis(8);
+const LATE_BYTES: u64 = 64 << 10;
 
 /// A queue with a pacer.
 #[derive(Debug)]
@@ -15,6 +20,8 @@ pub(super) struct Queue {
     spare: Vec<Vec<u8>>,
     rate: Bandwidth,
     next_at: Time,
+    /// When something last left, more was there.
+    is_waiting: bool,
     pub(super) bytes: usize,
     /// Bytes of a datagram, of late.
     mean: f64,
@@ -22,7 +29,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(rate: Bandwidth) -> Self {
-        Self { datagrams: VecDeque::new(), spare: Vec::new(), rate, next_at: Time::ZERO, bytes: 0, mean: 0.0 }
+        Self { datagrams: VecDeque::new(), spare: Vec::new(), rate, next_at: Time::ZERO, is_waiting: false, bytes: 0, mean: 0.0 }
     }
 
     /// An empty buffer for a datagram.
@@ -60,6 +67,11 @@ impl Queue {
         self.next_at
     }
 
+    /// The owner has more that waits for its time.
+    pub(super) fn has_more_behind(&mut self) {
+        self.is_waiting = true;
+    }
+
     /// The next datagram, if one may leave now: `out` becomes its bytes.
     pub(super) fn pop(&mut self, now: Time, out: &mut Vec<u8>) -> bool {
         if now < self.next_at {
@@ -67,7 +79,10 @@ impl Queue {
         }
         let Some(mut datagram) = self.datagrams.pop_front() else { return false };
         self.bytes -= datagram.len();
-        self.next_at = self.next_at.max(now.saturating_sub(BURST)) + self.rate.time_for((datagram.len() + HEADERS) as u64);
+        let is_late = self.is_waiting && !switch::is_off(Mechanism::LateHosts);
+        let made_up = if is_late { LATE.min(self.rate.time_for(LATE_BYTES)).max(BURST) } else { BURST };
+        self.is_waiting = !self.is_empty();
+        self.next_at = self.next_at.max(now.saturating_sub(made_up)) + self.rate.time_for((datagram.len() + HEADERS) as u64);
         core::mem::swap(out, &mut datagram);
         datagram.clear();
         if self.spare.len() < 64 {

@@ -202,6 +202,9 @@ impl Source {
         }
         let is_sent = self.queue.pop(now, out);
         if is_sent {
+            if !self.pending.is_empty() {
+                self.queue.has_more_behind();
+            }
             self.stats.datagrams += 1;
             self.stats.bytes += out.len() as u64;
         }

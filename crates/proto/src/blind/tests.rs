@@ -201,6 +201,38 @@ fn what_a_relay_alters_is_thrown_away_before_it_is_used() {
     assert!(end.right < 6 * 512, "one wrong combination spoils a block: {:?}", end.sink);
 }
 
+/// Seconds in which a source on a host that turns to it every five milliseconds sends 1500 messages; and how much left in its fastest turn.
+fn seconds_on_a_busy_host() -> (f64, usize) {
+    let shape = Shape::new(512, 16, 1, (LEN + 26) as u16).unwrap();
+    let plan = Plan::new(&shape, &[Probability::ZERO]).unwrap();
+    let rate = Bandwidth::from_mbit(50.0);
+    let mut source = Source::new(SourceConfig { stream: STREAM, shape, plan, key: KEY, rate, patience: None }, [1; 32]).unwrap();
+    let (begin, mut out, mut pushed, mut most) = (Time::from_millis(100), Vec::new(), 0, 0);
+    let mut now = begin;
+    while source.stats().datagrams < 1500 {
+        while pushed < 1500 && source.room() > 0 {
+            source.push(message(pushed)).unwrap();
+            pushed += 1;
+        }
+        let mut turn = 0;
+        while source.poll_transmit(now, &mut out) {
+            turn += out.len() + 28;
+        }
+        most = most.max(turn);
+        now += Duration::from_millis(5);
+    }
+    (now.since(begin).as_secs_f64(), most)
+}
+
+#[test]
+fn a_busy_host_keeps_the_rate_and_no_more() {
+    // 1500 packets of 1067 bytes with headers take 256 ms at 50 Mbit/s.
+    let (seconds, most) = seconds_on_a_busy_host();
+    assert!((0.25..0.29).contains(&seconds) && most <= 34_000, "{seconds} {most}");
+    let (without, _) = without(Mechanism::LateHosts, seconds_on_a_busy_host);
+    assert!(without > 2.0, "{without}");
+}
+
 #[test]
 fn messages_that_do_not_fit_are_refused_in_words() {
     let story = six_hops(0.0, 1, 1);

@@ -48,9 +48,8 @@ impl Outlet {
     pub fn start(config: OneWayTo, secret: SecretKey, stamps: Arc<Stamps>) -> Result<Arc<Self>, Failure> {
         let socket = socket_for(config.endpoint)?;
         let clock = Clock::new();
-        // Microseconds of the clock, or where the last one can have come to, if the clock went back.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        let stamp = u64::try_from(since_epoch).unwrap_or(u64::MAX).max(stamps.get(Whose::To(config.key.0)) + 1);
+        let stamp = first_stamp(since_epoch, stamps.get(Whose::To(config.key.0)));
         let of = SenderConfig {
             secret,
             receiver: config.key,
@@ -156,5 +155,20 @@ impl Work {
         if self.sender.push(packet).is_err() {
             self.outlet.dropped.fetch_add(1, Relaxed);
         }
+    }
+}
+
+/// Microseconds of the clock, or behind where the last announcement can have come to, if the clock went back.
+fn first_stamp(clock: u128, kept: u64) -> u64 {
+    u64::try_from(clock).unwrap_or(u64::MAX).max(kept.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_went_back_does_not_take_the_stamp_with_it() {
+        assert_eq!((first_stamp(1000, 0), first_stamp(1000, 999), first_stamp(1000, 5000)), (1000, 1000, 5001));
     }
 }
