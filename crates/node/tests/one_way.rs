@@ -16,6 +16,7 @@ mod linux {
     use std::collections::HashMap;
     use std::net::UdpSocket;
     use std::path::Path;
+    use std::process::{Child, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
@@ -210,6 +211,8 @@ mod linux {
         assert!(back.iter().all(|link| link.backward.delivered_packets == 0), "nothing came back: {back:?}");
         let table = String::from_utf8(node_z.ask(&["status"]).stdout).unwrap();
         assert!(table.contains("one way from a at 0.0.0.0:4243, heard"), "{table}");
+        let table = String::from_utf8(node_a.ask(&["status"]).stdout).unwrap();
+        assert!(table.contains("one way to z at 10.77.0.2:4243: "), "{table}");
     }
 
     /// Over a relay; what both nodes are told to expect as loss. How many arrive.

@@ -291,4 +291,46 @@ mod tests {
         m.sample(&[("node", "a\"b\\c"), ("k", "v")], 2.0);
         assert_eq!(out, "# HELP noctule_x Help.\n# TYPE noctule_x gauge\nnoctule_x 1.5\nnoctule_x{node=\"a\\\"b\\\\c\",k=\"v\"} 2\n");
     }
+
+    #[test]
+    fn streams_in_one_direction_have_their_counts_under_their_node_or_address() {
+        let ignored = [("garbage".to_owned(), 7)].into();
+        let report = serde_json::json!({
+            "to": [{"name": "z", "endpoint": "192.0.2.1:1", "rate": 1e6, "block_packets": 64, "redundancy": 1.2, "packets": 11, "dropped": 12, "blocks": 13,
+                "sent_datagrams": 14, "sent_bytes": 15, "announcements": 16, "streams": 1, "send_errors": 17}],
+            "from": [], "relays": [{"listen": "l", "endpoint": "e", "rate": 1e6, "received_datagrams": 21, "received_bytes": 0, "sent_datagrams": 22,
+                "sent_bytes": 23, "passed": 24, "recoded": 25, "redundant": 0, "late": 0, "dropped": 26, "announcements": 0, "foreign": 0,
+                "send_errors": 0, "standing_delay": 0.0, "memory": 0, "ranks": [0, 0, 27]}],
+        });
+        let mut report: OneWayReport = serde_json::from_value(report).expect("a report");
+        let sender = OneWaySenderReport {
+            name: "a".into(),
+            streams: 1,
+            heard: Some(0.5),
+            datagrams: 30,
+            innovative: 0,
+            polluted: 31,
+            over: 32,
+            blocks: 33,
+            given_up: 34,
+            packets: 35,
+            recovered: 36,
+            lost: 37,
+        };
+        report.from.push(super::super::status::OneWayFromReport { listen: "l".into(), ignored, senders: vec![sender] });
+        let mut out = String::new();
+        one_way(&mut out, &report);
+        for line in [
+            "one_way_to_packets_total{node=\"z\"} 11",
+            "one_way_to_send_errors_total{node=\"z\"} 17",
+            "one_way_from_lost_packets_total{node=\"a\",listen=\"l\"} 37",
+            "one_way_from_recovered_packets_total{node=\"a\",listen=\"l\"} 36",
+            "one_way_heard_seconds{node=\"a\",listen=\"l\"} 0.5",
+            "one_way_ignored_datagrams_total{listen=\"l\",reason=\"garbage\"} 7",
+            "one_way_relay_recoded_packets_total{listen=\"l\",endpoint=\"e\"} 25",
+            "one_way_relay_batches_total{listen=\"l\",rank=\"2\"} 27",
+        ] {
+            assert!(out.contains(&format!("\nnoctule_{line}\n")), "{line} in {out}");
+        }
+    }
 }

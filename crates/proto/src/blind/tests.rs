@@ -234,6 +234,45 @@ fn a_busy_host_keeps_the_rate_and_no_more() {
 }
 
 #[test]
+fn relays_in_a_circle_pass_nothing_twice() {
+    let mut story = six_hops(0.1, 4, 1);
+    let rate = Bandwidth::from_mbit(10.0);
+    let config = SourceConfig { stream: STREAM, shape: story.shape, plan: story.plan, key: KEY, rate, patience: None };
+    let mut source = Source::new(config, [1; 32]).unwrap();
+    let relay = |seed| Relay::new(RelayConfig { rate: Bandwidth::from_mbit(20.0), loss: Probability::new(0.1) }, [seed; 32]);
+    let (mut one, mut other) = (relay(2), relay(3));
+    let (mut now, mut out, mut given, mut idle) = (Time::from_millis(1), Vec::new(), 0u64, 0);
+    while idle < 3000 {
+        now += Duration::from_micros(20);
+        idle += 1;
+        while given < 1024 && source.room() > 0 {
+            source.push(message(given)).unwrap();
+            given += 1;
+        }
+        while source.poll_transmit(now, &mut out) {
+            idle = 0;
+            if !(story.losses[0])() {
+                one.handle_datagram(now, &out);
+            }
+        }
+        one.handle_timeout(now);
+        other.handle_timeout(now);
+        while one.poll_transmit(now, &mut out) {
+            idle = 0;
+            other.handle_datagram(now, &out);
+        }
+        while other.poll_transmit(now, &mut out) {
+            idle = 0;
+            one.handle_datagram(now, &out);
+        }
+    }
+    // All that the one passed came from the source, and what the other sent back told it nothing.
+    let (a, b) = (one.stats(), other.stats());
+    assert!(a.passed <= source.stats().datagrams && b.passed + b.recoded <= a.redundant + a.late, "{a:?} {b:?}");
+    assert!(b.passed > 1000, "{b:?}");
+}
+
+#[test]
 fn messages_that_do_not_fit_are_refused_in_words() {
     let story = six_hops(0.0, 1, 1);
     let config =
