@@ -381,5 +381,41 @@ mod linux {
             out.status.code() == Some(10) && text.contains(&format!("[[one-way]] listen {at}")) && text.contains("end the program"),
             "{text}"
         );
+
+        // At a reload it is told, too, and the node goes on; when the address is free, the next reload takes it.
+        let path = directory.path().join("node.toml");
+        let with = std::fs::read_to_string(&path).unwrap();
+        let (head, rest) = with.split_at(with.find("[[one-way]]").unwrap());
+        std::fs::write(&path, format!("{head}{}", &rest[rest.find("[control]").unwrap()..])).unwrap();
+        let _node = End(noctule().args(["node", "--config"]).arg(&path).stderr(Stdio::null()).spawn().unwrap());
+        let ask = |word: &str| {
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let out = noctule().args([word, "--socket"]).arg(directory.path().join("socket")).output().unwrap();
+                if out.status.success() {
+                    return String::from_utf8(out.stdout).unwrap();
+                }
+                assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&out.stderr));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        assert!(!ask("status").contains("one way"));
+        std::fs::write(&path, with).unwrap();
+        let said = ask("reload");
+        assert!(said.contains(&format!("[[one-way]] listen {at}")), "{said}");
+        assert!(!ask("status").contains("one way"));
+        drop(taken);
+        assert_eq!(ask("reload").trim(), "reloaded");
+        assert!(ask("status").contains(&format!("one way from {at} on to 192.0.2.1:4243: 0 datagrams in")));
+    }
+
+    /// A process that is ended when dropped.
+    struct End(Child);
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 }
