@@ -103,6 +103,8 @@ pub(crate) enum Mechanism {
     Paths,
     /// What a busy host did not send in time is made up for, and says nothing about the path (decision 22).
     LateHosts,
+    /// What passes between two bursts of an application is part of neither: each is measured by itself.
+    BurstsAlone,
     /// Paths that meet in one bottleneck take the share of one flow there (multipath.md 5).
     Coupling,
     /// Flows over relays take several routes at once (multipath.md 6).

@@ -159,6 +159,7 @@ mod tests {
                 in_flight: 10_000 * 1000,
                 is_app_limited: false,
                 sent_offset: i * 1000,
+                is_control: false,
             };
             d.on_sent(&event, i);
         }

@@ -71,7 +71,7 @@ impl World {
         }
         self.in_flight += DATAGRAM;
         let (in_flight, sent_offset) = (self.in_flight, self.sent);
-        self.bbr.on_sent(&SentEvent { now, bytes: DATAGRAM, in_flight, is_app_limited: false, sent_offset });
+        self.bbr.on_sent(&SentEvent { now, bytes: DATAGRAM, in_flight, is_app_limited: false, sent_offset, is_control: false });
         self.next_send = now + Duration::from_secs_f64(DATAGRAM as f64 / self.bbr.pacing_rate);
         self.busy_until = self.busy_until.max(now) + Duration::from_secs_f64(DATAGRAM as f64 / RATE);
         let due = self.lose_every > 0 && (self.sent / DATAGRAM).is_multiple_of(self.lose_every);

@@ -92,6 +92,8 @@ pub struct SentEvent {
     pub is_app_limited: bool,
     /// Bytes sent on the path so far, including it.
     pub sent_offset: u64,
+    /// Nothing of a flow is in it: an acknowledgement that asks for one, credit, a probe of the path.
+    pub is_control: bool,
 }
 
 /// What a controller is asked for, and what a statistics snapshot shows of it.

@@ -8,6 +8,7 @@ use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
+use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Start-up: the smallest pacing gain that doubles the sent units per RTT when rates are measured over one RTT (4 ln 2).
@@ -36,6 +37,8 @@ const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
 /// The same for a burst of an application that pauses in between.
 const BURST_GROWTH: f64 = 1.0;
+/// Packets at the end of such a burst of which one at least is thought to arrive.
+const LAST_PACKETS: f64 = 3.0;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
 /// Loss that no path worth using has by itself.
@@ -100,7 +103,9 @@ pub(super) struct Model {
     queue: Queue,
     loss: BaseLoss,
     sent_offset: u64,
-    last_sent: Time,
+    /// The latest packet with data in it: when it was sent, and what had been sent then.
+    last_data: Time,
+    data_offset: u64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
@@ -191,7 +196,8 @@ impl Model {
             queue: Queue::new(now),
             loss: BaseLoss::default(),
             sent_offset: 0,
-            last_sent: now,
+            last_data: now,
+            data_offset: 0,
             round: 0,
             round_end: 0,
             round_epochs: 0,
@@ -646,17 +652,23 @@ impl Controller for Model {
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
+        // What passes between two bursts of an application, questions and answers about acknowledgements, is part of neither.
+        if event.is_control && !switch::is_off(Mechanism::BurstsAlone) {
+            return;
+        }
+        let is_answered = self.newest_offset >= self.data_offset;
+        let is_flight = event.in_flight == event.bytes || (is_answered && !switch::is_off(Mechanism::BurstsAlone));
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
-        if event.in_flight == event.bytes && event.now.since(self.last_sent) > self.smoothed_rtt.max(MIN_EPOCH) {
-            let before = event.sent_offset - event.bytes;
-            if self.newest_offset == before {
-                self.capacity.restart(event.now, before, self.queue.base());
+        if is_flight && event.now.since(self.last_data) > self.smoothed_rtt.max(MIN_EPOCH) {
+            if is_answered {
+                self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base());
             } else {
                 // What was sent last was not answered, so that this may be a probe: what an outage swallowed says nothing about the capacity.
                 self.capacity.forget_start();
             }
         }
-        self.last_sent = event.now;
+        self.last_data = event.now;
+        self.data_offset = event.sent_offset;
     }
 
     fn on_ack(&mut self, event: &AckEvent) {
@@ -688,7 +700,9 @@ impl Controller for Model {
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
         }
-        let is_last = event.is_app_limited && event.newest_offset == self.sent_offset;
+        // The very last packets may be lost.
+        let end = self.data_offset.saturating_sub((LAST_PACKETS * self.datagram) as u64);
+        let is_last = event.is_app_limited && (end..=self.data_offset).contains(&event.newest_offset);
         if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0, is_last) {
             self.round_epochs += 1;
             self.on_epoch(&epoch, now);

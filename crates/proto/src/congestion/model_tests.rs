@@ -2,7 +2,9 @@
 
 use super::super::{AckEvent, Controller, SentEvent};
 use super::{Model, State, TEST_GAIN};
+use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Duration, Time};
+use std::collections::VecDeque;
 
 const DATAGRAM: u64 = 1472;
 const RTT: Duration = Duration::from_micros(50);
@@ -17,7 +19,7 @@ fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
         for i in 1..=burst {
             let bytes = DATAGRAM;
             sent += bytes;
-            model.on_sent(&SentEvent { now, bytes, in_flight: i * bytes, is_app_limited: false, sent_offset: sent });
+            model.on_sent(&SentEvent { now, bytes, in_flight: i * bytes, is_app_limited: false, sent_offset: sent, is_control: false });
         }
         let rate = Bandwidth::from_bytes_per_sec((burst * DATAGRAM) as f64 / gap.as_secs_f64());
         arrived = (now + RTT).max(arrived);
@@ -83,4 +85,67 @@ fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
     model.capacity.on_delivered(0.8e6);
     model.update();
     assert!((model.pacing / (TEST_GAIN * 0.8e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
+}
+
+/// Blocks of 70 packets every 50 ms at the rate that the model asks for, over a path of 1 Gbit/s; the last packet of each is lost. Between them pass
+/// acknowledgements that ask for one. The rate after so many blocks, Mbit/s.
+fn rate_after_blocks(count: u32) -> f64 {
+    let (rtt, block) = (Duration::from_millis(10), 70);
+    let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
+    model.enter(State::Cruise, Time::ZERO);
+    model.capacity.raise(50e6 / 8.0);
+    model.update();
+    let (mut sent, mut lost, mut newest, mut acked) = (0, 0, 0, 0);
+    let mut answers: VecDeque<(Time, u64, u64, bool)> = VecDeque::new();
+    for number in 1..=count {
+        let begin = Time::ZERO + Duration::from_millis(50) * number;
+        let gap = Duration::from_secs_f64(DATAGRAM as f64 / model.pacing.min(1e9 / 8.0));
+        let data = (0..block).map(|i| (begin + gap * i, DATAGRAM, i % 16 == 15 || i + 2 == block, i + 4 >= block));
+        let control = [25, 45].map(|ms| (begin + Duration::from_millis(ms), 40, true, true));
+        for (now, bytes, is_answered, is_app_limited) in data.chain(control) {
+            while answers.front().is_some_and(|(sent_at, ..)| *sent_at + rtt <= now) {
+                let Some((sent_at, newest_offset, total_acked, is_app_limited)) = answers.pop_front() else { break };
+                let acked_bytes: u64 = total_acked - acked;
+                let rate = Bandwidth::from_transfer(acked_bytes, rtt);
+                (newest, acked) = (newest_offset, total_acked);
+                model.on_ack(&AckEvent {
+                    now: sent_at + rtt,
+                    acked_bytes,
+                    acked_packets: acked_bytes.div_ceil(DATAGRAM),
+                    ce_packets: 0,
+                    rtt: Some(rtt),
+                    largest_sent_at: sent_at,
+                    smoothed_rtt: rtt,
+                    min_rtt: rtt,
+                    delivery_rate: rate,
+                    sent_rate: rate,
+                    flight_loss: 0.0,
+                    loss_burst: 0.0,
+                    sample_interval: rtt,
+                    is_app_limited,
+                    in_flight: sent - newest,
+                    total_acked,
+                    total_lost: 0,
+                    newest_offset,
+                    arrived: sent_at + rtt,
+                });
+            }
+            sent += bytes;
+            let is_control = bytes < DATAGRAM;
+            lost += if now == begin + gap * (block - 1) { bytes } else { 0 };
+            model.on_sent(&SentEvent { now, bytes, in_flight: sent - newest, is_app_limited, sent_offset: sent, is_control });
+            if is_answered {
+                answers.push_back((now, sent, sent - lost, is_app_limited));
+            }
+        }
+    }
+    model.pacing * 8e-6
+}
+
+/// The next block may go at twice the rate that the last one was measured at: from 50 Mbit/s six of them are enough to learn what the path carries.
+#[test]
+fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
+    let (alone, together) = (rate_after_blocks(8), without(Mechanism::BurstsAlone, || rate_after_blocks(8)));
+    assert!(alone > 900.0, "{alone:.0} Mbit/s");
+    assert!(together < 300.0, "{together:.0} Mbit/s without");
 }

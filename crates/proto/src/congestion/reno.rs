@@ -225,7 +225,14 @@ mod tests {
         let mss = Script::<Reno>::DATAGRAM;
         s.now += Duration::from_millis(20);
         let now = s.now;
-        s.controller.on_sent(&SentEvent { now, bytes: mss, in_flight: 10 * mss, is_app_limited: true, sent_offset: s.sent + mss });
+        s.controller.on_sent(&SentEvent {
+            now,
+            bytes: mss,
+            in_flight: 10 * mss,
+            is_app_limited: true,
+            sent_offset: s.sent + mss,
+            is_control: false,
+        });
         s.controller.on_loss(&LossEvent {
             now,
             lost_bytes: mss,

@@ -47,7 +47,14 @@ impl<C: Controller> Script<C> {
         for i in 1..=packets {
             self.sent += Self::DATAGRAM;
             let in_flight = i * Self::DATAGRAM;
-            let event = SentEvent { now: sent_at, bytes: Self::DATAGRAM, in_flight, is_app_limited: false, sent_offset: self.sent };
+            let event = SentEvent {
+                now: sent_at,
+                bytes: Self::DATAGRAM,
+                in_flight,
+                is_app_limited: false,
+                sent_offset: self.sent,
+                is_control: false,
+            };
             self.controller.on_sent(&event);
         }
         self.now += self.rtt;

@@ -394,7 +394,16 @@ impl Path {
             self.active_at = now;
             self.probe_wanted = false;
             self.unanswered_since.get_or_insert(now);
-            let event = SentEvent { now, bytes: size, in_flight: self.in_flight, is_app_limited, sent_offset: self.delivery.offset() };
+            let is_data = |item: &SentItem| matches!(item, SentItem::Coded { .. } | SentItem::Half { .. });
+            let is_small = size * 2 < u64::from(self.mtu.current());
+            let event = SentEvent {
+                now,
+                bytes: size,
+                in_flight: self.in_flight,
+                is_app_limited,
+                sent_offset: self.delivery.offset(),
+                is_control: is_mtu_probe || (is_small && !items.iter().any(is_data)),
+            };
             self.control.on_sent(&event);
             snapshot
         } else {

@@ -19,8 +19,8 @@ use noctule_codes::span::{CAUCHY_SEEDS, MAX_SPAN};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Packets of a burst after which some combinations are sent although the burst goes on: what follows must still reach the ones before.
-const MID_BURST: u64 = 48;
+/// A burst that goes on although its first packets get out of reach: some combinations are sent now, and more after so many packets each.
+const MID_BURST: u64 = 16;
 /// Packets before a burst that its plan looks at, and most packets of the burst itself.
 const OLDER: u64 = MAX_SPAN as u64;
 const MOST_PLANNED: u64 = 128;
@@ -37,8 +37,9 @@ pub(super) struct WindowRepair {
     /// Combinations to send at the end of the burst, and in its middle.
     due: u8,
     mid: u8,
-    /// Packets sent before the last combinations in the middle of a burst.
+    /// Packets sent before the last combinations in the middle of a burst, and the part of one that they were too few; below zero, too many.
     mid_at: u64,
+    mid_owed: f64,
     copies: VecDeque<Copies>,
     spans: Vec<SentSpan>,
     next_seed: u16,
@@ -136,21 +137,30 @@ impl Sender {
 
     /// Combinations are due in the middle of a burst that goes on.
     pub(super) fn is_mid_burst(&self) -> bool {
-        let since = self.cursor - self.window.mid_at.max(self.window.planned).min(self.cursor);
-        self.is_windowed() && (self.cursor < self.pushed || self.has_more) && (self.window.mid > 0 || since >= MID_BURST)
+        let step = if self.window.mid_at > self.window.planned { MID_BURST } else { MAX_SPAN as u64 };
+        self.is_windowed() && (self.cursor < self.pushed || self.has_more) && (self.window.mid > 0 || self.since_mid() >= step)
     }
 
-    /// In the middle of a long burst: the packets behind must not be the only ones that combinations reach at its end.
+    /// Packets of the burst that no combinations in its middle were planned for.
+    fn since_mid(&self) -> u64 {
+        self.cursor - self.window.mid_at.max(self.window.planned).min(self.cursor)
+    }
+
+    /// In the middle of a long burst: what is out of reach at its end must have been covered before.
     pub(super) fn poll_mid_burst(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
         if !self.is_mid_burst() {
             return None;
         }
         if self.window.mid == 0 {
+            let is_first = self.window.mid_at <= self.window.planned;
+            let packets = self.since_mid().min(MAX_SPAN as u64) as u8;
+            let owed = self.window.mid_owed + mid_burst(&context.loss, packets, is_first, context.gap);
+            self.window.mid = owed.ceil().clamp(0.0, MAX_SPAN as f64) as u8;
+            self.window.mid_owed = owed - f64::from(self.window.mid);
             self.window.mid_at = self.cursor;
-            self.window.mid = mid_burst(&context.loss, MID_BURST as u8, context.gap);
         }
         if self.window.mid == 0 {
-            return None; // a lossless path
+            return None;
         }
         let outgoing = self.window_combination(now, max_symbol);
         self.window.mid = if outgoing.is_some() { self.window.mid - 1 } else { 0 };
