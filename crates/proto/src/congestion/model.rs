@@ -653,22 +653,22 @@ impl Controller for Model {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
         // What passes between two bursts of an application, questions and answers about acknowledgements, is part of neither.
-        if event.is_control && !switch::is_off(Mechanism::BurstsAlone) {
-            return;
-        }
+        let is_aside = event.is_control && !switch::is_off(Mechanism::BurstsAlone);
         let is_answered = self.newest_offset >= self.data_offset;
-        let is_flight = event.in_flight == event.bytes || (is_answered && !switch::is_off(Mechanism::BurstsAlone));
+        let is_alone = event.in_flight == event.bytes || (is_answered && !switch::is_off(Mechanism::BurstsAlone));
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
-        if is_flight && event.now.since(self.last_data) > self.smoothed_rtt.max(MIN_EPOCH) {
-            if is_answered {
-                self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base());
-            } else {
+        if is_alone && event.now.since(self.last_data) > self.smoothed_rtt.max(MIN_EPOCH) {
+            if !is_answered {
                 // What was sent last was not answered, so that this may be a probe: what an outage swallowed says nothing about the capacity.
                 self.capacity.forget_start();
+            } else if !is_aside {
+                self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base());
             }
         }
-        self.last_data = event.now;
-        self.data_offset = event.sent_offset;
+        if !is_aside {
+            self.last_data = event.now;
+            self.data_offset = event.sent_offset;
+        }
     }
 
     fn on_ack(&mut self, event: &AckEvent) {
