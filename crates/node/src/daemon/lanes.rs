@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Routes that are used beside the first.
 const MOST_LANES: usize = 7;
+/// A session that nobody answers for so long is given up, and not tried again for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(15);
 
 /// See the file's heading.
 #[derive(Debug, Default)]
@@ -13,8 +16,8 @@ pub struct Lanes([Lane; MOST_LANES]);
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// One opens, the others wait.
-    opening: tokio::sync::Mutex<()>,
+    /// One opens, the others wait. When nobody answered last.
+    opening: tokio::sync::Mutex<Option<Instant>>,
     /// The session, and what it took to open it.
     open: Mutex<Option<(Session, Duration)>>,
 }
@@ -26,21 +29,20 @@ impl Lane {
 }
 
 impl Lanes {
-    /// The session of a lane with what it took to open it; one that is not there is opened with `open`. None if nobody answers it for `patience`.
-    pub async fn session(
-        &self,
-        lane: usize,
-        patience: Duration,
-        open: impl FnOnce() -> Result<Session, OpenError>,
-    ) -> Option<(Session, Option<Duration>)> {
+    /// The session of a lane with what it took to open it; one that is not there is opened with `open`. None if nobody answers it.
+    pub async fn session(&self, lane: usize, open: impl FnOnce() -> Result<Session, OpenError>) -> Option<(Session, Option<Duration>)> {
         let lane = self.0.get(lane)?;
-        let _one_at_a_time = lane.opening.lock().await;
+        let mut failed = lane.opening.lock().await;
         if let Some((session, took)) = lane.get() {
             return Some((session, Some(took)));
         }
+        if failed.is_some_and(|at| at.elapsed() < PAUSE) {
+            return None;
+        }
         let began = Instant::now();
         let session = open().ok()?;
-        if !matches!(tokio::time::timeout(patience, session.accepted()).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(PATIENCE, session.accepted()).await, Ok(Ok(()))) {
+            *failed = Some(Instant::now());
             return None;
         }
         let took = began.elapsed();

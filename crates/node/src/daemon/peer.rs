@@ -237,7 +237,7 @@ impl Peer {
             let open = || self.endpoint.open_session_by(address, self.key, turn % ways.max(1));
             // The first is the one that everything else goes by.
             if let Some(lane) = turn.checked_rem(ways).and_then(|turn| turn.checked_sub(1))
-                && let Some(opened) = self.lanes.session(lane, ACCEPT_PATIENCE, open).await
+                && let Some(opened) = self.lanes.session(lane, open).await
             {
                 return opened;
             }
