@@ -3,6 +3,7 @@
 mod bbr;
 mod bbr_filters;
 mod bbr_path;
+mod bursts;
 mod capacity;
 mod cubic;
 mod fixed;

@@ -3,12 +3,12 @@
 //! The sending rate is the capacity that was measured in sent units, corrected by a proportional law on the queueing delay; see
 //! docs/spec/congestion.md for the reasons and the table of constants.
 
+use super::bursts::{Bursts, Start};
 use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
-use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Start-up: the smallest pacing gain that doubles the sent units per RTT when rates are measured over one RTT (4 ln 2).
@@ -37,8 +37,6 @@ const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
 /// The same for a burst of an application that pauses in between.
 const BURST_GROWTH: f64 = 1.0;
-/// Packets at the end of such a burst of which one at least is thought to arrive.
-const LAST_PACKETS: f64 = 3.0;
 /// Loss above p0 that ends start-up at once.
 const STARTUP_EXCESS: f64 = 0.2;
 /// Loss that no path worth using has by itself.
@@ -103,9 +101,7 @@ pub(super) struct Model {
     queue: Queue,
     loss: BaseLoss,
     sent_offset: u64,
-    /// The latest packet with data in it: when it was sent, and what had been sent then.
-    last_data: Time,
-    data_offset: u64,
+    bursts: Bursts,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
@@ -196,8 +192,7 @@ impl Model {
             queue: Queue::new(now),
             loss: BaseLoss::default(),
             sent_offset: 0,
-            last_data: now,
-            data_offset: 0,
+            bursts: Bursts::new(now),
             round: 0,
             round_end: 0,
             round_epochs: 0,
@@ -652,22 +647,12 @@ impl Controller for Model {
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
-        // What passes between two bursts of an application, questions and answers about acknowledgements, is part of neither.
-        let is_aside = event.is_control && !switch::is_off(Mechanism::BurstsAlone);
-        let is_answered = self.newest_offset >= self.data_offset;
-        let is_alone = event.in_flight == event.bytes || (is_answered && !switch::is_off(Mechanism::BurstsAlone));
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
-        if is_alone && event.now.since(self.last_data) > self.smoothed_rtt.max(MIN_EPOCH) {
-            if !is_answered {
-                // What was sent last was not answered, so that this may be a probe: what an outage swallowed says nothing about the capacity.
-                self.capacity.forget_start();
-            } else if !is_aside {
-                self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base());
-            }
-        }
-        if !is_aside {
-            self.last_data = event.now;
-            self.data_offset = event.sent_offset;
+        match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
+            // What an outage swallowed says nothing about the capacity.
+            Some(Start::Unanswered) => self.capacity.forget_start(),
+            Some(Start::Burst) => self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base()),
+            None => {}
         }
     }
 
@@ -700,9 +685,7 @@ impl Controller for Model {
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
         }
-        // The very last packets may be lost.
-        let end = self.data_offset.saturating_sub((LAST_PACKETS * self.datagram) as u64);
-        let is_last = event.is_app_limited && (end..=self.data_offset).contains(&event.newest_offset);
+        let is_last = self.bursts.is_end(event, self.datagram);
         if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0, is_last) {
             self.round_epochs += 1;
             self.on_epoch(&epoch, now);
