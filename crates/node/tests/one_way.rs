@@ -8,10 +8,10 @@ mod network;
 mod linux {
     use super::network::*;
     use noctule_lab::link::LinkSpec;
-    use noctule_lab::net::chain::{BackendChoice, Chain};
+    use noctule_lab::net::chain::Chain;
     use noctule_lab::net::emulator::Emulator;
     use noctule_lab::net::namespace::Namespace;
-    use noctule_lab::scenario::{Hop, Ip};
+    use noctule_lab::scenario::Hop;
     use serde_json::Value;
     use std::collections::HashMap;
     use std::net::UdpSocket;
@@ -31,20 +31,7 @@ mod linux {
         let (mut forward, mut reverse) = (LinkSpec::default(), LinkSpec::default());
         forward.set_list("rate=50mbit,delay=3ms,loss=5%").unwrap();
         reverse.set_list(&format!("rate=50mbit,delay=3ms,loss={back}")).unwrap();
-        match Chain::build(&vec![Hop { forward, reverse }; links], Ip::V4, BackendChoice::Emulator, 5) {
-            Ok(mut chain) => {
-                for host in chain.hosts() {
-                    host.sysctl("net.ipv6.conf.all.disable_ipv6", "0").unwrap();
-                }
-                let emulator = chain.start(Default::default()).unwrap().expect("the emulator was asked for");
-                Some((chain, emulator))
-            }
-            Err(error) if error.is_not_permitted() => {
-                skip(test, &error.to_string());
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        chain_of(test, &vec![Hop { forward, reverse }; links])
     }
 
     /// The files of two ends, `a` and `z`; the keys are made.

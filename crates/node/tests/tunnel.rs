@@ -8,10 +8,10 @@ mod network;
 mod linux {
     use super::network::*;
     use noctule_lab::link::LinkSpec;
-    use noctule_lab::net::chain::{BackendChoice, Chain};
+    use noctule_lab::net::chain::Chain;
     use noctule_lab::net::emulator::Emulator;
     use noctule_lab::net::rtnetlink::Rtnetlink;
-    use noctule_lab::scenario::{Hop, Ip};
+    use noctule_lab::scenario::Hop;
     use std::io::ErrorKind;
     use std::path::Path;
 
@@ -20,21 +20,7 @@ mod linux {
         let mut link = LinkSpec::default();
         link.set_list("rate=50mbit,delay=3ms,loss=3%").unwrap();
         let hop = Hop { forward: link.clone(), reverse: link };
-        match Chain::build(&[hop.clone(), hop], Ip::V4, BackendChoice::Emulator, 5) {
-            Ok(mut chain) => {
-                // The overlay has IPv6, whatever the links have.
-                for host in chain.hosts() {
-                    host.sysctl("net.ipv6.conf.all.disable_ipv6", "0").unwrap();
-                }
-                let emulator = chain.start(Default::default()).unwrap().expect("the emulator was asked for");
-                Some((chain, emulator))
-            }
-            Err(error) if error.is_not_permitted() => {
-                skip(test, &error.to_string());
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        chain_of(test, &[hop.clone(), hop])
     }
 
     /// Files of a, b and c.

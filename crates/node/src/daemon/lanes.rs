@@ -30,11 +30,11 @@ impl Lane {
 
 impl Lanes {
     /// The session of a lane with what it took to open it; one that is not there is opened with `open`. None if nobody answers it.
-    pub async fn session(&self, lane: usize, open: impl FnOnce() -> Result<Session, OpenError>) -> Option<(Session, Option<Duration>)> {
+    pub async fn session(&self, lane: usize, open: impl FnOnce() -> Result<Session, OpenError>) -> Option<(Session, Duration)> {
         let lane = self.0.get(lane)?;
         let mut failed = lane.opening.lock().await;
-        if let Some((session, took)) = lane.get() {
-            return Some((session, Some(took)));
+        if let Some(there) = lane.get() {
+            return Some(there);
         }
         if failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
@@ -45,9 +45,9 @@ impl Lanes {
             *failed = Some(Instant::now());
             return None;
         }
-        let took = began.elapsed();
-        *lane.open.lock().unwrap_or_else(PoisonError::into_inner) = Some((session.clone(), took));
-        Some((session, Some(took)))
+        let opened = (session, began.elapsed());
+        *lane.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened.clone());
+        Some(opened)
     }
 
     /// Those that are open.

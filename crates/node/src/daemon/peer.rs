@@ -230,25 +230,17 @@ impl Peer {
     /// A session by number `turn`, counted round, of the equally good routes to it, once there is one; and what it took to open it: a round trip, and what was
     /// lost meanwhile. A neighbour with a link has one session, over that.
     pub async fn session_by(&self, turn: usize) -> (Session, Option<Duration>) {
-        if !self.has_link()
-            && let Some(address) = self.address()
+        let addresses = self.state().config.addresses.clone();
+        let reachable = addresses.iter().find(|a| self.endpoint.next_hop(**a).is_some()).filter(|_| !self.has_link());
+        let turn = reachable.and_then(|address| turn.checked_rem(self.endpoint.ways_at_once(*address))).unwrap_or(0);
+        // The first is the one that everything else goes by.
+        if let Some(lane) = turn.checked_sub(1)
+            && let Some((session, took)) = self.lanes.session(lane, || self.open_over_routes(&addresses, turn)).await
         {
-            let ways = self.endpoint.ways_at_once(address);
-            let open = || self.endpoint.open_session_by(address, self.key, turn % ways.max(1));
-            // The first is the one that everything else goes by.
-            if let Some(lane) = turn.checked_rem(ways).and_then(|turn| turn.checked_sub(1))
-                && let Some(opened) = self.lanes.session(lane, open).await
-            {
-                return opened;
-            }
+            return (session, Some(took));
         }
         let session = self.session().await;
         (session, self.state().round_trip)
-    }
-
-    /// The first of its addresses that a route leads to.
-    fn address(&self) -> Option<IpAddr> {
-        self.state().config.addresses.iter().copied().find(|a| self.endpoint.next_hop(*a).is_some())
     }
 
     /// Keeps a session with it for ever.
@@ -261,7 +253,7 @@ impl Peer {
             };
             let opened = match &link {
                 Some(link) => Some(link.open_session()),
-                None if is_wanted && !addresses.is_empty() => Some(self.open_over_routes(&addresses)),
+                None if is_wanted && !addresses.is_empty() => Some(self.open_over_routes(&addresses, 0)),
                 None => None,
             };
             let session = match opened {
@@ -322,11 +314,11 @@ impl Peer {
         }
     }
 
-    /// A session to the first of its addresses that a route leads to.
-    fn open_over_routes(&self, addresses: &[IpAddr]) -> Result<Session, OpenError> {
+    /// A session to the first of its addresses that a route leads to, by number `turn` of those that are equally good.
+    fn open_over_routes(&self, addresses: &[IpAddr], turn: usize) -> Result<Session, OpenError> {
         let mut result = Err(OpenError::Misuse("the node has no address".into()));
         for address in addresses {
-            result = self.endpoint.open_session_to(*address, self.key);
+            result = self.endpoint.open_session_by(*address, self.key, turn);
             if result.is_ok() {
                 break;
             }

@@ -4,7 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+use noctule_lab::net::chain::{BackendChoice, Chain};
+use noctule_lab::net::emulator::Emulator;
 use noctule_lab::net::namespace::Namespace;
+use noctule_lab::scenario::{Hop, Ip};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,6 +24,25 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Past the test harness, which would swallow what a passing test prints.
 pub fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr().lock(), "\n*** SKIPPED {test}: {}\n", why.trim());
+}
+
+/// Hosts in a row over such emulated links; `None`, after a notice, where this is not permitted.
+pub fn chain_of(test: &str, hops: &[Hop]) -> Option<(Chain, Emulator)> {
+    match Chain::build(hops, Ip::V4, BackendChoice::Emulator, 5) {
+        Ok(mut chain) => {
+            // The overlay has IPv6, whatever the links have.
+            for host in chain.hosts() {
+                host.sysctl("net.ipv6.conf.all.disable_ipv6", "0").unwrap();
+            }
+            let emulator = chain.start(Default::default()).unwrap().expect("the emulator was asked for");
+            Some((chain, emulator))
+        }
+        Err(error) if error.is_not_permitted() => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// A running node; ended when dropped.
