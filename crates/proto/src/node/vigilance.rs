@@ -112,12 +112,13 @@ impl Node {
         }
     }
 
-    /// Sends a relayed session another way, over the best route whose link is neither the present one nor one that was left for the same cause
-    /// before: for a session whose packets are altered on their way, or are not delivered. False if there is none.
+    /// Sends a relayed session whose packets are altered on their way by another one: over the best route whose link is neither the present one nor one that it
+    /// has left for cause before. False if there is none.
     pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
         self.leave_route(now, session, true)
     }
 
+    /// The same for packets that are altered, or are not delivered.
     fn leave_route(&mut self, now: Time, session: SessionId, has_altered: bool) -> bool {
         let mut avoid = self.shunned(now, session);
         let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
