@@ -276,6 +276,7 @@ mod linux {
             }
             let (here, there) = (node_a.status(), node_z.status());
             assert!(here["one_way"]["to"][0]["packets"].as_u64() > Some(400), "{way}: {here:#}");
+            assert!(here["tunnel"]["nodes"]["z"]["sent_packets"].as_u64() > Some(400), "{way}: {here:#}");
             assert!(sender(&there)["packets"].as_u64() > Some(400), "{way}: {there:#}");
         }
     }

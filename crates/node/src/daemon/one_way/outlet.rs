@@ -80,8 +80,8 @@ impl Outlet {
         &self.config
     }
 
-    /// Sends a packet, or drops it if more come than the rate carries.
-    pub fn push(&self, packet: BytesMut) {
+    /// Sends a packet; drops it, and says so, if more come than the rate carries.
+    pub fn push(&self, packet: BytesMut) -> bool {
         let is_taken = match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(queue) => !matches!(queue.try_send(packet.into()), Err(TrySendError::Full(_) | TrySendError::Disconnected(_))),
             None => false,
@@ -89,6 +89,7 @@ impl Outlet {
         if !is_taken {
             self.dropped.fetch_add(1, Relaxed);
         }
+        is_taken
     }
 
     /// Ends the stream, with what waits.

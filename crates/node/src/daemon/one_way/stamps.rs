@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use noctule::PublicKey;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -94,12 +94,13 @@ fn read(line: &str) -> Option<(Whose, u64)> {
     }
 }
 
-/// The old file or the new one is there at any time.
+/// The old file or the new one is there at any time, after a loss of power too.
 fn write(path: &Path, known: &BTreeMap<Whose, u64>) -> io::Result<()> {
     let text: String = known.iter().map(|(whose, stamp)| format!("{whose} {stamp}\n")).collect();
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    std::fs::write(&beside, text)?;
+    let mut file = std::fs::File::create(&beside)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
     std::fs::rename(&beside, path)
 }
 

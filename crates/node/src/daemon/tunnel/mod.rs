@@ -192,7 +192,7 @@ impl Tunnel {
         }
     }
 
-    fn on_packet(&self, table: &Table, mut packet: BytesMut) {
+    fn on_packet(&self, table: &Table, packet: BytesMut) {
         let Some(header) = Header::parse(&packet) else {
             self.counters.malformed.fetch_add(1, Relaxed);
             return;
@@ -208,11 +208,10 @@ impl Tunnel {
             self.refuse(&packet, &header, Refusal::TooBig(*mtu));
             return;
         }
-        let Some(outlet) = one_way else { return node.send(Instant::now(), &header, packet, *mtu, &table.treatment) };
-        if header.protocol == packet::TCP {
-            packet::clamp_segment_size(&mut packet, &header, *mtu);
+        match one_way {
+            Some(outlet) => node.send_one_way(outlet, &header, packet, *mtu),
+            None => node.send(Instant::now(), &header, packet, *mtu, &table.treatment),
         }
-        outlet.push(packet);
     }
 
     /// Tells the sender, if it may be told.

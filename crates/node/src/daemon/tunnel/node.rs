@@ -4,6 +4,7 @@ use super::classify::Key;
 use super::flow::{FlowView, TunnelFlow};
 use super::packet::{self, Header};
 use crate::daemon::config::Treatment;
+use crate::daemon::one_way::Outlet;
 use crate::daemon::peer::Peer;
 use bytes::BytesMut;
 use noctule::Session;
@@ -19,7 +20,7 @@ pub struct TunnelNode {
     flows: Mutex<HashMap<Key, Arc<TunnelFlow>>>,
     /// Flows that have asked for a session.
     turns: AtomicUsize,
-    /// Flows that ended, and what became of their packets.
+    /// Flows that ended, and what became of their packets; those that left by a stream in one direction, which has no flows, are among them.
     ended: Ended,
     /// What came from the node.
     pub received: Received,
@@ -90,12 +91,22 @@ impl TunnelNode {
 
     /// Sends a packet towards the node by the flow that it belongs to.
     pub fn send(self: &Arc<Self>, now: Instant, header: &Header, mut packet: BytesMut, mtu: u16, treatment: &Treatment) {
-        if header.protocol == packet::TCP {
-            packet::clamp_segment_size(&mut packet, header, mtu);
-        }
+        packet::clamp_segment_size(&mut packet, header, mtu);
         // A flow that has just ended makes room for its successor.
         let Err(packet) = self.flow(Key::of(header), treatment).push(now, packet) else { return };
         if self.flow(Key::of(header), treatment).push(now, packet).is_err() {
+            self.ended.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Sends a packet towards the node by the stream in one direction that leads there.
+    pub fn send_one_way(&self, outlet: &Outlet, header: &Header, mut packet: BytesMut, mtu: u16) {
+        packet::clamp_segment_size(&mut packet, header, mtu);
+        let bytes = packet.len() as u64;
+        if outlet.push(packet) {
+            self.ended.packets.fetch_add(1, Relaxed);
+            self.ended.bytes.fetch_add(bytes, Relaxed);
+        } else {
             self.ended.dropped.fetch_add(1, Relaxed);
         }
     }
