@@ -111,9 +111,11 @@ const BEST_TARGET: f64 = 0.999_999;
 ///
 /// The first repair is exact. From the third transmission on, a deficit of d gets d + 2 combinations (three for the usual d = 1) when the
 /// flow would otherwise stall: `slack` is how long the flow can go on sending new packets before its window is used up. Three round
-/// trips of slack leave time for two more exact repairs, so that nothing is gained by spending more.
-pub fn repair_extra(transmission: u8, slack: Duration, rtt: Duration) -> u8 {
-    if transmission >= 3 && slack < rtt * 3 { 2 } else { 0 }
+/// trips of slack leave time for two more exact repairs, so that nothing is gained by spending more. What is `relayed` halts at no hole on
+/// its way, for a relay's window follows what passes it, and is two round trips wide: it is short when less than one is left.
+pub fn repair_extra(transmission: u8, slack: Duration, rtt: Duration, is_relayed: bool) -> u8 {
+    let enough = if is_relayed { rtt } else { rtt * 3 };
+    if transmission >= 3 && slack < enough { 2 } else { 0 }
 }
 
 /// Rank that the receiver lacks, as a distribution, while packets are sent one after the other over a lossy path: a two-state chain

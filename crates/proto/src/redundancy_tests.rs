@@ -89,9 +89,12 @@ fn residual_loss_stays_below_a_thousandth_up_to_30_percent() {
 #[test]
 fn first_repair_is_exact_and_the_third_transmission_adds_two_when_the_window_is_short() {
     let rtt = Duration::from_millis(100);
-    assert_eq!(repair_extra(2, Duration::ZERO, rtt), 0);
-    assert_eq!(repair_extra(3, rtt * 2, rtt), 2);
-    assert_eq!(repair_extra(3, rtt * 4, rtt), 0);
+    assert_eq!(repair_extra(2, Duration::ZERO, rtt, false), 0);
+    assert_eq!(repair_extra(3, rtt * 2, rtt, false), 2);
+    assert_eq!(repair_extra(3, rtt * 4, rtt, false), 0);
+    // A relay's window is two round trips wide when nothing is wrong.
+    assert_eq!(repair_extra(3, rtt * 2, rtt, true), 0);
+    assert_eq!(repair_extra(3, rtt / 2, rtt, true), 2);
 }
 
 #[test]

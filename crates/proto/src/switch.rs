@@ -15,6 +15,8 @@ pub(crate) enum Mechanism {
     NeighbouringEpochs,
     /// Strangers beyond a rate get a cookie instead of work (P19).
     Cookies,
+    /// A receiver's window covers what a longer link further up takes to repair (P13, P15).
+    DistantHoles,
     /// CREDIT and RANK are sent (P9, P15).
     FlowReports,
     /// What was lost of the receiver's refusals is said again (P9).

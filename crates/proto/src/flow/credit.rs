@@ -1,5 +1,6 @@
 //! Credit that a receiver grants (P15): an absolute limit that follows what the application takes, with a window that grows with the path.
 
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// Credit window and the state of its reports.
@@ -26,6 +27,8 @@ pub(super) struct Credit {
     per_rtt: u64,
     since: Time,
     rtt: Duration,
+    /// How long it takes on average until a hole is filled, wherever on the way the packets were lost.
+    filling: Duration,
 }
 
 /// Packets that every flow is granted by the first report, if its memory allows.
@@ -33,6 +36,8 @@ const FIRST_WINDOW: u64 = 1024;
 /// The window is so many times what arrives in a round trip. What arrives is 1-p of the BDP: at 30 % loss this is 8 BDP, with which an ordered flow
 /// reaches 99 % of 1-p (P13 asks for 4), and 4 BDP at any loss if the rate doubles before a report is heard (P11).
 const WINDOW_RTTS: u64 = 12;
+/// A hole is filled after 1.1 to 1.5 round trips of the link that lost the packets: no less than this many fifths of it are one.
+const RTT_OF_FILLING: u32 = 3;
 /// Reports per round trip when packets keep coming.
 const REPORTS_PER_RTT: u64 = 8;
 
@@ -55,6 +60,7 @@ impl Credit {
             per_rtt: 0,
             since: Time::ZERO,
             rtt: Duration::from_millis(100),
+            filling: Duration::ZERO,
         }
     }
 
@@ -83,6 +89,16 @@ impl Credit {
         self.rtt = rtt.max(Duration::from_millis(1));
     }
 
+    /// A hole was filled so long after the packets behind it had come.
+    pub fn on_filled(&mut self, after: Duration) {
+        self.filling = if self.filling.is_zero() { after } else { (self.filling * 3 + after) / 4 };
+    }
+
+    /// The round trip that the window has to be measured by: that of the link, or of a longer one further up, whose losses hold up what comes over this one.
+    fn round_trip(&self) -> Duration {
+        if switch::is_off(Mechanism::DistantHoles) { self.rtt } else { self.rtt.max(self.filling * RTT_OF_FILLING / 5) }
+    }
+
     /// A relay, whose flow begins at packet `first`: so many may come before the first report, and what may come later [`Credit::follow`] says.
     pub fn following(first: u64, initial: u64) -> Self {
         let limit = first + initial;
@@ -105,7 +121,7 @@ impl Credit {
 
     /// An innovative packet arrived.
     pub fn on_arrival(&mut self, now: Time) {
-        if now.since(self.since) >= self.rtt {
+        if now.since(self.since) >= self.round_trip() {
             self.per_rtt = self.arrivals;
             (self.since, self.arrivals) = (now, 0);
         }

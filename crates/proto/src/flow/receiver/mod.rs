@@ -50,6 +50,8 @@ pub struct Receiver {
     high: u64,
     end: Option<u64>,
     credit: Credit,
+    /// A batch that was not complete when the next one began, and when that was.
+    hole: Option<(u64, Time)>,
     ranks: RankReports,
     pool: Pool,
     window: WindowRepair,
@@ -86,6 +88,7 @@ impl Receiver {
             done: 0,
             high: 0,
             end: None,
+            hole: None,
             ranks: RankReports::default(),
             pool: Pool::default(),
             window: WindowRepair::default(),
@@ -138,6 +141,7 @@ impl Receiver {
         }
         match offer {
             Offer::Accepted => {
+                self.measure_holes(now);
                 self.credit.on_arrival(now);
                 self.watch(now);
             }
@@ -145,6 +149,25 @@ impl Receiver {
             Offer::Refused(_) => self.stats.refused_packets += 1,
         }
         offer
+    }
+
+    /// Follows one hole after the other: how long they last tells how far away the packets were lost.
+    fn measure_holes(&mut self, now: Time) {
+        let size = self.batch_size();
+        let is_open = |number: u64, spans: &VecDeque<Span>, first: u64| {
+            let span = number.checked_sub(first).and_then(|at| spans.get(at as usize));
+            span.is_some_and(|span| span.missing(size as u8) != 0)
+        };
+        if let Some((number, since)) = self.hole {
+            if !is_open(number, &self.spans, self.first) {
+                self.hole = None;
+                self.credit.on_filled(now.since(since));
+            }
+        } else if let Some(number) = (self.high.saturating_sub(1) / size).checked_sub(1)
+            && is_open(number, &self.spans, self.first)
+        {
+            self.hole = Some((number, now));
+        }
     }
 
     fn receive(&mut self, coded: &Coded<'_>) -> Offer {

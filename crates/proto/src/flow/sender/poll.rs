@@ -48,6 +48,7 @@ impl Sender {
 
     fn poll_repair(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
         let (slack, size) = (self.slack(), self.batch_size());
+        let is_relayed = self.is_relayed();
         while let Some(&number) = self.repair.front() {
             let tight = self.config.class == Class::Latency;
             let is_covered = self.is_covered(number);
@@ -58,7 +59,7 @@ impl Sender {
                 let deficit = batch.deficit();
                 // P13; one grant per round trip, whatever the number of losses that it heard of meanwhile.
                 if deficit > 0 && batch.transmission >= 3 && now.since(batch.extra_at) >= context.rtt / 2 {
-                    batch.extra = repair_extra(batch.transmission, slack, context.rtt);
+                    batch.extra = repair_extra(batch.transmission, slack, context.rtt, is_relayed);
                     batch.extra_at = now;
                     batch.transmission = 2;
                 }

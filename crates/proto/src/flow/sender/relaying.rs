@@ -110,6 +110,11 @@ impl Sender {
         }
     }
 
+    /// The flow passes relays, this one or others after it.
+    pub(super) fn is_relayed(&self) -> bool {
+        self.relay.is_some() || self.kept.is_some()
+    }
+
     /// Packets that wait for their first turn.
     pub fn waiting(&self) -> u64 {
         self.relay.as_ref().map_or(0, |relay| relay.count)

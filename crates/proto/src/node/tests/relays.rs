@@ -440,3 +440,38 @@ fn messages_in_order_go_on_by_another_way_though_some_died_on_the_first() {
 fn messages_in_order_wait_for_ever_for_those_that_died_if_nobody_says_so() {
     assert_eq!(without(Mechanism::ReopeningSkips, in_order_by_another_way), 0);
 }
+
+#[test]
+fn a_relay_repairs_a_bad_link_exactly_as_long_as_nothing_waits() {
+    let chain = [0.0, 0.3, 0.0].map(|loss| Conditions { loss, delay: MS(10), rate: Some(12.5e6), ..Conditions::default() });
+    let mut m = Mesh::chain(&chain, 1);
+    let session = m.open(0, 3);
+    assert!(m.stream(0, session).transfer(&mut m, 3, 40_000_000, MS(9_000)));
+    m.run_until(MS(500), |_| false);
+    let out = m.nodes[1].next_hop(super::mesh::ip(3), &[]).unwrap();
+    let spans = m.nodes[1].link_stats(out).unwrap().spans;
+    let packets = |h: &[u64]| h.iter().enumerate().map(|(k, n)| k as u64 * n).sum::<u64>() as f64;
+    // 3 of 7 is the least; two more for every repair that is lost make 0.49 of it.
+    let share = packets(&spans.recoded) / packets(&spans.rank_in);
+    println!("{share:.3} combinations for each packet");
+    assert!((0.42..0.455).contains(&share), "{share}");
+}
+
+/// A long link that loses a tenth before a short one that loses nothing: 40 MB in time?
+fn long_link_before_a_short_one() -> bool {
+    let long = Conditions { loss: 0.1, delay: MS(100), rate: Some(12.5e6), ..Conditions::default() };
+    let short = Conditions { delay: MS(1), rate: Some(12.5e6), ..Conditions::default() };
+    let mut m = Mesh::chain(&[long, short], 1);
+    let session = m.open(0, 2);
+    m.stream(0, session).transfer(&mut m, 2, 40_000_000, MS(7_500))
+}
+
+#[test]
+fn a_window_at_the_end_of_a_short_link_covers_the_repairs_of_a_long_one_before_it() {
+    assert!(long_link_before_a_short_one());
+}
+
+#[test]
+fn a_window_for_the_last_link_alone_halts_at_every_hole() {
+    assert!(!without(Mechanism::DistantHoles, long_link_before_a_short_one));
+}
