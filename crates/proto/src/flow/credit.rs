@@ -36,8 +36,9 @@ const FIRST_WINDOW: u64 = 1024;
 /// The window is so many times what arrives in a round trip. What arrives is 1-p of the BDP: at 30 % loss this is 8 BDP, with which an ordered flow
 /// reaches 99 % of 1-p (P13 asks for 4), and 4 BDP at any loss if the rate doubles before a report is heard (P11).
 const WINDOW_RTTS: u64 = 12;
-/// A hole is filled after 1.1 to 1.5 round trips of the link that lost the packets: no less than this many fifths of it are one.
-const RTT_OF_FILLING: u32 = 3;
+/// The window is at least four times the time in which holes are filled, which is 1.1 round trips of the link that lost the packets and more (P13): this part
+/// of it counts as one of the twelve.
+const FILLING_PER_RTT: u32 = 3;
 /// Reports per round trip when packets keep coming.
 const REPORTS_PER_RTT: u64 = 8;
 
@@ -96,7 +97,7 @@ impl Credit {
 
     /// The round trip that the window has to be measured by: that of the link, or of a longer one further up, whose losses hold up what comes over this one.
     fn round_trip(&self) -> Duration {
-        if switch::is_off(Mechanism::DistantHoles) { self.rtt } else { self.rtt.max(self.filling * RTT_OF_FILLING / 5) }
+        if switch::is_off(Mechanism::DistantHoles) { self.rtt } else { self.rtt.max(self.filling / FILLING_PER_RTT) }
     }
 
     /// A relay, whose flow begins at packet `first`: so many may come before the first report, and what may come later [`Credit::follow`] says.

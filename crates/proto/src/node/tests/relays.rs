@@ -452,7 +452,7 @@ fn a_relay_repairs_a_bad_link_exactly_as_long_as_nothing_waits() {
     let spans = m.nodes[1].link_stats(out).unwrap().spans;
     let packets = |h: &[u64]| h.iter().enumerate().map(|(k, n)| k as u64 * n).sum::<u64>() as f64;
     // 3 of 7 is the least; two more for every repair that is lost make 0.49 of it.
-    let share = packets(&spans.recoded) / packets(&spans.rank_in);
+    let share = packets(&spans.recoded) / packets(&spans.rank_out);
     println!("{share:.3} combinations for each packet");
     assert!((0.42..0.455).contains(&share), "{share}");
 }
