@@ -179,8 +179,13 @@ impl Part {
     }
 
     /// When a packet that was given at a time should be known to be there.
+    fn expected(&self, at: Time) -> Time {
+        at + if self.course.is_known() { self.course.smoothed + self.course.deviation * 4 } else { FIRST_GRACE - GRACE }
+    }
+
+    /// When it is too late.
     fn due(&self, at: Time) -> Time {
-        at + if self.course.is_known() { self.course.smoothed + self.course.deviation * 4 + GRACE } else { FIRST_GRACE }
+        self.expected(at) + GRACE
     }
 
     /// Since when it delivers nothing.
@@ -188,9 +193,13 @@ impl Part {
         self.fed.front().map(|fed| fed.at.max(self.progress_at))
     }
 
+    /// How long it may deliver nothing.
+    fn patience(&self) -> Duration {
+        if self.course.is_known() { PATIENCE.max(self.course.smoothed * PATIENCE_DELAYS) } else { FIRST_PATIENCE }
+    }
+
     fn given_up_at(&self) -> Option<Time> {
-        let patience = if self.course.is_known() { PATIENCE.max(self.course.smoothed * PATIENCE_DELAYS) } else { FIRST_PATIENCE };
-        Some(self.stuck_since()? + patience)
+        Some(self.stuck_since()? + self.patience())
     }
 
     /// Delivers, or has nothing to.
@@ -322,6 +331,9 @@ impl Spread {
     }
 
     /// What should have been acknowledged goes by other parts as well, while these deliver. Returns the parts to be given up. `has_other`: another route may be opened.
+    ///
+    /// Acknowledgements of all parts come by one way, which may be that of the dead one: only what is heard of another part after it was time for this
+    /// one's says something about this one.
     fn look(&mut self, now: Time, has_other: bool) -> SmallVec<[usize; 2]> {
         let mut lost = SmallVec::new();
         for at in 0..self.parts.len() {
@@ -336,10 +348,10 @@ impl Spread {
                 .fed
                 .iter()
                 .filter(|fed| fed.number >= acked && !fed.is_copied)
-                .take_while(|fed| part.due(fed.at) <= now && (others(fed.at) || (has_other && self.parts.len() == 1)))
+                .take_while(|fed| part.due(fed.at) <= now && (others(part.expected(fed.at)) || (has_other && self.parts.len() == 1)))
                 .map(|fed| fed.number)
                 .collect();
-            let is_lost = part.given_up_at().is_some_and(|t| t <= now) && part.stuck_since().is_some_and(delivers);
+            let is_lost = part.stuck_since().is_some_and(|since| since + part.patience() <= now && delivers(since + part.patience() / 2));
             if is_lost {
                 lost.push(at);
             }

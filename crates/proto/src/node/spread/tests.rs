@@ -50,7 +50,7 @@ fn half_silent() -> Spread {
         spread.keep(Bytes::from_static(&[7; 100]));
         spread.parts[(number % 2) as usize].give(START, number, 130);
     }
-    spread.on_part_delivered(START + MS(120), 2, 3);
+    spread.on_part_delivered(START + MS(125), 2, 3);
     spread
 }
 
@@ -79,6 +79,8 @@ fn what_is_overdue_goes_by_the_other_part_once_and_what_is_there_does_not() {
 #[test]
 fn a_part_that_delivers_nothing_is_given_up_only_while_another_delivers() {
     let mut spread = half_silent();
+    assert!(spread.look(START + PATIENCE, false).is_empty(), "the other has been silent since, too");
+    spread.on_part_delivered(START + MS(300), 2, 4);
     assert_eq!(spread.look(START + PATIENCE, false)[..], [0]);
     let taken = spread.take_part(0);
     assert_eq!((taken.number, spread.again.len()), (1, 5));
@@ -95,6 +97,26 @@ fn a_part_that_delivers_nothing_is_given_up_only_while_another_delivers() {
         spread.parts[number as usize].give(START, number, 130);
     }
     assert!(spread.look(START + PATIENCE * 4, false).is_empty() && spread.again.is_empty());
+}
+
+/// A route dies, and with it the way back of all acknowledgements: those of the other route, which was slower just then, were heard of last a moment earlier.
+#[test]
+fn a_route_that_lives_is_neither_late_nor_given_up_because_acknowledgements_ceased_with_another() {
+    let mut spread = two();
+    for number in 0..10 {
+        spread.keep(Bytes::from_static(&[7; 100]));
+        spread.parts[(number % 2) as usize].give(START + MS(10 * number), number, 130);
+    }
+    spread.on_part_delivered(START + MS(150), 2, 1);
+    spread.on_part_delivered(START + MS(160), 1, 1);
+    for after in [MS(500), MS(700), MS(900), MS(1200), MS(3000)] {
+        assert!(spread.look(START + after, false).is_empty() && spread.again.is_empty());
+    }
+    assert!(!spread.parts[0].is_late && !spread.parts[1].is_late);
+    // They come again by another way: what the first route owes goes by the second.
+    spread.on_part_delivered(START + MS(3100), 2, 5);
+    spread.look(START + MS(3100), false);
+    assert_eq!(spread.again.len(), 4);
 }
 
 #[test]
