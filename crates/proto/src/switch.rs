@@ -21,6 +21,8 @@ pub(crate) enum Mechanism {
     FlowReports,
     /// What was lost of the receiver's refusals is said again (P9).
     RefusalRepetition,
+    /// What was inferred from a window repair is not known when the receiver refuses the repair (P9).
+    RefusedInference,
     /// An arrival rides in several acknowledgements (P8).
     AckRepetition,
     /// Tail probes (P4, P10).

@@ -456,6 +456,12 @@ impl Batch {
         self.abandoned |= 1 << index;
     }
 
+    /// What was inferred from packets that arrived (window repairs) is not known after all: one of them was not taken.
+    pub fn doubt_inferred(&mut self) {
+        self.acked &= !self.inferred;
+        self.inferred = 0;
+    }
+
     /// The receiver has nothing of this batch: it restarted, or did not know the flow.
     pub fn forget(&mut self) {
         self.acked = 0;

@@ -91,7 +91,7 @@ impl Sender {
     pub fn on_refused(&mut self, base: Seq, code: Code) {
         let number = base.0 / self.batch_size();
         if code == Code::NoMemory {
-            self.window.on_refused(base.0);
+            self.on_window_refused(base.0);
         }
         if code == Code::UnknownFlow {
             self.window.forget(base.0);

@@ -84,9 +84,13 @@ impl WindowRepair {
         self.planned = self.planned.min(seq);
     }
 
-    /// A packet whose span begins at `base` found no memory: if it was one over a batch boundary, no more of them.
-    pub fn on_refused(&mut self, base: u64) {
-        self.is_refused |= self.spans.iter().any(|s| s.range.start == base);
+    /// A packet whose span begins at `base` found no memory: if it was one over a batch boundary, no more of them, and those that are there or on
+    /// their way count for nothing.
+    fn on_refused(&mut self, base: u64, begins_batch: bool) {
+        if !begins_batch || self.spans.iter().any(|s| s.range.start == base) {
+            self.is_refused = true;
+            self.spans.clear();
+        }
     }
 
     /// Whatever was sent so long ago and has no fate must not be waited for.
@@ -112,6 +116,19 @@ impl Sender {
     /// Whether a span is no batch (P4).
     pub(super) fn is_window_span(&self, base: Seq, n: u8) -> bool {
         !base.0.is_multiple_of(self.batch_size()) || n > self.config.batch_size
+    }
+
+    /// The receiver has no memory for a packet whose span begins at `base`. Its acknowledgement may have been heard already, and may have said that
+    /// packets are known which are not: RANK would not take that back, for the receiver does not know of the newest of them.
+    pub(super) fn on_window_refused(&mut self, base: u64) {
+        if switch::is_off(Mechanism::RefusedInference) {
+            return;
+        }
+        let size = self.batch_size();
+        self.window.on_refused(base, base.is_multiple_of(size));
+        for number in base / size..=(base + MAX_SPAN as u64 - 1) / size {
+            self.touch(number, Batch::doubt_inferred);
+        }
     }
 
     /// Combinations wait, or a burst is over that nothing was planned for.

@@ -20,7 +20,12 @@ fn neighbours() -> (Pair, LinkId) {
 
 /// The same under given circumstances.
 pub(super) fn neighbours_with(configs: [NodeConfig; 2], conditions: Conditions) -> (Pair, LinkId) {
-    let mut p = Pair::new(configs, conditions, 3);
+    neighbours_by_chance(configs, conditions, 3)
+}
+
+/// The same; which packets are lost follows from `seed`.
+pub(super) fn neighbours_by_chance(configs: [NodeConfig; 2], conditions: Conditions, seed: u64) -> (Pair, LinkId) {
+    let mut p = Pair::new(configs, conditions, seed);
     let peer = p.nodes[B].public_key();
     let link = p.nodes[A].connect(p.now, super::pair::address(B), Some(peer)).unwrap();
     p.nodes[A].set_addresses(&[ip("10.9.0.1"), ip("fd09::1")]);

@@ -1,7 +1,7 @@
 //! Relayed sessions agree on keys of their own, whoever is the neighbour (P16, P19, P20).
 
 use super::pair::{A, B, Pair, content};
-use super::relayed::{closed, ip, neighbours_with};
+use super::relayed::{closed, ip, neighbours_by_chance, neighbours_with};
 use super::{MS, lossy};
 use crate::crypto::SecretKey;
 use crate::error::{Code, Layer};
@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::ids::SessionId;
 use crate::node::{NodeConfig, SessionAccess};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
+use crate::switch::{Mechanism, without};
 use bytes::Bytes;
 
 fn stranger() -> crate::crypto::PublicKey {
@@ -58,6 +59,19 @@ fn a_pinned_destination_and_one_trusted_on_first_use_both_prove_their_keys() {
             }
         }
     }
+}
+
+/// The control flow's memory is small: a window repair of its end is refused, whose acknowledgement has said that the last packet is known, which is lost.
+#[test]
+fn the_end_is_told_although_a_window_repair_of_it_was_refused() {
+    let seeds = [193, 594, 776, 1176, 1219];
+    let told = |seed: &&u64| {
+        let (mut p, _) = neighbours_by_chance(Default::default(), lossy(), **seed);
+        let session = open(&mut p, None);
+        p.attempt(session, &content(200_000, 7), MS(5_000), |_| true).1
+    };
+    assert_eq!(seeds.iter().filter(told).count(), seeds.len());
+    assert_eq!(without(Mechanism::RefusedInference, || seeds.iter().filter(told).count()), 0, "other seeds show it");
 }
 
 #[test]
