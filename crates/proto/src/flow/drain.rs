@@ -83,14 +83,12 @@ mod tests {
     /// Packets that leave in a round trip: 1000 per second.
     const PER_RTT: u64 = 30;
 
-    /// Round trips in which so many wait each, at the least; the window after the last.
+    /// Round trips at whose ends so many wait; the window after the last.
     fn after(drain: &mut Drain, now: &mut Time, waiting: &[u64]) -> u64 {
         waiting.iter().fold(0, |_, &waiting| {
-            let began = *now;
             *now += RTT;
-            let passed = PER_RTT * now.since(Time::ZERO).as_millis() as u64 / 30;
-            drain.least = drain.least.min(waiting);
-            drain.sample(began + RTT, passed, waiting, RTT)
+            let passed = PER_RTT * (now.since(Time::ZERO).as_millis() / RTT.as_millis()) as u64;
+            drain.sample(*now, passed, waiting, RTT)
         })
     }
 

@@ -1,6 +1,9 @@
 //! Window-coded repair of small flows (P4, P26): copies over batch boundaries, spaced over bursts, and what the sender infers from them.
 
 use super::world::*;
+use crate::error::Code;
+use crate::flow::{SendContext, Sender, Stage};
+use crate::ids::Seq;
 use crate::options::Class;
 use crate::sent::SentItem;
 use crate::switch::{Mechanism, without};
@@ -67,6 +70,33 @@ fn a_receiver_without_memory_for_windows_is_repaired_within_batches() {
     let (_, world) = messages(poor, 46..49, 300);
     assert!(world.refused > 0, "spans over boundaries were tried");
     assert!(world.refused < 60, "and given up: {}", world.refused);
+}
+
+/// Twenty packets, of which two are lost, and window repairs that arrive: packets that are thought not to be there, before and after one of these is refused.
+fn after_a_late_refusal() -> (u64, u64) {
+    let world = World::new(Story { loss: 0.1, burst_time: Duration::ZERO, ..story() });
+    let (context, now, mut sender) = (SendContext { spare: true, ..world.context() }, world.now, world.sender);
+    for seq in 0..20 {
+        sender.push(now, symbol(&content(seq, 100)), None);
+    }
+    let poll =
+        |sender: &mut Sender, stage| std::iter::from_fn(|| sender.poll(now, stage, &context, 1200)).map(|o| o.item).collect::<Vec<_>>();
+    let sources = poll(&mut sender, Stage::Source);
+    let repairs = poll(&mut sender, Stage::Proactive);
+    assert!(repairs.len() >= 2 && repairs.iter().all(|r| matches!(r, SentItem::Coded { base: Seq(0), n: 20, .. })), "{repairs:?}");
+    for (seq, item) in sources.iter().enumerate() {
+        if matches!(seq, 3 | 19) { sender.on_lost(now, item) } else { sender.on_acked(now, item) }
+    }
+    repairs.iter().for_each(|item| sender.on_acked(now, item));
+    let before = sender.outstanding();
+    sender.on_refused(Seq(0), Code::NoMemory);
+    (before, sender.outstanding())
+}
+
+#[test]
+fn what_a_refused_window_repair_had_given_is_taken_back_though_its_acknowledgement_came_first() {
+    assert_eq!(after_a_late_refusal(), (0, 2));
+    assert_eq!(without(Mechanism::RefusedInference, after_a_late_refusal), (0, 0), "and nothing would ever repair them");
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn a_pinned_destination_and_one_trusted_on_first_use_both_prove_their_keys() {
     }
 }
 
-/// The control flow's memory is small: a window repair of its end is refused, whose acknowledgement has said that the last packet is known, which is lost.
+/// The control flow's memory is small: a window repair of its end is refused. Acknowledgements of such repairs come later and would say that the last packet is
+/// known, which is lost.
 #[test]
 fn the_end_is_told_although_a_window_repair_of_it_was_refused() {
     let seeds = [193, 594, 776, 1176, 1219];
