@@ -109,6 +109,8 @@ pub(crate) enum Mechanism {
     LateHosts,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.
     BurstsAlone,
+    /// Only an application that pauses may try in a burst more than is known.
+    PausedBursts,
     /// Paths that meet in one bottleneck take the share of one flow there (multipath.md 5).
     Coupling,
     /// Flows over relays take several routes at once (multipath.md 6).

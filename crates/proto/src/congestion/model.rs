@@ -9,6 +9,7 @@ use super::cubic::Cubic;
 use super::noise::BaseLoss;
 use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
+use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Start-up: the smallest pacing gain that doubles the sent units per RTT when rates are measured over one RTT (4 ln 2).
@@ -118,6 +119,8 @@ pub(super) struct Model {
     is_refused: bool,
     /// The application sends in bursts with pauses, and they leave no queue.
     may_burst: bool,
+    /// Round in which a burst began after the last pause.
+    paused_round: u64,
     /// Round until which the rate at which the path carries bursts need not be tried again.
     known_until: u64,
     suspicion: u32,
@@ -207,6 +210,7 @@ impl Model {
             hold: HOLD_ROUNDS,
             is_refused: false,
             may_burst: false,
+            paused_round: 0,
             known_until: 0,
             suspicion: 0,
             unclear_until: UNCLEAR_ROUNDS,
@@ -360,7 +364,8 @@ impl Model {
         let is_held = self.round < self.hold_until;
         // A burst now and then may try more than is known: what it then carries is known. Bulk follows what is known at once.
         let is_known = self.round < self.known_until;
-        self.may_burst = self.round_limited && !is_held && !is_known && queue <= target / 2 && self.suspicion == 0;
+        let has_paused = self.round <= self.paused_round + HOLD_ROUNDS || switch::is_off(Mechanism::PausedBursts);
+        self.may_burst = has_paused && self.round_limited && !is_held && !is_known && queue <= target / 2 && self.suspicion == 0;
         self.below = if queue * 20 < target * 19 && !self.round_limited { self.below + 1 } else { 0 };
         if self.round_limited || is_held || queue > target / 2 || self.suspicion > 0 {
             self.growth = 0.0;
@@ -651,7 +656,10 @@ impl Controller for Model {
         match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
             // What an outage swallowed says nothing about the capacity.
             Some(Start::Unanswered) => self.capacity.forget_start(),
-            Some(Start::Burst) => self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base()),
+            Some(Start::Burst) => {
+                self.paused_round = self.round;
+                self.capacity.restart(event.now, event.sent_offset - event.bytes, self.queue.base());
+            }
             None => {}
         }
     }

@@ -41,6 +41,8 @@ const WINDOW_RTTS: u64 = 12;
 const FILLING_PER_RTT: u32 = 3;
 /// Reports per round trip when packets keep coming.
 const REPORTS_PER_RTT: u64 = 8;
+/// A relay grants what has left it in steps of at most this, for what is granted together comes together: half of what may stand (P15).
+const RELAY_STEP: Duration = Duration::from_millis(5);
 
 impl Credit {
     /// `initial`: what the sender may assume before the first report.
@@ -155,9 +157,15 @@ impl Credit {
         let moved = (self.limit - limit).max(done - reported_done);
         // Some eight times per round trip while packets keep coming, and not more often than once per millisecond.
         let step = (self.per_rtt.max(self.arrivals) / REPORTS_PER_RTT).clamp(1, (self.window / 8).max(1));
-        let is_enough = if self.is_following { moved >= (self.window / 8).max(2) } else { moved >= step.max(8) };
+        let is_enough =
+            if self.is_following { moved >= (self.window / 8).min(self.arriving_in(RELAY_STEP)).max(2) } else { moved >= step.max(8) };
         let wait = if is_enough { Duration::from_millis(1) } else { (self.rtt * 2).max(Duration::from_millis(50)) };
         Some(self.reported_at + wait)
+    }
+
+    /// Packets that come in this time, by the last round trips.
+    fn arriving_in(&self, time: Duration) -> u64 {
+        (self.per_rtt.max(self.arrivals) as f64 * time.div_duration_f64(self.round_trip())) as u64
     }
 
     /// A report goes out: the limit to state.
@@ -228,6 +236,28 @@ mod tests {
         credit.report(due, 16);
         credit.on_lost(64);
         assert_eq!(credit.due(16, false), None, "an older report does not matter");
+    }
+
+    /// Packets that a relay, past which 100 packets go per 100 ms, grants by one report.
+    fn step_of_a_relay(window: u64) -> u64 {
+        let mut credit = Credit::following(0, 64);
+        credit.set_rtt(Duration::from_millis(100));
+        for i in 1..=400 {
+            credit.on_arrival(MS(i));
+            credit.follow(i, window, 1000);
+        }
+        credit.report(MS(400), 400);
+        let passed = (401..).find(|passed| {
+            credit.follow(*passed, window, 1000);
+            credit.due(*passed, false) == Some(MS(401))
+        });
+        passed.unwrap() - 400
+    }
+
+    #[test]
+    fn relay_grants_in_steps_of_an_eighth_of_its_window_and_of_five_milliseconds() {
+        assert_eq!([32, 40, 100, 400].map(step_of_a_relay), [4, 5, 5, 5]);
+        assert_eq!(step_of_a_relay(8), 2, "not one by one");
     }
 
     #[test]

@@ -15,8 +15,6 @@ const STANDING_RTTS: u32 = 4;
 const FAR: u64 = 4;
 /// Packets that may be on their way or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
 const UNLIMITED_FLOOR: u64 = 64;
-/// By what part the window grows in the first round trip in which nothing waits at the end; by twice of it in each that follows, until it doubles (P11).
-const FIRST_GROWTH: f64 = 0.25;
 
 /// Follows how fast packets leave a relay, and how many wait.
 #[derive(Debug)]
@@ -26,8 +24,8 @@ pub struct Drain {
     /// Fewest packets that waited since.
     least: u64,
     window: u64,
-    /// By what part it grew last; zero when it did not.
-    growth: f64,
+    /// By how much it grew last; zero when it did not.
+    growth: u64,
     /// How long the packets that waited all the time took to leave.
     standing: Duration,
 }
@@ -35,14 +33,15 @@ pub struct Drain {
 impl Drain {
     /// Nothing has passed yet.
     pub fn new(now: Time) -> Self {
-        Self { since: now, forwarded: 0, least: u64::MAX, window: UNLIMITED_FLOOR, growth: 0.0, standing: Duration::ZERO }
+        Self { since: now, forwarded: 0, least: u64::MAX, window: UNLIMITED_FLOOR, growth: 0, standing: Duration::ZERO }
     }
 
     /// The number of packets passed on so far and waiting now; `rtt` is that of the link that they come by. Returns how many may be on
     /// their way here or wait.
     ///
     /// Packets that wait for longer than they may are taken from it: then the next link is the bottleneck, and what may come is what it carries in
-    /// a round trip and what may stand. While nothing waits it grows, up to twice of what leaves in that time.
+    /// a round trip and what may stand. While nothing waits it grows, up to twice of what leaves in that time (P11): at first by what may stand, for
+    /// all that is too much will, and by twice as much in each round trip that follows.
     pub fn sample(&mut self, now: Time, forwarded: u64, waiting: u64, rtt: Duration) -> u64 {
         self.least = self.least.min(waiting);
         let elapsed = now.since(self.since);
@@ -64,9 +63,8 @@ impl Drain {
     fn adjust(&mut self, carried: u64, may_stand: u64) {
         let carried = carried.max(STANDING_PACKETS);
         let most = (2 * carried).max(UNLIMITED_FLOOR);
-        self.growth = if self.least > 0 { 0.0 } else { (2.0 * self.growth).clamp(FIRST_GROWTH, 1.0) };
-        let grown = (self.window as f64 * (1.0 + self.growth)).ceil() as u64;
-        self.window = grown.min(most).saturating_sub(self.least.saturating_sub(may_stand)).max(carried);
+        self.growth = if self.least > 0 { 0 } else { (2 * self.growth).clamp(may_stand, most) };
+        self.window = (self.window + self.growth).min(most).saturating_sub(self.least.saturating_sub(may_stand)).max(carried);
     }
 
     /// Delay that no packet of the last interval was spared.
@@ -100,11 +98,12 @@ mod tests {
     #[test]
     fn window_grows_to_twice_of_what_leaves_while_nothing_waits() {
         let (mut drain, mut now) = start();
+        assert_eq!(after(&mut drain, &mut now, &[0]), 64 + 9);
         assert_eq!(after(&mut drain, &mut now, &[0]), 78);
         drain.window = 39;
-        drain.growth = 0.0;
+        drain.growth = 0;
         let grown: Vec<u64> = (0..3).map(|_| after(&mut drain, &mut now, &[0])).collect();
-        assert_eq!(grown, [49, 74, 78], "by a quarter, by half, up to the most");
+        assert_eq!(grown, [48, 66, 78], "by what may stand, by twice of it, up to the most");
     }
 
     #[test]
