@@ -25,6 +25,8 @@ pub(crate) enum Mechanism {
     RefusedInference,
     /// An arrival rides in several acknowledgements (P8).
     AckRepetition,
+    /// The first time-outs without an answer send two packets each (P10).
+    SecondProbe,
     /// Tail probes (P4, P10).
     TailProbes,
     /// The cap of the probes' backoff (P10).

@@ -84,19 +84,21 @@ fn every_packet_has_exactly_one_fate_and_spurious_losses_are_told() {
 }
 
 #[test]
-fn a_lost_tail_wakes_a_probe_and_probes_back_off_to_a_second() {
+fn a_lost_tail_wakes_two_probes_and_probes_back_off_to_one_a_second() {
     let mut p = path(PathConfig::default());
     let mut fates = Fates::default();
     send(&mut p, Time::ZERO, 1200, coded(0));
     let mut now = Time::ZERO;
     let mut gaps = Vec::new();
-    for _ in 0..10 {
+    for probes in [2, 2, 1, 1, 1, 1, 1, 1, 1, 1] {
         let due = p.poll_timeout().expect("a PTO");
         gaps.push(due.since(now));
         now = due;
         p.handle_timeout(now, &mut fates);
-        assert!(p.probe_wanted());
-        send(&mut p, now, 1200, SentItem::Ping);
+        for _ in 0..probes {
+            assert!(p.probe_wanted());
+            send(&mut p, now, 1200, SentItem::Ping);
+        }
         assert!(!p.probe_wanted());
     }
     assert!(gaps.windows(2).all(|w| w[1] >= w[0]), "{gaps:?}");

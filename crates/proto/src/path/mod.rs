@@ -174,7 +174,8 @@ pub struct Path {
     /// When something was last acknowledged, or the flight began.
     progress_at: Time,
     pto_count: u32,
-    probe_wanted: bool,
+    /// Packets that must go now, whatever window and pacer say.
+    probes_wanted: u8,
     pacer_wake: Option<Time>,
     /// First ack-eliciting packet since something was last acknowledged.
     unanswered_since: Option<Time>,
@@ -234,7 +235,7 @@ impl Path {
             pto_base: now,
             progress_at: now,
             pto_count: 0,
-            probe_wanted: false,
+            probes_wanted: 0,
             pacer_wake: None,
             unanswered_since: None,
             active_at: now,
@@ -392,7 +393,7 @@ impl Path {
                 self.pto_base = self.pto_base.max(now);
             }
             self.active_at = now;
-            self.probe_wanted = false;
+            self.probes_wanted = self.probes_wanted.saturating_sub(1);
             self.unanswered_since.get_or_insert(now);
             let is_data = |item: &SentItem| matches!(item, SentItem::Coded { .. } | SentItem::Half { .. });
             let is_small = size * 2 < u64::from(self.mtu.current());
@@ -462,9 +463,9 @@ impl Path {
         self.mtu.poll_probe(now, self.rtt.smoothed())
     }
 
-    /// The PTO fired: an ack-eliciting packet must go now, coded if any flow has something (P4), beyond window and pacer. Cleared by sending one.
+    /// The PTO fired: ack-eliciting packets must go now, coded if any flow has something (P4), beyond window and pacer. Each that is sent is one less.
     pub fn probe_wanted(&self) -> bool {
-        self.probe_wanted
+        self.probes_wanted > 0
     }
 
     // ---- time
@@ -482,7 +483,7 @@ impl Path {
     }
 
     fn pto_deadline(&self) -> Option<Time> {
-        (self.in_flight > 0 && !self.probe_wanted && self.loss.deadline().is_none())
+        (self.in_flight > 0 && self.probes_wanted == 0 && self.loss.deadline().is_none())
             .then(|| self.pto_base + self.rtt.pto_backed_off(self.pto_count))
     }
 
@@ -522,7 +523,9 @@ impl Path {
             self.counters.ptos += 1;
             self.pto_count += 1;
             self.pto_base = now;
-            self.probe_wanted = true;
+            // Two, so that one lost packet does not cost the next time-out, which is twice as long (RFC 9002, 6.2.4); one where nothing but probes is sent (RFC 8084).
+            let is_stalled = self.pto_count >= STALLED_PTOS || switch::is_off(Mechanism::SecondProbe);
+            self.probes_wanted = if is_stalled { 1 } else { 2 };
             self.trace.emit(now, || What::ProbeTimeout { path: self.id.0, pto_count: self.pto_count });
             if self.mtu.on_pto(now, self.pto_count) {
                 self.control.on_mtu(u64::from(self.mtu.current()));

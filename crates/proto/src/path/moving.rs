@@ -87,7 +87,7 @@ impl Path {
         self.leisure = Leisure::new(now);
         self.in_flight = 0;
         self.last_eliciting = None;
-        (self.pto_base, self.progress_at, self.pto_count, self.probe_wanted) = (now, now, 0, false);
+        (self.pto_base, self.progress_at, self.pto_count, self.probes_wanted) = (now, now, 0, 0);
         (self.unanswered_since, self.backlog_since, self.full_at) = (None, None, None);
         self.plan_wake(now);
     }

@@ -166,7 +166,7 @@ impl Path {
             packet.is_given_up = true;
             fates.lost.extend(packet.items.iter().filter(|i| !matches!(i, SentItem::MtuProbe(_))).cloned());
         }
-        (self.probe_wanted, self.backlog_since, self.full_at) = (true, None, None);
+        (self.probes_wanted, self.backlog_since, self.full_at) = (1, None, None);
     }
 
     /// Something of what was sent has arrived.
@@ -184,7 +184,7 @@ impl Path {
     /// Others carry the data: it is asked whether it still works.
     pub fn want_probe(&mut self) {
         if self.standing == Standing::Open {
-            self.probe_wanted = true;
+            self.probes_wanted = self.probes_wanted.max(1);
         }
     }
 }

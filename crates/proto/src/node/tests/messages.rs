@@ -8,8 +8,9 @@ use crate::options::{FlowOptions, MessageOptions};
 use crate::switch::{Mechanism, without};
 use crate::units::Duration;
 
-/// A single message after a pause; its packet and everything that follows within 35 ms, repair included, is lost. How long it took.
-fn tail() -> Option<Duration> {
+/// A single message after a pause; its packet and everything that follows within 35 ms, repair included, is lost, and so many packets after that. How
+/// long it took.
+fn tail(mut lost_probes: u32) -> Option<Duration> {
     let mut p = Pair::new(Default::default(), Conditions::default(), 2);
     let (_, session) = p.connect();
     assert!(p.transfer(session, b"before", MS(1000)) == b"before");
@@ -22,7 +23,12 @@ fn tail() -> Option<Duration> {
     }));
     p.run_until(MS(500), |_| false);
     let start = p.now;
-    deaf(&mut p, A, start, start + MS(35));
+    p.filter = Some(Box::new(move |by, now, _| {
+        let is_probe = by == A && now >= start + MS(35);
+        let is_lost = is_probe && lost_probes > 0;
+        lost_probes -= u32::from(is_lost);
+        is_lost || (by == A && now >= start && !is_probe)
+    }));
     p.nodes[A].send_message(p.now, flow, bytes(300, 2), MessageOptions::default()).unwrap();
     let is_there = p.run_until(MS(5000), |p| incoming.is_some_and(|f| p.nodes[B].recv_message(p.now, f).unwrap().is_some()));
     is_there.then(|| p.now.since(start))
@@ -30,9 +36,17 @@ fn tail() -> Option<Duration> {
 
 #[test]
 fn the_last_packet_and_its_repair_are_lost_and_a_probe_brings_them() {
-    let took = tail();
+    let took = tail(0);
     assert!(took.is_some_and(|t| t < MS(200)), "{took:?}");
-    assert_eq!(without(Mechanism::TailProbes, tail), None);
+    assert_eq!(without(Mechanism::TailProbes, || tail(0)), None);
+}
+
+#[test]
+fn a_probe_that_is_lost_has_a_second_beside_it() {
+    let (one, both) = (tail(1).unwrap(), tail(2).unwrap());
+    assert_eq!(Some(one), tail(0), "not a time-out later");
+    assert!(both > one * 3 / 2, "{both:?}");
+    assert_eq!(without(Mechanism::SecondProbe, || tail(1)), Some(both), "{one:?}");
 }
 
 /// A closes its link, but the first CLOSE is lost; B still has something to say. How long until B knows.
