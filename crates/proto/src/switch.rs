@@ -27,6 +27,8 @@ pub(crate) enum Mechanism {
     AckRepetition,
     /// The first time-outs without an answer send two packets each (P10).
     SecondProbe,
+    /// While nothing is acknowledged, more may be in flight (P8).
+    SilentWindow,
     /// Tail probes (P4, P10).
     TailProbes,
     /// The cap of the probes' backoff (P10).

@@ -147,6 +147,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn on_spurious_loss(&mut self, now: Time, bytes: u64);
     /// Bytes that may be in flight.
     fn window(&self) -> u64;
+    /// The same while nothing at all is acknowledged.
+    fn window_in_silence(&self) -> u64 {
+        self.window()
+    }
     /// Rate at which packets may leave; `None`: not paced beyond the window.
     fn pacing_rate(&self) -> Option<Bandwidth>;
     /// For traces and statistics.

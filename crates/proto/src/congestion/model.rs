@@ -182,6 +182,8 @@ pub(super) struct Model {
     rival_until: u64,
     pacing: f64,
     cwnd: u64,
+    /// What may be in flight beyond it while nothing is acknowledged.
+    reserve: u64,
 }
 
 impl Model {
@@ -247,6 +249,7 @@ impl Model {
             rival: None,
             pacing: initial / rtt.as_secs_f64().max(1e-4),
             cwnd: 2 * initial as u64,
+            reserve: 0,
         }
     }
 
@@ -641,6 +644,7 @@ impl Model {
         let floor = 2.0 * self.datagram / rtt.max(0.01);
         self.pacing = if self.state == State::Startup { self.pacing.max(gain * capacity) } else { (gain * capacity).max(floor) };
         self.cwnd = window.max(4.0 * self.datagram) as u64;
+        self.reserve = if self.state == State::Cruise { bdp as u64 } else { 0 };
     }
 }
 
@@ -748,6 +752,10 @@ impl Controller for Model {
 
     fn window(&self) -> u64 {
         self.cwnd
+    }
+
+    fn window_in_silence(&self) -> u64 {
+        self.cwnd + self.reserve
     }
 
     fn pacing_rate(&self) -> Option<Bandwidth> {

@@ -308,13 +308,23 @@ impl Path {
         PacketNumber(self.sent.next())
     }
 
-    fn window_room(&self) -> u64 {
-        if self.pto_count >= STALLED_PTOS { 0 } else { self.control.window().saturating_sub(self.in_flight) }
+    fn window_room(&self, now: Time) -> u64 {
+        if self.pto_count >= STALLED_PTOS {
+            return 0;
+        }
+        // A queue delays acknowledgements, it does not end them: where nothing at all is acknowledged they are lost, and more that asks for some brings one through (P8).
+        let is_silent = now >= self.silent_from() && !switch::is_off(Mechanism::SilentWindow);
+        let window = if is_silent { self.control.window_in_silence() } else { self.control.window() };
+        window.saturating_sub(self.in_flight)
+    }
+
+    fn silent_from(&self) -> Time {
+        self.progress_at + self.rtt.smoothed() / 4
     }
 
     /// Bytes that window and pacer allow now: at least one datagram, or 0.
     pub fn send_allowance(&self, now: Time) -> u64 {
-        let room = self.window_room();
+        let room = self.window_room(now);
         if room < u64::from(self.mtu.current()) { 0 } else { room.min(self.pacer.allowance(now)) }
     }
 
@@ -445,9 +455,9 @@ impl Path {
     }
 
     fn plan_wake(&mut self, now: Time) {
-        let is_open = self.window_room() >= u64::from(self.mtu.current());
+        let is_open = self.window_room(now) >= u64::from(self.mtu.current());
         let next = self.pacer.plan(now, is_open && self.backlog_since.is_some());
-        self.pacer_wake = next.filter(|_| is_open);
+        self.pacer_wake = if is_open { next } else { Some(self.silent_from()).filter(|t| *t > now && self.backlog_since.is_some()) };
     }
 
     /// Path MTU: bytes of UDP payload of a full datagram.

@@ -129,6 +129,28 @@ fn acknowledgements_come_as_often_as_the_sender_wishes() {
     assert!(often > 0.35 && usual < 0.2, "{often:.3} and {usual:.3} packets back for each one there");
 }
 
+/// 12 MB at 50 Mbit/s; half-way so many packets in a row are lost on the way back, by a burst that ends after packets, not after a time. How long it takes.
+fn lost_in_a_row(mut packets: u32) -> Duration {
+    let mut p = Pair::new(Default::default(), Conditions { rate: Some(6.25e6), loss: 0.0, ..lossy() }, 6);
+    let (_, session) = p.connect();
+    p.filter = Some(Box::new(move |by, now, _| {
+        let is_lost = by == B && now >= at(1000) && packets > 0;
+        packets -= u32::from(is_lost);
+        is_lost
+    }));
+    assert!(p.attempt(session, &content(12_000_000, 6), MS(20_000), |_| true).1);
+    p.now.since(at(0))
+}
+
+#[test]
+fn a_hundred_packets_lost_in_a_row_on_the_way_back_stop_nobody() {
+    let usual = lost_in_a_row(0);
+    let with = [60, 80, 100].map(lost_in_a_row);
+    assert!(with.iter().all(|t| *t < usual + MS(400)), "{with:?}, {usual:?} without losses");
+    let without = without(Mechanism::SilentWindow, || lost_in_a_row(100));
+    assert!(without > with[2] + MS(1000), "{without:?}");
+}
+
 #[test]
 fn an_outage_of_five_seconds_is_over_a_second_after_its_end() {
     // When a probe that backs off without bound meets the end of an outage is chance: four outages.
