@@ -111,6 +111,8 @@ pub(crate) enum Mechanism {
     Paths,
     /// What a busy host did not send in time is made up for, and says nothing about the path (decision 22).
     LateHosts,
+    /// The first flight is measured over the time in which it left, not from a round trip before its first answer (P11).
+    FirstFlight,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.
     BurstsAlone,
     /// Only an application that pauses may try in a burst more than is known.

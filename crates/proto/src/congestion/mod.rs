@@ -6,6 +6,7 @@ mod bbr_path;
 mod bursts;
 mod capacity;
 mod cubic;
+mod first_flight;
 mod fixed;
 mod hystart;
 mod loss_epoch;

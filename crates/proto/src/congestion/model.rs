@@ -6,6 +6,7 @@
 use super::bursts::{Bursts, Start};
 use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
+use super::first_flight::FirstFlight;
 use super::noise::BaseLoss;
 use super::queue::Queue;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
@@ -103,6 +104,7 @@ pub(super) struct Model {
     loss: BaseLoss,
     sent_offset: u64,
     bursts: Bursts,
+    first_flight: FirstFlight,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
@@ -198,6 +200,7 @@ impl Model {
             loss: BaseLoss::default(),
             sent_offset: 0,
             bursts: Bursts::new(now),
+            first_flight: FirstFlight::default(),
             round: 0,
             round_end: 0,
             round_epochs: 0,
@@ -656,6 +659,9 @@ impl Controller for Model {
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
+        if self.state == State::Startup {
+            self.first_flight.on_sent(event);
+        }
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
         match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
             // What an outage swallowed says nothing about the capacity.
@@ -692,7 +698,7 @@ impl Controller for Model {
         if self.state == State::Startup {
             let packets = event.delivery_rate.bytes_in(event.sample_interval) as f64 / self.datagram;
             let is_excess = self.loss.is_excess(event.flight_loss, packets);
-            let sent = event.sent_rate.bytes_per_sec();
+            let sent = self.first_flight.rate(event).unwrap_or(0.0).max(event.sent_rate.bytes_per_sec());
             self.round_delivered = self.round_delivered.max(event.delivery_rate.bytes_per_sec());
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });

@@ -1,6 +1,6 @@
 //! What the virtual bottleneck of `tests/congestion.rs` cannot show: senders that are slower than their path.
 
-use super::super::{AckEvent, Controller, SentEvent};
+use super::super::{AckEvent, Controller, INITIAL_PACKETS, SentEvent};
 use super::{Model, State, TEST_GAIN};
 use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Duration, Time};
@@ -148,4 +148,73 @@ fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     let (alone, together) = (rate_after_blocks(8), without(Mechanism::BurstsAlone, || rate_after_blocks(8)));
     assert!(alone > 900.0, "{alone:.0} Mbit/s");
     assert!(together < 300.0, "{together:.0} Mbit/s without");
+}
+
+/// A first flight of 32 packets over a way of 100 ms, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and capacity when all
+/// are acknowledged, in packets per round trip.
+fn after_the_first_flight(gap: Duration) -> (f64, f64) {
+    let rtt = Duration::from_millis(100);
+    let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
+    let packets = INITIAL_PACKETS as u32;
+    let mut arrived = Time::ZERO;
+    let flight: Vec<_> = (0..packets)
+        .map(|i| {
+            let sent_at = Time::ZERO + rtt / packets * i;
+            arrived = (sent_at + rtt).max(if i == 0 { Time::ZERO } else { arrived + gap });
+            (sent_at, arrived, u64::from(i + 1) * DATAGRAM)
+        })
+        .collect();
+    for &(now, _, offset) in &flight {
+        model.on_sent(&SentEvent {
+            now,
+            bytes: DATAGRAM,
+            in_flight: offset,
+            is_app_limited: false,
+            sent_offset: offset,
+            is_control: false,
+        });
+    }
+    for &(sent_at, now, offset) in &flight {
+        // As the path takes it: from the beginning of the flight.
+        let rate = Bandwidth::from_transfer(offset, now.since(Time::ZERO));
+        model.on_ack(&AckEvent {
+            now,
+            acked_bytes: DATAGRAM,
+            acked_packets: 1,
+            ce_packets: 0,
+            rtt: Some(now.since(sent_at)),
+            largest_sent_at: sent_at,
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+            delivery_rate: rate,
+            sent_rate: rate,
+            flight_loss: 0.0,
+            loss_burst: 0.0,
+            sample_interval: now.since(Time::ZERO),
+            is_app_limited: false,
+            in_flight: INITIAL_PACKETS * DATAGRAM - offset,
+            total_acked: offset,
+            total_lost: 0,
+            newest_offset: offset,
+            arrived: now,
+        });
+    }
+    let packets = |rate: f64| rate * rtt.as_secs_f64() / DATAGRAM as f64;
+    (packets(model.pacing), packets(model.capacity.get()))
+}
+
+/// P11: doubles per RTT, from the first one on.
+#[test]
+fn the_second_round_trip_carries_twice_as_many_packets_as_the_first() {
+    let (pacing, capacity) = after_the_first_flight(Duration::ZERO);
+    assert!(pacing >= 64.0 && capacity <= 33.0, "{pacing:.1} packets per RTT, capacity {capacity:.1}");
+    let (pacing, _) = without(Mechanism::FirstFlight, || after_the_first_flight(Duration::ZERO));
+    assert!(pacing < 48.0, "{pacing:.1} packets per RTT without");
+}
+
+/// Ten packets per round trip are what the path carries, however fast the flight left.
+#[test]
+fn the_first_flight_over_a_slow_path_is_measured_by_its_arrival() {
+    let (_, capacity) = after_the_first_flight(Duration::from_millis(10));
+    assert!((9.0..=10.5).contains(&capacity), "{capacity:.1} packets per RTT");
 }
