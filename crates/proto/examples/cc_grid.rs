@@ -33,6 +33,7 @@ fn main() {
         }
         Some("noise") => noise(),
         Some("bursts") => bursts(),
+        Some("long") => long(number(1, 60.0) as u64),
         Some("crowd") => crowd(number(1, 2.0) as u64),
         Some("fair") => fair(number(1, 3.0) as u64),
         Some("lossy") => lossy(number(1, 2.0) as u64),
@@ -106,6 +107,23 @@ fn story(mbit: f64, delay: u64, loss: f64, flows: usize, seconds: f64, queue: f6
         println!();
     }
     println!("{:?}", b.path(0).stats());
+}
+
+/// Long bursts of loss: seeds that stay below 85 % of the share, and which.
+fn long(seeds: u64) {
+    for (delay, loss, burst) in [(50, 0.2, 10.0), (10, 0.2, 30.0), (50, 0.1, 30.0), (10, 0.1, 30.0)] {
+        let mut link = Link::new(100.0, delay, loss);
+        link.burst = burst;
+        let shares: Vec<f64> = (1..=seeds).map(|seed| alone(&link, CongestionControl::Model, seed, 0.1).share).collect();
+        let slow: Vec<String> = shares.iter().enumerate().filter(|(_, s)| **s < 0.85).map(|(i, s)| format!("{}:{s:.2}", i + 1)).collect();
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        println!(
+            "bursts of {burst}, {delay} ms, {loss}: {} of {seeds} below 85 %, mean {:.1} %  {}",
+            slow.len(),
+            mean * 100.0,
+            slow.join(" ")
+        );
+    }
 }
 
 fn scenes() {

@@ -113,6 +113,8 @@ pub(crate) enum Mechanism {
     LateHosts,
     /// The first flight is measured over the time in which it left, not from a round trip before its first answer (P11).
     FirstFlight,
+    /// Start-up that a burst of loss ended goes on when a lower rate loses as much (P12).
+    StartupResumption,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.
     BurstsAlone,
     /// Only an application that pauses may try in a burst more than is known.

@@ -46,7 +46,7 @@ pub struct AckEvent {
     pub sent_rate: Bandwidth,
     /// Share of that flight's bytes that was lost, 0..=1.
     pub flight_loss: f64,
-    /// Mean number of consecutive packets lost on the path so far, 0 before any was.
+    /// Mean number of consecutive packets lost on the path so far, by what lost most of them; at most 1 before any was.
     pub loss_burst: f64,
     /// Length of the interval that the rate sample covers.
     pub sample_interval: Duration,

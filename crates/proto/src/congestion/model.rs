@@ -105,6 +105,8 @@ pub(super) struct Model {
     sent_offset: u64,
     bursts: Bursts,
     first_flight: FirstFlight,
+    /// Loss ended start-up before a queue was seen.
+    is_cut_short: bool,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
@@ -201,6 +203,7 @@ impl Model {
             sent_offset: 0,
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
+            is_cut_short: false,
             round: 0,
             round_end: 0,
             round_epochs: 0,
@@ -313,6 +316,24 @@ impl Model {
         }
         self.suspicion = 0;
         self.enter(State::Drain, now);
+    }
+
+    /// Loss that came with the rate, or seems to.
+    fn cut_startup_short(&mut self, now: Time) {
+        self.is_cut_short = self.queue.now() <= self.startup_threshold();
+        self.leave_startup(now);
+    }
+
+    /// A burst of loss that a lower rate meets as well was no reason to end it: the path has not been filled yet.
+    fn resume_startup(&mut self, now: Time) -> bool {
+        let was_cut_short = std::mem::take(&mut self.is_cut_short);
+        if !was_cut_short || !self.loss.is_ended_by_chance() || switch::is_off(Mechanism::StartupResumption) {
+            return false;
+        }
+        self.plateau = 0;
+        self.plateau_best = 0.0;
+        self.enter(State::Startup, now);
+        true
     }
 
     fn drain_is_done(&self) -> bool {
@@ -476,7 +497,9 @@ impl Model {
             self.may_burst = false;
         }
         let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
-        let rate = if is_excess { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
+        // What the queue of the first round trips dropped was not carried; while p0 is unknown it looks like the path's own.
+        let is_doubtful = self.state == State::Drain && !self.loss.is_known();
+        let rate = if is_excess || is_doubtful { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
         // Where we send less than we could and see no queue, the sample is our own rate.
         let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
         let is_old = epoch.start < self.judge_from;
@@ -514,9 +537,9 @@ impl Model {
                 if is_hopeless && (self.suspicion >= 2 || epoch.packets >= TEST_PACKETS as f64) {
                     self.loss.doubt();
                     self.suspicion = 1;
-                    self.leave_startup(now);
+                    self.cut_startup_short(now);
                 } else if self.suspicion >= 2 || (is_excess && epoch.loss > self.loss.base() + STARTUP_EXCESS) {
-                    self.leave_startup(now);
+                    self.cut_startup_short(now);
                 }
             }
             State::Cruise => {
@@ -571,7 +594,9 @@ impl Model {
             self.limited_at = self.round;
         }
         self.suspicion = 0;
-        self.enter(State::Cruise, now);
+        if !self.resume_startup(now) {
+            self.enter(State::Cruise, now);
+        }
     }
 
     fn end_refresh(&mut self, now: Time) {

@@ -203,6 +203,35 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     (packets(model.pacing), packets(model.capacity.get()))
 }
 
+/// Where a test leads to after start-up that a burst ended: 80 of 125 packets; of 200 at the lower rate as many as given are lost.
+fn after_a_test_that_lost(low: u64, burst: f64) -> State {
+    let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
+    model.loss.on_burst(burst);
+    model.loss.on_startup(0.0, 100.0, false);
+    model.capacity.on_startup_sample(2e6);
+    model.loss.on_startup(0.64, 125.0, true);
+    model.suspicion = 2;
+    model.cut_startup_short(Time::ZERO);
+    model.enter(State::Test, Time::ZERO);
+    model.loss.on_low(0, 0, DATAGRAM as f64);
+    model.loss.on_low(200 * DATAGRAM, (200 - low) * DATAGRAM, DATAGRAM as f64);
+    model.end_test(Time::ZERO);
+    model.state
+}
+
+/// A flow that starts in a burst of loss is not left at what it had reached.
+#[test]
+fn start_up_goes_on_when_a_lower_rate_loses_as_much() {
+    assert_eq!(after_a_test_that_lost(40, 20.0), State::Startup);
+    assert_eq!(without(Mechanism::StartupResumption, || after_a_test_that_lost(40, 20.0)), State::Cruise);
+}
+
+/// A policer, or a buffer of a few packets: the lower rate loses nothing.
+#[test]
+fn start_up_is_over_when_a_lower_rate_loses_nothing() {
+    assert_eq!(after_a_test_that_lost(0, 2.0), State::Cruise);
+}
+
 /// P11: doubles per RTT, from the first one on.
 #[test]
 fn the_second_round_trip_carries_twice_as_many_packets_as_the_first() {

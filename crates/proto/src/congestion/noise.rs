@@ -40,6 +40,10 @@ pub(super) struct BaseLoss {
     low_start: Option<(u64, u64)>,
     low: Pool,
     is_doubtful: bool,
+    /// Loss of the latest epoch of start-up in excess.
+    ended: f64,
+    /// The latest lower rate lost about as much as that.
+    is_ended_by_chance: bool,
 }
 
 impl Default for BaseLoss {
@@ -52,6 +56,8 @@ impl Default for BaseLoss {
             low_start: None,
             low: Pool::default(),
             is_doubtful: false,
+            ended: 0.0,
+            is_ended_by_chance: false,
         }
     }
 }
@@ -71,6 +77,11 @@ impl BaseLoss {
         let dispersion = self.dispersion.max(2.0 * self.burst - 1.0).min(MAX_DISPERSION);
         let variance = |n: f64| p * (1.0 - p) * dispersion / n.max(1.0);
         (variance(packets) + variance(self.base.packets.max(8.0))).sqrt()
+    }
+
+    /// Something was learnt about p0.
+    pub(super) fn is_known(&self) -> bool {
+        self.base.packets > 0.0
     }
 
     /// What the path knows of the length of bursts, in packets.
@@ -96,6 +107,7 @@ impl BaseLoss {
     pub(super) fn on_startup(&mut self, loss: f64, packets: f64, is_crowded: bool) {
         if is_crowded {
             self.is_doubtful |= loss > self.base.loss + SLACK;
+            self.ended = loss;
         } else {
             self.base.add(loss, packets);
         }
@@ -110,6 +122,11 @@ impl BaseLoss {
     /// Start-up lost more than it can explain.
     pub(super) fn is_startup_doubtful(&self) -> bool {
         self.is_doubtful
+    }
+
+    /// What start-up lost in excess was lost at the lower rate, too, as far as one can tell.
+    pub(super) fn is_ended_by_chance(&self) -> bool {
+        self.is_ended_by_chance
     }
 
     /// An epoch at capacity. p0 may be lower than believed, never higher: that only a lower rate can tell.
@@ -159,6 +176,7 @@ impl BaseLoss {
     /// all the same, so that what was lost may have been lost there, by others' doing: p0 may be lower than believed, not higher.
     pub(super) fn end_low(&mut self, is_crowded: bool) -> bool {
         self.is_doubtful = false;
+        self.is_ended_by_chance = false;
         let low = self.low;
         if low.packets < 8.0 {
             return true;
@@ -177,6 +195,7 @@ impl BaseLoss {
         } else {
             self.base.add(low.loss, low.packets);
         }
+        self.is_ended_by_chance = low.loss + self.sigma(low.packets) >= was + (self.ended - was) / 2.0;
         self.cruise = Pool::default();
         is_random
     }

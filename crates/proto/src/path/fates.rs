@@ -75,7 +75,7 @@ impl Path {
                 delivery_rate: sample.map_or(Bandwidth::ZERO, |s| s.delivery_rate),
                 sent_rate: sample.map_or(Bandwidth::ZERO, |s| s.sent_rate),
                 flight_loss: sample.map_or(0.0, |s| s.loss),
-                loss_burst: self.loss_stats.stats().burst_packets,
+                loss_burst: self.loss_stats.weighted_burst(),
                 sample_interval: sample.map_or(Duration::ZERO, |s| s.interval),
                 is_app_limited: tally.newest.is_some_and(|n| n.2.is_app_limited),
                 in_flight: self.in_flight,

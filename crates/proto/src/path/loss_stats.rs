@@ -5,6 +5,8 @@ use crate::units::{Duration, Probability, Time};
 
 /// Packets per window of the estimate.
 const WINDOW: u32 = 64;
+/// Lost packets over which lengths of bursts are weighted.
+const BURST_MEMORY: f64 = 500.0;
 
 /// Loss of what this side sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,6 +33,9 @@ pub struct LossEstimator {
     variance: f64,
     bursts: u32,
     burst_packets: f64,
+    /// Packets lost lately, and the sum of the squares of the lengths of their bursts.
+    burst_lost: f64,
+    burst_squares: f64,
     memory: LossMemory,
     run: Option<Run>,
 }
@@ -81,7 +86,19 @@ impl LossEstimator {
         let Some(run) = self.run.take() else { return };
         self.bursts += 1;
         let weight = 1.0 / f64::from(self.bursts.min(32));
-        self.burst_packets += (f64::from(run.length) - self.burst_packets) * weight;
+        let length = f64::from(run.length);
+        self.burst_packets += (length - self.burst_packets) * weight;
+        let kept = 1.0 - (length / BURST_MEMORY).min(0.5);
+        self.burst_lost = self.burst_lost * kept + length;
+        self.burst_squares = self.burst_squares * kept + length * length;
+    }
+
+    /// Mean number of consecutive packets lost, at least 1, of bursts of geometric lengths that vary as much: what they do to the loss of a stretch
+    /// of packets follows from their squares, and the single losses of a queue that once was full change it little.
+    pub fn weighted_burst(&self) -> f64 {
+        let open = self.run.map_or(0.0, |r| f64::from(r.length));
+        let lost = self.burst_lost + open;
+        if lost == 0.0 { 1.0 } else { ((self.burst_squares + open * open) / lost + 1.0) / 2.0 }
     }
 
     fn roll(&mut self) {
@@ -150,6 +167,24 @@ mod tests {
         assert!((s.mean.get() - 0.1).abs() < 0.01, "{s:?}");
         assert!((s.burst_packets - 4.0).abs() < 0.01, "{s:?}");
         assert!((3.0..5.0).contains(&(s.burst_duration.as_secs_f64() * 1e3)), "{s:?}");
+    }
+
+    /// Ten bursts of 30, then 300 single losses: packets of bursts count as many as they are.
+    #[test]
+    fn single_losses_beside_long_bursts_do_not_hide_them() {
+        let mut e = LossEstimator::default();
+        let lengths = [30; 10].into_iter().chain([1; 300]);
+        let mut pn = 0;
+        for length in lengths {
+            for _ in 0..length {
+                pn += 1;
+                e.on_lost(pn, Some((pn - 1, Time::from_millis(pn - 1))), Time::from_millis(pn));
+            }
+            pn += 3;
+            e.on_acked(3);
+        }
+        assert!(e.stats().burst_packets < 1.1, "{:?}", e.stats());
+        assert!((6.0..16.0).contains(&e.weighted_burst()), "{}", e.weighted_burst());
     }
 
     #[test]
