@@ -115,6 +115,8 @@ pub(crate) enum Mechanism {
     FirstFlight,
     /// Start-up that a burst of loss ended goes on when a lower rate loses as much (P12).
     StartupResumption,
+    /// Delay that varies from the first round trips on does not end start-up (P12).
+    StartupUnrest,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.
     BurstsAlone,
     /// Only an application that pauses may try in a burst more than is known.

@@ -34,6 +34,8 @@ const TARGET_EXPONENT: f64 = 0.6;
 const NOISE_TARGET: u32 = 2;
 /// The same for the queue that ends start-up.
 const NOISE_STARTUP: u32 = 6;
+/// Times the mean of the first buckets, which outliers move, and as much at most as the queue that ends start-up without noise.
+const UNREST_STARTUP: u32 = 3;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
@@ -305,8 +307,10 @@ impl Model {
 
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
-        (self.queue.min_rtt() / 4).clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
-            + NOISE_STARTUP * self.queue.noise()
+        let calm = self.queue.min_rtt() / 4;
+        let unrest = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { UNREST_STARTUP * self.queue.unrest() };
+        calm.clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
+            + (NOISE_STARTUP * self.queue.noise()).max(unrest.min(calm))
     }
 
     fn leave_startup(&mut self, now: Time) {

@@ -247,3 +247,65 @@ fn the_first_flight_over_a_slow_path_is_measured_by_its_arrival() {
     let (_, capacity) = after_the_first_flight(Duration::from_millis(10));
     assert!((9.0..=10.5).contains(&capacity), "{capacity:.1} packets per RTT");
 }
+
+/// Six round trips of 40 ms at what start-up asks for, over a link that has room for all of it; packets are held back up to 20 ms each way, in order. Whether start-up goes on.
+fn starts_on_over_a_restless_path(seed: u64) -> bool {
+    let (rtt, mut dice) = (Duration::from_millis(40), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut held_back = || {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Duration::from_millis(20) * ((dice >> 40) as u32 % 1000) / 1000
+    };
+    let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
+    let (mut now, mut sent, mut acked, mut there, mut back) = (Time::ZERO, 0, 0, Time::ZERO, Time::ZERO);
+    let mut flying = VecDeque::new();
+    let mut latest = (Time::ZERO, Time::ZERO, 0);
+    while now < Time::ZERO + 6 * rtt {
+        sent += DATAGRAM;
+        let in_flight = sent - acked;
+        model.on_sent(&SentEvent { now, bytes: DATAGRAM, in_flight, is_app_limited: false, sent_offset: sent, is_control: false });
+        there = there.max(now + rtt / 2 + held_back());
+        back = back.max(there + rtt / 2 + held_back());
+        flying.push_back((now, back, sent, latest));
+        now += Duration::from_secs_f64(DATAGRAM as f64 / model.pacing);
+        while let Some(&(sent_at, at, offset, from)) = flying.front()
+            && at <= now
+        {
+            flying.pop_front();
+            let (from_sent, from_arrived, from_offset) = from;
+            let interval = at.since(from_arrived).max(sent_at.since(from_sent));
+            let rate = Bandwidth::from_transfer(offset - from_offset, interval);
+            acked = offset;
+            latest = (sent_at, at, offset);
+            model.on_ack(&AckEvent {
+                now: at,
+                acked_bytes: DATAGRAM,
+                acked_packets: 1,
+                ce_packets: 0,
+                rtt: Some(at.since(sent_at)),
+                largest_sent_at: sent_at,
+                smoothed_rtt: rtt,
+                min_rtt: rtt,
+                delivery_rate: rate,
+                sent_rate: rate,
+                flight_loss: 0.0,
+                loss_burst: 0.0,
+                sample_interval: interval,
+                is_app_limited: false,
+                in_flight: sent - acked,
+                total_acked: acked,
+                total_lost: 0,
+                newest_offset: offset,
+                arrived: at,
+            });
+        }
+    }
+    model.state == State::Startup
+}
+
+/// Before much is known of its noise a delay that varies looks like a queue, and such a flow stayed at a fraction of the link for seconds.
+#[test]
+fn delay_that_varies_does_not_end_start_up() {
+    let going_on = || (1..=40).filter(|&seed| starts_on_over_a_restless_path(seed)).count();
+    let (with, without) = (going_on(), without(Mechanism::StartupUnrest, going_on));
+    assert!(with >= 36 && without <= 32, "{with} of 40, {without} without");
+}

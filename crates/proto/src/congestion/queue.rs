@@ -132,6 +132,11 @@ impl Queue {
         self.noise
     }
 
+    /// The same as a plain mean since the beginning, or since `begin_watch`: known from the first buckets on, when the average has seen too few.
+    pub(super) fn unrest(&self) -> Duration {
+        self.unrest.0
+    }
+
     /// The RTT without a queue.
     pub(super) fn base(&self) -> Duration {
         self.min_rtt().saturating_add(self.floor)
