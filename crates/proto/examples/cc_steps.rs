@@ -1,6 +1,6 @@
 //! `model` through steps of rate, delay and loss, as numbers and as one SVG per step: received rate above, queue at the bottleneck below.
 //!
-//! `cargo run --release -p noctule-proto --example cc_steps -- DIRECTORY`
+//! `cargo run --release -p noctule-proto --example cc_steps -- DIRECTORY [SEEDS]`: seeds 1 to SEEDS (3).
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
@@ -22,7 +22,10 @@ struct Step {
 type Moment = (f64, f64, f64);
 
 fn main() {
-    let directory = std::env::args().nth(1).expect("a directory for the figures: cc_steps DIRECTORY");
+    let directory = std::env::args().nth(1).expect("a directory for the figures: cc_steps DIRECTORY [SEEDS]");
+    let seeds: u64 = std::env::args()
+        .nth(2)
+        .map_or(3, |n| n.parse().unwrap_or_else(|_| panic!("{n} is no number of seeds: cc_steps DIRECTORY [SEEDS]")));
     std::fs::create_dir_all(&directory).unwrap_or_else(|e| panic!("{directory}: {e}"));
     let step = |at_ms, mbit, delay_ms, loss| Step { at_ms, mbit, delay_ms, loss };
     let stories = [
@@ -39,7 +42,7 @@ fn main() {
         ),
     ];
     for (name, title, steps) in stories {
-        for seed in 1..=3 {
+        for seed in 1..=seeds {
             let moments = run(&steps, seed);
             println!("{title}, seed {seed}{}", judged(&moments, &steps));
             if seed == 1 {
