@@ -102,6 +102,8 @@ struct Packet {
     ecn: Ecn,
     eliciting: bool,
     ack: Option<Vec<u8>>,
+    /// When it has left the bottleneck.
+    departs: Time,
 }
 
 struct End {
@@ -278,15 +280,32 @@ impl Bottleneck {
                 }
                 Event::Arrive(f, e, packet) => self.arrive(f, e, packet),
                 Event::Change(i) => {
-                    let backlog = self.busy_until.since(self.now).as_secs_f64() * self.link.capacity();
+                    let before = self.link.capacity();
                     let mut link = self.link.clone();
                     (self.changes[i].1)(&mut link);
                     self.link = link;
-                    self.busy_until = self.now + Duration::from_secs_f64(backlog / self.link.capacity());
+                    self.reschedule(before / self.link.capacity());
                 }
             }
         }
         self.now = end;
+    }
+
+    /// What stands in the queue leaves in the same order at the new rate, in so many times the time that was left.
+    fn reschedule(&mut self, times: f64) {
+        let now = self.now;
+        let anew = |t: Time| now + Duration::from_secs_f64(t.since(now).as_secs_f64() * times);
+        let slots = &mut self.slots;
+        let moved = |Reverse((at, tag)): Reverse<(Time, u64)>| match &mut slots[(tag & 0xff_ffff) as usize] {
+            Some(Event::Arrive(_, 1, packet)) if packet.departs > now => {
+                let after = at.since(packet.departs);
+                packet.departs = anew(packet.departs);
+                Reverse((packet.departs + after, tag))
+            }
+            _ => Reverse((at, tag)),
+        };
+        self.events = std::mem::take(&mut self.events).into_iter().map(moved).collect();
+        self.busy_until = anew(self.busy_until.max(now));
     }
 
     fn record(&mut self) {
@@ -451,7 +470,7 @@ impl Bottleneck {
             let loss = self.link.ack_loss;
             if !self.chance(loss) {
                 let arrive = self.held_back(0, now + delay);
-                self.push(arrive, Event::Arrive(f, 0, Packet { pn: pn.0, bytes, ecn, eliciting, ack }));
+                self.push(arrive, Event::Arrive(f, 0, Packet { pn: pn.0, bytes, ecn, eliciting, ack, departs: now }));
             }
             return;
         }
@@ -488,8 +507,9 @@ impl Bottleneck {
             return;
         }
         let jitter = self.up_to(self.link.jitter);
-        let arrive = self.held_back(1, self.busy_until.max(now) + delay + jitter);
-        self.push(arrive, Event::Arrive(f, 1, Packet { pn: pn.0, bytes, ecn, eliciting, ack }));
+        let departs = self.busy_until.max(now);
+        let arrive = self.held_back(1, departs + delay + jitter);
+        self.push(arrive, Event::Arrive(f, 1, Packet { pn: pn.0, bytes, ecn, eliciting, ack, departs }));
     }
 
     /// IP bytes that reached the receiver of a flow.
