@@ -117,6 +117,8 @@ pub(crate) enum Mechanism {
     StartupResumption,
     /// Delay that varies from the first round trips on does not end start-up (P12).
     StartupUnrest,
+    /// Flows that share a queue agree by what it usually is, the sooner the longer their RTT (P7).
+    Agreement,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.
     BurstsAlone,
     /// Only an application that pauses may try in a burst more than is known.

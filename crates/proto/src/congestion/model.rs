@@ -23,6 +23,11 @@ const QUEUE_GAIN: f64 = 0.5;
 /// Added to it in proportion to how far the queue is below the target.
 const CATCH_UP_GAIN: f64 = 3.0;
 const CATCH_UP_ROUNDS: u32 = 8;
+/// Above this RTT flows that share a queue come to agree by what it usually is, over so many rounds, with a gain that makes up for the square of the RTT
+/// by which they agree more slowly, up to the second figure: slow enough not to swing with the queue.
+const AGREEMENT_RTT: Duration = Duration::from_millis(40);
+const MAX_AGREEMENT: f64 = 2.0;
+const USUAL_ROUNDS: f64 = 32.0;
 /// Most that the law takes away or adds in one RTT.
 const MAX_CUT: f64 = 0.5;
 const MAX_PUSH: f64 = 0.1;
@@ -34,8 +39,8 @@ const TARGET_EXPONENT: f64 = 0.6;
 const NOISE_TARGET: u32 = 2;
 /// The same for the queue that ends start-up.
 const NOISE_STARTUP: u32 = 6;
-/// Times the mean of the first buckets, which outliers move, and as much at most as the queue that ends start-up without noise.
-const UNREST_STARTUP: u32 = 3;
+/// Times the mean of what no queue explains since the first round trips: shorter than this the delay does not end start-up, nor what is twice the queue that ends it without noise at most.
+const UNREST_STARTUP: u32 = 6;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
@@ -109,6 +114,8 @@ pub(super) struct Model {
     first_flight: FirstFlight,
     /// Loss ended start-up before a queue was seen.
     is_cut_short: bool,
+    /// What the queue has been lately, seconds: whoever aims at more has less than his share, whoever aims at less has more.
+    usual_queue: f64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
     round_end: u64,
@@ -206,6 +213,7 @@ impl Model {
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
             is_cut_short: false,
+            usual_queue: 0.0,
             round: 0,
             round_end: 0,
             round_epochs: 0,
@@ -287,6 +295,7 @@ impl Model {
         self.growth = 0.0;
         self.may_burst = false;
         self.below = 0;
+        self.usual_queue = self.target().as_secs_f64();
         self.risen = 0;
         self.judge_from = self.sent_offset;
         if matches!(state, State::Test | State::Refresh) {
@@ -308,9 +317,9 @@ impl Model {
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
         let calm = self.queue.min_rtt() / 4;
+        let clear = calm.clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets) + NOISE_STARTUP * self.queue.noise();
         let unrest = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { UNREST_STARTUP * self.queue.unrest() };
-        calm.clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets)
-            + (NOISE_STARTUP * self.queue.noise()).max(unrest.min(calm))
+        clear.max(unrest.min(2 * calm))
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -392,6 +401,7 @@ impl Model {
 
     fn cruise_round(&mut self, now: Time) {
         let (queue, target) = (self.queue.now(), self.target());
+        self.usual_queue += (queue.as_secs_f64() - self.usual_queue) / USUAL_ROUNDS;
         let is_held = self.round < self.hold_until;
         // A burst now and then may try more than is known: what it then carries is known. Bulk follows what is known at once.
         let is_known = self.round < self.known_until;
@@ -639,6 +649,15 @@ impl Model {
 
     // ---- rate and window
 
+    /// Gain of the law by which flows agree on their shares (P7).
+    fn agreement(&self) -> f64 {
+        if switch::is_off(Mechanism::Agreement) {
+            return 0.0;
+        }
+        let times = self.queue.base().as_secs_f64() / AGREEMENT_RTT.as_secs_f64();
+        (QUEUE_GAIN * (times * times - 1.0)).clamp(0.0, MAX_AGREEMENT)
+    }
+
     fn update(&mut self) {
         let capacity = self.capacity.get();
         if capacity <= 0.0 {
@@ -654,7 +673,8 @@ impl Model {
         let gain = QUEUE_GAIN + CATCH_UP_GAIN * catch_up * (0.95 - queue / target).max(0.0);
         let is_stale = self.newest_offset < self.judge_from;
         // The queue that is seen just after a change of state is the one of before.
-        let pushed = if is_stale { 1.0 } else { 1.0 + (gain * (target - queue) / rtt).clamp(-MAX_CUT, MAX_PUSH) };
+        let wanted = gain * (target - queue) + self.agreement() * (target - self.usual_queue);
+        let pushed = if is_stale { 1.0 } else { 1.0 + (wanted / rtt).clamp(-MAX_CUT, MAX_PUSH) };
         let (gain, window) = match self.state {
             State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
             State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
