@@ -26,7 +26,7 @@ const CATCH_UP_ROUNDS: u32 = 8;
 /// Above this RTT flows that share a queue come to agree by what it usually is, over so many rounds, with a gain that makes up for the square of the RTT
 /// by which they agree more slowly, up to the second figure: slow enough not to swing with the queue.
 const AGREEMENT_RTT: Duration = Duration::from_millis(40);
-const MAX_AGREEMENT: f64 = 2.0;
+const MAX_AGREEMENT: f64 = 2.5;
 const USUAL_ROUNDS: f64 = 32.0;
 /// Most that the law takes away or adds in one RTT.
 const MAX_CUT: f64 = 0.5;
@@ -197,6 +197,17 @@ pub(super) struct Model {
     cwnd: u64,
     /// What may be in flight beyond it while nothing is acknowledged.
     reserve: u64,
+}
+
+/// The mean over the latest rounds. Growth fills a queue that is hardly there; and whoever gave way until it is shorter than he wants it has done so.
+fn usual(mean: f64, queue: f64, target: f64) -> f64 {
+    if queue < target / 2.0 {
+        mean
+    } else if queue < target && mean > target {
+        target
+    } else {
+        mean + (queue - mean) / USUAL_ROUNDS
+    }
 }
 
 impl Model {
@@ -401,7 +412,7 @@ impl Model {
 
     fn cruise_round(&mut self, now: Time) {
         let (queue, target) = (self.queue.now(), self.target());
-        self.usual_queue += (queue.as_secs_f64() - self.usual_queue) / USUAL_ROUNDS;
+        self.usual_queue = usual(self.usual_queue, queue.as_secs_f64(), target.as_secs_f64());
         let is_held = self.round < self.hold_until;
         // A burst now and then may try more than is known: what it then carries is known. Bulk follows what is known at once.
         let is_known = self.round < self.known_until;

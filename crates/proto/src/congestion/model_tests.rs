@@ -1,10 +1,16 @@
-//! What the virtual bottleneck of `tests/congestion.rs` cannot show: senders that are slower than their path.
+//! What `tests/congestion.rs` cannot show: senders that are slower than their path, and what mechanisms are worth.
 
 use super::super::{AckEvent, Controller, INITIAL_PACKETS, SentEvent};
 use super::{Model, State, TEST_GAIN};
 use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Duration, Time};
+use bottleneck::{Bottleneck, FlowSpec, Link};
+use noctule_proto::congestion::CongestionControl;
+
 use std::collections::VecDeque;
+
+#[path = "../../tests/bottleneck/mod.rs"]
+mod bottleneck;
 
 const DATAGRAM: u64 = 1472;
 const RTT: Duration = Duration::from_micros(50);
@@ -308,4 +314,28 @@ fn delay_that_varies_does_not_end_start_up() {
     let going_on = || (1..=40).filter(|&seed| starts_on_over_a_restless_path(seed)).count();
     let (with, without) = (going_on(), without(Mechanism::StartupUnrest, going_on));
     assert!(with >= 36 && without <= 32, "{with} of 40, {without} without");
+}
+
+/// Eight flows over one way of 100 ms there and back, 5 s apart: Jain's index of what they get from 20 s after the last one came to 35 s.
+fn agreed_twenty_seconds_later() -> f64 {
+    const FLOWS: u64 = 8;
+    let flows = (0..FLOWS).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i * 5000)).collect();
+    let mut b = Bottleneck::new(Link::new(100.0, 50, 0.0), flows, 1);
+    let mut received = |ms| {
+        b.run_until(Time::from_millis(ms));
+        (0..FLOWS as usize).map(|i| b.received(i)).collect::<Vec<_>>()
+    };
+    let (from, to) = (received(55_000), received(70_000));
+    let rates: Vec<f64> = from.iter().zip(&to).map(|(from, to)| (to - from) as f64).collect();
+    rates.iter().sum::<f64>().powi(2) / (FLOWS as f64 * rates.iter().map(|r| r * r).sum::<f64>())
+}
+
+/// RFC 9743 5: one who comes late has his share soon, however long the way is.
+#[test]
+fn flows_on_a_long_way_agree_within_seconds() {
+    let with = agreed_twenty_seconds_later();
+    let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
+    println!("Jain {with:.4}, {without:.4} without");
+    assert!(with > 0.95, "{with:.4}");
+    assert!(without < 0.92, "{without:.4} without");
 }
