@@ -39,8 +39,9 @@ const TARGET_EXPONENT: f64 = 0.6;
 const NOISE_TARGET: u32 = 2;
 /// The same for the queue that ends start-up.
 const NOISE_STARTUP: u32 = 6;
-/// Times the mean of what no queue explains since the first round trips: shorter than this the delay does not end start-up, nor what is twice the queue that ends it without noise at most.
-const UNREST_STARTUP: u32 = 6;
+/// Times the largest fall of the RTT while the rate rose, which no queue of ours explains: delay shorter than this does not end start-up, if it is shorter
+/// than the RTT itself. In the first flight few of the largest falls have been seen.
+const FALL_STARTUP: u32 = 4;
 /// First step of growth where the queue is empty; doubles every round while delivery follows.
 const FIRST_STEP: f64 = 0.025;
 const STEP_QUEUE: f64 = 0.0015;
@@ -329,8 +330,8 @@ impl Model {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
         let calm = self.queue.min_rtt() / 4;
         let clear = calm.clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets) + NOISE_STARTUP * self.queue.noise();
-        let unrest = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { UNREST_STARTUP * self.queue.unrest() };
-        clear.max(unrest.min(2 * calm))
+        let unrest = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { FALL_STARTUP * self.queue.fall() };
+        clear.max(unrest.min(self.queue.min_rtt()))
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -660,9 +661,9 @@ impl Model {
 
     // ---- rate and window
 
-    /// Gain of the law by which flows agree on their shares (P7).
+    /// Gain of the law by which flows agree on their shares (P7). Delay that varies by more than the queue aimed at would seem to be others' doing.
     fn agreement(&self) -> f64 {
-        if switch::is_off(Mechanism::Agreement) {
+        if self.is_noisy() || switch::is_off(Mechanism::Agreement) {
             return 0.0;
         }
         let times = self.queue.base().as_secs_f64() / AGREEMENT_RTT.as_secs_f64();
@@ -750,6 +751,9 @@ impl Controller for Model {
         self.loss.on_burst(event.loss_burst);
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
+            if self.state == State::Startup {
+                self.queue.on_rise(now, rtt, event.is_app_limited);
+            }
         }
         let is_low = self.low_from < event.newest_offset;
         if matches!(self.state, State::Test | State::Refresh) && is_low {

@@ -313,19 +313,19 @@ fn starts_on_over_a_restless_path(seed: u64) -> bool {
 fn delay_that_varies_does_not_end_start_up() {
     let going_on = || (1..=40).filter(|&seed| starts_on_over_a_restless_path(seed)).count();
     let (with, without) = (going_on(), without(Mechanism::StartupUnrest, going_on));
-    assert!(with >= 36 && without <= 32, "{with} of 40, {without} without");
+    assert!(with >= 38 && without <= 32, "{with} of 40, {without} without");
 }
 
-/// Eight flows over one way of 100 ms there and back, 5 s apart: Jain's index of what they get from 20 s after the last one came to 35 s.
+/// Two flows over one way of 100 ms there and back, 5 s apart: Jain's index of what they get from 20 s after the second one came to 35 s.
 fn agreed_twenty_seconds_later() -> f64 {
-    const FLOWS: u64 = 8;
+    const FLOWS: u64 = 2;
     let flows = (0..FLOWS).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i * 5000)).collect();
     let mut b = Bottleneck::new(Link::new(100.0, 50, 0.0), flows, 1);
     let mut received = |ms| {
         b.run_until(Time::from_millis(ms));
         (0..FLOWS as usize).map(|i| b.received(i)).collect::<Vec<_>>()
     };
-    let (from, to) = (received(55_000), received(70_000));
+    let (from, to) = (received(25_000), received(40_000));
     let rates: Vec<f64> = from.iter().zip(&to).map(|(from, to)| (to - from) as f64).collect();
     rates.iter().sum::<f64>().powi(2) / (FLOWS as f64 * rates.iter().map(|r| r * r).sum::<f64>())
 }
@@ -336,6 +336,6 @@ fn flows_on_a_long_way_agree_within_seconds() {
     let with = agreed_twenty_seconds_later();
     let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
     println!("Jain {with:.4}, {without:.4} without");
-    assert!(with > 0.95, "{with:.4}");
-    assert!(without < 0.92, "{without:.4} without");
+    assert!(with > 0.98, "{with:.4}");
+    assert!(without < 0.965, "{without:.4} without");
 }

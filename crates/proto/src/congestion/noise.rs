@@ -10,6 +10,8 @@ const MAX_DISPERSION: f64 = 128.0;
 const MAX_MARGIN: f64 = 0.3;
 /// Bursts of loss assumed before any was seen.
 const PRIOR: f64 = 1.5;
+/// The same, of independent losses, for what was lost when start-up ended: a test makes sure of it.
+const DOUBT: f64 = 2.0;
 /// Loss below which nothing is ever suspected.
 const SLACK: f64 = 0.01;
 
@@ -106,7 +108,9 @@ impl BaseLoss {
     /// An epoch of start-up; `is_crowded`: it may have met a full queue.
     pub(super) fn on_startup(&mut self, loss: f64, packets: f64, is_crowded: bool) {
         if is_crowded {
-            self.is_doubtful |= loss > self.base.loss + SLACK;
+            // Bursts of loss are well worth a test: it is by tests that p0 is learnt where they are long.
+            let variance = loss * (1.0 - loss) * (1.0 / packets.max(1.0) + 1.0 / self.base.packets.max(8.0));
+            self.is_doubtful |= loss > self.base.loss + SLACK + DOUBT * variance.sqrt();
             self.ended = loss;
         } else {
             self.base.add(loss, packets);

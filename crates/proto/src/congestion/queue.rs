@@ -42,7 +42,11 @@ pub(super) struct Queue {
     /// Largest sample of the present bucket.
     bucket_high: Duration,
     /// Minimum of the bucket before the last.
-    older_bucket: Duration,
+    older_bucket: Option<Duration>,
+    /// Largest RTT while the rate only rose, and the largest fall below it.
+    crest: Duration,
+    fall: Duration,
+    paused_until: Time,
     /// What of the differences within and between buckets no queue that fills or empties explains, as a standard deviation.
     noise: Duration,
     /// Delay above the smallest RTT that remains without our queue because the path's delay varies.
@@ -69,7 +73,10 @@ impl Queue {
             unrest: (Duration::ZERO, 0),
             skip: 0,
             bucket_high: Duration::ZERO,
-            older_bucket: Duration::ZERO,
+            older_bucket: None,
+            crest: Duration::ZERO,
+            fall: Duration::ZERO,
+            paused_until: now,
             noise: Duration::ZERO,
             floor: Duration::ZERO,
             low_mean: None,
@@ -91,7 +98,7 @@ impl Queue {
         self.is_fresh = false;
         if now.since(self.bucket_began) >= length && self.samples >= SAMPLES {
             self.end_bucket(now);
-            self.older_bucket = self.last_bucket.min(self.bucket.saturating_mul(8));
+            self.older_bucket = (self.last_bucket < Duration::MAX).then_some(self.last_bucket);
             self.last_bucket = self.bucket;
             if self.skip > 0 {
                 self.skip -= 1;
@@ -112,7 +119,8 @@ impl Queue {
             // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
             let explained = now.since(self.bucket_began) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
-            let bend = (self.bucket + self.older_bucket).abs_diff(self.last_bucket * 2).saturating_sub(explained);
+            let bend = self.older_bucket.map_or(Duration::ZERO, |older| (self.bucket + older).abs_diff(self.last_bucket * 2));
+            let bend = bend.saturating_sub(explained);
             let spread = self.bucket_high.saturating_sub(self.bucket).saturating_sub(explained.max(trend));
             // Of independent values the second difference is twice the standard deviation on average, the spread of a dozen three to four times.
             let noise = (bend / 2).max(spread / 4);
@@ -132,9 +140,19 @@ impl Queue {
         self.noise
     }
 
-    /// The same as a plain mean since the beginning, or since `begin_watch`: known from the first buckets on, when the average has seen too few.
-    pub(super) fn unrest(&self) -> Duration {
-        self.unrest.0
+    /// An RTT sample of a time in which the rate only rises, unless the application `is_limited`: a queue of ours cannot fall then.
+    pub(super) fn on_rise(&mut self, now: Time, rtt: Duration, is_limited: bool) {
+        if is_limited {
+            // What the pause did to the queue is seen for a round trip and more.
+            self.paused_until = now + 2 * rtt;
+        }
+        self.crest = if now < self.paused_until { rtt } else { self.crest.max(rtt) };
+        self.fall = self.fall.max(self.crest - rtt);
+    }
+
+    /// How far the RTT fell meanwhile, at most.
+    pub(super) fn fall(&self) -> Duration {
+        self.fall
     }
 
     /// The RTT without a queue.

@@ -272,9 +272,9 @@ fn after_hours_of_suspension_both_ends_know_that_the_link_is_over_and_why() {
     }
 }
 
-#[test]
-fn an_outage_of_twenty_seconds_is_over_a_probe_after_its_end() {
-    let mut p = Pair::new(Default::default(), lossy(), 3);
+/// Time from the end of an outage of twenty seconds until the first data comes.
+fn after_twenty_seconds(seed: u64) -> Duration {
+    let mut p = Pair::new(Default::default(), lossy(), seed);
     p.conditions.iter_mut().for_each(|c| c.outages.push((at(500), at(20_500))));
     p.arrivals = Some(Default::default());
     let (_, session) = p.connect();
@@ -282,9 +282,16 @@ fn an_outage_of_twenty_seconds_is_over_a_probe_after_its_end() {
     let (got, is_done) = p.attempt(session, &data, MS(40_000), |_| true);
     assert!(is_done && got == data);
     let after = p.arrivals.unwrap()[B].iter().find(|a| a.0 > at(20_500) && a.1 > 600).unwrap().0.since(at(20_500));
-    println!("data {after:?} after the outage, done {:?} after it", p.now.since(at(20_500)));
-    // P10: a probe each second.
-    assert!(after < MS(1100), "{after:?}");
+    println!("seed {seed}: data {after:?} after the outage, done {:?} after it", p.now.since(at(20_500)));
+    after
+}
+
+/// P10: a probe each second; one in ten is lost.
+#[test]
+fn an_outage_of_twenty_seconds_is_over_a_probe_after_its_end() {
+    let mut after: Vec<_> = (1..=7).map(after_twenty_seconds).collect();
+    after.sort();
+    assert!(after[4] < MS(1100) && after[6] < MS(2200), "{after:?}");
 }
 
 /// A session without data for two minutes: datagrams that the initiator sent in the second, and whether the link still stands.
