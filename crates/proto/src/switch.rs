@@ -117,6 +117,8 @@ pub(crate) enum Mechanism {
     StartupResumption,
     /// Delay that varies from the first round trips on does not end start-up (P12).
     StartupUnrest,
+    /// A way that becomes longer again while our rate falls is somebody's queue (P12d).
+    CreepingQueues,
     /// Flows that share a queue agree by what it usually is, the sooner the longer their RTT (P7).
     Agreement,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.

@@ -115,6 +115,8 @@ pub(super) struct Model {
     first_flight: FirstFlight,
     /// Loss ended start-up before a queue was seen.
     is_cut_short: bool,
+    /// The way became longer.
+    lengthened: Option<compete::Lengthened>,
     /// What the queue has been lately, seconds: whoever aims at more has less than his share, whoever aims at less has more.
     usual_queue: f64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
@@ -225,6 +227,7 @@ impl Model {
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
             is_cut_short: false,
+            lengthened: None,
             usual_queue: 0.0,
             round: 0,
             round_end: 0,
@@ -286,9 +289,9 @@ impl Model {
         // One flow that has what all of them have together would aim at this (P7).
         let rate = self.capacity.get().max(1.0) + self.coupled.rate.bytes_per_sec();
         let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).powf(TARGET_EXPONENT));
-        // Never less than a packet: a queue cannot be measured more finely.
+        // Never less than a packet, for a queue cannot be measured more finely; but who has little of a fast link has no slow one, and would find no queue too long.
         let floor = 2.0 * self.datagram / rate;
-        Duration::from_secs_f64(by_rate.max(floor.min(0.05)).max(0.0003))
+        Duration::from_secs_f64(by_rate.max(floor.min(2.0 * TARGET_QUEUE)).max(0.0003))
     }
 
     /// The queueing delay aimed at.
@@ -648,7 +651,12 @@ impl Model {
         }
         // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
         let is_longer = was_stuck && remained > self.target() && self.queue.is_flat();
+        let (old, rate) = (self.queue.min_rtt(), self.anchor.max(self.capacity.get()));
         self.queue.end_refresh(now, REFRESH * 2, is_longer);
+        if self.queue.min_rtt() > old + compete::SLOWEST_RISE && !self.is_noisy() && self.creeps(now, old, rate) {
+            self.begin_competing(now);
+            return;
+        }
         if is_longer {
             self.capacity.raise(self.anchor * REGAIN);
         }

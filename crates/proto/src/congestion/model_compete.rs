@@ -3,6 +3,7 @@
 use super::{Model, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS, State};
 use crate::congestion::cubic::Cubic;
 use crate::congestion::{Controller, LossEvent};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// A queue that is not ours must be found twice within this time.
@@ -23,8 +24,23 @@ const KEPT_MEMORY: f64 = 0.25;
 const UNYIELDING: f64 = 0.85;
 /// Part of the window from before the reduction that is taken up again then.
 const PUSH: f64 = 1.2;
+/// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
+const CREEPING: Duration = Duration::from_secs(30);
+const CREPT: f64 = 0.9;
+/// It must be longer by more than this.
+pub(super) const SLOWEST_RISE: Duration = Duration::from_millis(1);
 /// Rounds without a queue after which whoever filled it is taken to be gone.
 const RIVAL_ROUNDS: u64 = 256;
+
+/// A way that became longer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengthened {
+    at: Time,
+    /// The RTT before.
+    old: Duration,
+    /// What was ours then, bytes per second.
+    rate: f64,
+}
 
 impl Model {
     pub(super) fn compete_round(&mut self, now: Time) {
@@ -67,6 +83,27 @@ impl Model {
             self.enter(State::Cruise, now);
             return;
         }
+        self.begin_competing(now);
+    }
+
+    /// A way that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
+    /// itself a longer way takes no rate. Someone fills the queue, too slowly for us to see it move.
+    pub(super) fn creeps(&mut self, now: Time, old: Duration, rate: f64) -> bool {
+        if switch::is_off(Mechanism::CreepingQueues) {
+            return false;
+        }
+        if let Some(before) = self.lengthened.take()
+            && now.since(before.at) < CREEPING
+            && rate < before.rate * CREPT
+        {
+            self.queue.lower(before.old);
+            return true;
+        }
+        self.lengthened = Some(Lengthened { at: now, old, rate });
+        false
+    }
+
+    pub(super) fn begin_competing(&mut self, now: Time) {
         if self.rival.is_some() {
             self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
         } else {

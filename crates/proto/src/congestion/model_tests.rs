@@ -339,3 +339,22 @@ fn flows_on_a_long_way_agree_within_seconds() {
     assert!(with > 0.98, "{with:.4}");
     assert!(without < 0.965, "{without:.4} without");
 }
+
+/// Share of 100 Mbit/s, 80 ms, with a queue of 1 BDP, that one flow has beside one of `reno` that was there two seconds before: seconds 10 to 60.
+fn beside_reno_that_was_there() -> f64 {
+    let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(2000), FlowSpec::bulk(CongestionControl::Reno)];
+    let mut b = Bottleneck::new(Link::new(100.0, 40, 0.0).queue_bdp(1.0), flows, 2);
+    b.run_until(Time::from_millis(10_000));
+    let early = b.received(0);
+    b.run_until(Time::from_millis(60_000));
+    (b.received(0) - early) as f64 * 8.0 / 50.0 / 100e6
+}
+
+/// P12d: a window that grows by a packet per round trip lengthens the way by a millisecond per second, and looks like nothing else.
+#[test]
+fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_way() {
+    let with = beside_reno_that_was_there();
+    let without = without(Mechanism::CreepingQueues, beside_reno_that_was_there);
+    println!("{:.1} %, {:.1} % without", with * 100.0, without * 100.0);
+    assert!(with > 0.2 && without < 0.15, "{with:.3}, {without:.3} without");
+}

@@ -180,6 +180,11 @@ impl Queue {
         if self.min_rtt == Duration::MAX { Duration::ZERO } else { self.min_rtt }
     }
 
+    /// What was taken for a longer way was a queue.
+    pub(super) fn lower(&mut self, min_rtt: Duration) {
+        self.min_rtt = self.min_rtt.min(min_rtt);
+    }
+
     /// When it was last seen.
     pub(super) fn min_at(&self) -> Time {
         self.min_at
