@@ -92,14 +92,17 @@ impl Model {
         if switch::is_off(Mechanism::CreepingQueues) {
             return false;
         }
-        if let Some(before) = self.lengthened.take()
-            && now.since(before.at) < CREEPING
-            && rate < before.rate * CREPT
-        {
+        let Some(before) = self.lengthened.filter(|before| now.since(before.at) < CREEPING) else {
+            self.lengthened = Some(Lengthened { at: now, old, rate });
+            return false;
+        };
+        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the way.
+        let is_long = self.queue.min_rtt() > before.old + self.own_kinds_longest();
+        if is_long && rate < before.rate * CREPT {
+            self.lengthened = None;
             self.queue.lower(before.old);
             return true;
         }
-        self.lengthened = Some(Lengthened { at: now, old, rate });
         false
     }
 
