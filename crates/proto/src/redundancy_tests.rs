@@ -86,15 +86,35 @@ fn residual_loss_stays_below_a_thousandth_up_to_30_percent() {
     }
 }
 
-#[test]
-fn first_repair_is_exact_and_the_third_transmission_adds_two_when_the_window_is_short() {
+fn repair(transmission: u8, left: f64) -> RepairInput {
     let rtt = Duration::from_millis(100);
-    assert_eq!(repair_extra(2, Duration::ZERO, rtt, false), 0);
-    assert_eq!(repair_extra(3, rtt * 2, rtt, false), 2);
-    assert_eq!(repair_extra(3, rtt * 4, rtt, false), 0);
+    RepairInput { transmission, deficit: 1, loss: Probability::new(0.2), left: rtt.mul_f64(left), rtt, is_relayed: false, is_lasting: true }
+}
+
+#[test]
+fn first_repair_is_exact_and_later_ones_are_the_safer_the_less_time_is_left() {
+    assert_eq!(repair_extra(&repair(2, 0.0)), 0);
+    assert_eq!(repair_extra(&repair(3, 4.0)), 0);
+    assert_eq!(repair_extra(&repair(3, 3.0)), 2);
+    assert_eq!(repair_extra(&repair(3, 1.0)), 4, "0.2^5 < 1/1000");
+    // Datagrams may be lost in the end.
+    assert_eq!(repair_extra(&RepairInput { is_lasting: false, ..repair(3, 1.0) }), 2);
     // A relay's window is two round trips wide when nothing is wrong.
-    assert_eq!(repair_extra(3, rtt * 2, rtt, true), 0);
-    assert_eq!(repair_extra(3, rtt / 2, rtt, true), 2);
+    assert_eq!(repair_extra(&RepairInput { is_relayed: true, ..repair(3, 2.0) }), 0);
+    assert_eq!(repair_extra(&RepairInput { is_relayed: true, ..repair(3, 0.5) }), 2);
+}
+
+#[test]
+fn the_last_repair_in_time_falls_short_once_in_a_thousand() {
+    for (deficit, p) in [(1, 0.01), (1, 0.12), (2, 0.1), (4, 0.1), (1, 0.2), (3, 0.2), (1, 0.3)] {
+        let input = RepairInput { deficit, loss: Probability::new(p), ..repair(3, 0.5) };
+        let extra = u32::from(repair_extra(&input));
+        let d = u32::from(deficit);
+        let suffices = |k: u32| binomial_at_least(d + k, d, p);
+        assert!(suffices(extra) >= 0.999 && (extra == 2 || suffices(extra - 1) < 0.999), "{deficit} at {p}: {extra}");
+    }
+    let lost = RepairInput { deficit: 16, loss: Probability::ONE, ..repair(3, 0.5) };
+    assert_eq!(repair_extra(&lost), MOST_EXTRA, "bounded whatever is lost");
 }
 
 #[test]

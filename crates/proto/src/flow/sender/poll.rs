@@ -4,9 +4,10 @@ use super::Sender;
 use crate::flow::batch::Batch;
 use crate::flow::{Outgoing, SendContext, Stage, mask};
 use crate::ids::Seq;
-use crate::options::Class;
-use crate::redundancy::repair_extra;
+use crate::options::{Class, Mode};
+use crate::redundancy::{RepairInput, repair_extra};
 use crate::sent::SentItem;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::Coefficients;
 use noctule_codes::span::{MAX_SPAN, encode, repair_coefficients};
@@ -47,19 +48,22 @@ impl Sender {
     }
 
     fn poll_repair(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
-        let (slack, size) = (self.slack(), self.batch_size());
-        let is_relayed = self.is_relayed();
+        let size = self.batch_size();
         while let Some(&number) = self.repair.front() {
             let tight = self.config.class == Class::Latency;
             let is_covered = self.is_covered(number);
             if let Some(batch) = self.batch_mut(number).filter(|_| is_covered) {
                 // Whatever becomes of the combinations that may mend it brings the batch back here.
                 batch.in_repair = false;
-            } else if let Some(batch) = self.batch_mut(number) {
+            } else {
+                let extra = self.extra_due(now, number, context);
+                let Some(batch) = self.batch_mut(number) else {
+                    self.repair.pop_front();
+                    continue;
+                };
                 let deficit = batch.deficit();
-                // P13; one grant per round trip, whatever the number of losses that it heard of meanwhile.
-                if deficit > 0 && batch.transmission >= 3 && now.since(batch.extra_at) >= context.rtt / 2 {
-                    batch.extra = repair_extra(batch.transmission, slack, context.rtt, is_relayed);
+                if let Some(extra) = extra {
+                    batch.extra = extra;
                     batch.extra_at = now;
                     batch.transmission = 2;
                 }
@@ -86,12 +90,31 @@ impl Sender {
         None
     }
 
-    /// How long the flow can go on sending new packets at its present rate.
-    fn slack(&self) -> Duration {
+    /// What is to be sent beyond the deficit of a batch that lost a repair (P13): asked once per round trip, whatever the number of losses that it
+    /// heard of meanwhile.
+    fn extra_due(&self, now: Time, number: u64, context: &SendContext) -> Option<u8> {
+        let batch = self.batch(number)?;
+        if batch.deficit() == 0 || batch.transmission < 3 || now.since(batch.extra_at) < context.rtt / 2 {
+            return None;
+        }
         #[cfg(test)]
         if self.is_exact_only {
-            return Duration::MAX;
+            return Some(0);
         }
+        Some(repair_extra(&RepairInput {
+            transmission: batch.transmission,
+            deficit: batch.deficit(),
+            loss: context.loss.mean,
+            left: self.time_left(number),
+            rtt: context.rtt,
+            is_relayed: self.is_relayed(),
+            is_lasting: self.config.mode == Mode::Brtp && self.config.class == Class::Bulk,
+        }))
+    }
+
+    /// How long the flow can go on sending new packets at its present rate until its window halts at a batch: what lies before the batch in
+    /// the window leaves it if nothing else holds it up.
+    fn time_left(&self, number: u64) -> Duration {
         if self.finished && self.is_all_sent() {
             return Duration::ZERO; // the end: nothing but repairs is left to do
         }
@@ -99,7 +122,8 @@ impl Sender {
             return Duration::ZERO;
         }
         let window = self.credit.min(self.pushed + self.memory_room());
-        self.pace.time_for(window - self.cursor.min(window))
+        let before = if switch::is_off(Mechanism::TimeLeft) { 0 } else { number.saturating_sub(self.first) * self.batch_size() };
+        self.pace.time_for(window - self.cursor.min(window) + before)
     }
 
     fn poll_source(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {

@@ -1,6 +1,7 @@
 //! P26: each mechanism is forced in, and the same story fails or suffers without it.
 
 use super::world::*;
+use crate::switch::{Mechanism, without};
 use crate::units::Duration;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -63,6 +64,15 @@ fn without_the_third_transmissions_rule_a_short_window_stalls() {
     assert!(with >= 0.94 && without <= 0.85, "{with} {without}");
     let (with, _) = share_with_window(4.0, true, 0.1, 3);
     assert!(with >= 0.98, "P13: 4 BDP reach 99 % of 1-p at 10 % loss, here {with}");
+}
+
+#[test]
+fn a_batch_has_as_much_more_time_as_what_is_before_it() {
+    let with = share_with_window(5.0, true, 0.2, 3);
+    let without = without(Mechanism::TimeLeft, || share_with_window(5.0, true, 0.2, 3));
+    println!("5 BDP, 20 %: {with:.3?} of 1-p and packets sent with the rule, {without:.3?} without");
+    assert!(with.0 >= 0.985 && with.1 <= 1.015, "{with:?}");
+    assert!(without.0 <= 0.975 && without.1 >= 1.025, "{without:?}");
 }
 
 #[test]
