@@ -69,8 +69,8 @@ impl Endpoint {
     }
 
     /// As [`open_session_to`](Self::open_session_to), for one of several sessions with the same node: it keeps to number `turn`, counted round, of the equally good
-    /// routes ([`ways_at_once`](Self::ways_at_once)), as long as that one can be used. Flows that promise delivery take all of them by themselves; this is for
-    /// datagrams with a lifetime, of which one flow takes one route.
+    /// routes ([`ways_at_once`](Self::ways_at_once)), as long as that one can be used. Flows take all of them by themselves; this is for those that are to keep to
+    /// one route ([`FlowOptions::one_route`](crate::FlowOptions::one_route)).
     ///
     /// # Errors
     /// As [`open_session_to`](Self::open_session_to).

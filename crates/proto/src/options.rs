@@ -59,6 +59,9 @@ pub struct FlowOptions {
     /// Bytes that may wait in this node before a command is `Blocked`, at most; the node's memory may allow less. A sender that keeps a queue
     /// of its own, and wants to decide late what leaves it, asks for little. Not carried to the far end. Default none: as much as memory allows.
     pub send_buffer: Option<usize>,
+    /// Keeps to one route where several equally good ones lead to the far end: for whoever suffers from what arrives out of order, or spreads flows over routes
+    /// himself. Not carried to the far end. Default false.
+    pub one_route: bool,
 }
 
 impl Default for FlowOptions {
@@ -74,6 +77,7 @@ impl Default for FlowOptions {
             bidirectional: false,
             tag: 0,
             send_buffer: None,
+            one_route: false,
         }
     }
 }

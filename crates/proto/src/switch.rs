@@ -131,6 +131,10 @@ pub(crate) enum Mechanism {
     Coupling,
     /// Flows over relays take several routes at once (multipath.md 6).
     Spreading,
+    /// Flows of datagrams with a lifetime over relays do, too.
+    SpreadDatagrams,
+    /// Datagrams go by no route that would bring them too late.
+    TimelyRoutes,
     /// What a route owes for too long goes by another as well.
     LateCopies,
     /// Parts of one flow take the turns of one where they meet.

@@ -52,6 +52,7 @@ pub(crate) fn options_of(open: &FlowOpen) -> FlowOptions {
         bidirectional: open.bidirectional,
         tag: open.tag,
         send_buffer: None,
+        one_route: false,
     }
 }
 
@@ -245,7 +246,13 @@ pub(crate) struct InFlow {
 impl InFlow {
     /// The far end of a relayed session should hear how far this flow has come.
     pub(crate) fn is_progress_due(&mut self, now: Time) -> bool {
-        self.sink.is_keyed() && self.progress.is_due(now, self.receiver.done().0)
+        let done = self.done_with();
+        self.sink.is_keyed() && self.progress.is_due(now, done)
+    }
+
+    /// How far it has come, as its source is to know.
+    pub(crate) fn done_with(&self) -> u64 {
+        self.sink.newest_piece().unwrap_or(self.receiver.done().0)
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {

@@ -157,7 +157,15 @@ impl Node {
         }
         if word.floor > 0 && result.is_ok() {
             result = f.sink.on_far_skip(Seq(word.floor));
-            f.receiver.on_skip(Seq(word.floor));
+            if f.sink.is_in_parts() {
+                // Else nothing would say that all there is has come.
+                let here = f.sink.first_missing();
+                if let Some(entry) = self.shared.sessions.entry_mut(session) {
+                    entry.session.flow_received(now, flow, here, false);
+                }
+            } else {
+                f.receiver.on_skip(Seq(word.floor));
+            }
         }
         link.touch_in(place.label, now);
         if let Err(reason) = result {

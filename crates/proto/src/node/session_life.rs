@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::link::Control;
 use crate::link::flows::{buffer_of, floor_of, memory_wish};
-use crate::options::{FlowOptions, MessageOptions, Mode};
+use crate::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::session::{self, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionRole};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
@@ -33,7 +33,7 @@ impl Node {
     }
 
     /// The same for one of several sessions with a node to which several equally good routes lead: it keeps to route number `turn` of these, counted round, as
-    /// long as that one can be used. For what one flow cannot take several routes with, datagrams that have a lifetime.
+    /// long as that one can be used, and with it flows that keep to one route ([`FlowOptions::one_route`]).
     ///
     /// # Errors
     /// As [`open_session_to`](Self::open_session_to).
@@ -111,7 +111,12 @@ impl Node {
         let link = if is_spread { PARKING } else { link };
         self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
         if is_spread {
-            self.spreads.insert(id, Spread::new(session, id));
+            let spread = Spread::new(session, id);
+            let spread = match options.mode {
+                Mode::Btp => spread.with_lifetimes(options.kind == FlowKind::OrderedMessages),
+                Mode::Brtp | Mode::Transparent => spread,
+            };
+            self.spreads.insert(id, spread);
         }
         self.settle(now, link);
         self.feed(now, id);

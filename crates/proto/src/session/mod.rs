@@ -572,7 +572,15 @@ impl Session {
     /// Tells the far end that the first packets of a flow of ours do not come any more.
     pub fn tell_skip(&mut self, flow: FlowId, floor: u64) {
         if let Some((Direction::Outgoing, index)) = self.flows.index_of(flow) {
-            self.out.push_back(SessionFrame::Skip { index, floor });
+            // Only the newest counts, and where no way is open many may come to wait.
+            let waiting = self.out.iter_mut().rev().find_map(|frame| match frame {
+                SessionFrame::Skip { index: of, floor } if *of == index => Some(floor),
+                _ => None,
+            });
+            match waiting {
+                Some(known) => *known = floor.max(*known),
+                None => self.out.push_back(SessionFrame::Skip { index, floor }),
+            }
         }
     }
 

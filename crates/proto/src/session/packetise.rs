@@ -304,6 +304,36 @@ impl SendHalf {
         !self.stream.is_empty() || !self.queue.is_empty() || self.begun.is_some() || self.abort.is_some()
     }
 
+    /// When nobody wants what goes next any more, and what time there was for it; of a message that has been begun, what there is.
+    pub fn front_life(&self) -> Option<(Time, Duration)> {
+        match &self.begun {
+            Some(begun) => begun.deadline.map(|deadline| (deadline, Duration::ZERO)),
+            None => self.queue.peek().and_then(|m| m.deadline.map(|deadline| (deadline, deadline.since(m.queued_at)))),
+        }
+    }
+
+    /// What goes next has waited for half of its lifetime.
+    pub fn has_waited_half(&self, now: Time) -> bool {
+        let life = self.front_life().filter(|_| self.begun.is_none());
+        life.is_some_and(|(deadline, life)| now + life / 2 >= deadline)
+    }
+
+    /// The route that is to take what goes next brings it too late. If the message could have waited for this route, and waited too long, it makes room for
+    /// younger ones: true, and it is gone. `way`: how long the route takes, if that is known, and by how much faster others are, which waiting for it costs.
+    pub fn drop_overdue(&mut self, now: Time, way: Option<(Duration, Duration)>) -> bool {
+        if self.begun.is_some() || self.abort.is_some() {
+            return false;
+        }
+        let Some((deadline, life)) = self.front_life() else { return false };
+        let (way, ahead) = way.unwrap_or((life / 2, Duration::ZERO));
+        let is_overdue = deadline < now + way && life >= way + ahead;
+        if is_overdue {
+            self.queue.pop();
+            self.dropped += 1;
+        }
+        is_overdue
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called: the first lifetime that ends. O(1).
     pub fn poll_timeout(&self) -> Option<Time> {
         let begun = self.begun.as_ref().and_then(|b| b.deadline);

@@ -17,6 +17,8 @@ pub(super) struct Pieces {
     /// Packets of the part below are here, and some above.
     next: u64,
     ahead: BTreeSet<u64>,
+    /// One past the last packet of the part that came.
+    newest: u64,
 }
 
 impl Pieces {
@@ -27,6 +29,7 @@ impl Pieces {
         while self.ahead.remove(&self.next) {
             self.next += 1;
         }
+        self.newest = self.newest.max(seq + 1);
         let mut reader = Reader::new(&payload);
         let number = reader.varint().map_err(|_| violation("a part's packet has no number"))?;
         let rest = payload.slice_ref(reader.rest());
@@ -37,6 +40,15 @@ impl Pieces {
         self.bytes += rest.len();
         self.waiting.push((number, rest));
         Ok(true)
+    }
+
+    /// The part's packets below do not come any more.
+    pub fn on_skip(&mut self, floor: u64) {
+        self.next = self.next.max(floor);
+        self.ahead = self.ahead.split_off(&self.next);
+        while self.ahead.remove(&self.next) {
+            self.next += 1;
+        }
     }
 
     /// Everything that came since the last call, with its number in the whole.
@@ -53,6 +65,11 @@ impl Pieces {
     /// Packets are handed on when they come: what may come is a matter of the whole.
     pub fn consumed(&self) -> u64 {
         self.next
+    }
+
+    /// One past the last packet of the part that came, whatever came of those before.
+    pub fn newest(&self) -> u64 {
+        self.newest
     }
 
     /// Bytes of payload held.
@@ -94,5 +111,18 @@ mod tests {
         assert!(pieces.on_packet(3, symbol_of(0, b"", 0, 0).freeze().slice(2..)).unwrap() && pieces.has_some(), "an announcement");
         assert!(pieces.take().is_empty() && !pieces.has_some());
         assert!(pieces.on_packet(2, Bytes::from_static(&[0xc0])).is_err(), "a number that is cut off");
+    }
+
+    #[test]
+    fn what_was_skipped_is_not_waited_for_and_not_taken() {
+        let mut pieces = Pieces::default();
+        let piece = |number: u64| symbol_of(number, b"x", 0, 0).freeze().slice(2..);
+        assert!(pieces.on_packet(3, piece(3)).unwrap());
+        assert!(pieces.on_packet(1, piece(1)).unwrap());
+        pieces.on_skip(3);
+        assert_eq!(pieces.newest(), 4);
+        assert_eq!((pieces.consumed(), pieces.tables()), (4, pieces.waiting.capacity() * size_of::<(u64, Bytes)>()));
+        assert!(!pieces.on_packet(2, piece(2)).unwrap(), "too late");
+        assert_eq!(pieces.take().iter().map(|p| p.0).collect::<Vec<_>>(), [3, 1]);
     }
 }

@@ -148,6 +148,14 @@ impl RecvHalf {
         if let Kind::Pieces(pieces) = &mut self.kind { pieces.take() } else { Vec::new() }
     }
 
+    /// How far a part has come whose packets have a lifetime: what is missing before its newest packet is still repaired, or nobody wants it any more.
+    pub fn newest_piece(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Pieces(pieces) if self.mode != Mode::Brtp => Some(pieces.newest()),
+            _ => None,
+        }
+    }
+
     /// There are some.
     pub fn has_pieces(&self) -> bool {
         matches!(&self.kind, Kind::Pieces(pieces) if pieces.has_some())
@@ -374,7 +382,11 @@ impl RecvHalf {
                     u.on_skip(number);
                     Ok(())
                 }
-                Kind::Pieces(_) => Err(violation("a part has nothing to skip")),
+                Kind::Pieces(_) if self.mode == Mode::Brtp => Err(violation("a part has nothing to skip")),
+                Kind::Pieces(p) => {
+                    p.on_skip(number);
+                    Ok(())
+                }
                 Kind::Datagrams(_) => Err(violation("a transparent flow has nothing to skip")),
                 Kind::Closed(_) => Ok(()),
             }

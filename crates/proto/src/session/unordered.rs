@@ -76,9 +76,10 @@ impl Unordered {
     pub fn consumed(&self) -> u64 {
         self.base
     }
-    /// First packet that is not here.
+    /// First packet that is not here and may come.
     pub fn first_missing(&self) -> u64 {
-        self.base + self.slots.iter().take_while(|slot| **slot != MISSING).count() as u64
+        let is_over = |(seq, slot): &(u64, &u8)| **slot != MISSING || *seq < self.skip;
+        self.base + (self.base..).zip(&self.slots).take_while(is_over).count() as u64
     }
     pub fn is_starved(&self) -> bool {
         self.is_starved

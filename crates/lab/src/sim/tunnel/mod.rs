@@ -191,6 +191,7 @@ impl Load {
             lifetime: Some(if is_ordered { TCP_LIFETIME } else { DATAGRAM_LIFETIME }),
             tag,
             send_buffer: Some(SEND_BUFFER),
+            one_route: true,
             ..FlowOptions::default()
         }
     }

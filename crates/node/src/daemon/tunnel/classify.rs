@@ -60,6 +60,8 @@ impl Key {
             lifetime: Some(if is_tcp { treatment.tcp_lifetime } else { treatment.datagram_lifetime }),
             tag: TAG,
             send_buffer: Some(SEND_BUFFER),
+            // Sessions take turns at the routes (peer.rs); an inner TCP takes what overtakes by another route for loss.
+            one_route: true,
             ..FlowOptions::default()
         }
     }

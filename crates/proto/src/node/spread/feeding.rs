@@ -19,10 +19,16 @@ use smallvec::SmallVec;
 use std::net::IpAddr;
 
 impl Node {
-    /// A data flow of this session takes several routes if it promises delivery and there are several that are equally good.
+    /// A data flow of this session takes several routes if there are several that are equally good, unless it is to keep to one.
     pub(in crate::node) fn is_to_spread(&self, session: SessionId, options: &FlowOptions) -> bool {
         let Some(far) = self.shared.sessions.entry(session).and_then(|e| e.far.address()) else { return false };
-        options.mode == Mode::Brtp
+        let may_spread = match options.mode {
+            Mode::Brtp => true,
+            Mode::Btp => !switch::is_off(Mechanism::SpreadDatagrams),
+            Mode::Transparent => false,
+        };
+        may_spread
+            && !options.one_route
             && self.shared.config.several_routes
             && !switch::is_off(Mechanism::Spreading)
             && self.ways_at_once(far) > 1
@@ -44,7 +50,14 @@ impl Node {
     pub(in crate::node) fn feed(&mut self, now: Time, flow: FlowId) {
         let Some(FlowPlace { label, session, .. }) = self.flows.get(&flow).copied() else { return };
         let Some(mut spread) = self.spreads.remove(&flow) else { return };
+        spread.expire(now);
         self.feed_parts(now, &mut spread, label);
+        if let Some(floor) = spread.take_skip(now)
+            && let Some(entry) = self.shared.sessions.entry_mut(session)
+        {
+            entry.session.tell_skip(flow, floor);
+            self.pump_session(now, session);
+        }
         let look_at = spread.look_at(now);
         self.timers.set(TimerKey::Spread(flow), look_at);
         let links: SmallVec<[LinkId; 4]> = spread.parts.iter().map(|part| part.link).collect();
@@ -63,6 +76,26 @@ impl Node {
         }
         self.settle(now, PARKING);
         self.note_sending(now, session);
+        self.end_if_settled(now, flow, label);
+    }
+
+    /// Of a flow of datagrams that has ended everything is there or too old: it is over, whatever the far end knows of it.
+    fn end_if_settled(&mut self, now: Time, flow: FlowId, label: FlowLabel) {
+        let Some(spread) = self.spreads.get_mut(&flow).filter(|s| s.is_lossy) else { return };
+        let Some(whole) = self.links.get(&PARKING).and_then(|l| l.flows.out.get(&label)) else { return };
+        let (packets, session) = (whole.source.packets(), spread.session);
+        if !whole.is_end_told || !whole.source.is_drained() || spread.acked < packets {
+            return;
+        }
+        let skip = spread.take_last_skip();
+        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+            if let Some(floor) = skip {
+                entry.session.tell_skip(flow, floor);
+            }
+            entry.session.flow_finished(now, flow, packets);
+            entry.session.flow_delivered(now, flow);
+        }
+        self.on_flow_delivered(now, PARKING, label);
     }
 
     /// The same for all of a session.
@@ -92,6 +125,9 @@ impl Node {
         let links = self.links_for(now, spread.session, far);
         let mut touched: SmallVec<[usize; 4]> = SmallVec::new();
         loop {
+            while spread.again.first().is_some_and(|number| !spread.is_wanted(now, *number)) {
+                spread.again.pop_first();
+            }
             let Some(source) = self.links.get(&PARKING).and_then(|l| l.flows.out.get(&whole)).map(|f| &f.source) else { return };
             let again: u64 = spread.again.len() as u64 * u64::from(spread.symbol.unwrap_or(0));
             let fresh = match spread.next() < spread.limit && source.has_data(now) {
@@ -114,9 +150,40 @@ impl Node {
                 }
                 break;
             }
-            let rooms: SmallVec<[Room; 4]> = spread.parts.iter().map(|part| self.room_of(part)).collect();
+            let mut rooms: SmallVec<[Room; 4]> = spread.parts.iter().map(|part| self.room_of(part)).collect();
             let packet = u64::from(spread.symbol.unwrap_or(1200));
-            let Some(at) = spread.choose(waiting, packet, &rooms) else { break };
+            let Some(source) = self.links.get_mut(&PARKING).and_then(|l| l.flows.out.get_mut(&whole)).map(|f| &mut f.source) else {
+                return;
+            };
+            let life = match spread.again.first() {
+                Some(number) => spread.life(*number),
+                None => source.front_life().filter(|_| spread.is_lossy),
+            };
+            let is_again = !spread.again.is_empty();
+            let mut is_dropped = false;
+            let chosen = loop {
+                let Some(at) = spread.choose(waiting, packet, &rooms) else {
+                    let has_waited = !is_again && source.has_waited_half(now);
+                    break if has_waited { spread.last_resort(packet, &rooms) } else { None };
+                };
+                if !spread.is_too_late(now, at, &rooms[at], packet, life) {
+                    break Some(at);
+                }
+                // What comes behind it may still go that way.
+                is_dropped = !is_again && source.drop_overdue(now, spread.way_behind(at, &rooms[at], packet));
+                if is_dropped {
+                    break None;
+                }
+                // Where that is how long the fastest takes, or seems to take, it goes all the same.
+                if spread.is_fastest(at) {
+                    break Some(at);
+                }
+                rooms[at].packets = 0;
+            };
+            if is_dropped {
+                continue;
+            }
+            let Some(at) = chosen else { break };
             let number = match spread.again.pop_first() {
                 Some(number) => number,
                 None => {
@@ -130,13 +197,22 @@ impl Node {
                     let Some(flow) = self.links.get_mut(&PARKING).and_then(|l| l.flows.out.get_mut(&whole)) else { return };
                     let overhead = crate::crypto::SESSION_OVERHEAD + varint::size(number.max(1 << 14));
                     let Some(made) = flow.source.poll_symbol(now, (packet as usize).saturating_sub(overhead)) else { break };
-                    spread.keep(made.symbol.slice(2..));
+                    spread.keep(now, made.symbol.slice(2..), made.deadline.filter(|_| spread.is_lossy));
                     number
                 }
             };
-            let Some(packet) = spread.packet(number).cloned() else { continue };
+            let Some(packet) = spread.kept_at(number).map(|kept| kept.packet.clone()) else { continue };
             if self.give_piece(now, spread, at, number, &packet) && !touched.contains(&at) {
                 touched.push(at);
+            }
+        }
+        for at in 0..spread.parts.len() {
+            let room = self.room_of(&spread.parts[at]);
+            for number in spread.probes_for(now, &spread.parts[at], &room) {
+                let Some(packet) = spread.kept_at(number).map(|kept| kept.packet.clone()) else { continue };
+                if self.give_probe(now, spread, at, number, &packet) && !touched.contains(&at) {
+                    touched.push(at);
+                }
             }
         }
         let has_more = !spread.again.is_empty()
@@ -162,12 +238,30 @@ impl Node {
 
     /// Gives a part a packet of the whole; one without bytes tells the far end of the flow and no more.
     fn give_piece(&mut self, now: Time, spread: &mut Spread, at: usize, number: u64, packet: &[u8]) -> bool {
+        let deadline = spread.deadline(number);
         let Some(part) = spread.parts.get_mut(at) else { return false };
-        let Some(flow) = self.links.get_mut(&part.link).and_then(|l| l.flows.out.get_mut(&part.label)) else { return false };
-        let Some(sealed) = flow.source.seal_piece(number, packet) else { return false };
-        part.give(now, number, sealed.len());
-        flow.sender.push(now, sealed, None);
+        let Some(bytes) = self.push_piece(now, part, number, packet, deadline) else { return false };
+        part.give(now, number, bytes);
         true
+    }
+
+    /// The same with a copy of what another part was given.
+    fn give_probe(&mut self, now: Time, spread: &mut Spread, at: usize, number: u64, packet: &[u8]) -> bool {
+        let deadline = spread.deadline(number);
+        let Some(part) = spread.parts.get_mut(at) else { return false };
+        let is_given = self.push_piece(now, part, number, packet, deadline).is_some();
+        if is_given {
+            part.give_probe(now, number);
+        }
+        is_given
+    }
+
+    fn push_piece(&mut self, now: Time, part: &Part, number: u64, packet: &[u8], deadline: Option<Time>) -> Option<usize> {
+        let flow = self.links.get_mut(&part.link)?.flows.out.get_mut(&part.label)?;
+        let sealed = flow.source.seal_piece(number, packet)?;
+        let bytes = sealed.len();
+        flow.sender.push(now, sealed, deadline);
+        Some(bytes)
     }
 
     fn room_of(&self, part: &Part) -> Room {

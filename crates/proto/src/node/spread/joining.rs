@@ -169,7 +169,7 @@ impl Node {
     pub(in crate::node) fn on_part_progress(&mut self, now: Time, on: LinkId, label: FlowLabel) {
         self.take_pieces(now, on, label);
         let Some(part) = self.links.get(&on).and_then(|l| l.flows.incoming.get(&label)) else { return };
-        let (session, index, number, done) = (part.session, part.open.index, part.open.part(), part.receiver.done().0);
+        let (session, index, number, done) = (part.session, part.open.index, part.open.part(), part.done_with());
         let whole = self.whole_of(on, label).and_then(|flow| Some((flow, *self.flows.get(&flow)?)));
         let here = whole.and_then(|(flow, place)| {
             let f = self.links.get(&place.link)?.flows.incoming.get(&place.label)?;

@@ -3,10 +3,12 @@
 //! A flow of a relayed session whose far end is reached by several routes of one metric is parted: its *whole* lives where flows without a link do, takes what the
 //! application writes, and makes source packets of it. Each route has a *part*, an ordinary relayed flow with numbers, credit and keys of its own, which carries
 //! packets of the whole with their numbers in front. Nodes on the way see ordinary flows. This file says which packet goes by which part and when one is sent
-//! again by another; `feeding.rs` moves them, `joining.rs` is the far end's side.
+//! again by another; `feeding.rs` moves them, `joining.rs` is the far end's side, and `lifetimes.rs` says what is
+//! different for datagrams with a lifetime.
 
 mod feeding;
 mod joining;
+mod lifetimes;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +18,7 @@ use crate::ids::{FlowId, FlowLabel, LinkId, SessionId};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
+use lifetimes::{ACK_WAIT, Kept, Skips};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -81,17 +84,19 @@ impl Course {
         self.least.map(|(_, now, before)| now.min(before))
     }
 
-    fn on_delay(&mut self, now: Time, sample: Duration) {
+    /// `wait`: how long the acknowledgement may have waited for more to acknowledge.
+    fn on_delay(&mut self, now: Time, sample: Duration, wait: Duration) {
+        let way = sample.saturating_sub(wait);
         match &mut self.least {
             None => {
-                self.least = Some((now, sample, sample));
+                self.least = Some((now, way, way));
                 (self.smoothed, self.deviation) = (sample, sample / 2);
             }
             Some((since, least, before)) => {
                 if now.since(*since) >= WINDOW {
-                    (*since, *before, *least) = (now, *least, sample);
+                    (*since, *before, *least) = (now, *least, way);
                 }
-                *least = sample.min(*least);
+                *least = way.min(*least);
                 let error = sample.abs_diff(self.smoothed);
                 self.deviation = (self.deviation * 3 + error) / 4;
                 self.smoothed = (self.smoothed * 7 + sample) / 8;
@@ -134,13 +139,25 @@ pub(crate) struct Part {
     course: Course,
     /// When an acknowledgement last brought news.
     progress_at: Time,
+    /// When it was last given something.
+    given_at: Time,
     /// It owes acknowledgements: nothing new goes by it while others have room.
     is_late: bool,
 }
 
 impl Part {
     fn new(now: Time, number: u64, link: LinkId, label: FlowLabel) -> Self {
-        Self { number, link, label, fed: VecDeque::new(), base: 0, course: Course::default(), progress_at: now, is_late: false }
+        Self {
+            number,
+            link,
+            label,
+            fed: VecDeque::new(),
+            base: 0,
+            course: Course::default(),
+            progress_at: now,
+            given_at: now,
+            is_late: false,
+        }
     }
 
     /// Packets that should wait at its link.
@@ -155,11 +172,18 @@ impl Part {
         if self.fed.is_empty() {
             self.course.meter = (now, 0);
         }
+        self.given_at = now;
         self.fed.push_back(Fed { number, at: now, bytes: bytes as u32, is_copied: false });
     }
 
+    /// It is given a copy of what goes by another part, by which its route is found out: if it does not arrive, nothing is owed.
+    fn give_probe(&mut self, now: Time, number: u64) {
+        self.given_at = now;
+        self.fed.push_back(Fed { number, at: now, bytes: 0, is_copied: true });
+    }
+
     /// The first `packets` of the part are there; bytes and packets that this is news of.
-    fn on_delivered(&mut self, now: Time, packets: u64) -> (u64, u64) {
+    fn on_delivered(&mut self, now: Time, packets: u64, is_lossy: bool) -> (u64, u64) {
         let (mut count, mut bytes, mut newest) = (0, 0, None);
         while self.base < packets
             && let Some(fed) = self.fed.pop_front()
@@ -170,8 +194,11 @@ impl Part {
             newest = Some(fed.at);
         }
         if let Some(at) = newest {
-            self.course.on_delay(now, now.since(at));
-            self.course.on_bytes(now, bytes);
+            let wait = if is_lossy { Duration::from_secs_f64(ACK_WAIT.as_secs_f64() / count as f64) } else { Duration::ZERO };
+            self.course.on_delay(now, now.since(at), wait);
+            if bytes > 0 {
+                self.course.on_bytes(now, bytes);
+            }
             self.progress_at = now;
             self.is_late = false;
         }
@@ -236,8 +263,11 @@ pub(crate) struct Spread {
     made: u64,
     /// Packets of the whole: first that is not known to be there, and those from there on.
     acked: u64,
-    kept: VecDeque<Bytes>,
+    kept: VecDeque<Kept>,
     kept_bytes: usize,
+    /// Packets have a lifetime, and those whose lifetime has ended are left out.
+    is_lossy: bool,
+    skips: Skips,
     /// One past the last that the far end has room for.
     limit: u64,
     /// To be sent once more, by another part than before.
@@ -258,6 +288,8 @@ impl Spread {
             acked: 0,
             kept: VecDeque::new(),
             kept_bytes: 0,
+            is_lossy: false,
+            skips: Skips::default(),
             limit: FIRST_WINDOW,
             again: BTreeSet::new(),
             bans: SmallVec::new(),
@@ -270,23 +302,25 @@ impl Spread {
         self.acked + self.kept.len() as u64
     }
 
-    fn packet(&self, number: u64) -> Option<&Bytes> {
+    fn kept_at(&self, number: u64) -> Option<&Kept> {
         self.kept.get(usize::try_from(number.checked_sub(self.acked)?).ok()?)
     }
 
-    fn keep(&mut self, packet: Bytes) {
+    fn keep(&mut self, now: Time, packet: Bytes, deadline: Option<Time>) {
         self.kept_bytes += packet.len();
-        self.kept.push_back(packet);
+        self.kept.push_back(Kept { packet, made_at: now, deadline });
+    }
+
+    fn forget_first(&mut self) -> bool {
+        let Some(kept) = self.kept.pop_front() else { return false };
+        self.kept_bytes -= kept.packet.len();
+        self.acked += 1;
+        true
     }
 
     /// The far end has the first `packets` of the whole, whichever way they came.
     pub(super) fn on_delivered(&mut self, packets: u64) {
-        while self.acked < packets
-            && let Some(packet) = self.kept.pop_front()
-        {
-            self.kept_bytes -= packet.len();
-            self.acked += 1;
-        }
+        while self.acked < packets && self.forget_first() {}
         self.again = self.again.split_off(&self.acked);
     }
 
@@ -297,7 +331,7 @@ impl Spread {
     /// A part's first packets are there; packets and bytes that this is news of.
     pub(super) fn on_part_delivered(&mut self, now: Time, part: u64, packets: u64) -> Option<(LinkId, u64, u64)> {
         let part = self.parts.iter_mut().find(|p| p.number == part)?;
-        let (count, bytes) = part.on_delivered(now, packets);
+        let (count, bytes) = part.on_delivered(now, packets, self.is_lossy);
         let link = part.link;
         if count > 0 {
             self.is_heard = true;
@@ -312,8 +346,8 @@ impl Spread {
         let is_only = self.parts.len() == 1;
         let usable = |part: &Part| is_only || !part.is_late;
         let has_room = |part: &Part, room: &Room| {
-            let is_unproven = !part.course.is_known() && part.fed.len() >= UNKNOWN;
-            room.packets > 0 && room.unsent < part.supply(packet) && !is_unproven
+            let is_unproven = !part.course.is_known() && part.fed.len() >= UNKNOWN && !(is_only && self.is_lossy);
+            room.packets > 0 && room.unsent < part.supply(packet) && !is_unproven && !self.is_on_trial(part)
         };
         let best = self.parts.iter().filter(|p| usable(p)).filter_map(|p| p.course.delay()).min().unwrap_or(Duration::ZERO);
         let delay = |part: &Part| part.course.delay().unwrap_or(best);
@@ -337,17 +371,19 @@ impl Spread {
     fn look(&mut self, now: Time, has_other: bool) -> SmallVec<[usize; 2]> {
         let mut lost = SmallVec::new();
         for at in 0..self.parts.len() {
-            let others = |since: Time| self.parts.iter().enumerate().any(|(i, p)| i != at && p.moves_since(since));
+            let moves = |p: &Part, since: Time| if self.is_lossy { p.progress_at > since } else { p.moves_since(since) };
+            let others = |since: Time| self.parts.iter().enumerate().any(|(i, p)| i != at && moves(p, since));
             let delivers = |since: Time| self.parts.iter().enumerate().any(|(i, p)| i != at && p.progress_at > since);
             let part = &self.parts[at];
             let acked = self.acked;
             if switch::is_off(Mechanism::LateCopies) {
                 continue;
             }
+            // What nobody wants any more shows that a part is late, but goes by no other.
             let late: SmallVec<[u64; 16]> = part
                 .fed
                 .iter()
-                .filter(|fed| fed.number >= acked && !fed.is_copied)
+                .filter(|fed| (fed.number >= acked || self.is_lossy) && !fed.is_copied)
                 .take_while(|fed| part.due(fed.at) <= now && (others(part.expected(fed.at)) || (has_other && self.parts.len() == 1)))
                 .map(|fed| fed.number)
                 .collect();
@@ -363,7 +399,7 @@ impl Spread {
             for fed in part.fed.iter_mut().filter(|fed| late.contains(&fed.number)) {
                 fed.is_copied = true;
             }
-            self.again.extend(late);
+            self.again.extend(late.into_iter().filter(|number| *number >= acked));
         }
         lost
     }
@@ -372,12 +408,12 @@ impl Spread {
     fn look_at(&self, now: Time) -> Option<Time> {
         let acked = self.acked;
         let parts = self.parts.iter().flat_map(|part| {
-            let open = part.fed.iter().find(|fed| fed.number >= acked && !fed.is_copied).map(|fed| part.due(fed.at));
+            let open = part.fed.iter().find(|fed| (fed.number >= acked || self.is_lossy) && !fed.is_copied).map(|fed| part.due(fed.at));
             [open, part.given_up_at()].into_iter().flatten()
         });
         let bans = self.bans.iter().map(|ban| self.ends(ban)).filter(|at| *at > now);
         // What is due and waits for news of another part is looked at again soon.
-        parts.map(|at| if at <= now { now + GRACE / 2 } else { at }).chain(bans).min()
+        parts.map(|at| if at <= now { now + GRACE / 2 } else { at }).chain(bans).chain(self.expiry()).min()
     }
 
     /// Takes a part away; what it carried and is not known to be there goes by others.

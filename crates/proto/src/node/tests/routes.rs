@@ -16,12 +16,12 @@ use core::cell::RefCell;
 use std::rc::Rc;
 
 /// A link of so many Mbit/s.
-fn link(mbit: f64, delay: Duration, loss: f64) -> Conditions {
+pub(super) fn link(mbit: f64, delay: Duration, loss: f64) -> Conditions {
     Conditions { loss, delay, rate: Some(mbit * 1e6 / 8.0), ..Conditions::default() }
 }
 
 /// From 0 to 3 by 1, 50 Mbit/s with 20 ms, and by 2, 30 Mbit/s with 60 ms; each of their links loses 3 %.
-fn two_routes(seed: u64) -> Mesh {
+pub(super) fn two_routes(seed: u64) -> Mesh {
     let (fast, slow) = (link(50.0, MS(10), 0.03), link(30.0, MS(30), 0.03));
     let edges = [(0, 1, fast.clone()), (1, 3, fast), (0, 2, slow.clone()), (2, 3, slow)];
     let mut m = Mesh::new(4, &edges, seed);
@@ -31,7 +31,7 @@ fn two_routes(seed: u64) -> Mesh {
 }
 
 /// Both ends have two equal routes to each other.
-fn route(m: &mut Mesh) {
+pub(super) fn route(m: &mut Mesh) {
     let now = m.now;
     for (node, far) in [(0, 3), (3, 0)] {
         let routes = vec![m.route(far, 1, 0), m.route(far, 2, 0)];
@@ -444,7 +444,8 @@ fn parts_that_a_relay_invents_without_end_are_bounded_and_cost_the_flow_nothing(
 fn datagrams(turns: [usize; 2], dies: bool) -> (f64, f64) {
     let mut m = two_routes(16);
     let now = m.now;
-    let options = FlowOptions { mode: Mode::Btp, kind: FlowKind::UnorderedMessages, lifetime: Some(MS(300)), ..Default::default() };
+    let options =
+        FlowOptions { mode: Mode::Btp, kind: FlowKind::UnorderedMessages, lifetime: Some(MS(300)), one_route: true, ..Default::default() };
     let flows = turns.map(|turn| {
         let session = m.nodes[0].open_session_by(now, ip(3), None, turn).unwrap();
         m.nodes[0].open_flow(now, session, options.clone()).unwrap()
@@ -489,7 +490,7 @@ fn datagrams(turns: [usize; 2], dies: bool) -> (f64, f64) {
     (share(0), share(1))
 }
 
-/// One flow of datagrams takes one route; several sessions take turns at the routes that are equally good, and share what is left when one dies.
+/// Flows that keep to one route: several sessions take turns at the routes that are equally good, and share what is left when one dies.
 #[test]
 fn sessions_that_take_turns_use_equally_good_routes_together() {
     let (apart, _) = datagrams([0, 1], false);
