@@ -1,7 +1,8 @@
 //! noctule (`model`) and QUIC (quinn's controls, the same sans-IO machine that its users run) over one bottleneck, in virtual time.
 //!
-//! `cargo run --release -p noctule-lab --example beside -- aqm|short|video [SEEDS]`, or `… trace [SEEDS] FILE...`.
+//! `cargo run --release -p noctule-lab --example beside -- compete|aqm|short|video [SEEDS]`, or `… trace [SEEDS] FILE...`.
 
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -214,11 +215,40 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let seeds = args.get(1).map_or(4, |n| n.parse().expect("a number of seeds"));
     match args.first().map(String::as_str) {
+        Some("compete") => compete(seeds),
         Some("aqm") => aqm(seeds),
         Some("short") => short(seeds),
         Some("video") => video(seeds),
         Some("trace") if args.len() > 2 => args[2..].iter().for_each(|file| trace(seeds, file)),
-        _ => eprintln!("beside aqm|short|video [SEEDS], or beside trace SEEDS FILE..."),
+        _ => eprintln!("beside compete|aqm|short|video [SEEDS], or beside trace SEEDS FILE..."),
+    }
+}
+
+/// Share of `model` beside bulk QUIC in drop-tail queues; 10 to 60 s. Odd seeds: the other comes 2 s later, even seeds: it was there 2 s before.
+fn compete(seeds: u64) {
+    for (name, other) in OTHERS {
+        println!("beside QUIC {name}: share of model in %, mean (range), by the queue in BDP");
+        for (rate, delay) in [(20, 10), (20, 40), (100, 10), (100, 40)] {
+            print!("{rate} Mbit/s RTT {} ms:", 2 * delay);
+            for queue in [0.5, 1.0, 2.0, 4.0] {
+                let there = link(&format!("rate={rate}mbit,delay={delay}ms,queue={queue}bdp"));
+                let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
+                let (mut sum, mut low, mut high) = (0.0, f64::MAX, 0.0f64);
+                for seed in 1..=seeds {
+                    let mut b = Bottleneck::new(&there, &back, Window { from: at(10_000), until: at(60_000) }, seed);
+                    let late = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
+                    b.add(Kind::Model, QuicLoad::Bulk, at(late.0));
+                    b.add(Kind::Quic(other), QuicLoad::Bulk, at(late.1));
+                    b.run();
+                    let (ours, theirs) = (b.mbit(0), b.mbit(1));
+                    let share = 100.0 * ours / (ours + theirs);
+                    (sum, low, high) = (sum + share, low.min(share), high.max(share));
+                }
+                print!("  {queue}: {:4.1} ({low:4.1}-{high:4.1})", sum / seeds as f64);
+                std::io::stdout().flush().expect("somewhere to print to");
+            }
+            println!();
+        }
     }
 }
 

@@ -119,6 +119,8 @@ pub(crate) enum Mechanism {
     StartupUnrest,
     /// A way that becomes longer again while our rate falls is somebody's queue (P12d).
     CreepingQueues,
+    /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
+    RecurringQueues,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).
     TimeLeft,
     /// Flows that share a queue agree by what it usually is, the sooner the longer their RTT (P7).

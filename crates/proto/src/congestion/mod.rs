@@ -16,6 +16,7 @@ mod queue;
 mod reno;
 #[cfg(test)]
 mod script;
+mod standing;
 mod vegas;
 mod window;
 

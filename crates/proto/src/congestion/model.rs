@@ -9,6 +9,7 @@ use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
 use super::noise::BaseLoss;
 use super::queue::Queue;
+use super::standing::Standing;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
@@ -117,6 +118,8 @@ pub(super) struct Model {
     is_cut_short: bool,
     /// The way became longer.
     lengthened: Option<compete::Lengthened>,
+    /// A queue that stays too long.
+    standing: Standing,
     /// What the queue has been lately, seconds: whoever aims at more has less than his share, whoever aims at less has more.
     usual_queue: f64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
@@ -228,6 +231,7 @@ impl Model {
             first_flight: FirstFlight::default(),
             is_cut_short: false,
             lengthened: None,
+            standing: Standing::new(now),
             usual_queue: 0.0,
             round: 0,
             round_end: 0,
@@ -492,6 +496,9 @@ impl Model {
             self.stuck += 1;
         }
         self.last_queue = queue;
+        if self.stands_too_long(now) {
+            self.stuck = STUCK_ROUNDS;
+        }
         let is_due = now.since(self.queue.min_at()) >= REFRESH && now.since(self.since) >= REFRESH / 2;
         // What delay is the path's own is learnt by sending less: sooner where noise hides the queue.
         let is_unclear = self.is_noisy() && self.round >= self.unclear_until && queue > target / 2;
@@ -642,6 +649,10 @@ impl Model {
         }
         if self.rival.is_some() {
             self.relent(now);
+            return;
+        }
+        if is_stuck && self.comes_back(now, remained) {
+            self.begin_competing(now);
             return;
         }
         if self.queue.now() > self.target() / 4 {

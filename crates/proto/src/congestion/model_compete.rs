@@ -2,6 +2,7 @@
 
 use super::{Model, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS, State};
 use crate::congestion::cubic::Cubic;
+use crate::congestion::standing::Standing;
 use crate::congestion::{Controller, LossEvent};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -106,6 +107,19 @@ impl Model {
         false
     }
 
+    /// A round of `cruise`: whether to look into a queue that is longer than our own kind leaves it most of the time. Whoever fills it may empty it once a
+    /// second, so that it never stays for long.
+    pub(super) fn stands_too_long(&mut self, now: Time) -> bool {
+        let is_long = self.queue.now() > self.own_kinds_longest();
+        !switch::is_off(Mechanism::RecurringQueues) && self.standing.on_round(now, self.smoothed_rtt, is_long)
+    }
+
+    /// Our own flight was cut and less remained of the queue than our own kind may leave. True if it has come back so often that it is not ours all the same.
+    pub(super) fn comes_back(&mut self, now: Time, remained: Duration) -> bool {
+        let is_there = remained > self.target() / 4 && !self.queue.is_flat() && !self.queue.is_restless(remained);
+        !switch::is_off(Mechanism::RecurringQueues) && self.standing.on_look(now, is_there, REFRESH + SQUEEZED_TIME)
+    }
+
     pub(super) fn begin_competing(&mut self, now: Time) {
         if self.rival.is_some() {
             self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
@@ -122,6 +136,7 @@ impl Model {
         // An RTT that is the same every time is the path's own after all.
         self.queue.end_refresh(now, REFRESH * 2, false);
         self.queue.begin_watch();
+        self.standing = Standing::new(now);
         self.enter(State::Compete, now);
     }
 
