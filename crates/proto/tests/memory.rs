@@ -68,6 +68,24 @@ fn a_thousand_idle_sessions_open_on_a_default_node_and_a_bulk_flow_beside_them_h
     }
 }
 
+#[test]
+fn a_flow_that_uses_its_whole_window_keeps_within_its_ceiling_at_both_ends() {
+    // Five bandwidth-delay products, as 128 MiB are at 1 Gbit/s and 200 ms: at 20 % of loss the window is full of what waits for repairs.
+    let ceiling = 4 << 20;
+    let config = || NodeConfig { flow_memory: ceiling, ..NodeConfig::default() };
+    let conditions = Conditions { delay: Duration::from_millis(100), loss: 0.2, rate: Some(4.2e6), ..Conditions::default() };
+    let mut p = Pair::new([config(), config()], conditions, 7);
+    let (_, session) = p.connect();
+    let data = content(30_000_000, 3);
+    assert!(p.transfer(session, &data, Duration::from_secs(60)) == data);
+    let [a, b] = [A, B].map(|node| p.nodes[node].memory().peak);
+    println!("{a} and {b} of {ceiling} bytes");
+    // The sessions' own flows are held beside it.
+    assert!(a <= ceiling + (64 << 10) && a > ceiling / 8 * 7, "{a} of {ceiling} bytes at the sender");
+    // What waits for its turn and for the rest of its batch lies in memory once; counted twice it is the whole ceiling.
+    assert!(b < ceiling / 8 * 7 && b > ceiling / 10 * 7, "{b} of {ceiling} bytes at the receiver");
+}
+
 /// Several flows at once into a node with little memory whose application reads them all, or none of them for a while.
 struct Many {
     p: Pair,

@@ -40,6 +40,8 @@ pub(super) struct Pool {
     vectors: Vec<(Vec<Bytes>, Vec<u8>)>,
     /// Bytes of rows held by spans.
     pub bytes: usize,
+    /// Of these, symbols that came uncoded and were handed over as they are: whoever still holds them holds the same memory.
+    pub handed_over: usize,
 }
 
 /// Freed bases and vectors kept.
@@ -179,6 +181,7 @@ impl Span {
             (self.rows, self.kinds) = (rows, kinds);
         }
         pool.bytes += row.len() + ROW_OVERHEAD;
+        pool.handed_over += if kind == COMBINATION { 0 } else { row.len() };
         self.rows.push(row);
         self.kinds.push(kind);
     }
@@ -246,6 +249,7 @@ impl Span {
     /// Gives the memory back to the pool: nothing of this span will be needed for decoding.
     pub fn release(&mut self, pool: &mut Pool) {
         pool.bytes -= self.rows.iter().map(|r| r.len() + ROW_OVERHEAD).sum::<usize>();
+        pool.handed_over -= self.held().map(|(_, row)| row.len()).sum::<usize>();
         self.release_basis(pool);
         let (mut rows, mut kinds) = (core::mem::take(&mut self.rows), core::mem::take(&mut self.kinds));
         if rows.capacity() > 0 && pool.vectors.len() < MOST_SPARE {

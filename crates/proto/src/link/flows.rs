@@ -266,7 +266,9 @@ impl InFlow {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.receiver.memory() + self.sink.memory()
+        // What waits for its turn there and is kept here for decoding its batch lies in memory once.
+        let shared = if self.sink.waits_in_order() { self.receiver.handed_over().min(self.sink.held()) } else { 0 };
+        self.receiver.memory() + self.sink.memory() - shared
     }
 
     /// Tells the ledger what is held now, and the receiver what it may hold.

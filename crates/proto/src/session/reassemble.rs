@@ -576,7 +576,13 @@ impl RecvHalf {
         (self.limits.memory / WINDOW_SYMBOL).max(MIN_WINDOW) as u64
     }
 
-    fn held(&self) -> usize {
+    /// What came is held until what was sent before it is there.
+    pub fn waits_in_order(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_) | Kind::Ordered(_))
+    }
+
+    /// Bytes of what arrived and was not read yet, tables aside.
+    pub fn held(&self) -> usize {
         match &self.kind {
             Kind::Stream(s) => s.bytes(),
             Kind::Ordered(o) => o.bytes(),

@@ -413,6 +413,12 @@ impl Receiver {
         self.pool.bytes + self.window.memory(self.config.symbol) + self.ready_bytes + self.spans.len() * SPAN_BYTES
     }
 
+    /// Bytes among these of packets that were handed over as they came and are kept for decoding their batch: an application that waits for
+    /// what lies before them holds the same memory.
+    pub fn handed_over(&self) -> usize {
+        self.pool.handed_over
+    }
+
     /// Rank held of the first `n` packets of a batch.
     #[cfg(test)]
     pub(super) fn held_rank(&self, number: u64, n: u8) -> u8 {

@@ -64,6 +64,20 @@ fn a_symbol_that_contradicts_its_length_after_decoding_is_refused_and_the_rest_s
 }
 
 #[test]
+fn what_was_handed_over_and_is_kept_for_decoding_is_known_until_its_batch_is_complete() {
+    let mut r = receiver(1 << 20);
+    let s = symbol(&[1; 50]);
+    for index in (0..16).filter(|i| *i != 3) {
+        assert_eq!(r.on_coded(Time::ZERO, &coded(0, index + 1, Coefficients::Index(index), &s)), Offer::Accepted);
+    }
+    while r.poll_delivery().is_some() {}
+    assert_eq!(r.handed_over(), 15 * s.len());
+    assert!(r.memory() > r.handed_over());
+    assert_eq!(r.on_coded(Time::ZERO, &coded(0, 4, Coefficients::Index(3), &s)), Offer::Accepted);
+    assert_eq!(r.handed_over(), 0);
+}
+
+#[test]
 fn memory_stays_below_its_bound_and_what_is_refused_is_said() {
     let memory = 20_000;
     let mut r = receiver(memory);
