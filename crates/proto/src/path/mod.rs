@@ -499,13 +499,15 @@ impl Path {
 
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let ack = self.ack_at();
+        // An address that has not answered gets nothing more until more comes from it (P19): nothing that would be sent there is due.
+        let may_send = self.untested_room() >= u64::from(self.mtu.current());
+        let ack = self.ack_at().filter(|_| may_send);
         [
             self.pto_deadline(),
             self.loss.deadline(),
             ack,
             self.pacer_wake,
-            self.migration.poll_timeout(),
+            self.migration.poll_timeout(may_send),
             self.lull.poll_timeout(),
             self.opening_at(),
         ]

@@ -56,6 +56,15 @@ fn rates_of_two_paths_add_up() {
     assert!(one < 50.0);
 }
 
+/// P19: nothing is due to an address that has not answered and may not be sent to, so that its owner does not turn without end.
+#[test]
+fn a_path_whose_tests_are_lost_leaves_its_owner_asleep() {
+    for seed in 1..8 {
+        let (_, t) = bulk(vec![wire(50.0, MS(20), 0.03), wire(30.0, MS(60), 0.5)], 1_000_000, seed);
+        assert!(t.is_done, "{seed}");
+    }
+}
+
 /// The wire of this number is cut after 1.5 s and mended 1.5 s later; what the application noticed of it.
 fn cut(which: usize, seed: u64) -> (Duration, bool) {
     let mut cables = wires();
