@@ -119,6 +119,8 @@ pub struct RepairInput {
     pub loss: Probability,
     /// How long the flow can go on sending new packets until its window halts at this span.
     pub left: Duration,
+    /// Time until nobody wants the first of it any more; `None`: it is always wanted.
+    pub lifetime: Option<Duration>,
     /// Round-trip time of the path.
     pub rtt: Duration,
     /// The flow passes relays.
@@ -133,12 +135,16 @@ pub struct RepairInput {
 /// leave time for two more exact repairs, and nothing is gained by spending more. With less, two are added. When there is time for one
 /// repair more and no other (1.75 round trips), as many are added as make it suffice but for one case in a thousand: few spans come
 /// that far, and each of them would halt the flow. What is relayed halts at no hole on its way, for a relay's window follows what passes
-/// it, and is two round trips wide: it is short when less than one is left.
+/// it, and is two round trips wide: it is short when less than one is left. A lifetime that ends in less than three and a half round trips is like a window that
+/// halts then, relays or not.
 /// Cost: O(deficit x packets added), some 0.1 us.
 pub fn repair_extra(input: &RepairInput) -> u8 {
-    let RepairInput { transmission, left, rtt, is_relayed, is_lasting, .. } = *input;
+    let RepairInput { transmission, left, lifetime, rtt, is_relayed, is_lasting, .. } = *input;
     if transmission < 3 {
         return 0;
+    }
+    if lifetime.is_some_and(|lifetime| lifetime < rtt * 7 / 2) {
+        return SOME_EXTRA;
     }
     if is_relayed {
         return if left < rtt { SOME_EXTRA } else { 0 };

@@ -88,7 +88,16 @@ fn residual_loss_stays_below_a_thousandth_up_to_30_percent() {
 
 fn repair(transmission: u8, left: f64) -> RepairInput {
     let rtt = Duration::from_millis(100);
-    RepairInput { transmission, deficit: 1, loss: Probability::new(0.2), left: rtt.mul_f64(left), rtt, is_relayed: false, is_lasting: true }
+    RepairInput {
+        transmission,
+        deficit: 1,
+        loss: Probability::new(0.2),
+        left: rtt.mul_f64(left),
+        lifetime: None,
+        rtt,
+        is_relayed: false,
+        is_lasting: true,
+    }
 }
 
 #[test]
@@ -102,6 +111,11 @@ fn first_repair_is_exact_and_later_ones_are_the_safer_the_less_time_is_left() {
     // A relay's window is two round trips wide when nothing is wrong.
     assert_eq!(repair_extra(&RepairInput { is_relayed: true, ..repair(3, 2.0) }), 0);
     assert_eq!(repair_extra(&RepairInput { is_relayed: true, ..repair(3, 0.5) }), 2);
+    // Datagrams with a lifetime: there too, while there is time for more.
+    for is_relayed in [false, true] {
+        let lives = |rtts: f64| RepairInput { lifetime: Some(repair(3, rtts).left), is_lasting: false, is_relayed, ..repair(3, 10.0) };
+        assert_eq!((repair_extra(&lives(4.0)), repair_extra(&lives(3.0))), (0, 2));
+    }
 }
 
 #[test]

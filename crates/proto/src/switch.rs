@@ -99,6 +99,10 @@ pub(crate) enum Mechanism {
     SmallOrdered,
     /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
     PatientDatagrams,
+    /// Of these, those whose lifetime leaves no time for feedback are protected before what is new, and they alone.
+    PressedAlone,
+    /// What repairs of datagrams that were lost before add depends on their lifetime.
+    LifetimeLeft,
     /// Relays protect small flows while capacity is spare.
     RelayedProtection,
     /// What is old makes room in a queue of datagrams that stands.

@@ -77,10 +77,10 @@ pub struct Sender {
     skip_state: Repeated,
     /// Batches with a deficit, those that lost first in front.
     repair: VecDeque<u64>,
-    /// Batches to protect from spare capacity, or, where there is no time for feedback, at once.
+    /// Batches to protect from spare capacity, or at once where the flow's class asks for it.
     proactive: VecDeque<u64>,
-    /// Among them are some whose lifetime leaves no time for feedback.
-    is_pressed: bool,
+    /// Batches to protect at once: their lifetime leaves no time for feedback.
+    pressed: VecDeque<u64>,
     tail_protected: bool,
     /// When a packet was last put on its way that protection is thought of for.
     protect_at: Time,
@@ -130,7 +130,7 @@ impl Sender {
             skip_state: Repeated::Idle,
             repair: VecDeque::new(),
             proactive: VecDeque::new(),
-            is_pressed: false,
+            pressed: VecDeque::new(),
             tail_protected: false,
             protect_at: Time::ZERO,
             is_quiet: false,

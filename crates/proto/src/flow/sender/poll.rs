@@ -16,10 +16,10 @@ impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()) || self.is_mid_burst(),
+            Stage::Repair => !self.repair.is_empty() || self.is_urgent_due() || self.is_mid_burst(),
             Stage::Source if self.relay.is_some() => self.has_row(),
             Stage::Source => self.cursor < self.pushed.min(self.credit),
-            Stage::Proactive => self.is_protection_due(),
+            Stage::Proactive => self.is_protection_due(true),
             Stage::Probe => self.outstanding > 0,
         }
     }
@@ -32,8 +32,8 @@ impl Sender {
         self.pace.sample(now, context.rtt, self.cursor);
         match stage {
             Stage::Repair => self.poll_repair(now, context, max_symbol).or_else(|| {
-                if self.is_urgent() {
-                    self.poll_proactive(now, context, max_symbol)
+                if self.config.mode == Mode::Btp {
+                    self.poll_proactive(now, context, max_symbol, self.config.class == Class::Bulk)
                 } else if context.spare {
                     self.poll_mid_burst(now, context, max_symbol)
                 } else {
@@ -41,7 +41,7 @@ impl Sender {
                 }
             }),
             Stage::Source => self.poll_source(now, max_symbol),
-            Stage::Proactive if context.spare && (context.slack || !self.is_patient()) => self.poll_proactive(now, context, max_symbol),
+            Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol, context.slack || !self.is_patient()),
             Stage::Proactive => None,
             Stage::Probe => self.poll_probe(now, max_symbol),
         }
@@ -101,11 +101,16 @@ impl Sender {
         if self.is_exact_only {
             return Some(0);
         }
+        let is_asked = self.config.mode == Mode::Btp && !switch::is_off(Mechanism::LifetimeLeft);
+        let lifetime = batch.deadline().filter(|_| is_asked).map(|at| at.since(now));
+        // The window of a latency flow never matters, its latency does; datagrams with a lifetime have that much time.
+        let is_hurried = self.config.class == Class::Latency && lifetime.is_none();
         Some(repair_extra(&RepairInput {
             transmission: batch.transmission,
             deficit: batch.deficit(),
             loss: context.loss.mean,
-            left: self.time_left(number),
+            left: if is_hurried { Duration::ZERO } else { self.time_left(number) },
+            lifetime,
             rtt: context.rtt,
             is_relayed: self.is_relayed(),
             is_lasting: self.config.mode == Mode::Brtp && self.config.class == Class::Bulk,
@@ -117,9 +122,6 @@ impl Sender {
     fn time_left(&self, number: u64) -> Duration {
         if self.finished && self.is_all_sent() {
             return Duration::ZERO; // the end: nothing but repairs is left to do
-        }
-        if self.config.class == Class::Latency {
-            return Duration::ZERO;
         }
         let window = self.credit.min(self.pushed + self.memory_room());
         let before = if switch::is_off(Mechanism::TimeLeft) { 0 } else { number.saturating_sub(self.first) * self.batch_size() };

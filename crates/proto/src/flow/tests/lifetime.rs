@@ -3,6 +3,7 @@ use crate::flow::Stage;
 use crate::ids::Seq;
 use crate::options::{Class, Mode};
 use crate::sent::SentItem;
+use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Time};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -109,4 +110,31 @@ fn a_burst_is_protected_once_at_its_end_and_full_batches_before_it() {
     }
     let repairs = |after: u64| sent.iter().filter(|(i, item)| *i == after && matches!(item, SentItem::Coded { index: None, .. })).count();
     assert!((0..20).all(|i| (repairs(i) > 0) == (i == 15 || i == 19)), "{sent:?}");
+}
+
+/// A batch whose lifetime leaves no time for feedback, and one that has time: the combinations of each that go before what is new.
+fn urgent_combinations() -> [usize; 2] {
+    let mut world = World::new(Story { mode: Mode::Btp, class: Class::Latency, loss: 0.2, ..Story::default() });
+    let context = world.context();
+    for lifetime in [MS(150), MS(1000)] {
+        world.lifetime = Some(lifetime);
+        (0..16).for_each(|_| {
+            world.give(100);
+        });
+    }
+    let mut combinations = [0; 2];
+    while let Some(out) = [Stage::Repair, Stage::Source].into_iter().find_map(|s| world.sender.poll(world.now, s, &context, 1400)) {
+        if let SentItem::Coded { base, index: None, .. } = out.item {
+            combinations[(base.0 / 16) as usize] += 1;
+        }
+    }
+    combinations
+}
+
+#[test]
+fn a_batch_that_cannot_wait_presses_no_other() {
+    let ([pressed, patient], [_, pressed_too]) = (urgent_combinations(), without(Mechanism::PressedAlone, urgent_combinations));
+    println!("{pressed} and {patient} combinations before what is new; {pressed_too} for the batch that has time where one presses all");
+    assert!(pressed > 3 && patient == 0);
+    assert!(pressed_too > 3);
 }

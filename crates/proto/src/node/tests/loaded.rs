@@ -48,6 +48,14 @@ fn datagrams_that_have_time_for_feedback_get_through_a_link_that_is_nearly_full(
     assert!(packets < 1.35 && packets_alone > packets + 0.05, "{packets} {packets_alone}");
 }
 
+#[test]
+fn repairs_of_datagrams_that_have_time_are_exact_however_often_they_are_lost() {
+    let ((lost, packets), (_, packets_alone)) = (residual(5), without(Mechanism::LifetimeLeft, || residual(5)));
+    println!("residual loss {lost:.5}, {packets:.3} packets each; {packets_alone:.3} where repairs that were lost get some more");
+    assert!(lost <= 0.001, "{lost}");
+    assert!(packets_alone > packets + 0.02, "{packets} {packets_alone}");
+}
+
 /// A hundred messages a second over three links of 5 ms that lose 5 %: the share that took 6 ms more than the delay, once the links know their loss.
 fn late(seed: u64) -> f64 {
     let link = Conditions { loss: 0.05, delay: MS(5), rate: Some(25e6), ..Conditions::default() };
