@@ -99,8 +99,8 @@ pub(crate) enum Mechanism {
     SmallOrdered,
     /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
     PatientDatagrams,
-    /// Of these, those whose lifetime leaves no time for feedback are protected before what is new, and they alone.
-    PressedAlone,
+    /// Datagrams for which there is no time for feedback press those after them for two round trips, not for as long as the flow goes on.
+    PressureEnds,
     /// What repairs of datagrams that were lost before add depends on their lifetime.
     LifetimeLeft,
     /// Relays protect small flows while capacity is spare.

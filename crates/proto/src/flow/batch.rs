@@ -100,8 +100,6 @@ pub(super) struct Batch {
     pub in_repair: bool,
     /// In the queue of batches to protect.
     pub in_proactive: bool,
-    /// In the queue of those among them that cannot wait.
-    pub in_pressed: bool,
     /// The receiver refused packets of this batch: its acknowledgements may not stand for rank.
     pub is_doubtful: bool,
     /// When an acknowledgement of this batch was last heard.
@@ -132,7 +130,6 @@ impl Batch {
             counted: 0,
             in_repair: false,
             in_proactive: false,
-            in_pressed: false,
             is_doubtful: false,
             acked_at: Time::ZERO,
             sent_at: Time::ZERO,
@@ -478,7 +475,7 @@ impl Batch {
         self.forget();
         self.sent = 0;
         (self.transmission, self.extra, self.planned, self.counted) = (1, 0, None, 0);
-        (self.in_repair, self.in_proactive, self.in_pressed, self.is_doubtful) = (false, false, false, false);
+        (self.in_repair, self.in_proactive, self.is_doubtful) = (false, false, false);
     }
 
     /// Length of the longest symbol in `from..end`: the length of a combination over it (P5).

@@ -77,10 +77,12 @@ pub struct Sender {
     skip_state: Repeated,
     /// Batches with a deficit, those that lost first in front.
     repair: VecDeque<u64>,
-    /// Batches to protect from spare capacity, or at once where the flow's class asks for it.
+    /// Batches to protect from spare capacity, or, where there is no time for feedback, at once.
     proactive: VecDeque<u64>,
-    /// Batches to protect at once: their lifetime leaves no time for feedback.
-    pressed: VecDeque<u64>,
+    /// Their lifetime leaves no time for feedback, or did so a moment ago.
+    is_pressed: bool,
+    /// Until when that is thought of the batches that follow such a one.
+    pressed_until: Time,
     tail_protected: bool,
     /// When a packet was last put on its way that protection is thought of for.
     protect_at: Time,
@@ -130,7 +132,8 @@ impl Sender {
             skip_state: Repeated::Idle,
             repair: VecDeque::new(),
             proactive: VecDeque::new(),
-            pressed: VecDeque::new(),
+            is_pressed: false,
+            pressed_until: Time::ZERO,
             tail_protected: false,
             protect_at: Time::ZERO,
             is_quiet: false,

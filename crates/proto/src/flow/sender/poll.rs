@@ -16,10 +16,10 @@ impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Repair => !self.repair.is_empty() || self.is_urgent_due() || self.is_mid_burst(),
+            Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()) || self.is_mid_burst(),
             Stage::Source if self.relay.is_some() => self.has_row(),
             Stage::Source => self.cursor < self.pushed.min(self.credit),
-            Stage::Proactive => self.is_protection_due(true),
+            Stage::Proactive => self.is_protection_due(),
             Stage::Probe => self.outstanding > 0,
         }
     }
@@ -32,8 +32,8 @@ impl Sender {
         self.pace.sample(now, context.rtt, self.cursor);
         match stage {
             Stage::Repair => self.poll_repair(now, context, max_symbol).or_else(|| {
-                if self.config.mode == Mode::Btp {
-                    self.poll_proactive(now, context, max_symbol, self.config.class == Class::Bulk)
+                if self.is_urgent() {
+                    self.poll_proactive(now, context, max_symbol)
                 } else if context.spare {
                     self.poll_mid_burst(now, context, max_symbol)
                 } else {
@@ -41,7 +41,7 @@ impl Sender {
                 }
             }),
             Stage::Source => self.poll_source(now, max_symbol),
-            Stage::Proactive if context.spare => self.poll_proactive(now, context, max_symbol, context.slack || !self.is_patient()),
+            Stage::Proactive if context.spare && (context.slack || !self.is_patient()) => self.poll_proactive(now, context, max_symbol),
             Stage::Proactive => None,
             Stage::Probe => self.poll_probe(now, max_symbol),
         }

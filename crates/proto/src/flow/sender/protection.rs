@@ -28,22 +28,15 @@ const UNKNOWN_PACKETS: f64 = 64.0;
 const KNOWN_AFTER: u32 = 1024;
 
 impl Sender {
-    /// Something has protection due that goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
+    /// Protection goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
     /// that have time it takes spare capacity, but cannot wait for a pause; other bulk ones get none. Those of latency flows that have time are protected when nothing else is to be sent, and repaired where the link is full.
-    ///
-    /// That is asked of each batch: were one without time enough for all, a flow that never pauses would protect everything from then on, and keep the link full with it.
-    pub(super) fn is_urgent_due(&self) -> bool {
-        self.config.mode == Mode::Btp && self.is_protection_due(self.config.class == Class::Bulk)
+    pub(super) fn is_urgent(&self) -> bool {
+        self.config.mode == Mode::Btp && (self.is_pressed || self.config.class == Class::Bulk)
     }
 
-    /// There are batches whose lifetime leaves no time for feedback.
-    fn is_pressed(&self) -> bool {
-        !self.pressed.is_empty()
-    }
-
-    /// Protection may as well be left out where there is time: what it would protect is repaired.
+    /// Protection may as well be left out: what it would protect is repaired in time.
     pub(super) fn is_patient(&self) -> bool {
-        self.config.mode == Mode::Btp && self.config.class == Class::Latency
+        self.config.mode == Mode::Btp && !self.is_urgent() && !switch::is_off(Mechanism::PatientDatagrams)
     }
 
     /// The session has more data for this flow at this moment: the burst is not over, and a batch that will grow is not protected yet.
@@ -57,25 +50,19 @@ impl Sender {
         self.config.class == Class::Latency && self.relay.is_some() && !switch::is_off(Mechanism::RelayedProtection)
     }
 
-    /// A batch waits for proactive packets and will not be sent more of at once: one that cannot wait, or any if `patient_too`.
-    pub(super) fn is_protection_due(&self, patient_too: bool) -> bool {
+    /// A batch waits for proactive packets and will not be sent more of at once.
+    pub(super) fn is_protection_due(&self) -> bool {
         if self.is_windowed() {
             return self.is_window_due();
         }
-        self.is_all_sent() && (self.next_to_protect(patient_too).is_some() || (patient_too && self.is_tail_open()))
-    }
-
-    /// The next batch that waits for proactive packets and does not grow.
-    fn next_to_protect(&self, patient_too: bool) -> Option<u64> {
-        let grows = |number: u64| (number + 1) * self.batch_size() > self.pushed;
-        let may = |front: &&u64| (!self.has_more || !grows(**front)) && !self.is_growing(**front);
-        let patient = || self.proactive.front().filter(may).filter(|_| patient_too);
-        self.pressed.front().filter(may).or_else(patient).copied()
+        let grows = |number: &u64| (number + 1) * self.batch_size() > self.pushed;
+        let is_waiting = self.proactive.front().is_some_and(|front| (!self.has_more || !grows(front)) && !self.is_growing(*front));
+        self.is_all_sent() && (is_waiting || self.is_tail_open())
     }
 
     /// Ordered datagrams of bulk flows for which there is time for feedback.
     fn is_patient_order(&self) -> bool {
-        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed()
+        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed
     }
 
     /// It has so little on its way that protecting it costs the others next to nothing.
@@ -102,18 +89,17 @@ impl Sender {
         self.finished && !self.tail_protected && self.outstanding > 0
     }
 
-    /// A combination for a batch that cannot wait, or for any if `patient_too`.
-    pub(super) fn poll_proactive(&mut self, now: Time, context: &SendContext, max_symbol: usize, patient_too: bool) -> Option<Outgoing> {
+    pub(super) fn poll_proactive(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
         if self.is_windowed() {
             return self.poll_window(now, context, max_symbol);
         }
-        if !self.is_protection_due(patient_too) {
+        if !self.is_protection_due() {
             return None;
         }
-        if patient_too && self.is_tail_open() {
+        if self.is_tail_open() {
             self.protect_tail();
         }
-        while let Some(number) = self.next_to_protect(patient_too) {
+        while let Some(&number) = self.proactive.front() {
             let planned = self.planned(now, number, context);
             if let Some(batch) = self.batch_mut(number).filter(|_| planned > 0) {
                 let from = fitting_from(batch, true, max_symbol);
@@ -124,19 +110,15 @@ impl Sender {
                 self.stats.proactive_packets += 1;
                 return self.combination(now, number, from);
             }
-            self.leave_protection(number);
+            if let Some(batch) = self.batch_mut(number) {
+                batch.in_proactive = false;
+            }
+            self.proactive.pop_front();
+            if !self.is_protection_due() {
+                break;
+            }
         }
         None
-    }
-
-    /// A batch that was in front has what it needs.
-    fn leave_protection(&mut self, number: u64) {
-        let was_pressed = self.pressed.front() == Some(&number);
-        let queue = if was_pressed { &mut self.pressed } else { &mut self.proactive };
-        queue.pop_front();
-        if let Some(batch) = self.batch_mut(number) {
-            *if was_pressed { &mut batch.in_pressed } else { &mut batch.in_proactive } = false;
-        }
     }
 
     /// Proactive packets still to send for a batch, by the redundancy policy (DESIGN 3.3).
@@ -193,19 +175,25 @@ impl Sender {
         (self.protect_at, self.is_quiet) = (now, false);
         let Some(batch) = self.batch(number) else { return };
         let has_time = batch.deadline().is_none_or(|at| at.since(now) >= patience) && !switch::is_off(Mechanism::PatientDatagrams);
-        let is_pressed = !has_time || (self.is_pressed() && switch::is_off(Mechanism::PressedAlone));
+        if !has_time {
+            self.pressed_until = now + patience;
+        }
+        // Where a queue stands, a batch without time is followed by others. It is no reason for more than that: a flow without pauses would protect everything
+        // from then on, and keep the link full with it.
+        self.is_pressed = if switch::is_off(Mechanism::PressureEnds) {
+            !has_time || (self.is_pressed && !self.proactive.is_empty())
+        } else {
+            now < self.pressed_until
+        };
         // What waits for capacity to spare must not wait for ever.
-        for queue in [&mut self.pressed, &mut self.proactive] {
-            while queue.front().is_some_and(|front| *front < self.first) {
-                queue.pop_front();
-            }
+        while self.proactive.front().is_some_and(|front| *front < self.first) {
+            self.proactive.pop_front();
         }
         let Some(batch) = self.batch_mut(number) else { return };
         batch.planned = None;
-        let is_queued = if is_pressed { &mut batch.in_pressed } else { &mut batch.in_proactive };
-        if !core::mem::replace(is_queued, true) {
-            let queue = if is_pressed { &mut self.pressed } else { &mut self.proactive };
-            queue.push_back(number);
+        if !batch.in_proactive {
+            batch.in_proactive = true;
+            self.proactive.push_back(number);
         }
     }
 

@@ -61,7 +61,6 @@ impl Sender {
         self.pace = Pace::default();
         self.repair.clear();
         self.proactive.clear();
-        self.pressed.clear();
         (self.tail_protected, self.is_established) = (false, false);
         for batch in &mut self.batches {
             batch.restart();
