@@ -224,7 +224,17 @@ fn main() {
     }
 }
 
-/// Share of `model` beside bulk QUIC in drop-tail queues; 10 to 60 s. Odd seeds: the other comes 2 s later, even seeds: it was there 2 s before.
+/// `model` and bulk QUIC from 10 to 60 s. Odd seeds: QUIC comes 2 s later, even seeds: it was there 2 s before.
+fn bulk_beside(there: &LinkSpec, back: &LinkSpec, other: QuicCongestion, seed: u64) -> Bottleneck {
+    let mut b = Bottleneck::new(there, back, Window { from: at(10_000), until: at(60_000) }, seed);
+    let (ours, theirs) = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
+    b.add(Kind::Model, QuicLoad::Bulk, at(ours));
+    b.add(Kind::Quic(other), QuicLoad::Bulk, at(theirs));
+    b.run();
+    b
+}
+
+/// Share of `model` beside bulk QUIC in drop-tail queues.
 fn compete(seeds: u64) {
     for (name, other) in OTHERS {
         println!("beside QUIC {name}: share of model in %, mean (range), by the queue in BDP");
@@ -235,11 +245,7 @@ fn compete(seeds: u64) {
                 let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
                 let (mut sum, mut low, mut high) = (0.0, f64::MAX, 0.0f64);
                 for seed in 1..=seeds {
-                    let mut b = Bottleneck::new(&there, &back, Window { from: at(10_000), until: at(60_000) }, seed);
-                    let late = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
-                    b.add(Kind::Model, QuicLoad::Bulk, at(late.0));
-                    b.add(Kind::Quic(other), QuicLoad::Bulk, at(late.1));
-                    b.run();
+                    let b = bulk_beside(&there, &back, other, seed);
                     let (ours, theirs) = (b.mbit(0), b.mbit(1));
                     let share = 100.0 * ours / (ours + theirs);
                     (sum, low, high) = (sum + share, low.min(share), high.max(share));
@@ -252,18 +258,14 @@ fn compete(seeds: u64) {
     }
 }
 
-/// Shares beside bulk QUIC in queues that decide themselves what to drop; 10 to 60 s. Odd seeds: the other comes 2 s later.
+/// Shares beside bulk QUIC in queues that decide themselves what to drop.
 fn aqm(seeds: u64) {
     for queue in ["fq_codel", "fq_codel:flows=1", "pie"] {
         for (name, other) in OTHERS {
             print!("{queue}, 100 Mbit/s, 20 ms one way, beside QUIC {name}: share of model in %");
             for seed in 1..=seeds {
                 let spec = link(&format!("rate=100mbit,delay=20ms,aqm={queue}"));
-                let mut b = Bottleneck::new(&spec, &spec, Window { from: at(10_000), until: at(60_000) }, seed);
-                let late = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
-                b.add(Kind::Model, QuicLoad::Bulk, at(late.0));
-                b.add(Kind::Quic(other), QuicLoad::Bulk, at(late.1));
-                b.run();
+                let b = bulk_beside(&spec, &spec, other, seed);
                 let (ours, theirs) = (b.mbit(0), b.mbit(1));
                 print!("  {:.1} (sum {:.1}, queue {:.1} ms)", 100.0 * ours / (ours + theirs), ours + theirs, b.queue_p95_ms());
             }

@@ -340,35 +340,26 @@ fn flows_on_a_long_way_agree_within_seconds() {
     assert!(without < 0.965, "{without:.4} without");
 }
 
-/// Share of 100 Mbit/s, 80 ms, with a queue of 1 BDP, that one flow has beside one of `reno` that was there two seconds before: seconds 10 to 60.
-fn beside_reno_that_was_there() -> f64 {
-    let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(2000), FlowSpec::bulk(CongestionControl::Reno)];
-    let mut b = Bottleneck::new(Link::new(100.0, 40, 0.0).queue_bdp(1.0), flows, 2);
+/// Share of a link with a queue of 1 BDP that a flow has beside one of another kind that was there two seconds before, or came two seconds later: seconds 10
+/// to 60.
+fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f64 {
+    let (ours, theirs) = if was_there { (2000, 0) } else { (0, 2000) };
+    let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(ours), FlowSpec::bulk(other).at(theirs)];
+    let capacity = link.capacity();
+    let mut b = Bottleneck::new(link.queue_bdp(1.0), flows, seed);
     b.run_until(Time::from_millis(10_000));
     let early = b.received(0);
     b.run_until(Time::from_millis(60_000));
-    (b.received(0) - early) as f64 * 8.0 / 50.0 / 100e6
+    (b.received(0) - early) as f64 / 50.0 / capacity
 }
 
 /// P12d: a window that grows by a packet per round trip lengthens the way by a millisecond per second, and looks like nothing else.
 #[test]
 fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_way() {
-    let with = beside_reno_that_was_there();
-    let without = without(Mechanism::CreepingQueues, beside_reno_that_was_there);
+    let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
+    let (with, without) = (share(), without(Mechanism::CreepingQueues, share));
     println!("{:.1} %, {:.1} % without", with * 100.0, without * 100.0);
     assert!(with > 0.2 && without < 0.15, "{with:.3}, {without:.3} without");
-}
-
-/// Share of 20 Mbit/s, 20 ms, with a queue of 1 BDP, that one flow has beside one of another kind that was there two seconds before, or came two seconds
-/// later: seconds 10 to 60.
-fn beside_one_that_empties_the_queue(other: CongestionControl, was_there: bool, seed: u64) -> f64 {
-    let (ours, theirs) = if was_there { (2000, 0) } else { (0, 2000) };
-    let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(ours), FlowSpec::bulk(other).at(theirs)];
-    let mut b = Bottleneck::new(Link::new(20.0, 10, 0.0).queue_bdp(1.0), flows, seed);
-    b.run_until(Time::from_millis(10_000));
-    let early = b.received(0);
-    b.run_until(Time::from_millis(60_000));
-    (b.received(0) - early) as f64 * 8.0 / 50.0 / 20e6
 }
 
 /// P12d: `bbr` empties a short queue once a second, `cubic` at each of its cuts, and whoever looks then finds that nobody fills it.
@@ -377,8 +368,8 @@ fn a_queue_that_falls_once_a_second_is_still_somebodys() {
     for (other, was_there, seed) in
         [(CongestionControl::Bbr, false, 1), (CongestionControl::Cubic, true, 2), (CongestionControl::Cubic, false, 3)]
     {
-        let with = beside_one_that_empties_the_queue(other, was_there, seed);
-        let without = without(Mechanism::RecurringQueues, || beside_one_that_empties_the_queue(other, was_there, seed));
+        let share = || beside(other, was_there, Link::new(20.0, 10, 0.0), seed);
+        let (with, without) = (share(), without(Mechanism::RecurringQueues, share));
         println!("{}: {:.1} %, {:.1} % without", other.name(), with * 100.0, without * 100.0);
         assert!(with > 0.35 && without < 0.27, "{}: {with:.3}, {without:.3} without", other.name());
     }

@@ -247,10 +247,13 @@ impl Migration {
         }
     }
 
-    /// When something is due. `may_send`: a packet may go to the address in use, which answers for itself before it gets more than it sent (P19).
+    /// When something is due. Unless it `may_send` nothing goes to any address before more comes from the one in use (P19): only its patience ends.
     pub fn poll_timeout(&self, may_send: bool) -> Option<Time> {
+        if !may_send {
+            return self.candidates.iter().map(|c| c.until).chain(self.own.iter().map(|(_, until)| *until)).min();
+        }
         let candidates = self.candidates.iter().map(|c| if c.allowance() < SMALLEST { c.until } else { c.until.min(c.challenge.next) });
-        let own = self.own.iter().map(|(own, until)| if may_send { own.next.min(*until) } else { *until });
+        let own = self.own.iter().map(|(own, until)| own.next.min(*until));
         candidates.chain(own).chain(self.incumbent.iter().map(|i| i.next)).min()
     }
 
@@ -290,6 +293,16 @@ mod tests {
             tokens.extend(trial.challenge);
         }
         (sent, tokens)
+    }
+
+    #[test]
+    fn where_nothing_may_be_sent_only_the_end_of_patience_is_due() {
+        let mut m = Migration::default();
+        m.begin_own(START, MS * 50);
+        m.on_stray(START, address(9, 1), 500, true, MS * 50);
+        assert_eq!((m.poll_timeout(true), m.poll_timeout(false)), (Some(START), Some(START + PATIENCE)));
+        m.handle_timeout(START + PATIENCE);
+        assert_eq!(m.poll_timeout(false), None);
     }
 
     #[test]
