@@ -82,8 +82,8 @@ fn a_flow_that_uses_its_whole_window_keeps_within_its_ceiling_at_both_ends() {
     println!("{a} and {b} of {ceiling} bytes");
     // The sessions' own flows are held beside it.
     assert!(a <= ceiling + (64 << 10) && a > ceiling / 8 * 7, "{a} of {ceiling} bytes at the sender");
-    // What waits for its turn and for the rest of its batch lies in memory once; counted twice it is the whole ceiling.
-    assert!(b < ceiling / 8 * 7 && b > ceiling / 10 * 7, "{b} of {ceiling} bytes at the receiver");
+    // What waits for its turn and for the rest of its batch lies in memory once; more than half of the ceiling, counted twice it is all of it.
+    assert!(b < ceiling / 8 * 7 && b > ceiling / 2, "{b} of {ceiling} bytes at the receiver");
 }
 
 /// Several flows at once into a node with little memory whose application reads them all, or none of them for a while.

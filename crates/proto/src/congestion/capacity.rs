@@ -200,6 +200,11 @@ impl Capacity {
         self.recent[0] = self.recent[0].max(rate);
     }
 
+    /// So much and no more, as a pulse has shown.
+    pub(super) fn set(&mut self, rate: f64) {
+        self.recent = [rate; EPOCHS];
+    }
+
     /// What was measured last holds; what was hoped for before is forgotten.
     pub(super) fn settle(&mut self) {
         let latest = self.recent[0].max(self.recent[1].min(self.recent[2]));

@@ -12,6 +12,7 @@ mod hystart;
 mod loss_epoch;
 mod model;
 mod noise;
+mod pulse;
 mod queue;
 mod reno;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
 use super::noise::BaseLoss;
+use super::pulse::{Answer, Pulses, SHORTEST_RTT, Stretch};
 use super::queue::Queue;
 use super::standing::Standing;
 use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
@@ -114,8 +115,14 @@ pub(super) struct Model {
     sent_offset: u64,
     bursts: Bursts,
     first_flight: FirstFlight,
+    /// How start-up finds the capacity; where it cannot, the rate doubles per RTT.
+    pulses: Option<Pulses>,
+    /// Bytes sent when doubling took over from pulses: what left before says nothing about it.
+    doubles_from: u64,
     /// Loss ended start-up before a queue was seen.
     is_cut_short: bool,
+    /// The queue between the latest pulses.
+    rest_queue: Duration,
     /// The way became longer.
     lengthened: Option<compete::Lengthened>,
     /// A queue that stays too long.
@@ -229,7 +236,10 @@ impl Model {
             sent_offset: 0,
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
+            pulses: Self::pulses(initial / rtt.as_secs_f64().max(1e-4), rtt),
+            doubles_from: 0,
             is_cut_short: false,
+            rest_queue: Duration::ZERO,
             lengthened: None,
             standing: Standing::new(now),
             usual_queue: 0.0,
@@ -333,12 +343,73 @@ impl Model {
 
     // ---- start-up
 
+    /// Pulses say nothing where acknowledgements are too far apart for them.
+    fn pulses(rate: f64, rtt: Duration) -> Option<Pulses> {
+        (rtt >= SHORTEST_RTT && !switch::is_off(Mechanism::Pulses)).then(|| Pulses::new(rate, rtt))
+    }
+
+    /// How far the RTT fell where no queue of ours falls, with a margin.
+    fn unrest(&self) -> Duration {
+        let fall = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { FALL_STARTUP * self.queue.fall() };
+        fall.min(self.queue.min_rtt())
+    }
+
     fn startup_threshold(&self) -> Duration {
         let packets = Duration::from_secs_f64((4.0 * self.datagram / self.capacity.get().max(1.0)).min(0.05));
         let calm = self.queue.min_rtt() / 4;
         let clear = calm.clamp(Duration::from_millis(2), Duration::from_millis(30)).max(packets) + NOISE_STARTUP * self.queue.noise();
-        let unrest = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { FALL_STARTUP * self.queue.fall() };
-        clear.max(unrest.min(self.queue.min_rtt()))
+        clear.max(self.unrest())
+    }
+
+    /// A queue counts only when what leaves from here on has seen it; until then it leaves at this rate.
+    fn go_on_by_doubling(&mut self, rate: f64) {
+        self.pulses = None;
+        self.judge_from = self.sent_offset;
+        self.doubles_from = self.sent_offset;
+        self.pacing = rate;
+    }
+
+    /// A pulse has arrived, or enough of it to show the bottleneck.
+    fn on_pulse(&mut self, answer: &Answer, now: Time) {
+        // Where a full queue stays full its delay says nothing: of what is too much only loss tells.
+        let is_excess = self.loss.is_excess(answer.loss, answer.packets) || answer.loss > STARTUP_HOPELESS;
+        let rate = if is_excess { (answer.delivered / (1.0 - self.loss.base())).min(answer.sent) } else { answer.sent };
+        let Some(pulses) = &mut self.pulses else { return };
+        let before = pulses.proven();
+        // Between pulses less leaves than is proven: a queue that stands then is others' doing.
+        let stands = answer.share.filter(|_| self.rest_queue > answer.threshold);
+        match (answer.stretch, stands) {
+            // What an application sends now and then says nothing of what more would meet: the queue must say it.
+            (stretch, _) if answer.is_limited && stretch != Stretch::None => self.go_on_by_doubling(before),
+            (Stretch::Bottleneck, _) | (_, Some(_)) => {
+                // What arrived is what that carries; where others fill it, some of it is theirs.
+                self.leave_startup(now);
+                self.capacity.set(answer.share.map_or(rate, |share| rate.min(share.max(before))));
+                return;
+            }
+            // Less than the first flight went at: pulses this short say little, and its queue says it all.
+            (Stretch::Likely, _) if rate < before.min(INITIAL_PACKETS as f64 * self.datagram / self.queue.min_rtt().as_secs_f64()) => {
+                self.go_on_by_doubling(rate);
+            }
+            (Stretch::Likely, _) => pulses.set(rate.min(answer.proven)),
+            (Stretch::Scatter, _) => {
+                // Where delay varies by itself the spacing of arrivals says nothing.
+                self.queue.on_swing(answer.delay);
+                self.go_on_by_doubling(before);
+            }
+            (Stretch::None, _) => pulses.set(rate.min(answer.proven).max(before)),
+        }
+        self.capacity.on_startup_sample(rate.min(answer.proven));
+        if answer.is_limited || rate > before * PLATEAU_GROWTH {
+            self.plateau = 0;
+            return;
+        }
+        self.plateau += 1;
+        if self.plateau >= PLATEAU_ROUNDS {
+            self.loss.doubt();
+            self.suspicion = 1;
+            self.leave_startup(now);
+        }
     }
 
     fn leave_startup(&mut self, now: Time) {
@@ -364,14 +435,17 @@ impl Model {
         }
         self.plateau = 0;
         self.plateau_best = 0.0;
+        self.pulses = Self::pulses(self.capacity.get(), self.queue.min_rtt());
         self.enter(State::Startup, now);
         true
     }
 
-    fn drain_is_done(&self) -> bool {
+    fn drain_is_done(&self, now: Time) -> bool {
         let target = self.target();
         let fit = self.capacity.get() * (self.queue.base() + target).as_secs_f64() + 2.0 * self.datagram;
-        (self.in_flight as f64) <= fit || self.queue.now() <= target
+        // Two buckets after a pulse have seen what it left.
+        let is_seen = self.pulses.is_none() || now.since(self.since) > self.queue.min_rtt() / 4;
+        (self.in_flight as f64) <= fit || (is_seen && self.queue.now() <= target)
     }
 
     // ---- rounds and epochs
@@ -392,7 +466,7 @@ impl Model {
             }
         }
         match self.state {
-            State::Startup if !self.round_limited => {
+            State::Startup if !self.round_limited && self.pulses.is_none() => {
                 // In delivered units: loss that is the path's own takes its share of every round alike.
                 if self.round_delivered > self.plateau_best * PLATEAU_GROWTH {
                     self.plateau_best = self.round_delivered;
@@ -407,6 +481,8 @@ impl Model {
                     self.leave_startup(now);
                 }
             }
+            // An application that has little to send may stay here for long: what made the RTT fall at first must not hide a queue for ever.
+            State::Startup if self.round_limited && !switch::is_off(Mechanism::FadingUnrest) => self.queue.fade_fall(),
             State::Cruise => self.cruise_round(now),
             State::Compete => self.compete_round(now),
             _ => {}
@@ -567,6 +643,10 @@ impl Model {
         match self.state {
             State::Startup => {
                 self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.is_crowd(self.queue.now()));
+                if self.pulses.is_some() {
+                    // An epoch has parts of a pulse; what it met is asked when all of it has an answer.
+                    return;
+                }
                 let is_hopeless = epoch.loss > STARTUP_HOPELESS;
                 self.suspicion = if is_excess || is_hopeless { self.suspicion + 1 } else { 0 };
                 // A shallow buffer or a policer: loss that came with the rate. Of a few packets one burst may take most.
@@ -725,7 +805,12 @@ impl Model {
             State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
-        self.pacing = if self.state == State::Startup { self.pacing.max(gain * capacity) } else { (gain * capacity).max(floor) };
+        self.pacing = match (&self.pulses, self.state) {
+            (Some(pulses), State::Startup) => pulses.rate(),
+            (None, State::Startup) if self.newest_offset < self.doubles_from => self.pacing,
+            (None, State::Startup) => self.pacing.max(gain * capacity),
+            _ => (gain * capacity).max(floor),
+        };
         self.cwnd = window.max(4.0 * self.datagram) as u64;
         self.reserve = if self.state == State::Cruise { bdp as u64 } else { 0 };
     }
@@ -741,6 +826,10 @@ impl Controller for Model {
         self.in_flight = event.in_flight;
         if self.state == State::Startup {
             self.first_flight.on_sent(event);
+            if let Some(pulses) = &mut self.pulses {
+                pulses.on_sent(event, self.datagram);
+                self.pacing = pulses.rate();
+            }
         }
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
         match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
@@ -769,9 +858,22 @@ impl Controller for Model {
         }
         self.loss.on_burst(event.loss_burst);
         if let Some(rtt) = event.rtt {
+            // Whoever answered a handshake has not seen how short the way is.
+            if let Some(pulses) = self.pulses.take_if(|_| event.min_rtt < SHORTEST_RTT) {
+                self.pacing = pulses.proven();
+            }
             self.queue.on_rtt(now, rtt, self.target());
-            if self.state == State::Startup {
-                self.queue.on_rise(now, rtt, event.is_app_limited);
+            if self.state == State::Startup && self.pulses.is_some() {
+                // The handshake, or the test of an address, may have seen the way before others filled it.
+                self.queue.lower(event.min_rtt);
+            }
+            match &self.pulses {
+                Some(pulses) if self.state == State::Startup && !pulses.is_within(event.newest_offset) => {
+                    self.queue.on_rest(now, rtt);
+                    self.rest_queue = self.queue.now();
+                }
+                _ if self.state == State::Startup => self.queue.on_rise(now, rtt, event.is_app_limited),
+                _ => {}
             }
         }
         let is_low = self.low_from < event.newest_offset;
@@ -785,6 +887,20 @@ impl Controller for Model {
             self.round_delivered = self.round_delivered.max(event.delivery_rate.bytes_per_sec());
             let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
             self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
+            let (noise, unrest) = (NOISE_STARTUP * self.queue.noise(), self.unrest());
+            if let Some(pulses) = &mut self.pulses {
+                let answer = pulses.on_ack(event, self.datagram, noise, unrest);
+                if answer.is_some_and(|answer| answer.stretch == Stretch::None) {
+                    self.queue.forget_fall();
+                }
+                let blind = pulses.are_blind().then(|| pulses.proven());
+                if let Some(answer) = answer {
+                    self.on_pulse(&answer, now);
+                }
+                if let Some(proven) = blind {
+                    self.go_on_by_doubling(proven);
+                }
+            }
         }
         let is_last = self.bursts.is_end(event, self.datagram);
         if let Some(epoch) = self.capacity.on_ack(event, self.datagram, self.growth > 0.0, is_last) {
@@ -800,8 +916,15 @@ impl Controller for Model {
             self.growth = 0.0;
         }
         match self.state {
-            State::Startup if self.queue.now() > self.startup_threshold() && self.queue.is_fresh() => self.leave_startup(now),
-            State::Drain if self.drain_is_done() => {
+            State::Startup
+                if self.pulses.as_ref().is_none_or(|pulses| pulses.are_limited())
+                    && event.newest_offset >= self.doubles_from
+                    && self.queue.now() > self.startup_threshold()
+                    && self.queue.is_fresh() =>
+            {
+                self.leave_startup(now);
+            }
+            State::Drain if self.drain_is_done(now) => {
                 let next = if self.loss.is_startup_doubtful() { State::Test } else { State::Cruise };
                 self.enter(next, now);
             }

@@ -416,6 +416,7 @@ impl Path {
                 is_control: is_mtu_probe || (is_small && !items.iter().any(is_data)),
             };
             self.control.on_sent(&event);
+            self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
             snapshot
         } else {
             Snapshot::default()

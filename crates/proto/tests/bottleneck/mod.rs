@@ -113,6 +113,8 @@ struct End {
 
 struct Flow {
     spec: FlowSpec,
+    config: PathConfig,
+    seed: u64,
     ends: [End; 2],
     backlog: u64,
     next_burst: Time,
@@ -123,6 +125,7 @@ struct Flow {
 }
 
 enum Event {
+    Start(usize),
     Wake(usize, usize),
     Arrive(usize, usize, Packet),
     Change(usize),
@@ -166,6 +169,15 @@ pub struct Bottleneck {
     pub data_bytes: u64,
 }
 
+/// Sender and receiver.
+fn ends(config: &PathConfig, seed: u64, now: Time) -> [End; 2] {
+    let addr = "192.0.2.1:4000".parse().expect("address");
+    [0, 1].map(|k| {
+        let rng = ChaCha12Rng::seed_from_u64(seed + k);
+        End { path: Path::new(PathId(k as u32), addr, None, config.clone(), rng, now), wake: Time::MAX }
+    })
+}
+
 impl Bottleneck {
     pub fn new(link: Link, specs: Vec<FlowSpec>, seed: u64) -> Self {
         Self::with_config(link, specs, seed, PathConfig::default())
@@ -197,7 +209,6 @@ impl Bottleneck {
             data_bytes: 0,
             link,
         };
-        let addr = "192.0.2.1:4000".parse().expect("address");
         for (i, spec) in specs.into_iter().enumerate() {
             let rtt = (s.link.delay + spec.extra_delay) * 2 + Duration::from_micros(200);
             let config = PathConfig {
@@ -207,14 +218,21 @@ impl Bottleneck {
                 initial_rtt: Some(rtt),
                 ..base.clone()
             };
-            let end = |k: u64| {
-                let rng = ChaCha12Rng::seed_from_u64(seed * 1000 + i as u64 * 2 + k);
-                End { path: Path::new(PathId(k as u32), addr, None, config.clone(), rng, spec.start), wake: Time::MAX }
-            };
-            let ends = [end(0), end(1)];
+            let seed = seed * 1000 + i as u64 * 2;
+            let ends = ends(&config, seed, spec.start);
             let start = spec.start;
-            s.flows.push(Flow { next_burst: start, burst_began: start, bursts: Vec::new(), spec, ends, backlog: 0, received_ip: 0 });
-            s.push(start, Event::Wake(i, 0));
+            s.flows.push(Flow {
+                next_burst: start,
+                burst_began: start,
+                bursts: Vec::new(),
+                spec,
+                config,
+                seed,
+                ends,
+                backlog: 0,
+                received_ip: 0,
+            });
+            s.push(start, Event::Start(i));
         }
         s
     }
@@ -277,6 +295,17 @@ impl Bottleneck {
                         self.flows[f].ends[e].wake = Time::MAX;
                         self.drive(f, e);
                     }
+                }
+                Event::Start(f) => {
+                    // The handshake that precedes it has met what stands in the queue.
+                    let flow = &mut self.flows[f];
+                    let full = Duration::from_secs_f64(f64::from(DATAGRAM) / self.link.capacity());
+                    let config = PathConfig {
+                        initial_rtt: flow.config.initial_rtt.map(|rtt| rtt + full + self.busy_until.since(at)),
+                        ..flow.config.clone()
+                    };
+                    flow.ends = ends(&config, flow.seed, at);
+                    self.drive(f, 0);
                 }
                 Event::Arrive(f, e, packet) => self.arrive(f, e, packet),
                 Event::Change(i) => {
