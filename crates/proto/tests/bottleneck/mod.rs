@@ -297,11 +297,16 @@ impl Bottleneck {
                     }
                 }
                 Event::Start(f) => {
-                    // The handshake that precedes it has met what stands in the queue.
+                    // The handshake that precedes it has met what stands in the queue, and was held back like anything else.
+                    let held_back = [self.link.jitter, self.link.hold_back, self.link.hold_back]
+                        .into_iter()
+                        .filter(|most| *most > Duration::ZERO)
+                        .map(|most| self.up_to(most))
+                        .sum::<Duration>();
                     let flow = &mut self.flows[f];
                     let full = Duration::from_secs_f64(f64::from(DATAGRAM) / self.link.capacity());
                     let config = PathConfig {
-                        initial_rtt: flow.config.initial_rtt.map(|rtt| rtt + full + self.busy_until.since(at)),
+                        initial_rtt: flow.config.initial_rtt.map(|rtt| rtt + full + self.busy_until.since(at) + held_back),
                         ..flow.config.clone()
                     };
                     flow.ends = ends(&config, flow.seed, at);
