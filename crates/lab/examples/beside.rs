@@ -192,6 +192,15 @@ impl Bottleneck {
         self.meter(flow).bytes_in_window as f64 * 8e-6 / (self.window.until - self.window.from).as_secs_f64()
     }
 
+    /// Why a QUIC connection ended, if it did.
+    fn failure(&self, flow: usize) -> Option<&str> {
+        let (client, server, _) = self.pairs[flow];
+        [client, server].into_iter().find_map(|end| match self.world.host(end) {
+            End::Noctule(_) => None,
+            End::Quic(host) => host.failure.as_deref(),
+        })
+    }
+
     fn queue_p95_ms(&self) -> f64 {
         ms(self.world.pipe_stats(self.pipes.0).queue_delay.quantile(0.95))
     }
@@ -234,8 +243,10 @@ fn bulk_beside(there: &LinkSpec, back: &LinkSpec, other: QuicCongestion, seed: u
     b
 }
 
-/// Share of `model` beside bulk QUIC in drop-tail queues.
+/// Share of `model` beside bulk QUIC in drop-tail queues, of the seeds in which the QUIC connection lasts: quinn ends one whose receiver has more than 1024
+/// gaps in a stream.
 fn compete(seeds: u64) {
+    let mut ended = Vec::new();
     for (name, other) in OTHERS {
         println!("beside QUIC {name}: share of model in %, mean (range), by the queue in BDP");
         for (rate, delay) in [(20, 10), (20, 40), (100, 10), (100, 40)] {
@@ -243,19 +254,25 @@ fn compete(seeds: u64) {
             for queue in [0.5, 1.0, 2.0, 4.0] {
                 let there = link(&format!("rate={rate}mbit,delay={delay}ms,queue={queue}bdp"));
                 let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
-                let (mut sum, mut low, mut high) = (0.0, f64::MAX, 0.0f64);
+                let mut shares = Vec::new();
                 for seed in 1..=seeds {
                     let b = bulk_beside(&there, &back, other, seed);
-                    let (ours, theirs) = (b.mbit(0), b.mbit(1));
-                    let share = 100.0 * ours / (ours + theirs);
-                    (sum, low, high) = (sum + share, low.min(share), high.max(share));
+                    match b.failure(1) {
+                        None => shares.push(100.0 * b.mbit(0) / (b.mbit(0) + b.mbit(1))),
+                        Some(why) => ended.push(format!("{name}, {rate} Mbit/s RTT {} ms, {queue} BDP, seed {seed}: {why}", 2 * delay)),
+                    }
                 }
-                print!("  {queue}: {:4.1} ({low:4.1}-{high:4.1})", sum / seeds as f64);
+                let (low, high) = shares.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
+                match shares.len() as f64 {
+                    0.0 => print!("  {queue}: all ended"),
+                    n => print!("  {queue}: {:4.1} ({low:4.1}-{high:4.1})", shares.iter().sum::<f64>() / n),
+                }
                 std::io::stdout().flush().expect("somewhere to print to");
             }
             println!();
         }
     }
+    ended.iter().for_each(|why| println!("ended: {why}"));
 }
 
 /// Shares beside bulk QUIC in queues that decide themselves what to drop.
