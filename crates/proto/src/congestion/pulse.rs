@@ -13,7 +13,8 @@ const PART: f64 = 0.125;
 const MEAN: f64 = (GAINS[0] + GAINS[1]) / 2.0;
 /// What is left for the rest of a round trip if that shall carry no more than is proven.
 const REST: f64 = (1.0 - MEAN * PART) / (1.0 - PART);
-/// Below this round trip half a pulse is shorter than the time between two acknowledgements (P8).
+/// From this round trip on half a pulse has three acknowledgements (P8). Below, doubling takes less than half a second, and many flows that begin by pulses
+/// share badly (decision 116).
 pub(super) const SHORTEST_RTT: Duration = Duration::from_millis(48);
 /// A pulse has at least so many packets ...
 const LEAST: f64 = 16.0;
