@@ -15,6 +15,32 @@ mod bottleneck;
 const DATAGRAM: u64 = 1472;
 const RTT: Duration = Duration::from_micros(50);
 
+/// The packet that ends at `offset`, and everything before it, has arrived; measured over `interval`.
+fn ack(now: Time, sent_at: Time, offset: u64, rate: Bandwidth, interval: Duration) -> AckEvent {
+    let rtt = now.since(sent_at);
+    AckEvent {
+        now,
+        acked_bytes: DATAGRAM,
+        acked_packets: 1,
+        ce_packets: 0,
+        rtt: Some(rtt),
+        largest_sent_at: sent_at,
+        smoothed_rtt: rtt,
+        min_rtt: rtt,
+        delivery_rate: rate,
+        sent_rate: rate,
+        flight_loss: 0.0,
+        loss_burst: 0.0,
+        sample_interval: interval,
+        is_app_limited: false,
+        in_flight: 0,
+        total_acked: offset,
+        total_lost: 0,
+        newest_offset: offset,
+        arrived: now,
+    }
+}
+
 /// A host that wakes every `gap` and sends `burst` packets, which are acknowledged one RTT later, before it wakes again.
 fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
     let mut sent = 0;
@@ -29,26 +55,14 @@ fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
         }
         let rate = Bandwidth::from_bytes_per_sec((burst * DATAGRAM) as f64 / gap.as_secs_f64());
         arrived = (now + RTT).max(arrived);
+        let acked_bytes = burst * DATAGRAM;
         model.on_ack(&AckEvent {
-            now: arrived,
-            acked_bytes: burst * DATAGRAM,
+            acked_bytes,
             acked_packets: burst,
-            ce_packets: 0,
             rtt: Some(RTT),
-            largest_sent_at: now,
             smoothed_rtt: RTT,
             min_rtt: RTT,
-            delivery_rate: rate,
-            sent_rate: rate,
-            flight_loss: 0.0,
-            loss_burst: 0.0,
-            sample_interval: gap,
-            is_app_limited: false,
-            in_flight: 0,
-            total_acked: sent,
-            total_lost: 0,
-            newest_offset: sent,
-            arrived,
+            ..ack(arrived, now, sent, rate, gap)
         });
     }
 }
@@ -115,25 +129,12 @@ fn rate_after_blocks(count: u32) -> f64 {
                 let rate = Bandwidth::from_transfer(acked_bytes, rtt);
                 (newest, acked) = (newest_offset, total_acked);
                 model.on_ack(&AckEvent {
-                    now: sent_at + rtt,
                     acked_bytes,
                     acked_packets: acked_bytes.div_ceil(DATAGRAM),
-                    ce_packets: 0,
-                    rtt: Some(rtt),
-                    largest_sent_at: sent_at,
-                    smoothed_rtt: rtt,
-                    min_rtt: rtt,
-                    delivery_rate: rate,
-                    sent_rate: rate,
-                    flight_loss: 0.0,
-                    loss_burst: 0.0,
-                    sample_interval: rtt,
                     is_app_limited,
                     in_flight: sent - newest,
                     total_acked,
-                    total_lost: 0,
-                    newest_offset,
-                    arrived: sent_at + rtt,
+                    ..ack(sent_at + rtt, sent_at, newest_offset, rate, rtt)
                 });
             }
             sent += bytes;
@@ -183,27 +184,9 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     for &(sent_at, now, offset) in &flight {
         // As the path takes it: from the beginning of the flight.
         let rate = Bandwidth::from_transfer(offset, now.since(Time::ZERO));
-        model.on_ack(&AckEvent {
-            now,
-            acked_bytes: DATAGRAM,
-            acked_packets: 1,
-            ce_packets: 0,
-            rtt: Some(now.since(sent_at)),
-            largest_sent_at: sent_at,
-            smoothed_rtt: rtt,
-            min_rtt: rtt,
-            delivery_rate: rate,
-            sent_rate: rate,
-            flight_loss: 0.0,
-            loss_burst: 0.0,
-            sample_interval: now.since(Time::ZERO),
-            is_app_limited: false,
-            in_flight: INITIAL_PACKETS * DATAGRAM - offset,
-            total_acked: offset,
-            total_lost: 0,
-            newest_offset: offset,
-            arrived: now,
-        });
+        let in_flight = INITIAL_PACKETS * DATAGRAM - offset;
+        let interval = now.since(Time::ZERO);
+        model.on_ack(&AckEvent { smoothed_rtt: rtt, min_rtt: rtt, in_flight, ..ack(now, sent_at, offset, rate, interval) });
     }
     let packets = |rate: f64| rate * rtt.as_secs_f64() / DATAGRAM as f64;
     (packets(model.pacing), packets(model.capacity.get()))
@@ -283,25 +266,10 @@ fn starts_on_over_a_restless_path(seed: u64) -> bool {
             acked = offset;
             latest = (sent_at, at, offset);
             model.on_ack(&AckEvent {
-                now: at,
-                acked_bytes: DATAGRAM,
-                acked_packets: 1,
-                ce_packets: 0,
-                rtt: Some(at.since(sent_at)),
-                largest_sent_at: sent_at,
                 smoothed_rtt: rtt,
                 min_rtt: rtt,
-                delivery_rate: rate,
-                sent_rate: rate,
-                flight_loss: 0.0,
-                loss_burst: 0.0,
-                sample_interval: interval,
-                is_app_limited: false,
                 in_flight: sent - acked,
-                total_acked: acked,
-                total_lost: 0,
-                newest_offset: offset,
-                arrived: at,
+                ..ack(at, sent_at, offset, rate, interval)
             });
         }
     }
@@ -444,25 +412,12 @@ fn rounds_over_a_standing_queue() -> Option<u64> {
             let (offset, sent_at) = (sent.saturating_sub(19 * DATAGRAM), now.saturating_sub(rtt + queue));
             let rate = Bandwidth::from_transfer(DATAGRAM, Duration::from_millis(1));
             model.on_ack(&AckEvent {
-                now,
-                acked_bytes: DATAGRAM,
-                acked_packets: 1,
-                ce_packets: 0,
                 rtt: Some(rtt + queue),
-                largest_sent_at: sent_at,
                 smoothed_rtt: rtt,
                 min_rtt: rtt,
-                delivery_rate: rate,
-                sent_rate: rate,
-                flight_loss: 0.0,
-                loss_burst: 0.0,
-                sample_interval: Duration::from_millis(1),
                 is_app_limited: true,
                 in_flight: 20 * DATAGRAM,
-                total_acked: offset,
-                total_lost: 0,
-                newest_offset: offset,
-                arrived: now,
+                ..ack(now, sent_at, offset, rate, Duration::from_millis(1))
             });
         }
         model.state != State::Startup
@@ -474,4 +429,25 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
     let (with, without) = (rounds_over_a_standing_queue(), without(Mechanism::FadingUnrest, rounds_over_a_standing_queue));
     println!("{with:?} {without:?}");
     assert!(with.is_some_and(|rounds| (4..30).contains(&rounds)) && without.is_none(), "{with:?} {without:?}");
+}
+
+/// P11: whoever answered a handshake begins with the round trip of nobody.
+#[test]
+fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
+    let begins = |rtt: Duration| {
+        let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
+        model.on_sent(&SentEvent {
+            now: Time::ZERO,
+            bytes: DATAGRAM,
+            in_flight: DATAGRAM,
+            is_app_limited: false,
+            sent_offset: DATAGRAM,
+            is_control: false,
+        });
+        assert!(model.pulses.is_some());
+        model.on_ack(&ack(Time::ZERO + rtt, Time::ZERO, DATAGRAM, Bandwidth::from_transfer(DATAGRAM, rtt), rtt));
+        (model.state == State::Startup, model.pulses.is_some())
+    };
+    assert_eq!(begins(Duration::from_millis(40)), (true, false));
+    assert_eq!(begins(Duration::from_millis(60)), (true, true));
 }
