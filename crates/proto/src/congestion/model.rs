@@ -734,7 +734,7 @@ impl Controller for Model {
         }
         match self.state {
             State::Startup if self.is_filled(event) => self.leave_startup(now),
-            State::Drain if self.drain_is_done(now) => {
+            State::Drain if self.drain_is_done() => {
                 let next = if self.loss.is_startup_doubtful() { State::Test } else { State::Cruise };
                 self.enter(next, now);
             }

@@ -120,12 +120,10 @@ impl Model {
         true
     }
 
-    pub(super) fn drain_is_done(&self, now: Time) -> bool {
+    pub(super) fn drain_is_done(&self) -> bool {
         let target = self.target();
         let fit = self.capacity.get() * (self.queue.base() + target).as_secs_f64() + 2.0 * self.datagram;
-        // Two buckets after a pulse have seen what it left.
-        let is_seen = self.pulses.is_none() || now.since(self.since) > self.queue.min_rtt() / 4;
-        (self.in_flight as f64) <= fit || (is_seen && self.queue.now() <= target)
+        (self.in_flight as f64) <= fit || self.queue.now() <= target
     }
 
     /// An RTT of start-up. Whoever answered a handshake has not seen before how short the way is.
@@ -160,9 +158,6 @@ impl Model {
         let answer = pulses.on_ack(event, self.datagram, noise, unrest);
         let blind = pulses.are_blind().then(|| pulses.proven());
         if let Some(answer) = answer {
-            if answer.stretch == Stretch::None {
-                self.queue.forget_fall();
-            }
             self.on_pulse(&answer, event.now);
         }
         if let Some(proven) = blind {

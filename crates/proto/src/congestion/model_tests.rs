@@ -376,6 +376,20 @@ fn pulses_into_a_full_queue_prove_nothing() {
     }
 }
 
+/// P11, P12: where delay varies pulses give up, and the queue that doubling sees first is what they left; taken for a queue of its own it held such flows at half
+/// of the link or less.
+#[test]
+fn what_left_before_doubling_took_over_says_nothing_of_a_queue() {
+    for (loss, seed) in [(0.0, 4), (0.05, 6)] {
+        let mut link = Link::new(20.0, 30, loss);
+        link.hold_back = Duration::from_millis(40);
+        let mut b = Bottleneck::new(link, vec![FlowSpec::bulk(CongestionControl::Model)], seed);
+        b.run_until(Time::from_millis(10_000));
+        let share = b.received(0) as f64 * 8.0 / 10.0 / 20e6 / (1.0 - loss);
+        assert!(share > 0.7, "{loss}, seed {seed}: {share:.2}");
+    }
+}
+
 /// P12d: `bbr` empties a short queue once a second, `cubic` at each of its cuts, and whoever looks then finds that nobody fills it.
 #[test]
 fn a_queue_that_falls_once_a_second_is_still_somebodys() {

@@ -171,11 +171,6 @@ impl Queue {
         self.fall = self.fall.max(rise);
     }
 
-    /// What comes now is something else.
-    pub(super) fn forget_fall(&mut self) {
-        (self.crest, self.fall, self.trough.0) = (Duration::ZERO, Duration::ZERO, Duration::MAX);
-    }
-
     /// It is remembered by so much less.
     pub(super) fn fade_fall(&mut self) {
         self.fall -= self.fall / FADE;
