@@ -45,6 +45,8 @@ pub(crate) enum Mechanism {
     ReorderingWindow,
     /// CLOSE is repeated to a neighbour that keeps sending.
     CloseRepetition,
+    /// A link says three times at once that it closes.
+    CloseCopies,
     /// Marks that do not arrive end marking (P8).
     EcnValidation,
     /// Relays make up missing rank (P14).

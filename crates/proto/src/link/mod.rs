@@ -47,6 +47,8 @@ use std::net::SocketAddr;
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
+/// CLOSE that leave one behind the other: a process that ends has no time to answer a neighbour that has heard none, and would leave him waiting for 30 s.
+const CLOSE_COPIES: u8 = 3;
 /// However short an interval is asked for.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(100);
 /// A neighbour that owes answers for so long, and for three probes, is silent: routes prefer others.
@@ -59,8 +61,8 @@ pub(crate) enum State {
     Handshaking(Handshake),
     /// Usable.
     Up,
-    /// Closed here: CLOSE is repeated to a neighbour that keeps sending until the deadline.
-    Closing { until: Time, reason: CloseReason, is_answer_due: bool },
+    /// Closed here: CLOSE is repeated to a neighbour that keeps sending until the deadline; so many are due now.
+    Closing { until: Time, reason: CloseReason, due: u8 },
     /// Nothing more is sent or expected.
     Closed,
     /// No link at all: where flows of relayed sessions stay while no route leads to the far end.
@@ -477,7 +479,8 @@ impl Link {
         match self.state {
             State::Up => {
                 let until = now + self.pto() * DRAIN_PTOS;
-                self.state = State::Closing { until, reason: reason.clone(), is_answer_due: true };
+                let due = if switch::is_off(Mechanism::CloseCopies) { 1 } else { CLOSE_COPIES };
+                self.state = State::Closing { until, reason: reason.clone(), due };
             }
             State::Handshaking(_) => self.state = State::Closed,
             State::Closing { .. } | State::Closed | State::Parking => return,

@@ -44,8 +44,10 @@ impl Link {
         packet: &mut [u8],
         shared: &mut Shared,
     ) {
-        if let State::Closing { is_answer_due, .. } = &mut self.state {
-            *is_answer_due = !switch::is_off(Mechanism::CloseRepetition);
+        if let State::Closing { due, .. } = &mut self.state
+            && !switch::is_off(Mechanism::CloseRepetition)
+        {
+            *due = (*due).max(1);
         }
         if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
             return;

@@ -485,12 +485,10 @@ impl Link {
         Some(Transmit { remote: p.remote(), local: p.local(), ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
     }
 
-    /// CLOSE, once at the end and again for each packet that a deaf neighbour sends.
+    /// CLOSE, some times at the end, for whoever closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
     fn poll_close(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let State::Closing { reason, is_answer_due, .. } = &mut self.state else { return None };
-        if !core::mem::take(is_answer_due) {
-            return None;
-        }
+        let State::Closing { reason, due, .. } = &mut self.state else { return None };
+        *due = due.checked_sub(1)?;
         let reason = reason.clone();
         let path = *self.path_order().first()?;
         let size = usize::from(self.paths.get(&path)?.datagram_size());

@@ -81,3 +81,27 @@ fn a_lost_close_is_repeated_to_a_neighbour_that_keeps_talking() {
     assert!(took.is_some_and(|t| t < MS(50)), "{took:?}");
     assert_eq!(without(Mechanism::CloseRepetition, last_word), None);
 }
+
+/// A closes its link and is gone; so many of the packets with which it says so are lost. How long until B knows.
+fn heard_of_a_close(mut lost: u32) -> Option<Duration> {
+    let mut p = Pair::new(Default::default(), Conditions::default(), 2);
+    let (link, _) = p.connect();
+    // Until nothing is on its way that would make A say it again.
+    p.run_until(MS(3000), |_| false);
+    let start = p.now;
+    p.filter = Some(Box::new(move |by, _, _| {
+        let is_lost = by == B || lost > 0;
+        lost -= u32::from(by == A && lost > 0);
+        is_lost
+    }));
+    p.nodes[A].close_link(p.now, link, 0, "gone").unwrap();
+    let is_down = |e: &Event| matches!(e, Event::LinkDown { reason, .. } if reason.code == Code::NoError && reason.is_remote);
+    p.run_until(MS(5000), |p| p.events[B].iter().any(is_down)).then(|| p.now.since(start))
+}
+
+#[test]
+fn whoever_closes_and_is_gone_is_heard_although_two_packets_are_lost() {
+    let took = heard_of_a_close(2);
+    assert!(took.is_some_and(|t| t < MS(50)), "{took:?}");
+    assert_eq!(without(Mechanism::CloseCopies, || heard_of_a_close(2)), None);
+}
