@@ -7,7 +7,7 @@ mod bottleneck;
 
 use bottleneck::{Bottleneck, FlowSpec, Link, Load, alone, jain, rates};
 use noctule_proto::congestion::CongestionControl;
-use noctule_proto::units::{Duration, Time};
+use noctule_proto::units::{Bandwidth, Duration, Time};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +36,7 @@ fn main() {
         Some("long") => long(number(1, 60.0) as u64),
         Some("crowd") => crowd(number(1, 2.0) as u64),
         Some("fair") => fair(number(1, 3.0) as u64),
+        Some("unresponsive") => unresponsive(number(1, 1.0) as u64),
         Some("lossy") => lossy(number(1, 2.0) as u64),
         _ => grid(number(1, 0.3), &[10.0, 100.0, 1000.0], args.get(2).map(|s| s.parse().expect("queue in BDP")).unwrap_or(1.0)),
     }
@@ -325,6 +326,42 @@ fn fair(seeds: u64) {
                 print!(" {:.3} (sum {:.1}, queue {:.1} ms)", jain(&r), r.iter().sum::<f64>(), b.queue_ms(0.95));
             }
             println!();
+        }
+    }
+}
+
+/// Beside a stream of a fixed rate that gives way to nothing, at 100 Mbit/s with a queue of 1 BDP: what `model` has in Mbit/s, what of the stream arrives, what
+/// `model` loses, and its highest rate from 5 s after the second has come on.
+fn unresponsive(seeds: u64) {
+    for (delay, loss) in [(5, 0.0), (5, 0.02), (40, 0.0), (40, 0.02)] {
+        for (ours, theirs) in [(0, 5000), (5000, 0)] {
+            println!("RTT {} ms, loss {loss}, the stream comes {}:", 2 * delay, if ours == 0 { "later" } else { "first" });
+            for rate in [50.0, 80.0, 95.0, 105.0, 130.0, 300.0] {
+                print!("  {rate:5.0} Mbit/s:");
+                for seed in 1..=seeds {
+                    let stream = FlowSpec::bulk(CongestionControl::Rate(Bandwidth::from_mbit(rate))).at(theirs);
+                    let mut b = Bottleneck::new(
+                        Link::new(100.0, delay, loss),
+                        vec![FlowSpec::bulk(CongestionControl::Model).at(ours), stream],
+                        seed,
+                    );
+                    b.run_until(Time::from_millis(10_000));
+                    let before = (b.received(0), b.received(1), b.path(0).stats());
+                    let mut top = 0.0f64;
+                    let mut ms = 10_000;
+                    while ms < 40_000 && top < 2000.0 {
+                        ms += 20;
+                        b.run_until(Time::from_millis(ms));
+                        top = top.max(b.path(0).stats().control.pacing_rate.mbit());
+                    }
+                    let s = b.path(0).stats();
+                    let took = (ms - 10_000) as f64 / 1e3;
+                    let got = |f: usize, before: u64| (b.received(f) - before) as f64 * 8e-6 / took;
+                    let lost = (s.lost_packets - before.2.lost_packets) as f64 / (s.sent_packets - before.2.sent_packets).max(1) as f64;
+                    print!("  {:5.1} and {:5.1}, lost {:5.3}, top {top:6.1}", got(0, before.0), got(1, before.1), lost);
+                }
+                println!();
+            }
         }
     }
 }

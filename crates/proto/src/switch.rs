@@ -131,6 +131,16 @@ pub(crate) enum Mechanism {
     CreepingQueues,
     /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
     RecurringQueues,
+    /// One who came to a queue looks soon what of it is the way (P12).
+    FirstLook,
+    /// What was taken for a longer way and loses two fifths was a full queue (P12d).
+    FullQueues,
+    /// A base loss of which the packets of one pool show less than half falls to it (P12b).
+    StaleBaseLoss,
+    /// Who gives way to no loss at all is not pushed back (P12d).
+    VainPushes,
+    /// Start-up that brought no more than the time before does not go on again (P12).
+    FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).
     TimeLeft,
     /// Flows that share a queue agree by what it usually is, the sooner the longer their RTT (P7).

@@ -57,10 +57,21 @@ const RELAX_ROUNDS: u64 = 32;
 /// Where the delay varies more than the queue that is aimed at, it is looked for after so many rounds already, twice as many each time.
 const UNCLEAR_ROUNDS: u64 = 8;
 const MAX_UNCLEAR_ROUNDS: u64 = 1024;
-/// The smallest RTT is looked for again after this, and forgotten after twice as long.
+/// The smallest RTT is looked for again after this.
 const REFRESH: Duration = Duration::from_secs(5);
-/// A queue below this is nobody's crowd.
+/// And once so long, and so many round trips, after the beginning, if a queue stands: who came to a queue takes it for the way, and aims at as much again.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_LOOK_ROUNDS: u32 = 10;
+/// A queue below the first is nobody's crowd, one above the second is somebody's, whatever one who has little aims at.
 const CROWD: Duration = Duration::from_millis(1);
+const MAX_CROWD: Duration = Duration::from_micros(4500);
+/// The part by which the latest epoch changes the mean loss of recent ones.
+const RECENT: f64 = 0.25;
+/// A way that was taken to have become longer lately, and on which as much is lost now, was a full queue: that does not move, either.
+const FULL_LOSS: f64 = 0.4;
+const FULL_LATELY: Duration = Duration::from_secs(60);
+/// No other is believed in for so long then.
+const FULL_FOR: Duration = Duration::from_secs(30);
 /// Rounds with a queue far above the target that does not shrink, after which it is not taken for ours.
 const STUCK_ROUNDS: u32 = 4;
 /// The same for a queue moderately above the target, while our share fell to this part of what it was.
@@ -97,6 +108,9 @@ pub(super) struct Model {
     datagram: f64,
     state: State,
     since: Time,
+    began: Time,
+    /// The RTT was looked for once.
+    has_looked: bool,
     capacity: Capacity,
     queue: Queue,
     loss: BaseLoss,
@@ -109,10 +123,15 @@ pub(super) struct Model {
     doubles_from: u64,
     /// Loss ended start-up before a queue was seen.
     is_cut_short: bool,
+    /// What was surely delivered when it went on after that.
+    resumed_from: f64,
     /// The queue between the latest pulses.
     rest_queue: Duration,
     /// The way became longer.
     lengthened: Option<compete::Lengthened>,
+    /// When it seemed to, and the RTT before; until when that is not believed.
+    taken_longer: Option<(Time, Duration)>,
+    full_until: Time,
     /// A queue that stays too long.
     standing: Standing,
     /// What the queue has been lately, seconds: whoever aims at more has less than his share, whoever aims at less has more.
@@ -168,6 +187,8 @@ pub(super) struct Model {
     waited: u32,
     /// What the latest epoch sent.
     latest_sent: f64,
+    /// Loss of the latest epochs.
+    recent_loss: f64,
     /// Newest byte acknowledged.
     newest_offset: u64,
     smoothed_rtt: Duration,
@@ -218,6 +239,8 @@ impl Model {
             datagram: datagram as f64,
             state: State::Startup,
             since: now,
+            began: now,
+            has_looked: false,
             capacity: Capacity::default(),
             queue: Queue::new(now),
             loss: BaseLoss::default(),
@@ -227,8 +250,11 @@ impl Model {
             pulses: Self::pulses(initial / rtt.as_secs_f64().max(1e-4), rtt),
             doubles_from: 0,
             is_cut_short: false,
+            resumed_from: 0.0,
             rest_queue: Duration::ZERO,
             lengthened: None,
+            taken_longer: None,
+            full_until: now,
             standing: Standing::new(now),
             usual_queue: 0.0,
             round: 0,
@@ -276,6 +302,7 @@ impl Model {
             grown_from: 0.0,
             waited: 0,
             latest_sent: 0.0,
+            recent_loss: 0.0,
             smoothed_rtt: rtt,
             in_flight: 0,
             coupled: Coupled::default(),
@@ -322,6 +349,7 @@ impl Model {
         if matches!(state, State::Test | State::Refresh) {
             self.queue.begin_low();
         }
+        self.has_looked |= state == State::Refresh;
     }
 
     /// The first step of growth: what builds no more than a few ms of queue in one RTT if nothing is free.
@@ -443,7 +471,11 @@ impl Model {
         let is_due = now.since(self.queue.min_at()) >= REFRESH && now.since(self.since) >= REFRESH / 2;
         // What delay is the path's own is learnt by sending less: sooner where noise hides the queue.
         let is_unclear = self.is_noisy() && self.round >= self.unclear_until && queue > target / 2;
-        if is_due || is_unclear || self.stuck >= STUCK_ROUNDS {
+        let is_first = !self.has_looked
+            && queue > target / 2
+            && now.since(self.began) >= FIRST_LOOK.max(self.smoothed_rtt * FIRST_LOOK_ROUNDS)
+            && !switch::is_off(Mechanism::FirstLook);
+        if is_due || is_first || is_unclear || self.stuck >= STUCK_ROUNDS {
             self.is_far = self.is_far_above();
             self.enter(State::Refresh, now);
         }
@@ -468,6 +500,8 @@ impl Model {
 
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
         self.latest_sent = epoch.sent;
+        self.recent_loss += (epoch.loss - self.recent_loss) * RECENT;
+        self.doubt_longer_way(now);
         let is_path_limited = epoch.is_path_limited();
         if is_path_limited {
             self.known_until = self.round + MAX_HOLD_ROUNDS;
@@ -534,7 +568,7 @@ impl Model {
 
     /// Our rate was low and most of the queue remained: what was lost may have been lost there, by others' doing.
     fn is_crowded(&self) -> bool {
-        self.queue.remained() > (self.target() * 2 / 3).max(CROWD) && !self.is_noisy()
+        self.queue.remained() > (self.target() * 2 / 3).clamp(CROWD, MAX_CROWD) && !self.is_noisy()
     }
 
     /// Share of the capacity that the path surely carries; half where what it delivered was never measured, as at the start of an application that has little to send.
@@ -590,14 +624,15 @@ impl Model {
             self.accused_at = None;
         }
         // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
-        let is_longer = was_stuck && remained > self.target() && self.queue.is_flat();
+        let is_longer = was_stuck && remained > self.target() && self.queue.is_flat() && now >= self.full_until;
         let (old, rate) = (self.queue.min_rtt(), self.anchor.max(self.capacity.get()));
-        self.queue.end_refresh(now, REFRESH * 2, is_longer);
+        self.queue.end_refresh(now, is_longer);
         if self.queue.min_rtt() > old + compete::SLOWEST_RISE && !self.is_noisy() && self.creeps(now, old, rate) {
             self.begin_competing(now);
             return;
         }
         if is_longer {
+            self.taken_longer = Some((now, old));
             self.capacity.raise(self.anchor * REGAIN);
         }
         if was_stuck {
@@ -605,6 +640,20 @@ impl Model {
             self.anchor = self.capacity.get();
         }
         self.enter(State::Cruise, now);
+    }
+
+    /// What was taken for a longer way loses so much that it must be a queue that others keep full.
+    fn doubt_longer_way(&mut self, now: Time) {
+        if self.recent_loss < FULL_LOSS || switch::is_off(Mechanism::FullQueues) {
+            return;
+        }
+        let seen = 2 * self.smoothed_rtt;
+        if let Some((at, old)) = self.taken_longer.take_if(|(at, _)| now.since(*at) > seen)
+            && now.since(at) < FULL_LATELY
+        {
+            self.queue.lower(old);
+            self.full_until = now + FULL_FOR;
+        }
     }
 
     // ---- rate and window

@@ -25,6 +25,8 @@ const KEPT_MEMORY: f64 = 0.25;
 const UNYIELDING: f64 = 0.85;
 /// Part of the window from before the reduction that is taken up again then.
 const PUSH: f64 = 1.2;
+/// Loss above p0 that says that pushing is in vain: the other sends what the path carries, or more, whatever he loses.
+const VAIN: f64 = 0.3;
 /// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
 const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
@@ -54,7 +56,9 @@ impl Model {
             let rtt = self.queue.base() + self.queue.now();
             self.kept += (self.capacity.get() / self.anchor.max(1.0) - self.kept) * KEPT_MEMORY;
             let yielded = YIELD * self.anchor * rtt.as_secs_f64();
-            let pushed = if self.kept < UNYIELDING { PUSH * self.before_cut as f64 } else { 0.0 };
+            // But who gives way to no loss at all is not to be pushed.
+            let is_vain = self.recent_loss > self.loss.base() + VAIN && !switch::is_off(Mechanism::VainPushes);
+            let pushed = if self.kept < UNYIELDING && !is_vain { PUSH * self.before_cut as f64 } else { 0.0 };
             rival.restore(yielded.max(pushed) as u64);
         }
         self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
@@ -80,7 +84,7 @@ impl Model {
         // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
         if self.rival.is_none() && !self.is_confirmed(now) {
             self.above = 0;
-            self.queue.end_refresh(now, REFRESH * 2, false);
+            self.queue.end_refresh(now, false);
             self.enter(State::Cruise, now);
             return;
         }
@@ -134,7 +138,7 @@ impl Model {
             self.ask_after = REFRESH;
         }
         // An RTT that is the same every time is the path's own after all.
-        self.queue.end_refresh(now, REFRESH * 2, false);
+        self.queue.end_refresh(now, false);
         self.queue.begin_watch();
         self.standing = Standing::new(now);
         self.enter(State::Compete, now);

@@ -113,6 +113,12 @@ impl Model {
         if !was_cut_short || !self.loss.is_ended_by_chance() || switch::is_off(Mechanism::StartupResumption) {
             return false;
         }
+        // Beside one who fills the path whatever he loses a lower rate loses as much each time.
+        let carried = self.capacity.surely_delivered();
+        if carried < self.resumed_from * PLATEAU_GROWTH && !switch::is_off(Mechanism::FruitlessResumption) {
+            return false;
+        }
+        self.resumed_from = carried;
         self.plateau = 0;
         self.plateau_best = 0.0;
         self.pulses = Self::pulses(self.capacity.get(), self.queue.min_rtt());

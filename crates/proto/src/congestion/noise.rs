@@ -1,5 +1,7 @@
 //! Base loss p0 (P12b): the loss that a path shows however little is sent; only what exceeds it can be congestion.
 
+use crate::switch::{self, Mechanism};
+
 /// Packets whose memory the pooled estimates keep.
 const POOL: f64 = 1000.0;
 /// Standard deviations that count as evidence.
@@ -14,6 +16,10 @@ const PRIOR: f64 = 1.5;
 const DOUBT: f64 = 2.0;
 /// Loss below which nothing is ever suspected.
 const SLACK: f64 = 0.01;
+/// No path that is worth using loses more by itself: what more is lost is in excess, so that nobody ever sends much more than arrives.
+const MAX_BASE: f64 = 0.6;
+/// A pool that loses less than this part of p0 says that p0 is not what it was, however bursty the path is thought to be.
+const STALE: f64 = 0.5;
 
 /// Loss of a pool of packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +73,7 @@ impl Default for BaseLoss {
 impl BaseLoss {
     /// p0.
     pub(super) fn base(&self) -> f64 {
-        self.base.loss.min(0.9)
+        self.base.loss.min(MAX_BASE)
     }
 
     fn sigma(&self, packets: f64) -> f64 {
@@ -96,8 +102,8 @@ impl BaseLoss {
         // One burst in a short epoch is not evidence either.
         let most = (MAX_MARGIN + 2.0 * self.burst / packets.max(1.0)).min(0.9);
         // And what is lost beyond half of what p0 leaves is no chance, whatever is known of bursts.
-        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(most).min((1.0 - self.base.loss) / 2.0);
-        self.base.packets > 0.0 && loss > self.base.loss + margin
+        let margin = (SLACK + SIGMAS * self.sigma(packets)).min(most).min((1.0 - self.base()) / 2.0);
+        self.base.packets > 0.0 && loss > self.base() + margin
     }
 
     /// The same for all that was lost while cruising, where no single epoch tells.
@@ -143,6 +149,10 @@ impl BaseLoss {
             self.base.loss += (loss - self.base.loss) / 2.0;
         }
         self.cruise.add(loss, packets);
+        let is_stale = self.cruise.packets >= POOL / 2.0 && self.cruise.loss < self.base.loss * STALE;
+        if is_stale && !switch::is_off(Mechanism::StaleBaseLoss) {
+            self.base.loss += (self.cruise.loss - self.base.loss) * (packets / POOL).min(0.5);
+        }
         if self.base.loss > 0.002 && packets >= 16.0 {
             // About the mean of what is seen: a p0 that no longer holds is no sign of bursts.
             let p = self.cruise.loss.min(self.base.loss).max(0.001);
@@ -202,5 +212,46 @@ impl BaseLoss {
         self.is_ended_by_chance = low.loss + self.sigma(low.packets) >= was + (self.ended - was) / 2.0;
         self.cruise = Pool::default();
         is_random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switch::without;
+
+    /// p0 after a test that lost 30 % at a queue that others filled, on a path that is believed to lose in long bursts, and so many packets without loss.
+    fn base_after(packets: u32) -> f64 {
+        let mut loss = BaseLoss::default();
+        loss.on_startup(0.0, 500.0, false);
+        loss.begin_low();
+        loss.on_low(0, 0, 1.0);
+        loss.on_low(200, 140, 1.0);
+        assert!(loss.end_low(false) && loss.base() > 0.25, "{}", loss.base());
+        loss.on_burst(40.0);
+        (0..packets / 32).for_each(|_| loss.on_cruise(0.0, 32.0));
+        loss.base()
+    }
+
+    /// P12b: p0 may be lower than believed at any rate, and a p0 that is too high hides as much of what a queue loses.
+    #[test]
+    fn a_base_loss_that_nothing_confirms_is_forgotten() {
+        let (with, without) = (base_after(5000), without(Mechanism::StaleBaseLoss, || base_after(5000)));
+        println!("{with:.3}, {without:.3} without");
+        assert!(with < 0.02 && without > 0.2, "{with:.3}, {without:.3} without");
+    }
+
+    /// Bursts of 30 at 20 %: what chance spares now and then does not make p0 fall to where the next burst would be congestion.
+    #[test]
+    fn long_bursts_keep_their_base_loss() {
+        let mut loss = BaseLoss::default();
+        loss.on_burst(30.0);
+        loss.on_startup(0.2, 1000.0, false);
+        // A burst each 150 packets, and 600 packets without one each 3000.
+        for epoch in 0..2000 {
+            let spared = epoch % 100 < 20;
+            loss.on_cruise(if epoch % 5 == 0 && !spared { 1.0 } else { 0.0 }, 30.0);
+            assert!(loss.base() > 0.1, "{epoch}: {:.3}", loss.base());
+        }
     }
 }

@@ -19,8 +19,11 @@ const UNREST: u32 = 4;
 const SAME: Duration = Duration::from_millis(1);
 /// The part of a fall of the RTT that is forgotten at once.
 const FADE: u32 = 8;
-/// A minimum that nothing confirms and nothing replaces is forgotten after so many times its memory.
-const MAX_MEMORY: u32 = 6;
+/// A minimum that was not seen for so long is forgotten if two measurements in a row agree on another one: others that are in the way of one are in the way of
+/// the next, for some time.
+const MEMORY: Duration = Duration::from_secs(30);
+/// After so long it is forgotten in any case.
+const MAX_MEMORY: Duration = Duration::from_secs(60);
 
 /// The estimator.
 #[derive(Clone, Debug)]
@@ -252,16 +255,16 @@ impl Queue {
         }
     }
 
-    /// It is raised again. What was seen becomes the minimum if the path `has_changed`, or if the old one was not seen for `memory`
+    /// It is raised again. What was seen becomes the minimum if the path `has_changed`, or if the old one was not seen for long
     /// and the time before showed the same: what others leave in a queue differs from time to time.
-    pub(super) fn end_refresh(&mut self, now: Time, memory: Duration, has_changed: bool) {
+    pub(super) fn end_refresh(&mut self, now: Time, has_changed: bool) {
         if self.low == Duration::MAX {
             return;
         }
         let age = now.since(self.min_at);
         // Where the delay varies by itself it differs from time to time without anybody's doing.
         let agrees = self.noise > SAME || self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME);
-        if has_changed || (age >= memory && agrees) || age >= memory * MAX_MEMORY {
+        if has_changed || (age >= MEMORY && agrees) || age >= MAX_MEMORY {
             self.min_rtt = self.low;
             self.min_at = now;
         }
