@@ -1,11 +1,11 @@
 //! Congestion control alone on a virtual bottleneck: a grid of rate x delay x loss, or the story of one link.
 //!
-//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|noise|bursts`, `… alone [CC]` (without loss and with 1 %), `… compete CC [SEEDS]` (model beside it), `… crowd|lossy|fair [SEEDS]`, or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
+//! `cargo run --release -p noctule-proto --example cc_grid -- grid|scenes|noise|bursts`, `… alone [CC]` (without loss and with 1 %), `… compete CC [SEEDS]` (model beside it), `… crowd|lossy|fair|unresponsive [SEEDS]`, or `… story MBIT DELAY_MS LOSS% [FLOWS] [SECONDS] [QUEUE_BDP] [POLICER_MS]`.
 
 #[path = "../tests/bottleneck/mod.rs"]
 mod bottleneck;
 
-use bottleneck::{Bottleneck, FlowSpec, Link, Load, alone, jain, rates};
+use bottleneck::{Bottleneck, FlowSpec, Link, Load, alone, beside_a_stream, jain, rates};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::units::{Bandwidth, Duration, Time};
 
@@ -339,26 +339,8 @@ fn unresponsive(seeds: u64) {
             for rate in [50.0, 80.0, 95.0, 105.0, 130.0, 300.0] {
                 print!("  {rate:5.0} Mbit/s:");
                 for seed in 1..=seeds {
-                    let stream = FlowSpec::bulk(CongestionControl::Rate(Bandwidth::from_mbit(rate))).at(theirs);
-                    let mut b = Bottleneck::new(
-                        Link::new(100.0, delay, loss),
-                        vec![FlowSpec::bulk(CongestionControl::Model).at(ours), stream],
-                        seed,
-                    );
-                    b.run_until(Time::from_millis(10_000));
-                    let before = (b.received(0), b.received(1), b.path(0).stats());
-                    let mut top = 0.0f64;
-                    let mut ms = 10_000;
-                    while ms < 40_000 && top < 2000.0 {
-                        ms += 20;
-                        b.run_until(Time::from_millis(ms));
-                        top = top.max(b.path(0).stats().control.pacing_rate.mbit());
-                    }
-                    let s = b.path(0).stats();
-                    let took = (ms - 10_000) as f64 / 1e3;
-                    let got = |f: usize, before: u64| (b.received(f) - before) as f64 * 8e-6 / took;
-                    let lost = (s.lost_packets - before.2.lost_packets) as f64 / (s.sent_packets - before.2.sent_packets).max(1) as f64;
-                    print!("  {:5.1} and {:5.1}, lost {:5.3}, top {top:6.1}", got(0, before.0), got(1, before.1), lost);
+                    let r = beside_a_stream(&Link::new(100.0, delay, loss), Bandwidth::from_mbit(rate), (ours, theirs), 40, seed);
+                    print!("  {:5.1} and {:5.1}, lost {:5.3}, top {:6.1}", r.ours, r.theirs, r.lost, r.highest);
                 }
                 println!();
             }

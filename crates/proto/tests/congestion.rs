@@ -2,7 +2,7 @@
 
 mod bottleneck;
 
-use bottleneck::{Alone, Bottleneck, DATAGRAM, FlowSpec, IP_UDP, Link, Load, alone, jain, rates};
+use bottleneck::{Alone, Bottleneck, DATAGRAM, FlowSpec, IP_UDP, Link, Load, alone, jain, of_two_distances, rates};
 use noctule_proto::congestion::CongestionControl::{self, Bbr, Cubic, Model, Rate, Reno, Vegas};
 use noctule_proto::units::{Bandwidth, Duration, Time};
 use std::fmt::Write;
@@ -166,13 +166,6 @@ fn letting_the_overshoot_flow_off_is_not_taken_for_the_capacity() {
         let rate = rates(&mut b, 1, 1600, 3000)[0];
         assert!(rate >= 0.9 * 90.0, "seed {seed}: {rate:.1}");
     }
-}
-
-/// Every other of them with four times the RTT of the others, over a queue of one BDP of the shorter: 5 and 20 ms one way.
-fn of_two_distances(flows: u64, seed: u64) -> Bottleneck {
-    let extra = |i: u64| Duration::from_millis(if i % 2 == 1 { 15 } else { 0 });
-    let specs = (0..flows).map(|i| FlowSpec { extra_delay: extra(i), ..FlowSpec::bulk(Model).at(i * 5000) }).collect();
-    Bottleneck::new(Link::new(100.0, 5, 0.0), specs, seed)
 }
 
 /// What each start-up makes the others lose at a full queue must not become their p0: flows that take one another's overflow for the

@@ -466,13 +466,10 @@ fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
     assert_eq!(begins(Duration::from_millis(60)), (true, true));
 }
 
-/// Jain's index of eight flows that start 5 s apart, every other with 40 ms instead of 10, over 15 s from 20 s after the last has come.
+/// Jain's index of eight flows over 15 s, 20 s after the last has come.
 fn eight_of_two_distances(seed: u64) -> f64 {
-    const FLOWS: u64 = 8;
-    let extra = |i: u64| Duration::from_millis(if i % 2 == 1 { 15 } else { 0 });
-    let flow = |i| FlowSpec { extra_delay: extra(i), ..FlowSpec::bulk(CongestionControl::Model).at(i * 5000) };
-    let mut b = Bottleneck::new(Link::new(100.0, 5, 0.0), (0..FLOWS).map(flow).collect(), seed);
-    bottleneck::jain(&bottleneck::rates(&mut b, FLOWS as usize, 55_000, 70_000))
+    let mut b = bottleneck::of_two_distances(8, seed);
+    bottleneck::jain(&bottleneck::rates(&mut b, 8, 55_000, 70_000))
 }
 
 /// P12: one who comes to a queue takes it for the way and aims at as much again; who looks soon what of it is his own gives the others back what is theirs
@@ -485,61 +482,62 @@ fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
-/// Beside a stream of a fixed rate over 100 Mbit/s with a queue of 1 BDP, `late` ms after it or before it: our highest rate, and what part of what we send
-/// is lost, from second 10 to 25.
-fn beside_a_stream(mbit: f64, delay: u64, (ours, theirs): (u64, u64)) -> (f64, f64) {
-    let stream = FlowSpec::bulk(CongestionControl::Rate(Bandwidth::from_mbit(mbit))).at(theirs);
-    let mut b = Bottleneck::new(Link::new(100.0, delay, 0.0), vec![FlowSpec::bulk(CongestionControl::Model).at(ours), stream], 1);
-    b.run_until(Time::from_millis(10_000));
-    let before = b.path(0).stats();
-    let mut highest = 0.0f64;
-    for ms in (10_000..25_000).step_by(20) {
-        b.run_until(Time::from_millis(ms));
-        highest = highest.max(b.path(0).stats().control.pacing_rate.mbit());
-        if highest > 2000.0 {
-            break;
-        }
-    }
-    let after = b.path(0).stats();
-    let lost = (after.lost_packets - before.lost_packets) as f64 / (after.sent_packets - before.sent_packets).max(1) as f64;
-    (highest, lost)
+/// Which of the two comes first, 5 s before the other.
+const WE_FIRST: (u64, u64) = (0, 5000);
+const STREAM_FIRST: (u64, u64) = (5000, 0);
+
+/// The highest rate that a flow asks for beside a stream of so many Mbit/s over 100 Mbit/s.
+fn highest_beside(mbit: f64, delay: u64, starts: (u64, u64)) -> f64 {
+    bottleneck::beside_a_stream(&Link::new(100.0, delay, 0.0), Bandwidth::from_mbit(mbit), starts, 25, 1).highest
+}
+
+/// It asks for less than `most`, and without the mechanism for more than `least`.
+fn is_tamed_by(mechanism: Mechanism, story: impl Fn() -> f64, most: f64, least: f64) {
+    let (with, without) = (story(), without(mechanism, &story));
+    println!("{with:.0} Mbit/s, {without:.0} without");
+    assert!(with < most && without > least, "{with:.0} Mbit/s, {without:.0} without {mechanism:?}");
 }
 
 /// P12d: a queue that is full does not move, either, and who takes it for a longer way sees no queue any more.
 #[test]
 fn a_full_queue_is_no_longer_way() {
-    let story = || beside_a_stream(95.0, 5, (0, 5000));
-    let ((highest, _), (blind, _)) = (story(), without(Mechanism::FullQueues, story));
-    println!("{highest:.0} Mbit/s, {blind:.0} without");
-    assert!(highest < 110.0 && blind > 300.0, "{highest:.0} Mbit/s, {blind:.0} without");
+    is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
 }
 
 /// P12d: pushing back is for those who give way.
 #[test]
 fn who_gives_way_to_nothing_is_not_pushed() {
-    let story = || beside_a_stream(105.0, 40, (0, 5000));
-    let ((highest, _), (pushing, _)) = (story(), without(Mechanism::VainPushes, story));
-    println!("{highest:.0} Mbit/s, {pushing:.0} without");
-    assert!(highest < 70.0 && pushing > 200.0, "{highest:.0} Mbit/s, {pushing:.0} without");
+    is_tamed_by(Mechanism::VainPushes, || highest_beside(105.0, 40, WE_FIRST), 70.0, 200.0);
 }
 
 /// P12: what a lower rate loses as well ends start-up after all, if nothing was won by going on.
 #[test]
 fn start_up_does_not_go_on_for_ever_beside_a_stream_that_fills_the_path() {
-    let story = || beside_a_stream(105.0, 5, (5000, 0));
-    let ((highest, _), (doubling, _)) = (story(), without(Mechanism::FruitlessResumption, story));
-    println!("{highest:.0} Mbit/s, {doubling:.0} without");
-    assert!(highest < 700.0 && doubling > 2000.0, "{highest:.0} Mbit/s, {doubling:.0} without");
+    is_tamed_by(Mechanism::FruitlessResumption, || highest_beside(105.0, 5, STREAM_FIRST), 700.0, 2000.0);
 }
 
 /// P12b: whatever others do to a path, what is sent is in proportion to what arrives.
 #[test]
 fn nobody_sends_many_times_what_the_path_carries() {
     for mbit in [95.0, 105.0, 130.0, 300.0] {
-        for (delay, starts) in [(5, (0, 5000)), (5, (5000, 0)), (40, (0, 5000)), (40, (5000, 0))] {
-            let (highest, lost) = beside_a_stream(mbit, delay, starts);
-            println!("{mbit}, {delay} ms, {starts:?}: {highest:.0} Mbit/s, lost {lost:.2}");
-            assert!(highest < 1000.0, "{mbit} Mbit/s, {delay} ms, {starts:?}: {highest:.0} Mbit/s, lost {lost:.2}");
+        for (delay, starts) in [(5, WE_FIRST), (5, STREAM_FIRST), (40, WE_FIRST), (40, STREAM_FIRST)] {
+            let highest = highest_beside(mbit, delay, starts);
+            assert!(highest < 1000.0, "{mbit} Mbit/s, {delay} ms, {starts:?}: {highest:.0} Mbit/s");
         }
     }
+}
+
+/// P12b: one who has a megabit per second aims at two packets of his own rate, 18 ms; of a queue of six he must not learn p0.
+#[test]
+fn a_queue_is_a_crowd_however_little_one_has() {
+    let rest = |queue: Duration| {
+        let mut model = Model::new(DATAGRAM, Duration::from_millis(10), Time::ZERO);
+        model.capacity.set(1e6 / 8.0);
+        model.queue.on_rtt(Time::ZERO, Duration::from_millis(10), model.target());
+        model.queue.begin_low();
+        model.queue.on_rtt(Time::from_millis(20), Duration::from_millis(10) + queue, model.target());
+        assert!(model.target() * 2 / 3 > queue);
+        model.is_crowded()
+    };
+    assert!(rest(Duration::from_millis(6)) && !rest(Duration::from_millis(4)));
 }

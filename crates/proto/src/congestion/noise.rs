@@ -254,4 +254,13 @@ mod tests {
             assert!(loss.base() > 0.1, "{epoch}: {:.3}", loss.base());
         }
     }
+
+    /// P12b: what is lost beyond 60 % is our doing, whatever was lost before.
+    #[test]
+    fn no_base_loss_explains_more_than_the_most() {
+        let mut loss = BaseLoss::default();
+        loss.on_startup(0.8, 1000.0, false);
+        assert!((loss.base() - MAX_BASE).abs() < 1e-9, "{}", loss.base());
+        assert!(loss.is_excess(0.85, 1000.0));
+    }
 }

@@ -271,3 +271,28 @@ impl Queue {
         self.last_low = self.low;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The minimum after refreshes every 5 s for so long, all of which found the RTT 4 ms longer than it was at first.
+    fn minimum_after(seconds: u64) -> Duration {
+        let (way, longer) = (Duration::from_millis(10), Duration::from_millis(14));
+        let mut queue = Queue::new(Time::ZERO);
+        queue.on_rtt(Time::ZERO, way, SAME);
+        for second in (5..=seconds).step_by(5) {
+            queue.begin_low();
+            queue.on_rtt(Time::from_millis(1000 * second), longer, SAME);
+            queue.end_refresh(Time::from_millis(1000 * second), false);
+        }
+        queue.min_rtt()
+    }
+
+    /// P12: two who come 5 s apart are in the way of two refreshes, and no reason to forget how short the way is.
+    #[test]
+    fn what_others_leave_is_the_way_after_half_a_minute_only() {
+        assert_eq!(minimum_after(25), Duration::from_millis(10));
+        assert_eq!(minimum_after(30), Duration::from_millis(14));
+    }
+}

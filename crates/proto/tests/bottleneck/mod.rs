@@ -7,7 +7,7 @@ use noctule_proto::congestion::CongestionControl;
 use noctule_proto::ids::PathId;
 use noctule_proto::path::{Fates, Path, PathConfig};
 use noctule_proto::sent::{SentItem, SentItems};
-use noctule_proto::units::{Duration, Ecn, Time};
+use noctule_proto::units::{Bandwidth, Duration, Ecn, Time};
 use noctule_proto::wire::frame::Frame;
 use noctule_proto::wire::varint::Reader;
 use rand_chacha::ChaCha12Rng;
@@ -620,4 +620,41 @@ pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|r| r * r).sum();
     sum * sum / (rates.len() as f64 * squares).max(1e-12)
+}
+
+/// Flows of `model` that start 5 s apart over 100 Mbit/s, every other with 40 ms instead of 10; the queue is one BDP of the shorter.
+pub fn of_two_distances(flows: u64, seed: u64) -> Bottleneck {
+    let extra = |i: u64| Duration::from_millis(if i % 2 == 1 { 15 } else { 0 });
+    let flow = |i| FlowSpec { extra_delay: extra(i), ..FlowSpec::bulk(CongestionControl::Model).at(i * 5000) };
+    Bottleneck::new(Link::new(100.0, 5, 0.0), (0..flows).map(flow).collect(), seed)
+}
+
+/// What becomes of a flow of `model` beside a stream of a fixed rate that gives way to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct BesideStream {
+    /// Mbit/s of the flow and of the stream that arrive.
+    pub ours: f64,
+    pub theirs: f64,
+    /// The part of its packets that the flow loses.
+    pub lost: f64,
+    /// The highest rate that it asks for, Mbit/s.
+    pub highest: f64,
+}
+
+/// Over a link with a queue of 1 BDP, starts in ms: from second 10 on, until `seconds` or until the flow asks for 2 Gbit/s.
+pub fn beside_a_stream(link: &Link, stream: Bandwidth, (ours, theirs): (u64, u64), seconds: u64, seed: u64) -> BesideStream {
+    let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(ours), FlowSpec::bulk(CongestionControl::Rate(stream)).at(theirs)];
+    let mut b = Bottleneck::new(link.clone(), flows, seed);
+    let (start, mut ms, mut highest) = (10_000, 10_000, 0.0f64);
+    b.run_until(Time::from_millis(start));
+    let (received, before) = ([b.received(0), b.received(1)], b.path(0).stats());
+    while ms < seconds * 1000 && highest < 2000.0 {
+        ms += 20;
+        b.run_until(Time::from_millis(ms));
+        highest = highest.max(b.path(0).stats().control.pacing_rate.mbit());
+    }
+    let after = b.path(0).stats();
+    let got = |f: usize| (b.received(f) - received[f]) as f64 * 8e-3 / (ms - start) as f64;
+    let sent = (after.sent_packets - before.sent_packets).max(1);
+    BesideStream { ours: got(0), theirs: got(1), lost: (after.lost_packets - before.lost_packets) as f64 / sent as f64, highest }
 }
