@@ -1,6 +1,7 @@
 //! noctule (`model`) and QUIC (quinn's controls, the same sans-IO machine that its users run) over one bottleneck, in virtual time.
 //!
-//! `cargo run --release -p noctule-lab --example beside -- compete|aqm|short|video [SEEDS]`, or `… trace [SEEDS] FILE...`.
+//! `cargo run --release -p noctule-lab --example beside -- compete|crowd|aqm|short|video [SEEDS]`, or `… trace [SEEDS] FILE...`; one run second by second:
+//! `… story SEED MBIT DELAY_MS QUEUE_BDP cubic|BBRv1`.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -80,6 +81,7 @@ struct Bottleneck {
     window: Window,
     base_rtt: Duration,
     seed: u64,
+    now: Time,
     /// Client, server, when it begins.
     pairs: Vec<(HostId, HostId, Time)>,
 }
@@ -93,7 +95,7 @@ impl Bottleneck {
             world.add_pipe(&spec, seed * 1000 + way).expect("a link that can be")
         };
         let pipes = (pipe(there, 1), pipe(back, 2));
-        Self { world, pipes, window, base_rtt: there.delay.0 + back.delay.0, seed, pairs: Vec::new() }
+        Self { world, pipes, window, base_rtt: there.delay.0 + back.delay.0, seed, now: Time::ZERO, pairs: Vec::new() }
     }
 
     /// Adds a flow; its number.
@@ -152,16 +154,17 @@ impl Bottleneck {
 
     /// Runs to the end of the window; links count what came after the warm-up.
     fn run(&mut self) {
-        let mut starts: Vec<(Time, HostId)> = self.pairs.iter().map(|&(client, _, at)| (at, client)).collect();
+        self.run_to(self.window.from);
+        self.world.clear_pipe_stats();
+        self.run_to(self.window.until);
+    }
+
+    /// Goes on until `until`, starting who begins before.
+    fn run_to(&mut self, until: Time) {
+        let mut starts: Vec<(Time, HostId)> =
+            self.pairs.iter().filter(|pair| (self.now..until).contains(&pair.2)).map(|&(client, _, at)| (at, client)).collect();
         starts.sort_unstable();
-        let (from, until) = (self.window.from, self.window.until);
-        let mut is_warm = false;
         for (at, client) in starts {
-            if at >= from && !is_warm {
-                self.go(from);
-                self.world.clear_pipe_stats();
-                is_warm = true;
-            }
             self.go(at);
             let start = |end: &mut End, now| match end {
                 End::Noctule(host) => host.start(now, 0),
@@ -169,15 +172,12 @@ impl Bottleneck {
             };
             self.world.with_host(client, start).expect("a host that sends");
         }
-        if !is_warm {
-            self.go(from);
-            self.world.clear_pipe_stats();
-        }
         self.go(until);
     }
 
     fn go(&mut self, until: Time) {
         self.world.run_until(until).expect("a run that goes on");
+        self.now = until;
     }
 
     fn meter(&self, flow: usize) -> &noctule_lab::sim::Meter {
@@ -225,22 +225,46 @@ fn main() {
     let seeds = args.get(1).map_or(4, |n| n.parse().expect("a number of seeds"));
     match args.first().map(String::as_str) {
         Some("compete") => compete(seeds),
+        Some("crowd") => crowd(seeds),
         Some("aqm") => aqm(seeds),
         Some("short") => short(seeds),
         Some("video") => video(seeds),
         Some("trace") if args.len() > 2 => args[2..].iter().for_each(|file| trace(seeds, file)),
-        _ => eprintln!("beside compete|aqm|short|video [SEEDS], or beside trace SEEDS FILE..."),
+        Some("story") if args.len() == 6 => story(seeds, &args[2..]),
+        _ => eprintln!(
+            "beside compete|crowd|aqm|short|video [SEEDS], beside trace SEEDS FILE..., or beside story SEED MBIT DELAY_MS QUEUE_BDP cubic|BBRv1"
+        ),
     }
 }
 
 /// `model` and bulk QUIC from 10 to 60 s. Odd seeds: QUIC comes 2 s later, even seeds: it was there 2 s before.
 fn bulk_beside(there: &LinkSpec, back: &LinkSpec, other: QuicCongestion, seed: u64) -> Bottleneck {
+    let mut b = both(there, back, other, seed);
+    b.run();
+    b
+}
+
+fn both(there: &LinkSpec, back: &LinkSpec, other: QuicCongestion, seed: u64) -> Bottleneck {
     let mut b = Bottleneck::new(there, back, Window { from: at(10_000), until: at(60_000) }, seed);
     let (ours, theirs) = if seed % 2 == 1 { (0, 2000) } else { (2000, 0) };
     b.add(Kind::Model, QuicLoad::Bulk, at(ours));
     b.add(Kind::Quic(other), QuicLoad::Bulk, at(theirs));
-    b.run();
     b
+}
+
+/// The same second by second.
+fn story(seed: u64, args: &[String]) {
+    let [rate, delay, queue, other] = args else { unreachable!("four of them") };
+    let (_, other) = OTHERS.into_iter().find(|(name, _)| name == other).unwrap_or_else(|| panic!("{other}: neither cubic nor BBRv1"));
+    let there = link(&format!("rate={rate}mbit,delay={delay}ms,queue={queue}bdp"));
+    let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
+    let mut b = both(&there, &back, other, seed);
+    for second in 1..=60 {
+        let before = [0, 1].map(|flow| b.meter(flow).bytes);
+        b.run_to(at(1000 * second));
+        let [ours, theirs] = [0, 1].map(|flow| (b.meter(flow).bytes - before[flow]) as f64 * 8e-6);
+        println!("{second:3} s: {ours:6.1} {theirs:6.1} Mbit/s");
+    }
 }
 
 /// Share of `model` beside bulk QUIC in drop-tail queues, of the seeds in which the QUIC connection lasts: quinn ends one whose receiver has more than 1024
@@ -273,6 +297,51 @@ fn compete(seeds: u64) {
         }
     }
     ended.iter().for_each(|why| println!("ended: {why}"));
+}
+
+/// Several of both, starts 2 s apart in an order that the seed rotates: equal shares that a flow of each kind has on average, and the least and the most.
+fn crowd(seeds: u64) {
+    for (rate, delay, queue) in [(20, 10, 1.0), (100, 10, 1.0), (100, 40, 1.0), (100, 40, 2.0)] {
+        let there = link(&format!("rate={rate}mbit,delay={delay}ms,queue={queue}bdp"));
+        let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
+        for (name, other) in OTHERS {
+            for (ours, theirs) in [(1, 3), (2, 1), (2, 2), (4, 1)] {
+                let (mut shares, mut ended, mut lost) = ([Vec::new(), Vec::new()], 0, 0.0);
+                for seed in 1..=seeds {
+                    let flows = ours + theirs;
+                    let mut b = Bottleneck::new(&there, &back, Window { from: at(20_000), until: at(70_000) }, seed);
+                    for i in 0..flows {
+                        let kind = if i < ours { Kind::Model } else { Kind::Quic(other) };
+                        b.add(kind, QuicLoad::Bulk, at(2000 * ((i as u64 + seed) % flows as u64)));
+                    }
+                    b.run();
+                    if (0..flows).any(|flow| b.failure(flow).is_some()) {
+                        ended += 1;
+                        continue;
+                    }
+                    let total: f64 = (0..flows).map(|flow| b.mbit(flow)).sum();
+                    for flow in 0..flows {
+                        shares[usize::from(flow >= ours)].push(b.mbit(flow) * flows as f64 / total);
+                    }
+                    let stats = b.world.pipe_stats(b.pipes.0);
+                    lost += 1.0 - stats.useful_bytes as f64 / stats.offered_bytes.max(1) as f64;
+                }
+                if ended == seeds {
+                    println!("{rate} Mbit/s RTT {} ms {queue} BDP, {ours} of model and {theirs} of QUIC {name}: all ended", 2 * delay);
+                    continue;
+                }
+                let [ours_had, theirs_had] = shares.map(|shares| {
+                    let (low, high) = shares.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
+                    format!("{:.2} ({low:.2}-{high:.2})", shares.iter().sum::<f64>() / shares.len() as f64)
+                });
+                println!(
+                    "{rate} Mbit/s RTT {} ms {queue} BDP, {ours} of model and {theirs} of QUIC {name}: {ours_had}, {theirs_had}; {:.1} % lost; {ended} ended",
+                    2 * delay,
+                    100.0 * lost / (seeds - ended) as f64
+                );
+            }
+        }
+    }
 }
 
 /// Shares beside bulk QUIC in queues that decide themselves what to drop.

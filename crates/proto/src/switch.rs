@@ -137,8 +137,8 @@ pub(crate) enum Mechanism {
     FullQueues,
     /// A base loss of which the packets of one pool show less than half falls to it (P12b).
     StaleBaseLoss,
-    /// Who gives way to no loss at all is not pushed back (P12d).
-    VainPushes,
+    /// Beside somebody who gives way to no loss half of what the path carries is held (P12d).
+    Insistence,
     /// Start-up that brought no more than the time before does not go on again (P12).
     FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).

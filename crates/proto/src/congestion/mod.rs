@@ -9,6 +9,7 @@ mod cubic;
 mod first_flight;
 mod fixed;
 mod hystart;
+mod insistence;
 mod loss_epoch;
 mod model;
 mod noise;

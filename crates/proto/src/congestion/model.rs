@@ -7,6 +7,7 @@ use super::bursts::{Bursts, Start};
 use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
+use super::insistence::Insistence;
 use super::noise::BaseLoss;
 use super::pulse::Pulses;
 use super::queue::Queue;
@@ -191,8 +192,8 @@ pub(super) struct Model {
     judge_cut_at: u64,
     /// Part of our share that was left three rounds after our reductions, on average.
     kept: f64,
-    /// The window before the latest of them, bytes.
-    before_cut: u64,
+    /// What is held beside somebody who does not reduce his.
+    insistence: Insistence,
     /// Time in the competitive mode after which it is asked whether the other is still there.
     ask_after: Duration,
     /// When a queue that is not ours was found last.
@@ -285,7 +286,7 @@ impl Model {
             is_far: false,
             judge_cut_at: 0,
             kept: 1.0,
-            before_cut: 0,
+            insistence: Insistence::new(now),
             ask_after: REFRESH,
             low_from: 0,
             judge_from: 0,
@@ -364,6 +365,8 @@ impl Model {
                 self.leave_startup(now);
             }
         }
+        let competitive_loss = (self.state == State::Compete).then(|| self.recent_loss - self.loss.base());
+        self.insistence.on_round(now, self.capacity.latest_delivered(), self.rival.is_some(), competitive_loss);
         match self.state {
             State::Startup => self.startup_round(now),
             State::Cruise => self.cruise_round(now),
@@ -438,6 +441,7 @@ impl Model {
             }
             if self.round >= self.rival_until {
                 self.rival = None;
+                self.insistence.end();
             }
         }
         let is_squeezed =
@@ -591,7 +595,8 @@ impl Model {
             State::Test => (TEST_GAIN * self.surely_carried().clamp(0.1, 0.95), 1.5 * bdp + slack),
             State::Compete => {
                 let window = self.rival.as_ref().map_or(0, |r| r.window()) as f64;
-                (1.25 * window / rtt / capacity, window)
+                let held = self.insistence.rate().map_or(0.0, |rate| rate / (1.0 - self.loss.base()));
+                ((1.25 * window / rtt).max(held) / capacity, window.max(1.25 * held * rtt + slack))
             }
             // Beside others only our own share of the queue can be taken away: what is in flight above our own bandwidth-delay product.
             State::Refresh if self.rival.is_some() || self.stuck >= STUCK_ROUNDS => (0.9, 0.9 * bdp),

@@ -23,10 +23,6 @@ const YIELD: f64 = 0.95;
 const KEPT_MEMORY: f64 = 0.25;
 /// Who has half of a queue and alone reduces to 0.7 keeps 0.82 of his rate: below this the others have more than we, and do not give way.
 const UNYIELDING: f64 = 0.85;
-/// Part of the window from before the reduction that is taken up again then.
-const PUSH: f64 = 1.2;
-/// Loss above p0 that says that pushing is in vain: the other sends what the path carries, or more, whatever he loses.
-const VAIN: f64 = 0.3;
 /// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
 const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
@@ -55,11 +51,10 @@ impl Model {
             // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
             let rtt = self.queue.base() + self.queue.now();
             self.kept += (self.capacity.get() / self.anchor.max(1.0) - self.kept) * KEPT_MEMORY;
-            let yielded = YIELD * self.anchor * rtt.as_secs_f64();
-            // But who gives way to no loss at all is not to be pushed.
-            let is_vain = self.recent_loss > self.loss.base() + VAIN && !switch::is_off(Mechanism::VainPushes);
-            let pushed = if self.kept < UNYIELDING && !is_vain { PUSH * self.before_cut as f64 } else { 0.0 };
-            rival.restore(yielded.max(pushed) as u64);
+            rival.restore((YIELD * self.anchor * rtt.as_secs_f64()) as u64);
+            if self.kept < UNYIELDING {
+                self.insistence.begin(now, self.capacity.delivered());
+            }
         }
         self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
         if self.below >= STUCK_ROUNDS {
@@ -154,7 +149,6 @@ impl Model {
         rival.on_loss(event);
         if rival.window() < before {
             self.judge_cut_at = self.round + CUT_ROUNDS;
-            self.before_cut = before;
             if event.now.since(self.since) >= self.ask_after {
                 // Others of our kind met the same loss: who asks now, asks together with them.
                 self.enter(State::Refresh, event.now);

@@ -504,10 +504,14 @@ fn a_full_queue_is_no_longer_way() {
     is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
 }
 
-/// P12d: pushing back is for those who give way.
+/// P12d: loss hardly moves `bbr`.
 #[test]
-fn who_gives_way_to_nothing_is_not_pushed() {
-    is_tamed_by(Mechanism::VainPushes, || highest_beside(105.0, 40, WE_FIRST), 70.0, 200.0);
+fn half_is_held_beside_who_gives_way_to_no_loss() {
+    let shares = || [1, 3].map(|seed| beside(CongestionControl::Bbr, false, Link::new(100.0, 40, 0.0), seed));
+    let (with, without) = (shares(), without(Mechanism::Insistence, shares));
+    println!("{with:.2?}, {without:.2?} without");
+    let mean = |shares: [f64; 2]| (shares[0] + shares[1]) / 2.0;
+    assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
 }
 
 /// P12: what a lower rate loses as well ends start-up after all, if nothing was won by going on.

@@ -1,0 +1,135 @@
+//! Half of what the path carries, held on trial beside somebody who gives way to nothing (P12d). BBRv1, which takes no loss for congestion, comes to terms
+//! with it within some rounds, for less of what it sends arrives; a stream of a fixed rate never does.
+
+use crate::switch::{self, Mechanism};
+use crate::units::{Duration, Time};
+
+/// What was delivered before the other came is remembered for so long, up to twice; what was delivered since, as long as he is there.
+const MEMORY: Duration = Duration::from_secs(10);
+/// Where it was in vain it is not tried again for so long.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Rounds in which the other may come to terms with it, and rounds over which loss is averaged after them.
+const TRIAL: u32 = 32;
+const MEAN: u32 = 32;
+/// As many must have been averaged before it counts.
+const LEAST: u32 = 8;
+/// Who has more than this part of the half is not in need of it.
+const LESS: f64 = 0.8;
+/// Loss above p0 from which on it is in vain.
+const VAIN: f64 = 0.25;
+/// Below this the other gives way by himself.
+const YIELDS: f64 = 0.05;
+
+#[derive(Clone, Debug)]
+pub(super) struct Insistence {
+    /// The most that was delivered in this period and in the one before it, bytes per second.
+    best: [f64; 2],
+    period: Time,
+    /// Rounds since it began, and the loss above p0 after the trial.
+    rounds: Option<u32>,
+    loss: f64,
+    /// Until when it is not tried again.
+    vain_until: Time,
+}
+
+impl Insistence {
+    pub(super) fn new(now: Time) -> Self {
+        Self { best: [0.0; 2], period: now, rounds: None, loss: 0.0, vain_until: now }
+    }
+
+    /// The other was seen not to give way, and so much is ours, bytes per second in delivered units.
+    pub(super) fn begin(&mut self, now: Time, share: f64) {
+        if self.rounds.is_none() && share < LESS * self.half() && now >= self.vain_until && !switch::is_off(Mechanism::Insistence) {
+            self.rounds = Some(0);
+            self.loss = 0.0;
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.rounds = None;
+    }
+
+    /// What is held, bytes per second in delivered units.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.rounds.map(|_| self.half())
+    }
+
+    fn half(&self) -> f64 {
+        self.best[0].max(self.best[1]) / 2.0
+    }
+
+    /// A round in which so much was delivered, beside somebody or not, with so much loss above p0 if we compete.
+    pub(super) fn on_round(&mut self, now: Time, delivered: f64, is_beside: bool, competitive_loss: Option<f64>) {
+        if now.since(self.period) > MEMORY && !is_beside {
+            self.best = [0.0, self.best[0]];
+            self.period = now;
+        }
+        self.best[0] = self.best[0].max(delivered);
+        let (Some(rounds), Some(loss)) = (&mut self.rounds, competitive_loss) else { return };
+        *rounds += 1;
+        let averaged = rounds.saturating_sub(TRIAL);
+        if averaged == 0 {
+            return;
+        }
+        self.loss += (loss - self.loss) / f64::from(averaged.min(MEAN));
+        if averaged >= LEAST && !(YIELDS..=VAIN).contains(&self.loss) {
+            self.rounds = None;
+            if self.loss > VAIN {
+                self.vain_until = now + PAUSE;
+                self.best = [delivered; 2];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds for which half of 100 is held beside somebody with whom it loses so much, of a thousand in which he leaves so much and never gives way.
+    fn held_for(loss: f64, left: f64) -> usize {
+        let at = |round: u64| Time::from_millis(20 * round);
+        let mut insistence = Insistence::new(at(0));
+        insistence.on_round(at(0), 100.0, false, None);
+        (1..=1000)
+            .filter(|&round| {
+                insistence.begin(at(round), left);
+                let held = insistence.rate();
+                assert!(held.is_none_or(|rate| rate == 50.0), "{held:?}");
+                insistence.on_round(at(round), left, true, Some(loss));
+                held.is_some()
+            })
+            .count()
+    }
+
+    /// P12d: held while it is of use, tried once in half a minute where it is in vain, and not by those who have it.
+    #[test]
+    fn half_is_held_until_it_is_in_vain() {
+        assert_eq!(held_for(0.15, 20.0), 1000);
+        assert_eq!(held_for(0.3, 20.0), (TRIAL + LEAST) as usize);
+        assert_eq!(held_for(0.15, 45.0), 0);
+    }
+
+    /// P12d: who gives way by himself is left to it.
+    #[test]
+    fn half_is_let_go_where_nothing_is_lost() {
+        let mut insistence = Insistence::new(Time::ZERO);
+        insistence.on_round(Time::ZERO, 100.0, false, None);
+        insistence.begin(Time::ZERO, 20.0);
+        (1..=TRIAL + LEAST).for_each(|round| insistence.on_round(Time::from_millis(u64::from(round)), 20.0, true, Some(0.0)));
+        assert_eq!(insistence.rate(), None);
+    }
+
+    /// What was carried half a minute before the other came is forgotten, and nothing while he is there.
+    #[test]
+    fn what_was_carried_long_before_the_other_came_is_forgotten() {
+        let held_after = |seconds: u64, is_beside: bool| {
+            let mut insistence = Insistence::new(Time::ZERO);
+            insistence.on_round(Time::ZERO, 100.0, false, None);
+            (1..=seconds).for_each(|second| insistence.on_round(Time::from_millis(1000 * second), 20.0, is_beside, None));
+            insistence.begin(Time::from_millis(1000 * seconds), 5.0);
+            insistence.rate()
+        };
+        assert_eq!([held_after(15, false), held_after(60, true), held_after(25, false)], [Some(50.0), Some(50.0), Some(10.0)]);
+    }
+}
