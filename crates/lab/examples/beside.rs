@@ -267,6 +267,12 @@ fn story(seed: u64, args: &[String]) {
     }
 }
 
+/// Mean, least and most.
+fn spread(shares: &[f64]) -> Option<(f64, f64, f64)> {
+    let (low, high) = shares.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
+    (!shares.is_empty()).then(|| (shares.iter().sum::<f64>() / shares.len() as f64, low, high))
+}
+
 /// Share of `model` beside bulk QUIC in drop-tail queues, of the seeds in which the QUIC connection lasts: quinn ends one whose receiver has more than 1024
 /// gaps in a stream.
 fn compete(seeds: u64) {
@@ -286,10 +292,9 @@ fn compete(seeds: u64) {
                         Some(why) => ended.push(format!("{name}, {rate} Mbit/s RTT {} ms, {queue} BDP, seed {seed}: {why}", 2 * delay)),
                     }
                 }
-                let (low, high) = shares.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
-                match shares.len() as f64 {
-                    0.0 => print!("  {queue}: all ended"),
-                    n => print!("  {queue}: {:4.1} ({low:4.1}-{high:4.1})", shares.iter().sum::<f64>() / n),
+                match spread(&shares) {
+                    None => print!("  {queue}: all ended"),
+                    Some((mean, low, high)) => print!("  {queue}: {mean:4.1} ({low:4.1}-{high:4.1})"),
                 }
                 std::io::stdout().flush().expect("somewhere to print to");
             }
@@ -305,7 +310,7 @@ fn crowd(seeds: u64) {
         let there = link(&format!("rate={rate}mbit,delay={delay}ms,queue={queue}bdp"));
         let back = link(&format!("rate={rate}mbit,delay={delay}ms"));
         for (name, other) in OTHERS {
-            for (ours, theirs) in [(1, 3), (2, 1), (2, 2), (4, 1)] {
+            for (ours, theirs) in [(1, 3), (2, 1), (2, 2), (4, 1), (0, 4)] {
                 let (mut shares, mut ended, mut lost) = ([Vec::new(), Vec::new()], 0, 0.0);
                 for seed in 1..=seeds {
                     let flows = ours + theirs;
@@ -326,18 +331,14 @@ fn crowd(seeds: u64) {
                     let stats = b.world.pipe_stats(b.pipes.0);
                     lost += 1.0 - stats.useful_bytes as f64 / stats.offered_bytes.max(1) as f64;
                 }
-                if ended == seeds {
-                    println!("{rate} Mbit/s RTT {} ms {queue} BDP, {ours} of model and {theirs} of QUIC {name}: all ended", 2 * delay);
-                    continue;
-                }
-                let [ours_had, theirs_had] = shares.map(|shares| {
-                    let (low, high) = shares.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
-                    format!("{:.2} ({low:.2}-{high:.2})", shares.iter().sum::<f64>() / shares.len() as f64)
+                let [ours_had, theirs_had] = shares.map(|shares| match spread(&shares) {
+                    None => "-".to_owned(),
+                    Some((mean, low, high)) => format!("{mean:.2} ({low:.2}-{high:.2})"),
                 });
                 println!(
                     "{rate} Mbit/s RTT {} ms {queue} BDP, {ours} of model and {theirs} of QUIC {name}: {ours_had}, {theirs_had}; {:.1} % lost; {ended} ended",
                     2 * delay,
-                    100.0 * lost / (seeds - ended) as f64
+                    100.0 * lost / (seeds - ended).max(1) as f64
                 );
             }
         }

@@ -102,12 +102,26 @@ mod tests {
             .count()
     }
 
-    /// P12d: held while it is of use, tried once in half a minute where it is in vain, and not by those who have it.
+    /// P12d: held while it is of use, let go where it is in vain, and not held by those who have it.
     #[test]
     fn half_is_held_until_it_is_in_vain() {
         assert_eq!(held_for(0.15, 20.0), 1000);
         assert_eq!(held_for(0.3, 20.0), (TRIAL + LEAST) as usize);
         assert_eq!(held_for(0.15, 45.0), 0);
+    }
+
+    /// P12d: then not for half a minute, and half of what was delivered in vain.
+    #[test]
+    fn what_was_in_vain_is_not_tried_again_at_once() {
+        let mut insistence = Insistence::new(Time::ZERO);
+        insistence.on_round(Time::ZERO, 100.0, false, None);
+        insistence.begin(Time::ZERO, 20.0);
+        (1..=TRIAL + LEAST).for_each(|_| insistence.on_round(Time::ZERO, 20.0, true, Some(0.3)));
+        let mut held_at = |second: u64| {
+            insistence.begin(Time::from_millis(1000 * second), 5.0);
+            insistence.rate()
+        };
+        assert_eq!([29, 30].map(&mut held_at), [None, Some(10.0)]);
     }
 
     /// P12d: who gives way by himself is left to it.
