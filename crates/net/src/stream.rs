@@ -54,6 +54,21 @@ impl SendStream {
         Ok(())
     }
 
+    /// Writes all of a block that is handed over: not copied until it is put into packets, it lives until then. For data that is held as [`Bytes`] anyway; what is
+    /// written in small pieces is better copied by [`write_all`](Self::write_all). If the future is dropped, some of it may have been written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_chunk(&mut self, mut data: Bytes) -> Result<(), FlowError> {
+        while !data.is_empty() {
+            poll_fn(|cx| {
+                self.handle.shared.poll_flow(cx, self.flow, |state, now| state.node.write_chunk(now, self.flow, &mut data).map(Some))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     fn poll_write_bytes(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, FlowError>> {
         if data.is_empty() {
             return Poll::Ready(Ok(0));

@@ -46,6 +46,34 @@ async fn a_file_of_32_mib_arrives_whole_over_ipv4() {
 }
 
 #[tokio::test]
+async fn blocks_that_are_handed_over_and_bytes_that_are_copied_keep_their_order() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let data = Bytes::from(pattern(6 << 20, 9));
+    let sending = async {
+        let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+        let (mut rest, mut step) = (data.clone(), 1);
+        while !rest.is_empty() {
+            // Larger than what may wait as well as smaller.
+            let part = rest.split_to(rest.len().min(step * 40_009 % 1_500_000));
+            match step % 3 {
+                0 => stream.write_all(&part).await.unwrap(),
+                _ => stream.write_chunk(part).await.unwrap(),
+            }
+            step += 1;
+        }
+        stream.write_chunk(Bytes::new()).await.unwrap();
+        stream.finish().await.unwrap();
+        assert!(stream.write_chunk(Bytes::from_static(b"late")).await.is_err(), "nothing follows the end");
+    };
+    let receiving = async {
+        let (mut recv, _) = accept_stream(&theirs).await;
+        recv.read_to_end(data.len()).await.unwrap()
+    };
+    let (_, got) = within(async { tokio::join!(sending, receiving) }).await;
+    assert!(got == data, "the bytes differ");
+}
+
+#[tokio::test]
 async fn a_file_of_8_mib_arrives_whole_over_ipv6() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {
         eprintln!("skipped: no IPv6 on this host");

@@ -57,7 +57,8 @@ pub struct FlowOptions {
     /// A number for the application's own use, carried to the far end. Default 0; at most 2^62 - 1.
     pub tag: u64,
     /// Bytes that may wait in this node before a command is `Blocked`, at most; the node's memory may allow less. A sender that keeps a queue
-    /// of its own, and wants to decide late what leaves it, asks for little. Not carried to the far end. Default none: as much as memory allows.
+    /// of its own, and wants to decide late what leaves it, asks for little. Not carried to the far end. Default none: as much as memory allows,
+    /// and 1 MiB at most.
     pub send_buffer: Option<usize>,
     /// Keeps to one route where several equally good ones lead to the far end: for whoever suffers from what arrives out of order, or spreads flows over routes
     /// himself. Not carried to the far end. Default false.

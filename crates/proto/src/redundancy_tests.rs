@@ -90,12 +90,14 @@ fn repair(transmission: u8, left: f64) -> RepairInput {
     let rtt = Duration::from_millis(100);
     RepairInput {
         transmission,
+        in_vain: 0,
         deficit: 1,
         loss: Probability::new(0.2),
         left: rtt.mul_f64(left),
         lifetime: None,
         rtt,
         is_relayed: false,
+        is_young: false,
         is_lasting: true,
     }
 }
@@ -116,6 +118,20 @@ fn first_repair_is_exact_and_later_ones_are_the_safer_the_less_time_is_left() {
         let lives = |rtts: f64| RepairInput { lifetime: Some(repair(3, rtts).left), is_lasting: false, is_relayed, ..repair(3, 10.0) };
         assert_eq!((repair_extra(&lives(4.0)), repair_extra(&lives(3.0))), (0, 2));
     }
+}
+
+#[test]
+fn second_and_later_repairs_of_a_young_flow_are_safe() {
+    let young = |in_vain| RepairInput { in_vain, is_young: true, ..repair(3, 10.0) };
+    // One combination of which a fifth is lost, two of which a twenty-fifth, five of which a 3125th.
+    assert_eq!((repair_extra(&young(0)), repair_extra(&young(1)), repair_extra(&young(7))), (1, 4, 4));
+    assert_eq!(repair_extra(&RepairInput { transmission: 2, ..young(0) }), 0, "the first is exact");
+    assert_eq!(repair_extra(&RepairInput { loss: Probability::new(0.05), ..young(0) }), 0, "exact suffices nine times in ten");
+    assert_eq!(repair_extra(&RepairInput { loss: Probability::new(0.31), ..young(1) }), 0, "too dear");
+    // Little time asks for more; a relay repairs what its link loses; datagrams hold nobody up.
+    assert_eq!(repair_extra(&RepairInput { in_vain: 0, is_young: true, ..repair(3, 3.0) }), 2);
+    assert_eq!(repair_extra(&RepairInput { is_relayed: true, ..young(1) }), 0);
+    assert_eq!(repair_extra(&RepairInput { is_lasting: false, ..young(1) }), 0);
 }
 
 #[test]

@@ -143,6 +143,8 @@ pub(crate) enum Mechanism {
     FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).
     TimeLeft,
+    /// Repairs of a flow that began lately are safer, so that its reader is soon at the path's rate (P13).
+    YoungFlow,
     /// Flows that share a queue agree by what it usually is, the sooner the longer their RTT (P7).
     Agreement,
     /// What passes between two bursts of an application is part of neither: each is measured by itself.

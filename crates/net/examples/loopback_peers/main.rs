@@ -92,7 +92,8 @@ fn clock_ghz() -> Option<f64> {
 }
 
 fn compare(seconds: f64, rounds: usize) -> Result<(), String> {
-    let mut contenders: Vec<(&str, Vec<Outcome>)> = vec![("noctule", vec![]), ("quinn", vec![]), ("quinn-chunks", vec![])];
+    let mut contenders: Vec<(&str, Vec<Outcome>)> =
+        vec![("noctule", vec![]), ("noctule-chunks", vec![]), ("quinn", vec![]), ("quinn-chunks", vec![])];
     if kcptun::is_installed() {
         contenders.push(("kcptun", vec![]));
     } else {
@@ -101,7 +102,7 @@ fn compare(seconds: f64, rounds: usize) -> Result<(), String> {
     for round in 1..=rounds {
         for (name, outcomes) in &mut contenders {
             let outcome = if *name == "kcptun" { kcptun::run(seconds)? } else { two_processes(name, seconds)? };
-            println!("round {round}: {name:12} {:6.3} Gbit/s, {:.3} CPU s per Gbit", outcome.gbit(), outcome.cpu_per_gbit());
+            println!("round {round}: {name:14} {:6.3} Gbit/s, {:.3} CPU s per Gbit", outcome.gbit(), outcome.cpu_per_gbit());
             outcomes.push(outcome);
         }
     }
@@ -119,8 +120,9 @@ fn main() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["noctule-receiver"] => runtime().block_on(noctule_end::receive()),
-        ["noctule-sender", to, seconds] => runtime().block_on(noctule_end::send(to, parse(seconds)?)),
+        ["noctule-receiver" | "noctule-chunks-receiver"] => runtime().block_on(noctule_end::receive()),
+        ["noctule-sender", to, seconds] => runtime().block_on(noctule_end::send(to, parse(seconds)?, false)),
+        ["noctule-chunks-sender", to, seconds] => runtime().block_on(noctule_end::send(to, parse(seconds)?, true)),
         ["quinn-receiver" | "quinn-chunks-receiver"] => runtime().block_on(quinn_end::receive()),
         ["quinn-sender", to, seconds] => runtime().block_on(quinn_end::send(to, parse(seconds)?, false)),
         ["quinn-chunks-sender", to, seconds] => runtime().block_on(quinn_end::send(to, parse(seconds)?, true)),

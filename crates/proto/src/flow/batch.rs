@@ -88,6 +88,8 @@ pub(super) struct Batch {
     next_seed: u16,
     /// Transmissions of the present deficit: 2 after a source packet was lost, 3 after a combination was.
     pub transmission: u8,
+    /// Round trips in which a repair fell short.
+    pub in_vain: u8,
     /// Combinations to send beyond the deficit (P13).
     pub extra: u8,
     /// When `extra` was last granted.
@@ -124,6 +126,7 @@ impl Batch {
             classes: SmallVec::new(),
             next_seed: 0,
             transmission: 1,
+            in_vain: 0,
             extra: 0,
             extra_at: Time::ZERO,
             planned: None,
@@ -474,7 +477,7 @@ impl Batch {
     pub fn restart(&mut self) {
         self.forget();
         self.sent = 0;
-        (self.transmission, self.extra, self.planned, self.counted) = (1, 0, None, 0);
+        (self.transmission, self.in_vain, self.extra, self.planned, self.counted) = (1, 0, 0, None, 0);
         (self.in_repair, self.in_proactive, self.is_doubtful) = (false, false, false);
     }
 

@@ -34,9 +34,10 @@ pub(crate) fn floor_of(open: &FlowOpen) -> usize {
     FLOW_COST + packets * usize::from(open.symbol)
 }
 
-/// Bytes of a sending half's queue in a flow that may hold `memory` bytes.
+/// Bytes of a sending half's queue in a flow that may hold `memory` bytes. More than a core's cache holds is slower: what waits longest has left it when it is
+/// sent (docs/results/data-path.md).
 pub(crate) fn buffer_of(memory: usize) -> usize {
-    (memory / 8).clamp(64 * 1024, 4 << 20).min(memory / 2)
+    (memory / 8).clamp(64 * 1024, 1 << 20).min(memory / 2)
 }
 
 /// What the application of the far end asked for, apart from `answers`, which is named by index on the wire.

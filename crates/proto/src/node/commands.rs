@@ -146,6 +146,11 @@ impl Node {
         self.with_out(now, flow, |f| f.source.write(data))
     }
 
+    /// The same without a copy: takes the front of `data`, at least 1 byte, or says `Blocked`.
+    pub fn write_chunk(&mut self, now: Time, flow: FlowId, data: &mut Bytes) -> Result<usize, CommandError> {
+        self.with_out(now, flow, |f| f.source.write_chunk(data))
+    }
+
     /// The next message, if one is complete.
     pub fn recv_message(&mut self, now: Time, flow: FlowId) -> Result<Option<Message>, CommandError> {
         self.with_in(now, flow, |f| Ok(f.sink.recv_message()))

@@ -22,6 +22,7 @@ mod reassemble;
 mod seal;
 mod standing;
 mod stream;
+mod stream_queue;
 #[cfg(test)]
 mod tests;
 mod unordered;

@@ -6,6 +6,7 @@ use super::items;
 use super::queue::{Queue, Queued};
 use super::seal::Cipher;
 use super::standing::Standing;
+use super::stream_queue::StreamQueue;
 use crate::crypto::FlowKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::ids::Seq;
@@ -87,7 +88,7 @@ pub struct SendHalf {
     /// Handshake packets of a sealed session's control flow, which go first and as they are.
     lead: VecDeque<Bytes>,
     state: State,
-    stream: VecDeque<u8>,
+    stream: StreamQueue,
     queue: Queue,
     begun: Option<Begun>,
     /// Head of a begun message that was given up and that the receiver must hear of.
@@ -122,7 +123,7 @@ impl SendHalf {
             cipher: Cipher::None,
             lead: VecDeque::new(),
             state: State::Open,
-            stream: VecDeque::new(),
+            stream: StreamQueue::default(),
             queue: Queue::default(),
             begun: None,
             abort: None,
@@ -191,21 +192,37 @@ impl SendHalf {
         self.lead.push_back(packet.into());
     }
 
-    /// Queues bytes of a stream and says how many were taken.
+    /// Queues a copy of bytes of a stream and says how many were taken.
     ///
     /// # Errors
     /// `Blocked` if there is no room for a single byte, `Closed` after [`finish`](Self::finish) or [`reset`](Self::reset), `Misuse` on a message flow.
     pub fn write(&mut self, data: &[u8]) -> Result<usize, CommandError> {
+        let taken = self.room_for(data.len())?;
+        self.stream.copy(&data[..taken]);
+        Ok(taken)
+    }
+
+    /// The same without a copy: takes the front of a block, as much as there is room for, and keeps it alive until it has been packetised.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); the block is then as it was.
+    pub fn write_chunk(&mut self, data: &mut Bytes) -> Result<usize, CommandError> {
+        let taken = self.room_for(data.len())?;
+        self.stream.push(data.split_to(taken));
+        Ok(taken)
+    }
+
+    /// How much of so many bytes of a stream is taken now.
+    fn room_for(&mut self, len: usize) -> Result<usize, CommandError> {
         if self.kind != FlowKind::Stream {
             return Err(CommandError::Misuse("bytes can be written to a stream only; this flow carries messages"));
         }
         self.check_open()?;
-        let taken = data.len().min(self.limits.buffer.max(1).saturating_sub(self.stream.len()));
-        if taken == 0 && !data.is_empty() {
+        let taken = len.min(self.limits.buffer.max(1).saturating_sub(self.stream.len()));
+        if taken == 0 && len > 0 {
             self.blocked = Some(1);
             return Err(CommandError::Blocked);
         }
-        self.stream.extend(&data[..taken]);
         self.app_bytes += taken as u64;
         Ok(taken)
     }
@@ -271,7 +288,7 @@ impl SendHalf {
         self.state = State::Reset(code);
         self.dropped += self.queue.len() as u64 + u64::from(self.begun.is_some());
         self.queue.clear();
-        self.stream = VecDeque::new();
+        self.stream = StreamQueue::default();
         self.begun = None;
         self.abort = None;
         self.abandoned.clear();
@@ -398,21 +415,21 @@ impl SendHalf {
     pub fn set_buffer(&mut self, bytes: usize) {
         let bytes = bytes.min(self.wished_buffer);
         self.limits.buffer = bytes;
-        if self.stream.is_empty() && self.stream.capacity() > 2 * bytes {
+        if self.stream.memory() > 2 * bytes {
             self.stream.shrink_to(bytes);
         }
     }
 
     /// Gives back what only a sender with much to send needs.
     pub fn shrink(&mut self) {
-        if self.stream.is_empty() && self.stream.capacity() > SLAB {
-            self.stream = VecDeque::new();
+        if self.stream.memory() > SLAB {
+            self.stream.shrink_to(0);
         }
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.stream.capacity()
+        self.stream.memory()
             + self.queue.cost()
             + self.begun.as_ref().map_or(0, |b| b.rest.len())
             + self.slab.capacity()
@@ -494,12 +511,7 @@ impl SendHalf {
     }
 
     fn fill_from_stream(&mut self, room: usize) -> (Option<Time>, bool) {
-        let n = room.min(self.stream.len());
-        let (a, b) = self.stream.as_slices();
-        let from_a = n.min(a.len());
-        self.slab.extend_from_slice(&a[..from_a]);
-        self.slab.extend_from_slice(&b[..n - from_a]);
-        self.stream.drain(..n);
+        self.stream.take(room, &mut self.slab);
         (None, self.stream.is_empty())
     }
 

@@ -99,6 +99,8 @@ pub struct Sender {
     bytes: usize,
     outstanding: u64,
     pace: Pace,
+    /// When the first source packet left.
+    began: Option<Time>,
     /// Smoothed RTT of the path that was last sent on.
     rtt: Duration,
     /// Vectors of freed batches waiting for reuse.
@@ -146,6 +148,7 @@ impl Sender {
             bytes: 0,
             outstanding: 0,
             pace: Pace::default(),
+            began: None,
             rtt: Duration::from_millis(100),
             spare: Vec::new(),
             last_plan: None,

@@ -12,6 +12,9 @@ use crate::units::{Duration, Time};
 use crate::wire::frame::Coefficients;
 use noctule_codes::span::{MAX_SPAN, encode, repair_coefficients};
 
+/// Round trips in which a flow is young: start-up takes up to nine of them (P11), exact repair of what the last one sent seven more at 20 % of loss.
+const YOUNG_ROUNDS: u32 = 16;
+
 impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
@@ -66,6 +69,7 @@ impl Sender {
                     batch.extra = extra;
                     batch.extra_at = now;
                     batch.transmission = 2;
+                    batch.in_vain = batch.in_vain.saturating_add(1);
                 }
                 let is_extra = deficit == 0;
                 if !is_extra || (batch.extra > 0 && batch.missing() > 0) {
@@ -107,12 +111,14 @@ impl Sender {
         let is_hurried = self.config.class == Class::Latency && lifetime.is_none();
         Some(repair_extra(&RepairInput {
             transmission: batch.transmission,
+            in_vain: batch.in_vain,
             deficit: batch.deficit(),
             loss: context.loss.mean,
             left: if is_hurried { Duration::ZERO } else { self.time_left(number) },
             lifetime,
             rtt: context.rtt,
             is_relayed: self.is_relayed(),
+            is_young: self.began.is_some_and(|began| now.since(began) < context.rtt * YOUNG_ROUNDS),
             is_lasting: self.config.mode == Mode::Brtp && self.config.class == Class::Bulk,
         }))
     }
@@ -143,6 +149,7 @@ impl Sender {
             }
             self.touch(number, |batch| batch.take_turn(now, index, flies));
             self.cursor += 1;
+            self.began.get_or_insert(now);
             if !flies {
                 continue;
             }

@@ -127,6 +127,27 @@ fn packets_without_a_fate_do_not_hold_a_flow_up_for_good() {
     world.assert_all_there();
 }
 
+/// What the application of an ordered bulk flow has read after so many round trips of a path that loses a fifth, of what the path carries in them.
+fn read_after(rounds: u32, seed: u64) -> f64 {
+    let story =
+        Story { seed, loss: 0.2, rate: 10_000.0, symbol: 36, receiver_memory: 64 << 20, initial_credit: 20_000, ..Story::default() };
+    let mut world = World::new(story);
+    world.backlog = u64::MAX;
+    world.run_for(world.rtt() * rounds);
+    let in_order = (0..).take_while(|seq| world.delivered.contains_key(seq)).count();
+    in_order as f64 / (10_000.0 * 0.8 * world.rtt().as_secs_f64() * f64::from(rounds))
+}
+
+#[test]
+fn a_young_flow_is_read_sooner() {
+    for seed in 1..6 {
+        let (with, without) = (read_after(10, seed), without(Mechanism::YoungFlow, || read_after(10, seed)));
+        // Behind by less than four round trips, or by more.
+        println!("seed {seed}: {with:.3} of what ten round trips carry, {without:.3} without");
+        assert!(with > 0.6 && without < 0.6, "seed {seed}: {with} {without}");
+    }
+}
+
 /// Longest time that an ordered bulk flow stands still when every hundredth packet is acknowledged on its path and never reaches the flow.
 fn longest_standstill(off: Off) -> Duration {
     let mut world = World::new(Story { loss: 0.02, rate: 5000.0, off, ..Story::default() });
