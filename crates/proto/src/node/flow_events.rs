@@ -168,6 +168,9 @@ impl Node {
             }
         }
         link.touch_in(place.label, now);
+        link.settle_in(place.label, &mut self.shared);
+        // The word may be the last that is heard of the flow, and came by another link.
+        self.settle(now, place.link);
         if let Err(reason) = result {
             self.fail_session(now, session, reason);
         }
