@@ -225,8 +225,8 @@ impl Endpoint {
         connect::link_to_host(&self.inner.shared, host, peer).await
     }
 
-    /// The next link that a neighbour opened, whether or not a session comes with it; `None` once the endpoint is closed. Links that came before
-    /// the first call are not told. Dropping the future loses nothing.
+    /// The next link that a neighbour opened, whether or not a session comes with it; `None` once the endpoint is closed. The first call
+    /// begins with those that are up already. Dropping the future loses nothing.
     pub async fn accept_link(&self) -> Option<Link> {
         link::accept(&self.inner.shared).await
     }

@@ -200,7 +200,7 @@ pub(crate) async fn accept(shared: &Arc<Shared>) -> Option<Link> {
         shared.poll_state(
             cx,
             |state, _| loop {
-                state.takes_links = true;
+                state.take_links();
                 let Some(id) = state.incoming_links.pop_front() else { return state.closed.is_some().then_some(None) };
                 if let Some(entry) = state.links.get_mut(&id).filter(|l| l.down.is_none())
                     && let Some(peer) = entry.up

@@ -220,6 +220,17 @@ impl State {
         }
     }
 
+    /// From now on links that neighbours open are told; those that are up already are the first.
+    pub(crate) fn take_links(&mut self) {
+        if core::mem::replace(&mut self.takes_links, true) {
+            return;
+        }
+        let is_theirs = |entry: &LinkEntry| !entry.is_ours && !entry.is_watched && entry.up.is_some() && entry.down.is_none();
+        let mut links: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_theirs(entry)).map(|(id, _)| *id).collect();
+        links.sort_unstable();
+        self.incoming_links.extend(links);
+    }
+
     fn on_event(&mut self, now: Time, event: Event) {
         match event {
             Event::LinkUp { link, peer } => {

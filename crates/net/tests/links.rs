@@ -42,6 +42,18 @@ async fn both_ends_open_sessions_over_one_link_and_it_outlives_them() {
 }
 
 #[tokio::test]
+async fn a_link_that_was_there_before_anybody_asked_is_told() {
+    let (caller, called) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let ours = within(caller.connect_link(called.local_addr(), key_of(2))).await.expect("connected");
+    // Its own word is heard at the other end: the link is up there as well.
+    let session = ours.open_session().expect("up");
+    within(session.accepted()).await.expect("taken");
+    let theirs = within(called.accept_link()).await.expect("open");
+    assert_eq!(theirs.peer_key(), key_of(1));
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(50), caller.accept_link()).await.is_err(), "its own is no neighbour's");
+}
+
+#[tokio::test]
 async fn dropping_a_link_ends_it_at_the_other_end_too() {
     let (caller, called) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let (ours, theirs) = within(async { tokio::join!(caller.connect_link(called.local_addr(), key_of(2)), called.accept_link()) }).await;
