@@ -152,6 +152,7 @@ impl Story {
 /// What holds of every story.
 fn sound(course: &Course) {
     assert!(course.is_once, "nothing comes twice");
+    assert!(course.is_over, "both ends know that nothing follows");
 }
 
 #[test]
