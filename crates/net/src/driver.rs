@@ -46,7 +46,7 @@ pub(crate) struct Driver {
     shared: Arc<Shared>,
     sockets: Sockets,
     timer: Timer,
-    /// What the timer is armed for.
+    /// What the timer is armed for: the next deadline, or an earlier moment.
     armed: Option<Time>,
     recv_buf: Box<[u8]>,
     meta: [RecvMeta; RECV_BUFFERS],
@@ -163,10 +163,7 @@ impl Driver {
         let mut packets = 0u64;
         for (meta, buf) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)) {
             let from = Socket::received(meta);
-            for datagram in buf[..from.len].chunks_mut(from.stride) {
-                state.node.handle_datagram(now, from.remote, from.local, from.ecn, datagram);
-                packets += 1;
-            }
+            packets += state.node.handle_train(now, from.remote, from.local, from.ecn, &mut buf[..from.len], from.stride);
             self.counters.received_bytes.fetch_add(from.len as u64, Relaxed);
         }
         self.counters.received_datagrams.fetch_add(packets, Relaxed);
@@ -218,15 +215,18 @@ impl Driver {
 
     /// Arms the timer; true if it is time already.
     fn sleep(&mut self, cx: &mut Context<'_>, until: Option<Time>) -> bool {
-        let delay = until.map(|t| t.since(self.shared.now()));
-        if self.armed != until {
-            if delay == Some(Duration::ZERO) {
+        // A deadline that moved away, as most do with each acknowledgement, is found when the timer fires in vain: cheaper than to arm it each time.
+        if let Some(until) = until
+            && self.armed.is_none_or(|armed| armed > until)
+        {
+            let delay = until.since(self.shared.now());
+            if delay.is_zero() {
                 return true;
             }
             if self.timer.arm(delay).is_err() {
                 return false;
             }
-            self.armed = until;
+            self.armed = Some(until);
         }
         match self.timer.poll_fired(cx) {
             Poll::Ready(_) => {

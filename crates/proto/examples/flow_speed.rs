@@ -4,7 +4,7 @@
 //! One line per loss rate, median of five rounds.
 
 use bytes::Bytes;
-use noctule_proto::flow::{FlowControlFrame, Receiver, ReceiverConfig, SendContext, Sender, SenderConfig, Stage};
+use noctule_proto::flow::{FlowControlFrame, Receiver, ReceiverConfig, SendContext, Sender, SenderConfig, Stage, Symbol};
 use noctule_proto::ids::FlowLabel;
 use noctule_proto::options::{Class, Mode};
 use noctule_proto::redundancy::LossEstimate;
@@ -56,7 +56,7 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         let mut out = Vec::with_capacity(256);
         while out.len() < 256 {
             while sender.room() > 0 {
-                sender.push(now, payload.clone(), None);
+                sender.push(now, Symbol::whole(payload.clone()), None);
             }
             now += step;
             let next = sender.poll(now, Stage::Repair, &context, SYMBOL).or_else(|| sender.poll(now, Stage::Source, &context, SYMBOL));

@@ -159,6 +159,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn pacing_rate(&self) -> Option<Bandwidth>;
     /// For traces and statistics.
     fn state(&self) -> ControlState;
+    /// The capacity in [`state`](Self::state): asked for with each packet.
+    fn capacity(&self) -> Bandwidth {
+        self.state().capacity
+    }
     /// Which other paths share the bottleneck: together they take what one would. Where there are none it is told so, too.
     fn couple(&mut self, coupled: Coupled);
     /// The path changed: largest datagram in bytes of UDP payload.

@@ -748,9 +748,13 @@ impl Controller for Model {
             state,
             cwnd: self.cwnd,
             pacing_rate: Bandwidth::from_bytes_per_sec(self.pacing),
-            capacity: Bandwidth::from_bytes_per_sec(self.capacity.get()),
+            capacity: self.capacity(),
             base_loss: self.loss.base(),
         }
+    }
+
+    fn capacity(&self) -> Bandwidth {
+        Bandwidth::from_bytes_per_sec(self.capacity.get())
     }
 
     fn couple(&mut self, coupled: Coupled) {

@@ -6,10 +6,10 @@
 
 use super::mask;
 use super::row::{Row, RowForm};
+use super::symbol::Symbol;
 use crate::redundancy::Run;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
-use bytes::Bytes;
 use noctule_codes::span::{Basis, CAUCHY_SEEDS, MAX_SPAN};
 use smallvec::SmallVec;
 
@@ -69,7 +69,7 @@ impl Class {
 #[derive(Debug)]
 pub(super) struct Batch {
     /// Symbols pushed so far.
-    pub symbols: Vec<Bytes>,
+    pub symbols: Vec<Symbol>,
     /// At a relay, what each symbol is in terms of source packets, and "source packet" means "row" here; empty at a source.
     pub rows: Vec<Row>,
     /// Deadlines of the packets that have one, by index (`Time::MAX`: none); empty if no packet has.
@@ -113,7 +113,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub fn new(symbols: Vec<Bytes>) -> Self {
+    pub fn new(symbols: Vec<Symbol>) -> Self {
         Self {
             symbols,
             rows: Vec::new(),
@@ -483,7 +483,7 @@ impl Batch {
 
     /// Length of the longest symbol in `from..end`: the length of a combination over it (P5).
     pub fn longest(&self, from: u8) -> usize {
-        self.symbols[usize::from(from.min(self.end()))..usize::from(self.end())].iter().map(Bytes::len).max().unwrap_or(0)
+        self.symbols[usize::from(from.min(self.end()))..usize::from(self.end())].iter().map(Symbol::len).max().unwrap_or(0)
     }
 }
 

@@ -15,6 +15,7 @@ mod row;
 mod sender;
 mod slab;
 mod span;
+mod symbol;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -25,6 +26,7 @@ pub(crate) use receiver::coefficient_row;
 pub use receiver::{Receiver, ReceiverConfig};
 pub use row::{Passing, Recoded, Row, RowForm};
 pub use sender::{Sender, SenderConfig};
+pub use symbol::Symbol;
 
 use crate::error::Code;
 use crate::ids::{FlowLabel, Seq};

@@ -12,7 +12,7 @@ use crate::ids::PathId;
 use crate::node::shared::Shared;
 use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
 use crate::switch::{self, Mechanism};
-use crate::units::{Duration, Probability, Time};
+use crate::units::{Duration, Time};
 use crate::wire::packet::ConnectionId;
 use smallvec::SmallVec;
 
@@ -185,16 +185,22 @@ impl Link {
 
     /// What flow senders need to know of the path that they go by, and of the slowest that has something of theirs.
     pub(super) fn context_of(&self, path: PathId, now: Time) -> Option<SendContext> {
-        let mut context = Self::context(self.paths.get(&path)?, now);
+        let own = self.paths.get(&path)?;
+        let mut context = Self::context(own);
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        if switch::is_off(Mechanism::Leisure)
-            || !self.schedule.iter().any(|label| self.flows.out.get(label).is_some_and(|flow| flow.has_fresh(now)))
-        {
-            context.leisure = Probability::ONE;
+        let flows = || self.schedule.iter().filter_map(|label| self.flows.out.get(label));
+        let is_asked = || flows().any(|flow| flow.open.waits_in_order()) || self.has_proactive_order();
+        if is_asked() && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
+            context.leisure = own.leisure(now);
         }
         Some(context)
+    }
+
+    /// Datagrams that wait for each other are to be protected.
+    fn has_proactive_order(&self) -> bool {
+        self.proactive.iter().filter_map(|label| self.flows.out.get(label)).any(|flow| flow.open.waits_in_order())
     }
 
     /// Round trip of the slowest path that has something in flight: what feedback of a flow waits for.

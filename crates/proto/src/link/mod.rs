@@ -32,7 +32,7 @@ use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::{FlowTotals, LinkStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
-use crate::units::{Duration, Ecn, Time};
+use crate::units::{Duration, Ecn, Probability, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
@@ -151,6 +151,8 @@ pub(crate) struct Link {
     /// The node was told that the neighbour is silent.
     pub(crate) is_silent: bool,
     timers: Deadlines<TimerKey>,
+    /// Incoming flows that have not been looked at since packets came for them.
+    held: receive::Touched,
     fates: Fates,
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
@@ -210,6 +212,7 @@ impl Link {
             unbound: BTreeMap::new(),
             is_silent: false,
             timers: Deadlines::new(),
+            held: Default::default(),
             fates: Fates::default(),
             fragments: fragment::Fragments::default(),
             pending_fragment: None,
@@ -247,7 +250,7 @@ impl Link {
     }
 
     /// What flow senders need to know of the path they go by.
-    fn context(path: &Path, now: Time) -> SendContext {
+    fn context(path: &Path) -> SendContext {
         let rtt = path.rtt_estimator();
         let loss = path.loss_stats();
         SendContext {
@@ -261,10 +264,10 @@ impl Link {
                 burst: loss.burst_duration,
             },
             gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
-            spare: path.spare_allowance(now) > 0,
-            leisure: path.leisure(now),
+            spare: false,
+            leisure: Probability::ONE,
             heard: loss.packets,
-            slack: path.has_slack(),
+            slack: false,
         }
     }
 

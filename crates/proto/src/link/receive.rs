@@ -20,7 +20,7 @@ use crate::wire::packet::ProtectedHeader;
 use crate::wire::varint::Reader;
 use smallvec::SmallVec;
 
-type Touched = SmallVec<[FlowLabel; 4]>;
+pub(super) type Touched = SmallVec<[FlowLabel; 4]>;
 
 fn touch(list: &mut Touched, label: FlowLabel) {
     if !list.contains(&label) {
@@ -120,9 +120,10 @@ impl Link {
         self.couple_paths(now);
     }
 
+    /// Flows that something came for are left in `held`.
     fn on_frames(&mut self, now: Time, path: PathId, plain: &[u8], shared: &mut Shared) -> Result<bool, CloseReason> {
         let mut is_ack_eliciting = false;
-        let mut touched_in = Touched::new();
+        let mut touched_in = core::mem::take(&mut self.held);
         let mut result = Ok(());
         for frame in Frames::new(plain) {
             let frame = match frame {
@@ -137,6 +138,11 @@ impl Link {
                 continue;
             }
             is_ack_eliciting |= frame.is_ack_eliciting();
+            // What came before a frame that may end things is passed on before it.
+            if !matches!(frame, Frame::Padding | Frame::Ping | Frame::Ack(_) | Frame::Coded(_) | Frame::Datagram { .. }) {
+                self.held = core::mem::take(&mut touched_in);
+                self.touch_held(now, shared);
+            }
             if let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared) {
                 result = Err(reason);
                 break;
@@ -145,11 +151,19 @@ impl Link {
                 break;
             }
         }
-        for label in touched_in {
+        self.held = touched_in;
+        if result.is_err() {
+            self.touch_held(now, shared);
+        }
+        result.map(|()| is_ack_eliciting)
+    }
+
+    /// What came for flows since they were last looked at is passed on.
+    pub(crate) fn touch_held(&mut self, now: Time, shared: &mut Shared) {
+        for label in core::mem::take(&mut self.held) {
             self.touch_in(label, now);
             self.settle_in(label, shared);
         }
-        result.map(|()| is_ack_eliciting)
     }
 
     fn on_frame(

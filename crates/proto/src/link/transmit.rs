@@ -354,7 +354,9 @@ impl Link {
     /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
     /// with what is protected.
     pub(super) fn put_coded(&mut self, now: Time, path: PathId, wanted: Wanted, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
-        let Some(context) = self.context_of(path, now) else { return };
+        let Some(mut context) = self.context_of(path, now) else { return };
+        // What goes into the middle of bursts takes spare rate; only small flows ask.
+        context.spare = self.schedule.latency().next().is_some() && self.paths.get(&path).is_some_and(|p| p.spare_allowance(now) > 0);
         if let Some((id, data)) = self.pending_fragment.take() {
             let is_fresh = draft.is_empty(buf);
             if !draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(SentItem::Half { id, index: 1 }), buf) {
@@ -407,9 +409,13 @@ impl Link {
         }
     }
 
-    /// Repair without a known deficit, from spare rate.
+    /// Repair without a known deficit, from spare rate, of which there is some.
     fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
-        let Some(context) = self.context_of(path, now) else { return };
+        if self.proactive.is_empty() {
+            return;
+        }
+        let Some(mut context) = self.context_of(path, now) else { return };
+        (context.spare, context.slack) = (true, self.paths.get(&path).is_some_and(|p| p.has_slack()));
         while let Some(label) = self.proactive.front().copied() {
             // What does not fit the path any more is not worth two packets of spare rate.
             let outgoing = self.flows.out.get_mut(&label).and_then(|f| {

@@ -19,6 +19,7 @@ pub(crate) mod shared;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod trains;
 mod vigilance;
 
 use crate::congestion::CongestionControl;
@@ -28,10 +29,9 @@ use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
-use crate::path::Address;
 use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
-use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
+use crate::wire::packet::ConnectionId;
 use crate::wire::params::MIN_DATAGRAM;
 use bytes::Bytes;
 use shared::{FlowPlace, Shared};
@@ -251,53 +251,6 @@ impl Node {
     /// This node's public key.
     pub fn public_key(&self) -> PublicKey {
         self.shared.public_key()
-    }
-
-    /// A datagram arrived. Decrypts in place. Nothing that a datagram contains makes this panic.
-    pub fn handle_datagram(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, ecn: Ecn, data: &mut [u8]) {
-        let size = data.len();
-        let mut at = 0;
-        // A handshake packet may be followed by a protected one in the same datagram.
-        while at < size {
-            match Packet::parse(&data[at..], shared::CID_LEN) {
-                Ok(Packet::Protected(header)) => {
-                    if let Some((id, path)) = self.shared.lookup_cid(&header.connection_id)
-                        && let Some(link) = self.links.get_mut(&id)
-                    {
-                        link.on_protected(now, path, &header, Address { remote, local }, ecn, &mut data[at..], &mut self.shared);
-                        self.settle(now, id);
-                    } else {
-                        self.shared.counters.unknown += 1;
-                    }
-                    return;
-                }
-                // Only a protected packet may follow: many first flights in one datagram would each be answered at its full size (P19).
-                Ok(Packet::Handshake(..)) if at > 0 => return,
-                Ok(Packet::Handshake(packet, len)) => {
-                    match &packet.body {
-                        HandshakeBody::OtherVersion => self.refuse_version(remote, local, &packet, size),
-                        HandshakeBody::Initiate { .. } => self.on_initiate(now, remote, local, &packet, size),
-                        _ => {
-                            if let Some((id, _)) = self.shared.lookup_cid(&packet.destination)
-                                && let Some(link) = self.links.get_mut(&id)
-                            {
-                                link.on_handshake(now, &packet, size, &mut self.shared);
-                                self.settle(now, id);
-                            }
-                        }
-                    }
-                    at += len;
-                    // What follows a handshake packet is padding or a protected packet.
-                    if data.get(at).is_none_or(|b| *b == 0) {
-                        return;
-                    }
-                }
-                Err(_) => {
-                    self.shared.counters.malformed += 1;
-                    return;
-                }
-            }
-        }
     }
 
     /// `poll_timeout` is due. Calling it early does no harm.

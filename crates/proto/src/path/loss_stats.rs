@@ -38,6 +38,8 @@ pub struct LossEstimator {
     burst_squares: f64,
     memory: LossMemory,
     run: Option<Run>,
+    /// What follows from the rest; asked for more often than fates become known.
+    stats: LossStats,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,7 @@ impl LossEstimator {
     pub fn on_acked(&mut self, packets: u32) {
         self.resolved += packets;
         self.roll();
+        self.stats = self.estimate();
     }
 
     /// Packet `pn` was lost; `previous`: number and time of sending of the packet before it. Called in order of packet numbers.
@@ -75,11 +78,13 @@ impl LossEstimator {
             }
         }
         self.roll();
+        self.stats = self.estimate();
     }
 
     /// A packet declared lost arrived after all.
     pub fn on_spurious(&mut self) {
         self.lost = self.lost.saturating_sub(1);
+        self.stats = self.estimate();
     }
 
     fn end_run(&mut self) {
@@ -119,8 +124,12 @@ impl LossEstimator {
         if self.windows == 0 { f64::from(self.lost) / f64::from(self.resolved.max(1)) } else { self.mean }
     }
 
-    /// The estimates now.
+    /// The estimates now. O(1).
     pub fn stats(&self) -> LossStats {
+        self.stats
+    }
+
+    fn estimate(&self) -> LossStats {
         let mean = self.mean_so_far();
         // A run that is still open counts as soon as it is longer than the mean.
         let open = self.run.map_or(0.0, |r| f64::from(r.length));

@@ -645,7 +645,7 @@ impl Path {
     }
     /// What it sends, in sent units: the controller's estimate where it has one.
     pub(crate) fn own_rate(&self) -> Bandwidth {
-        let capacity = self.control.state().capacity;
+        let capacity = self.control.capacity();
         if capacity > Bandwidth::ZERO { capacity } else { self.delivery_rate() }
     }
     /// How much its delay is like that of another path of the link, -1..=1; delays are recorded once the link couples its paths.

@@ -19,6 +19,10 @@ pub struct Pacer {
     rate: Option<Bandwidth>,
     quantum: Duration,
     datagram: u64,
+    /// Largest burst in bytes.
+    burst: u64,
+    /// Tokens the bucket holds at most: a burst, and what a wake-up that comes late by up to one more quantum would have missed.
+    depth: f64,
     /// Tokens at `updated`, in bytes; below zero when a datagram took more than there was.
     tokens: f64,
     updated: Time,
@@ -33,21 +37,37 @@ pub struct Pacer {
 impl Pacer {
     /// `quantum`: longest burst in time; more than [`BURST_TIME`] suits drivers whose timers are coarser than that.
     pub fn new(quantum: Duration, datagram: u16, now: Time) -> Self {
-        Self { rate: None, quantum, datagram: u64::from(datagram), tokens: 0.0, updated: now, due: None, grace: 0.0, is_short: false }
+        let mut new = Self {
+            rate: None,
+            quantum,
+            datagram: u64::from(datagram),
+            burst: 0,
+            depth: 0.0,
+            tokens: 0.0,
+            updated: now,
+            due: None,
+            grace: 0.0,
+            is_short: false,
+        };
+        new.measure();
+        new
     }
 
     /// Largest burst in bytes; one datagram always fits.
     pub fn burst(&self) -> u64 {
-        let Some(rate) = self.rate else { return u64::MAX };
-        let in_time = rate.bytes_in(self.quantum);
-        let cap = if self.quantum > BURST_TIME { BURST_BYTES.max(BURST_PACKETS * self.datagram) } else { BURST_PACKETS * self.datagram };
-        in_time.min(cap).max(self.datagram)
+        self.burst
     }
 
-    /// Tokens the bucket holds at most: a burst, and what a wake-up that comes late by up to one more quantum would have missed.
-    fn depth(&self) -> f64 {
-        let late = self.rate.map_or(0.0, |r| r.bytes_in(self.quantum) as f64);
-        self.burst() as f64 + late.min(BURST_BYTES as f64)
+    /// Burst and depth follow from rate and datagram size.
+    fn measure(&mut self) {
+        let Some(rate) = self.rate else {
+            (self.burst, self.depth) = (u64::MAX, u64::MAX as f64);
+            return;
+        };
+        let in_time = rate.bytes_in(self.quantum);
+        let cap = if self.quantum > BURST_TIME { BURST_BYTES.max(BURST_PACKETS * self.datagram) } else { BURST_PACKETS * self.datagram };
+        self.burst = in_time.min(cap).max(self.datagram);
+        self.depth = self.burst as f64 + (in_time as f64).min(BURST_BYTES as f64);
     }
 
     /// What the host missed by waking late, as far as it is forgiven. Nothing where timers are exact.
@@ -66,7 +86,7 @@ impl Pacer {
     }
 
     fn tokens_at(&self, now: Time) -> f64 {
-        self.earned(now).min(self.depth() + self.grace.max(self.missed(now)))
+        self.earned(now).min(self.depth + self.grace.max(self.missed(now)))
     }
 
     /// The host is late: what it missed and is forgiven is kept until it has left.
@@ -74,7 +94,7 @@ impl Pacer {
         if self.missed(now) > 0.0 {
             let tokens = self.tokens_at(now);
             self.is_short |= self.earned(now) > tokens + self.datagram as f64;
-            self.grace = (tokens - self.depth()).max(0.0);
+            self.grace = (tokens - self.depth).max(0.0);
             self.tokens = tokens;
             self.updated = now;
         }
@@ -89,6 +109,7 @@ impl Pacer {
         let tokens = if self.rate.is_none() { f64::MAX } else { self.tokens_at(now) };
         self.rate = rate;
         self.datagram = u64::from(datagram);
+        self.measure();
         self.tokens = tokens.clamp(-(self.burst() as f64), self.burst() as f64 + self.grace);
         self.updated = now;
     }
@@ -108,7 +129,7 @@ impl Pacer {
         self.forgive(now);
         if self.rate.is_some() {
             self.tokens = self.tokens_at(now) - bytes as f64;
-            self.grace = self.grace.min((self.tokens - self.depth()).max(0.0));
+            self.grace = self.grace.min((self.tokens - self.depth).max(0.0));
         }
         self.updated = now;
         core::mem::take(&mut self.is_short)

@@ -9,6 +9,7 @@ use super::standing::Standing;
 use super::stream_queue::StreamQueue;
 use crate::crypto::FlowKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
+use crate::flow::Symbol;
 use crate::ids::Seq;
 use crate::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::stats::FlowStats;
@@ -41,8 +42,8 @@ pub struct SendLimits {
 pub struct OutSymbol {
     /// Its number: the one that the flow gives it when symbols are pushed in the order in which they were polled.
     pub seq: Seq,
-    /// Two length bytes (P5) and the payload.
-    pub symbol: Bytes,
+    /// The packet.
+    pub symbol: Symbol,
     /// When nothing in it matters any more.
     pub deadline: Option<Time>,
     /// A message ends in it, or the stream has no more bytes now.
@@ -416,15 +417,13 @@ impl SendHalf {
         let bytes = bytes.min(self.wished_buffer);
         self.limits.buffer = bytes;
         if self.stream.memory() > 2 * bytes {
-            self.stream.shrink_to(bytes);
+            self.stream.shrink();
         }
     }
 
     /// Gives back what only a sender with much to send needs.
     pub fn shrink(&mut self) {
-        if self.stream.memory() > SLAB {
-            self.stream.shrink_to(0);
-        }
+        self.stream.shrink();
     }
 
     /// Bytes of memory held.
@@ -456,11 +455,8 @@ impl SendHalf {
             return None;
         }
         if let Some(packet) = self.lead.pop_front() {
-            let mut symbol = BytesMut::with_capacity(2 + packet.len());
-            symbol.put_u16(packet.len() as u16);
-            symbol.extend_from_slice(&packet);
             self.next_seq += 1;
-            return Some(OutSymbol { seq: Seq(self.next_seq - 1), symbol: symbol.freeze(), deadline: None, last_of_message: true });
+            return Some(OutSymbol { seq: Seq(self.next_seq - 1), symbol: Symbol::bare(packet), deadline: None, last_of_message: true });
         }
         self.expire(now);
         if self.drops_stale {
@@ -469,12 +465,19 @@ impl SendHalf {
         if !self.has_data(now) {
             return None;
         }
+        let room = max_symbol - 2 - self.cipher.overhead();
+        if self.cipher.overhead() == 0
+            && let Some(piece) = self.stream.cut(room)
+        {
+            let seq = Seq(self.next_seq);
+            self.next_seq += 1;
+            return Some(OutSymbol { seq, symbol: Symbol::bare(piece), deadline: None, last_of_message: self.stream.is_empty() });
+        }
         // A slab that everyone has let go of is used again.
         if self.slab.capacity() < max_symbol {
             self.slab.reserve(self.slab_len.max(max_symbol));
             self.slab_len = (self.slab_len * 2).min(SLAB);
         }
-        let room = max_symbol - 2 - self.cipher.overhead();
         self.slab.put_u16(0);
         self.slab.put_bytes(0, self.cipher.prefix());
         let (deadline, last_of_message) = match self.kind {
@@ -490,7 +493,7 @@ impl SendHalf {
             self.reset(Code::Internal as u64);
             return None;
         }
-        Some(OutSymbol { seq, symbol: symbol.freeze(), deadline, last_of_message })
+        Some(OutSymbol { seq, symbol: Symbol::whole(symbol.freeze()), deadline, last_of_message })
     }
 
     /// The next message of a transparent flow, whole, with its number; messages of more than `largest` bytes are dropped, and counted as dropped.

@@ -1,17 +1,24 @@
 //! Bytes of a stream that wait to be sent: copied from the application, or handed over by it.
+//!
+//! Either way they stand in blocks, and what is cut off the front is a part of a block, not another copy (docs/decisions/0122).
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 
 /// Smaller blocks are copied: what keeps them in order would weigh as much.
 const LEAST_BLOCK: usize = 1024;
+/// Bytes of the blocks that copies are put into: the first is small, each further one twice as large, because most flows never send much.
+const FIRST_COPY: usize = 4 * 1024;
+const MOST_COPY: usize = 64 * 1024;
 
-/// Blocks come first, copied bytes after them; a block that follows copied bytes makes a block of these.
+/// Blocks come first, then the block that copies are put into at present.
 #[derive(Debug, Default)]
 pub(super) struct StreamQueue {
     blocks: VecDeque<Bytes>,
     in_blocks: usize,
-    copied: VecDeque<u8>,
+    copied: BytesMut,
+    /// Bytes of the latest block for copies.
+    latest: usize,
 }
 
 impl StreamQueue {
@@ -20,12 +27,21 @@ impl StreamQueue {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.copied.is_empty()
+        self.len() == 0
     }
 
     /// Appends a copy.
-    pub fn copy(&mut self, data: &[u8]) {
-        self.copied.extend(data);
+    pub fn copy(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            if self.copied.len() == self.copied.capacity() {
+                self.close_copied();
+                self.latest = (self.latest * 2).clamp(FIRST_COPY, MOST_COPY);
+                self.copied.reserve(self.latest);
+            }
+            let n = data.len().min(self.copied.capacity() - self.copied.len());
+            self.copied.extend_from_slice(&data[..n]);
+            data = &data[n..];
+        }
     }
 
     /// Appends the block itself.
@@ -33,13 +49,35 @@ impl StreamQueue {
         if block.len() < LEAST_BLOCK {
             return self.copy(&block);
         }
-        if !self.copied.is_empty() {
-            let before = Bytes::from_iter(self.copied.drain(..));
-            self.in_blocks += before.len();
-            self.blocks.push_back(before);
-        }
+        self.close_copied();
         self.in_blocks += block.len();
         self.blocks.push_back(block);
+    }
+
+    /// What was copied becomes a block, and what its memory has left takes the next copies.
+    fn close_copied(&mut self) {
+        if !self.copied.is_empty() {
+            let block = self.copied.split().freeze();
+            self.in_blocks += block.len();
+            self.blocks.push_back(block);
+        }
+    }
+
+    /// Cuts off the first bytes, `len` of them or all, if they stand in one piece.
+    pub fn cut(&mut self, len: usize) -> Option<Bytes> {
+        if self.blocks.is_empty() {
+            // Of a block that goes on: cutting it here would make one of each write.
+            let n = len.min(self.copied.len());
+            return (n > 0).then(|| self.copied.split_to(n).freeze());
+        }
+        let is_all = self.len() <= len && self.blocks.len() == 1 && self.copied.is_empty();
+        let block = self.blocks.front_mut().filter(|block| block.len() >= len || is_all)?;
+        let piece = block.split_to(len.min(block.len()));
+        self.in_blocks -= piece.len();
+        if block.is_empty() {
+            self.blocks.pop_front();
+        }
+        Some(piece)
     }
 
     /// Moves the first bytes, at most `room` of them, to the end of `to`. O(bytes moved).
@@ -57,17 +95,14 @@ impl StreamQueue {
             }
         }
         let n = room.min(self.copied.len());
-        let (a, b) = self.copied.as_slices();
-        let from_a = n.min(a.len());
-        to.extend_from_slice(&a[..from_a]);
-        to.extend_from_slice(&b[..n - from_a]);
-        self.copied.drain(..n);
+        to.extend_from_slice(&self.copied[..n]);
+        self.copied.advance(n);
     }
 
-    /// Gives back memory beyond `bytes`, if nothing waits.
-    pub fn shrink_to(&mut self, bytes: usize) {
-        if self.is_empty() {
-            self.copied.shrink_to(bytes);
+    /// Gives back what only a stream with much to send needs, if nothing waits.
+    pub fn shrink(&mut self) {
+        if self.is_empty() && self.copied.capacity() > FIRST_COPY {
+            (self.copied, self.latest) = (BytesMut::new(), 0);
         }
     }
 
@@ -85,20 +120,37 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_in_comes_out_in_order(
-            steps in prop::collection::vec((any::<bool>(), 0..2 * LEAST_BLOCK, 0..2 * LEAST_BLOCK), 0..100),
+            steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0..2 * LEAST_BLOCK, 0..2 * LEAST_BLOCK), 0..100),
         ) {
             let (mut queue, mut expected, mut got, mut next) = (StreamQueue::default(), Vec::new(), BytesMut::new(), 0u8);
-            for (is_block, len, room) in steps {
+            for (is_block, is_cut, len, room) in steps {
                 let data: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
                 expected.extend_from_slice(&data);
                 if is_block { queue.push(data.into()) } else { queue.copy(&data) }
                 prop_assert_eq!(queue.len(), expected.len() - got.len());
-                queue.take(room, &mut got);
+                if is_cut {
+                    if let Some(piece) = queue.cut(room) {
+                        prop_assert!(piece.len() == room || (piece.len() < room && queue.is_empty()));
+                        got.extend_from_slice(&piece);
+                    }
+                } else {
+                    queue.take(room, &mut got);
+                }
                 prop_assert_eq!(queue.len(), expected.len() - got.len());
-                prop_assert!(queue.memory() >= queue.len() && queue.blocks.len() <= 2 * queue.in_blocks / LEAST_BLOCK + 2);
+                prop_assert!(queue.memory() >= queue.len() && queue.blocks.len() <= 2 * queue.in_blocks / LEAST_BLOCK + queue.in_blocks / FIRST_COPY + 2);
             }
             queue.take(usize::MAX, &mut got);
             prop_assert_eq!(&got[..], &expected[..]);
         }
+    }
+
+    #[test]
+    fn pieces_are_parts_of_the_block() {
+        let mut queue = StreamQueue::default();
+        let block = Bytes::from(vec![1; 5000]);
+        queue.push(block.clone());
+        let pieces: Vec<Bytes> = core::iter::from_fn(|| queue.cut(1400)).collect();
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [1400, 1400, 1400, 800]);
+        assert!(pieces.iter().all(|piece| block.as_ptr_range().contains(&piece.as_ptr())));
     }
 }

@@ -17,13 +17,13 @@ mod window;
 use super::batch::Batch;
 use super::deadlines::Deadlines;
 use super::row::Row;
+use super::symbol::Symbol;
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::redundancy::RedundancyInput;
 use crate::stats::FlowStats;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
-use bytes::Bytes;
 use control::Repeated;
 use noctule_codes::span::MAX_SPAN;
 use pace::Pace;
@@ -104,7 +104,7 @@ pub struct Sender {
     /// Smoothed RTT of the path that was last sent on.
     rtt: Duration,
     /// Vectors of freed batches waiting for reuse.
-    spare: Vec<Vec<Bytes>>,
+    spare: Vec<Vec<Symbol>>,
     /// Last question to the redundancy policy and its answer: most are repeated.
     last_plan: Option<(RedundancyInput, u8)>,
     /// What a relay's sender needs beyond that of a source.
@@ -196,10 +196,10 @@ impl Sender {
         u64::from(self.config.batch_size)
     }
 
-    /// Takes the next source packet. `symbol` begins with its 2-byte length (P5); after `deadline` nobody wants it.
+    /// Takes the next source packet; after `deadline` nobody wants it.
     ///
     /// The caller asks [`Sender::room`] first; a packet beyond credit would be refused by the receiver.
-    pub fn push(&mut self, _now: Time, symbol: Bytes, deadline: Option<Time>) -> Seq {
+    pub fn push(&mut self, _now: Time, symbol: Symbol, deadline: Option<Time>) -> Seq {
         debug_assert!(self.pushed < self.credit && !self.finished, "push without room");
         let seq = self.pushed;
         let number = seq / self.batch_size();

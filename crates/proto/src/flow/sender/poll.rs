@@ -2,7 +2,7 @@
 
 use super::Sender;
 use crate::flow::batch::Batch;
-use crate::flow::{Outgoing, SendContext, Stage, mask};
+use crate::flow::{Outgoing, SendContext, Stage, Symbol, mask};
 use crate::ids::Seq;
 use crate::options::{Class, Mode};
 use crate::redundancy::{RepairInput, repair_extra};
@@ -10,7 +10,7 @@ use crate::sent::SentItem;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::Coefficients;
-use noctule_codes::span::{MAX_SPAN, encode, repair_coefficients};
+use noctule_codes::span::{MAX_SPAN, repair_coefficients};
 
 /// Round trips in which a flow is young: start-up takes up to nine of them (P11), exact repair of what the last one sent seven more at 20 % of loss.
 const YOUNG_ROUNDS: u32 = 16;
@@ -205,24 +205,18 @@ impl Sender {
         }
         let (seed, covered) = match outgoing.form {
             Coefficients::Index(index) => {
-                return out.extend_from_slice(self.symbol_at(base + u64::from(index)).map_or(&[], |s| s));
+                return self.symbol_at(base + u64::from(index)).into_iter().for_each(|symbol| symbol.write(out));
             }
             Coefficients::Seed(seed) => (seed, u64::MAX),
             Coefficients::BitmapSeed { bitmap, seed } => (seed, bitmap),
             Coefficients::Vector(_) => return,
         };
         let n = usize::from(outgoing.n).min(MAX_SPAN);
-        let (mut coefficients, mut sources): ([u8; MAX_SPAN], [&[u8]; MAX_SPAN]) = ([0; MAX_SPAN], [&[]; MAX_SPAN]);
+        let mut coefficients = [0; MAX_SPAN];
         repair_coefficients(seed, n, &mut coefficients);
-        for (j, seq) in (base..).take(n).enumerate() {
-            match self.symbol_at(seq) {
-                Some(symbol) if covered >> j & 1 == 1 => sources[j] = symbol,
-                _ => coefficients[j] = 0,
-            }
-        }
-        let start = out.len();
-        out.resize(start + outgoing.len, 0);
-        encode(&coefficients[..n], &sources[..n], &mut out[start..]);
+        let is_covered = |j: usize| covered >> j & 1 == 1;
+        let terms = (0..n).filter(|j| is_covered(*j)).filter_map(|j| Some((coefficients[j], self.symbol_at(base + j as u64)?)));
+        Symbol::combine(terms, outgoing.len, out);
     }
 }
 

@@ -1,15 +1,14 @@
 //! A relay's sender: its source is what the relay's receiver passes on, in the order of batches (P14).
 
 use super::{Repeated, SYMBOL_OVERHEAD, Sender, SenderConfig};
-use crate::flow::Outgoing;
 use crate::flow::batch::Batch;
 use crate::flow::row::{self, Passing};
+use crate::flow::{Outgoing, Symbol};
 use crate::ids::Seq;
 use crate::sent::SentItem;
 use crate::stats::SpanStats;
 use crate::units::Time;
 use crate::wire::frame::Coefficients;
-use noctule_codes::span::{MAX_SPAN, encode};
 use std::collections::BTreeSet;
 
 /// State of a sender that is fed by a receiver.
@@ -64,7 +63,7 @@ impl Sender {
                 // Numbered as rows, which is how packets of a batch are given up here.
                 self.deadlines.add(Seq(number * size + k as u64), deadline);
             }
-            batch.symbols.push(passing.symbol);
+            batch.symbols.push(Symbol::whole(passing.symbol));
             batch.rows.push(passing.row);
             relay.waiting.insert(number);
             relay.count += 1;
@@ -249,7 +248,7 @@ impl Sender {
         let SentItem::Coded { n: end, from, index, .. } = outgoing.item else { return };
         let single = index.or_else(|| (end == from + 1).then_some(from));
         if let Some(k) = single {
-            return out.extend_from_slice(batch.symbols.get(usize::from(k)).map_or(&[], |s| s));
+            return batch.symbols.get(usize::from(k)).into_iter().for_each(|symbol| symbol.write(out));
         }
         let seed = match outgoing.form {
             Coefficients::Seed(seed) | Coefficients::BitmapSeed { seed, .. } => seed,
@@ -257,12 +256,6 @@ impl Sender {
         };
         let end = usize::from(end).min(batch.symbols.len());
         let weights = row::weights(&batch.rows[..end.min(batch.rows.len())], seed, from.into());
-        let mut sources: [&[u8]; MAX_SPAN] = [&[]; MAX_SPAN];
-        for (source, symbol) in sources.iter_mut().zip(&batch.symbols[..end]) {
-            *source = symbol;
-        }
-        let start = out.len();
-        out.resize(start + outgoing.len, 0);
-        encode(&weights[..end], &sources[..end], &mut out[start..]);
+        Symbol::combine(weights.into_iter().zip(&batch.symbols[..end]), outgoing.len, out);
     }
 }

@@ -6,7 +6,7 @@
 use super::Sender;
 use super::poll::{BITMAP, fitting_from};
 use crate::flow::batch::Batch;
-use crate::flow::{Outgoing, SendContext, mask};
+use crate::flow::{Outgoing, SendContext, Symbol, mask};
 use crate::ids::Seq;
 use crate::options::{Class, Mode};
 use crate::redundancy::{Run, WindowInput, mid_burst, plan_window};
@@ -14,7 +14,6 @@ use crate::sent::SentItem;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
 use crate::wire::frame::Coefficients;
-use bytes::Bytes;
 use noctule_codes::span::{CAUCHY_SEEDS, MAX_SPAN};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -262,7 +261,7 @@ impl Sender {
         let n = (last + 1 - first) as u8;
         let lacking = (first..=last).rev().fold(0u64, |bits, seq| bits << 1 | u64::from(self.is_lacking(seq)));
         let longest = |covered: u64| {
-            let of = |j: u8| self.symbol_at(first + u64::from(j)).map_or(0, Bytes::len);
+            let of = |j: u8| self.symbol_at(first + u64::from(j)).map_or(0, Symbol::len);
             (0..n).filter(|j| covered >> j & 1 == 1).map(of).max().unwrap_or(0)
         };
         // What is known needs no part in it, if there is room to say so.
@@ -294,7 +293,7 @@ impl Sender {
         self.window.spans.push(SentSpan { range, flying: 1, there: 0, sent_at: now });
     }
 
-    pub(super) fn symbol_at(&self, seq: u64) -> Option<&Bytes> {
+    pub(super) fn symbol_at(&self, seq: u64) -> Option<&Symbol> {
         self.batch(seq / self.batch_size())?.symbols.get((seq % self.batch_size()) as usize)
     }
 

@@ -1,6 +1,6 @@
 use super::world::{content, symbol};
 use crate::error::Code;
-use crate::flow::{Offer, Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::flow::{Offer, Receiver, ReceiverConfig, Sender, SenderConfig, Symbol};
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::sent::SentItem;
@@ -145,7 +145,7 @@ proptest! {
         for (i, (kind, any, small, n, rank, bits)) in feedback.into_iter().enumerate() {
             let now = Time::from_millis(i as u64);
             if s.room() > 0 {
-                s.push(now, symbol(&[1; 20]), (n % 5 == 0).then_some(now + Duration::from_millis(20)));
+                s.push(now, Symbol::whole(symbol(&[1; 20])), (n % 5 == 0).then_some(now + Duration::from_millis(20)));
             }
             for stage in [crate::flow::Stage::Repair, crate::flow::Stage::Source, crate::flow::Stage::Proactive, crate::flow::Stage::Probe] {
                 if let Some(out) = s.poll(now, stage, &context, 1200) {

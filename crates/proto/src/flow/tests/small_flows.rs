@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::error::Code;
-use crate::flow::{SendContext, Sender, Stage};
+use crate::flow::{SendContext, Sender, Stage, Symbol};
 use crate::ids::Seq;
 use crate::options::Class;
 use crate::sent::SentItem;
@@ -77,7 +77,7 @@ fn after_a_late_refusal() -> (u64, u64) {
     let world = World::new(Story { loss: 0.1, burst_time: Duration::ZERO, ..story() });
     let (context, now, mut sender) = (SendContext { spare: true, ..world.context() }, world.now, world.sender);
     for seq in 0..20 {
-        sender.push(now, symbol(&content(seq, 100)), None);
+        sender.push(now, Symbol::bare(content(seq, 100).into()), None);
     }
     let poll =
         |sender: &mut Sender, stage| std::iter::from_fn(|| sender.poll(now, stage, &context, 1200)).map(|o| o.item).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
 //! The virtual link: a serialiser of fixed rate, a delay each way, loss patterns; fates are told one round trip after sending.
 
-use crate::flow::{FlowControlFrame, Offer, Receiver, ReceiverConfig, SendContext, Sender, SenderConfig, Stage};
+use crate::flow::{FlowControlFrame, Offer, Receiver, ReceiverConfig, SendContext, Sender, SenderConfig, Stage, Symbol};
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::redundancy::LossEstimate;
@@ -314,7 +314,7 @@ impl World {
     pub fn give(&mut self, len: usize) -> Seq {
         let seq = self.sender.next_seq().0;
         let deadline = self.lifetime.map(|l| self.now + l);
-        let got = self.sender.push(self.now, symbol(&content(seq, len)), deadline);
+        let got = self.sender.push(self.now, Symbol::bare(content(seq, len).into()), deadline);
         assert_eq!(got.0, seq);
         self.given.push(Given { at: self.now, len });
         got

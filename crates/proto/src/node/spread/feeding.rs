@@ -2,6 +2,7 @@
 
 use super::{MAX_PARTS, Part, Room, Spread, WORTH_A_ROUTE};
 use crate::error::Code;
+use crate::flow::Symbol;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
 use crate::link::Control;
 use crate::link::flows::{floor_of, options_of};
@@ -197,7 +198,7 @@ impl Node {
                     let Some(flow) = self.links.get_mut(&PARKING).and_then(|l| l.flows.out.get_mut(&whole)) else { return };
                     let overhead = crate::crypto::SESSION_OVERHEAD + varint::size(number.max(1 << 14));
                     let Some(made) = flow.source.poll_symbol(now, (packet as usize).saturating_sub(overhead)) else { break };
-                    spread.keep(now, made.symbol.slice(2..), made.deadline.filter(|_| spread.is_lossy));
+                    spread.keep(now, made.symbol.payload(), made.deadline.filter(|_| spread.is_lossy));
                     number
                 }
             };
@@ -260,7 +261,7 @@ impl Node {
         let flow = self.links.get_mut(&part.link)?.flows.out.get_mut(&part.label)?;
         let sealed = flow.source.seal_piece(number, packet)?;
         let bytes = sealed.len();
-        flow.sender.push(now, sealed, deadline);
+        flow.sender.push(now, Symbol::whole(sealed), deadline);
         Some(bytes)
     }
 

@@ -27,6 +27,7 @@ mod relays;
 mod routes;
 mod sealed;
 mod strangers;
+mod trains;
 mod transparent;
 #[path = "../../../tests/tree/mod.rs"]
 mod tree;

@@ -53,9 +53,11 @@ fn drain(half: &mut SendHalf, now: Time, symbol: usize) -> Vec<OutSymbol> {
 
 /// What the flow would deliver of it; checks the length prefix (P5).
 fn payload(symbol: &OutSymbol) -> (Seq, Bytes) {
-    let length = u16::from_be_bytes([symbol.symbol[0], symbol.symbol[1]]);
+    let mut written = Vec::new();
+    symbol.symbol.write(&mut written);
+    let length = u16::from_be_bytes([written[0], written[1]]);
     assert_eq!(usize::from(length) + 2, symbol.symbol.len());
-    (symbol.seq, symbol.symbol.slice(2..))
+    (symbol.seq, symbol.symbol.payload())
 }
 
 fn deliver(half: &mut RecvHalf, symbols: &[OutSymbol]) {

@@ -37,7 +37,8 @@ fn control(s: &mut Siege, name: u64, message: Vec<u8>) {
     let open = FlowOpen { kind: FlowKind::OrderedMessages, batch_size: 8, ..s.open(SessionKey(name), 0, name) };
     let mut source = SendHalf::new(&control_options(), SendLimits { buffer: 65536, max_message: 65536 });
     source.send_message(s.m.now, message.into(), MessageOptions::default()).unwrap();
-    let symbol = source.poll_symbol(s.m.now, 1300).unwrap().symbol;
+    let mut symbol = Vec::new();
+    source.poll_symbol(s.m.now, 1300).unwrap().symbol.write(&mut symbol);
     let coded = Coded { flow: open.label, base: seq(0), n: 1, coefficients: Coefficients::Index(0), symbol: &symbol };
     s.send(&[Frame::FlowOpen(open), Frame::Coded(coded)]);
 }

@@ -1,0 +1,113 @@
+//! Datagrams that arrive in one train do what they do one by one.
+
+use super::MS;
+use super::pair::{A, B, Conditions, Pair, address, bytes};
+use crate::event::Event;
+use crate::options::{FlowKind, FlowOptions, MessageOptions};
+use crate::units::Ecn;
+
+/// Everything that B heard and read, sorted: a stream and messages that end, a flow that is reset behind its data, and a link that closes in the train
+/// with the last data.
+fn story(is_together: bool) -> (Vec<String>, Vec<Vec<u8>>, usize) {
+    let mut p = Pair::new(Default::default(), Conditions::default(), 3);
+    let (link, session) = p.connect();
+    let stream = p.nodes[A].open_flow(p.now, session, FlowOptions { kind: FlowKind::Stream, ..Default::default() }).unwrap();
+    let messages = p.nodes[A].open_flow(p.now, session, FlowOptions::default()).unwrap();
+    let given_up = p.nodes[A].open_flow(p.now, session, FlowOptions { kind: FlowKind::Stream, ..Default::default() }).unwrap();
+    let (mut heard, mut got, mut longest, mut buf) = (Vec::new(), vec![Vec::new(); 3], 0, Vec::new());
+    let mut incoming = Vec::new();
+    let mut rest = bytes(600_000, 1);
+    for round in 0..40 {
+        if !rest.is_empty() {
+            let _ = p.nodes[A].write_chunk(p.now, stream, &mut rest);
+        }
+        if rest.is_empty() {
+            let _ = p.nodes[A].finish(p.now, stream);
+        }
+        if round < 10 {
+            p.nodes[A].send_message(p.now, messages, bytes(900, round), MessageOptions::default()).unwrap();
+            p.nodes[A].write(p.now, given_up, &bytes(2000, round)).unwrap();
+        }
+        if round == 10 {
+            p.nodes[A].reset(p.now, given_up, 7).unwrap();
+            p.nodes[A].finish(p.now, messages).unwrap();
+        }
+        for (from, to) in [(A, B), (B, A)] {
+            while let Some(t) = p.nodes[from].poll_transmit(p.now, 44, &mut buf) {
+                let stride = t.segment_size.unwrap_or(t.len);
+                longest = longest.max(t.len.div_ceil(stride));
+                if is_together {
+                    let n = p.nodes[to].handle_train(p.now, address(from), None, Ecn::NotEct, &mut buf, stride);
+                    assert_eq!(n as usize, t.len.div_ceil(stride));
+                } else {
+                    buf.chunks_mut(stride).for_each(|one| p.nodes[to].handle_datagram(p.now, address(from), None, Ecn::NotEct, one));
+                }
+            }
+        }
+        if round == 39 {
+            // The last message and CLOSE leave in one train.
+            let last = p.nodes[A].open_flow(p.now, session, FlowOptions::default()).unwrap();
+            p.nodes[A].send_message(p.now, last, bytes(300, 99), MessageOptions::default()).unwrap();
+            let mut train = Vec::new();
+            while let Some(_) = p.nodes[A].poll_transmit(p.now, 1, &mut buf) {
+                train.push(buf.clone());
+            }
+            p.nodes[A].close_link(p.now, link, 3, "over").unwrap();
+            while let Some(_) = p.nodes[A].poll_transmit(p.now, 1, &mut buf) {
+                train.push(buf.clone());
+            }
+            let stride = train[0].len();
+            assert!(train.len() >= 2 && train[1..].iter().all(|d| d.len() <= stride));
+            let mut whole = [&train[0][..], &train[1]].concat();
+            match is_together {
+                true => assert_eq!(p.nodes[B].handle_train(p.now, address(A), None, Ecn::NotEct, &mut whole, stride), 2),
+                false => whole.chunks_mut(stride).for_each(|one| p.nodes[B].handle_datagram(p.now, address(A), None, Ecn::NotEct, one)),
+            }
+        }
+        while let Some(event) = p.nodes[B].poll_event() {
+            if let Event::FlowIncoming { flow, .. } = &event {
+                incoming.push(*flow);
+            }
+            if !matches!(event, Event::FlowReadable(_)) {
+                heard.push(format!("{event:?}"));
+            }
+        }
+        for (of, flow) in incoming.iter().enumerate().take(3) {
+            match of {
+                1 => {
+                    while let Ok(Some(m)) = p.nodes[B].recv_message(p.now, *flow) {
+                        got[of].extend_from_slice(&m.data);
+                    }
+                }
+                _ => {
+                    while let Ok(Some(chunk)) = p.nodes[B].read(p.now, *flow, 1 << 20) {
+                        if chunk.is_empty() {
+                            break;
+                        }
+                        got[of].extend_from_slice(&chunk);
+                    }
+                }
+            }
+        }
+        while p.nodes[A].poll_event().is_some() {}
+        p.now = p.now + MS(5);
+        (0..2).for_each(|n| p.nodes[n].handle_timeout(p.now));
+    }
+    heard.sort();
+    (heard, got, longest)
+}
+
+#[test]
+fn a_train_does_what_its_datagrams_do_one_by_one() {
+    let (together, alone) = (story(true), story(false));
+    assert!(together.2 > 20, "trains of {}", together.2);
+    assert_eq!(together.0, alone.0);
+    assert!(
+        together.1 == alone.1,
+        "{:?} and {:?} bytes",
+        together.1.iter().map(Vec::len).collect::<Vec<_>>(),
+        alone.1.iter().map(Vec::len).collect::<Vec<_>>()
+    );
+    assert!(together.1[0] == bytes(600_000, 1)[..] && together.1[1].len() == 9000);
+    assert!(together.0.iter().any(|e| e.contains("LinkDown") || e.contains("LinkClosed")), "{:?}", together.0);
+}
