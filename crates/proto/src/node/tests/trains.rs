@@ -49,11 +49,11 @@ fn story(is_together: bool) -> (Vec<String>, Vec<Vec<u8>>, usize) {
             let last = p.nodes[A].open_flow(p.now, session, FlowOptions::default()).unwrap();
             p.nodes[A].send_message(p.now, last, bytes(300, 99), MessageOptions::default()).unwrap();
             let mut train = Vec::new();
-            while let Some(_) = p.nodes[A].poll_transmit(p.now, 1, &mut buf) {
+            while p.nodes[A].poll_transmit(p.now, 1, &mut buf).is_some() {
                 train.push(buf.clone());
             }
             p.nodes[A].close_link(p.now, link, 3, "over").unwrap();
-            while let Some(_) = p.nodes[A].poll_transmit(p.now, 1, &mut buf) {
+            while p.nodes[A].poll_transmit(p.now, 1, &mut buf).is_some() {
                 train.push(buf.clone());
             }
             let stride = train[0].len();
@@ -90,7 +90,7 @@ fn story(is_together: bool) -> (Vec<String>, Vec<Vec<u8>>, usize) {
             }
         }
         while p.nodes[A].poll_event().is_some() {}
-        p.now = p.now + MS(5);
+        p.now += MS(5);
         (0..2).for_each(|n| p.nodes[n].handle_timeout(p.now));
     }
     heard.sort();
