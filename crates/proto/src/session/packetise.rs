@@ -199,7 +199,7 @@ impl SendHalf {
     /// `Blocked` if there is no room for a single byte, `Closed` after [`finish`](Self::finish) or [`reset`](Self::reset), `Misuse` on a message flow.
     pub fn write(&mut self, data: &[u8]) -> Result<usize, CommandError> {
         let taken = self.room_for(data.len())?;
-        self.stream.copy(&data[..taken]);
+        self.stream.copy(&data[..taken], self.limits.buffer);
         Ok(taken)
     }
 
@@ -209,7 +209,7 @@ impl SendHalf {
     /// As [`write`](Self::write); the block is then as it was.
     pub fn write_chunk(&mut self, data: &mut Bytes) -> Result<usize, CommandError> {
         let taken = self.room_for(data.len())?;
-        self.stream.push(data.split_to(taken));
+        self.stream.push(data.split_to(taken), self.limits.buffer);
         Ok(taken)
     }
 

@@ -30,12 +30,13 @@ impl StreamQueue {
         self.len() == 0
     }
 
-    /// Appends a copy.
-    pub fn copy(&mut self, mut data: &[u8]) {
+    /// Appends a copy, in blocks of at most an eighth of what may wait: their empty ends are memory that others could use.
+    pub fn copy(&mut self, mut data: &[u8], may_wait: usize) {
+        let most = (may_wait / 8).clamp(FIRST_COPY, MOST_COPY);
         while !data.is_empty() {
             if self.copied.len() == self.copied.capacity() {
                 self.close_copied();
-                self.latest = (self.latest * 2).clamp(FIRST_COPY, MOST_COPY);
+                self.latest = (self.latest * 2).clamp(FIRST_COPY, most);
                 self.copied.reserve(self.latest);
             }
             let n = data.len().min(self.copied.capacity() - self.copied.len());
@@ -45,9 +46,9 @@ impl StreamQueue {
     }
 
     /// Appends the block itself.
-    pub fn push(&mut self, block: Bytes) {
+    pub fn push(&mut self, block: Bytes, may_wait: usize) {
         if block.len() < LEAST_BLOCK {
-            return self.copy(&block);
+            return self.copy(&block, may_wait);
         }
         self.close_copied();
         self.in_blocks += block.len();
@@ -126,7 +127,7 @@ mod tests {
             for (is_block, is_cut, len, room) in steps {
                 let data: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
                 expected.extend_from_slice(&data);
-                if is_block { queue.push(data.into()) } else { queue.copy(&data) }
+                if is_block { queue.push(data.into(), 1 << 20) } else { queue.copy(&data, 1 << 20) }
                 prop_assert_eq!(queue.len(), expected.len() - got.len());
                 if is_cut {
                     if let Some(piece) = queue.cut(room) {
@@ -148,7 +149,7 @@ mod tests {
     fn pieces_are_parts_of_the_block() {
         let mut queue = StreamQueue::default();
         let block = Bytes::from(vec![1; 5000]);
-        queue.push(block.clone());
+        queue.push(block.clone(), 1 << 20);
         let pieces: Vec<Bytes> = core::iter::from_fn(|| queue.cut(1400)).collect();
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [1400, 1400, 1400, 800]);
         assert!(pieces.iter().all(|piece| block.as_ptr_range().contains(&piece.as_ptr())));
