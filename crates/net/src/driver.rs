@@ -46,7 +46,7 @@ pub(crate) struct Driver {
     shared: Arc<Shared>,
     sockets: Sockets,
     timer: Timer,
-    /// What the timer is armed for: the next deadline, or an earlier moment.
+    /// What the timer is armed for.
     armed: Option<Time>,
     recv_buf: Box<[u8]>,
     meta: [RecvMeta; RECV_BUFFERS],
@@ -215,18 +215,15 @@ impl Driver {
 
     /// Arms the timer; true if it is time already.
     fn sleep(&mut self, cx: &mut Context<'_>, until: Option<Time>) -> bool {
-        // A deadline that moved away, as most do with each acknowledgement, is found when the timer fires in vain: cheaper than to arm it each time.
-        if let Some(until) = until
-            && self.armed.is_none_or(|armed| armed > until)
-        {
-            let delay = until.since(self.shared.now());
-            if delay.is_zero() {
+        let delay = until.map(|t| t.since(self.shared.now()));
+        if self.armed != until {
+            if delay == Some(Duration::ZERO) {
                 return true;
             }
             if self.timer.arm(delay).is_err() {
                 return false;
             }
-            self.armed = Some(until);
+            self.armed = until;
         }
         match self.timer.poll_fired(cx) {
             Poll::Ready(_) => {

@@ -33,11 +33,16 @@ mod fd {
             Ok(Self { fd })
         }
 
-        /// Fires once, this long from now; replaces what was armed before.
-        pub(crate) fn arm(&mut self, delay: Duration) -> io::Result<()> {
-            // Zero would disarm; a year is as good as never and fits every time_t.
-            let delay = delay.clamp(Duration::from_nanos(1), Duration::from_secs(31_536_000));
-            let value = libc::timespec { tv_sec: delay.as_secs() as libc::time_t, tv_nsec: delay.subsec_nanos() as _ };
+        /// Fires once, this long from now; replaces what was armed before. `None` disarms.
+        pub(crate) fn arm(&mut self, delay: Option<Duration>) -> io::Result<()> {
+            let value = match delay {
+                None => libc::timespec { tv_sec: 0, tv_nsec: 0 },
+                Some(d) => {
+                    // Zero would disarm; a year is as good as never and fits every time_t.
+                    let d = d.clamp(Duration::from_nanos(1), Duration::from_secs(31_536_000));
+                    libc::timespec { tv_sec: d.as_secs() as libc::time_t, tv_nsec: d.subsec_nanos() as _ }
+                }
+            };
             let spec = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             // SAFETY: `spec` lives through the call, the old value is not asked for, the descriptor is ours.
             let rc = unsafe { libc::timerfd_settime(self.fd.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
@@ -80,7 +85,11 @@ mod wheel {
         pub(crate) fn new() -> io::Result<Self> {
             Ok(Self { sleep: None })
         }
-        pub(crate) fn arm(&mut self, delay: Duration) -> io::Result<()> {
+        pub(crate) fn arm(&mut self, delay: Option<Duration>) -> io::Result<()> {
+            let Some(delay) = delay else {
+                self.sleep = None;
+                return Ok(());
+            };
             let deadline = tokio::time::Instant::now() + delay.min(Duration::from_secs(31_536_000));
             match &mut self.sleep {
                 Some(sleep) => sleep.as_mut().reset(deadline),
@@ -105,16 +114,16 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[tokio::test]
-    async fn fires_once_per_arming() {
+    async fn fires_once_per_arming_and_not_when_disarmed() {
         let mut timer = Timer::new().unwrap();
         let start = Instant::now();
-        timer.arm(Duration::from_millis(2)).unwrap();
+        timer.arm(Some(Duration::from_millis(2))).unwrap();
         poll_fn(|cx| timer.poll_fired(cx)).await.unwrap();
         assert!(start.elapsed() >= Duration::from_millis(2));
-        timer.arm(Duration::ZERO).unwrap();
+        timer.arm(Some(Duration::ZERO)).unwrap();
         poll_fn(|cx| timer.poll_fired(cx)).await.unwrap();
-        timer.arm(Duration::from_millis(1)).unwrap();
-        timer.arm(Duration::from_secs(60)).unwrap();
+        timer.arm(Some(Duration::from_millis(1))).unwrap();
+        timer.arm(None).unwrap();
         let fired = tokio::time::timeout(Duration::from_millis(20), poll_fn(|cx| timer.poll_fired(cx))).await;
         assert!(fired.is_err());
         assert!(matches!(poll_fn(|cx| Poll::Ready(timer.poll_fired(cx))).await, Poll::Pending));
@@ -133,7 +142,7 @@ mod tests {
                 for _ in 0..500 {
                     let start = Instant::now();
                     if is_fd {
-                        timer.arm(asked).unwrap();
+                        timer.arm(Some(asked)).unwrap();
                         poll_fn(|cx| timer.poll_fired(cx)).await.unwrap();
                     } else {
                         tokio::time::sleep(asked).await;

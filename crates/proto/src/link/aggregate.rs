@@ -191,8 +191,8 @@ impl Link {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
         let flows = || self.schedule.iter().filter_map(|label| self.flows.out.get(label));
-        let is_asked = || flows().any(|flow| flow.open.waits_in_order()) || self.has_proactive_order();
-        if is_asked() && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
+        let is_asked = flows().any(|flow| flow.open.waits_in_order()) || self.has_proactive_order();
+        if is_asked && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
             context.leisure = own.leisure(now);
         }
         Some(context)

@@ -250,6 +250,7 @@ impl Link {
     }
 
     /// What flow senders need to know of the path they go by.
+    /// What is asked for rarely, and costs, is left for those who ask: spare rate, slack, leisure.
     fn context(path: &Path) -> SendContext {
         let rtt = path.rtt_estimator();
         let loss = path.loss_stats();

@@ -9,7 +9,7 @@ use crate::ids::{FlowLabel, PathId, Seq, SessionId};
 use crate::node::shared::Shared;
 use crate::path::{Address, Fates};
 use crate::sent::SentItem;
-use crate::session::Verdict;
+use crate::session::{CONTROL_INDEX, Verdict};
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Ecn, Time};
@@ -152,7 +152,9 @@ impl Link {
             }
         }
         self.held = touched_in;
-        if result.is_err() {
+        // What a control flow brings, keys among it, may be what the next datagram needs.
+        let is_control = |label| self.flows.incoming.get(label).is_some_and(|flow| flow.open.index == CONTROL_INDEX);
+        if result.is_err() || self.held.iter().any(is_control) {
             self.touch_held(now, shared);
         }
         result.map(|()| is_ack_eliciting)

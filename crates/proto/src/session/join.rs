@@ -1,10 +1,8 @@
 //! Putting the parts of a message into one buffer, copied once.
 
+use super::slab_size::SlabSize;
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of the slabs that small messages are cut from: the first is small, each further one twice as large, because most flows join few.
-const FIRST_SLAB: usize = 4 * 1024;
-const SLAB: usize = 64 * 1024;
 /// Larger messages get a buffer of their own, so that one kept by the application pins little besides itself.
 const SMALL: usize = 8 * 1024;
 
@@ -12,8 +10,7 @@ const SMALL: usize = 8 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     slab: BytesMut,
-    /// Bytes of the latest slab.
-    latest: usize,
+    size: SlabSize,
 }
 
 impl Joiner {
@@ -25,8 +22,7 @@ impl Joiner {
             return data.into();
         }
         if self.slab.capacity() < total {
-            self.latest = (self.latest * 2).clamp(FIRST_SLAB, SLAB).max(total);
-            self.slab.reserve(self.latest);
+            self.slab.reserve(self.size.next(SlabSize::MOST).max(total));
         }
         pieces.into_iter().for_each(|piece| self.slab.extend_from_slice(piece));
         self.slab.split().freeze()

@@ -20,6 +20,7 @@ mod part;
 mod queue;
 mod reassemble;
 mod seal;
+mod slab_size;
 mod standing;
 mod stream;
 mod stream_queue;

@@ -5,6 +5,7 @@
 use super::items;
 use super::queue::{Queue, Queued};
 use super::seal::Cipher;
+use super::slab_size::SlabSize;
 use super::standing::Standing;
 use super::stream_queue::StreamQueue;
 use crate::crypto::FlowKey;
@@ -18,9 +19,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use core::ops::Range;
 use std::collections::VecDeque;
 
-/// Bytes of the slabs that symbols are cut from: the first is small, each further one twice as large, because most flows never send much.
-const FIRST_SLAB: usize = 4 * 1024;
-const SLAB: usize = 64 * 1024;
 /// Symbols smaller than this are not made: there would be hardly room for framing.
 pub const MIN_SYMBOL: usize = 64;
 /// With less room than this behind a message no further message is begun in its packet.
@@ -98,8 +96,7 @@ pub struct SendHalf {
     next_seq: u64,
     next_id: u64,
     slab: BytesMut,
-    /// Bytes of the next slab.
-    slab_len: usize,
+    slab_size: SlabSize,
     /// Room that the last refused command wanted.
     blocked: Option<usize>,
     app_bytes: u64,
@@ -132,7 +129,7 @@ impl SendHalf {
             next_seq: 0,
             next_id: 0,
             slab: BytesMut::new(),
-            slab_len: FIRST_SLAB,
+            slab_size: SlabSize::default(),
             blocked: None,
             app_bytes: 0,
             messages: 0,
@@ -475,8 +472,7 @@ impl SendHalf {
         }
         // A slab that everyone has let go of is used again.
         if self.slab.capacity() < max_symbol {
-            self.slab.reserve(self.slab_len.max(max_symbol));
-            self.slab_len = (self.slab_len * 2).min(SLAB);
+            self.slab.reserve(self.slab_size.next(SlabSize::MOST).max(max_symbol));
         }
         self.slab.put_u16(0);
         self.slab.put_bytes(0, self.cipher.prefix());

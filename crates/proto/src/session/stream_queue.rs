@@ -2,14 +2,12 @@
 //!
 //! Either way they stand in blocks, and what is cut off the front is a part of a block, not another copy (docs/decisions/0122).
 
+use super::slab_size::SlabSize;
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 
 /// Smaller blocks are copied: what keeps them in order would weigh as much.
 const LEAST_BLOCK: usize = 1024;
-/// Bytes of the blocks that copies are put into: the first is small, each further one twice as large, because most flows never send much.
-const FIRST_COPY: usize = 4 * 1024;
-const MOST_COPY: usize = 64 * 1024;
 
 /// Blocks come first, then the block that copies are put into at present.
 #[derive(Debug, Default)]
@@ -17,8 +15,7 @@ pub(super) struct StreamQueue {
     blocks: VecDeque<Bytes>,
     in_blocks: usize,
     copied: BytesMut,
-    /// Bytes of the latest block for copies.
-    latest: usize,
+    size: SlabSize,
 }
 
 impl StreamQueue {
@@ -32,12 +29,10 @@ impl StreamQueue {
 
     /// Appends a copy, in blocks of at most an eighth of what may wait: their empty ends are memory that others could use.
     pub fn copy(&mut self, mut data: &[u8], may_wait: usize) {
-        let most = (may_wait / 8).clamp(FIRST_COPY, MOST_COPY);
         while !data.is_empty() {
             if self.copied.len() == self.copied.capacity() {
                 self.close_copied();
-                self.latest = (self.latest * 2).clamp(FIRST_COPY, most);
-                self.copied.reserve(self.latest);
+                self.copied.reserve(self.size.next(may_wait / 8));
             }
             let n = data.len().min(self.copied.capacity() - self.copied.len());
             self.copied.extend_from_slice(&data[..n]);
@@ -67,7 +62,7 @@ impl StreamQueue {
     /// Cuts off the first bytes, `len` of them or all, if they stand in one piece.
     pub fn cut(&mut self, len: usize) -> Option<Bytes> {
         if self.blocks.is_empty() {
-            // Of a block that goes on: cutting it here would make one of each write.
+            // What the block has left takes the next copies.
             let n = len.min(self.copied.len());
             return (n > 0).then(|| self.copied.split_to(n).freeze());
         }
@@ -102,8 +97,8 @@ impl StreamQueue {
 
     /// Gives back what only a stream with much to send needs, if nothing waits.
     pub fn shrink(&mut self) {
-        if self.is_empty() && self.copied.capacity() > FIRST_COPY {
-            (self.copied, self.latest) = (BytesMut::new(), 0);
+        if self.is_empty() && self.copied.capacity() > SlabSize::FIRST {
+            (self.copied, self.size) = (BytesMut::new(), SlabSize::default());
         }
     }
 
@@ -138,7 +133,7 @@ mod tests {
                     queue.take(room, &mut got);
                 }
                 prop_assert_eq!(queue.len(), expected.len() - got.len());
-                prop_assert!(queue.memory() >= queue.len() && queue.blocks.len() <= 2 * queue.in_blocks / LEAST_BLOCK + queue.in_blocks / FIRST_COPY + 2);
+                prop_assert!(queue.memory() >= queue.len() && queue.blocks.len() <= 2 * queue.in_blocks / LEAST_BLOCK + queue.in_blocks / SlabSize::FIRST + 2);
             }
             queue.take(usize::MAX, &mut got);
             prop_assert_eq!(&got[..], &expected[..]);
