@@ -19,8 +19,8 @@ pub struct Snapshot {
     pub base_arrived: Time,
     /// When that one was sent.
     pub base_sent: Time,
-    /// The sender had too little to send.
-    pub is_app_limited: bool,
+    /// Offset of the newest packet so far after which there was nothing to send; 0 before the first.
+    pub limited_until: u64,
 }
 
 /// One rate sample.
@@ -76,13 +76,8 @@ impl Delivery {
             base_offset: self.base_offset,
             base_arrived: self.base_arrived,
             base_sent: self.base_sent,
-            is_app_limited: self.offset <= self.limited_until,
+            limited_until: self.limited_until,
         }
-    }
-
-    /// The sender ran out of data: everything in flight now samples its appetite, not the path.
-    pub fn mark_app_limited(&mut self) {
-        self.limited_until = self.offset;
     }
 
     /// Bytes of a packet were acknowledged; `was_lost` if they had been given up.
@@ -106,6 +101,8 @@ impl Delivery {
         let arrived = arrived.max(self.base_arrived);
         // The longer of the two intervals: acknowledgements that bunch up must not look like capacity.
         let interval = sent_at.since(snapshot.base_sent).max(arrived.since(snapshot.base_arrived));
+        // Also by a pause in its middle, and one right before it (docs/decisions/0123).
+        let is_app_limited = snapshot.limited_until >= self.base_offset.max(1);
         self.base_offset = snapshot.offset;
         self.base_arrived = arrived;
         self.base_sent = sent_at;
@@ -119,7 +116,7 @@ impl Delivery {
             delivery_rate: Bandwidth::from_transfer(acked, interval),
             loss: (1.0 - acked as f64 / sent.max(1) as f64).clamp(0.0, 1.0),
             interval,
-            is_app_limited: snapshot.is_app_limited,
+            is_app_limited,
         };
         self.latest = Some(sample);
         Some(sample)
@@ -186,5 +183,18 @@ mod tests {
         let s = d.sample(Time::from_millis(5000), &b, Time::from_millis(5010)).expect("a sample");
         assert_eq!(s.interval, Duration::from_millis(10));
         assert!(s.is_app_limited);
+    }
+
+    /// Two trains of ten packets, 10 ms apart; acknowledgements of the fifth packet of the first, and of the third and sixth of the second.
+    #[test]
+    fn a_pause_is_seen_by_an_acknowledgement_that_reaches_beyond_it() {
+        let mut d = Delivery::new(Time::ZERO);
+        let sent_at = |i: u64| Time::from_micros(i / 10 * 10_000 + i % 10 * 100);
+        let snapshots: Vec<Snapshot> = (0..20).map(|i| d.on_sent(sent_at(i), 1000, i * 1000, i % 10 == 9)).collect();
+        let seen = [4, 12, 15].map(|i: u64| {
+            d.on_acked(1000, false);
+            d.sample(sent_at(i), &snapshots[i as usize], sent_at(i) + Duration::from_millis(20)).expect("a sample").is_app_limited
+        });
+        assert_eq!(seen, [false, true, false]);
     }
 }

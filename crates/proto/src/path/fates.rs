@@ -77,7 +77,7 @@ impl Path {
                 flight_loss: sample.map_or(0.0, |s| s.loss),
                 loss_burst: self.loss_stats.weighted_burst(),
                 sample_interval: sample.map_or(Duration::ZERO, |s| s.interval),
-                is_app_limited: tally.newest.is_some_and(|n| n.2.is_app_limited),
+                is_app_limited: sample.is_some_and(|s| s.is_app_limited),
                 in_flight: self.in_flight,
                 total_acked: self.delivery.acked(),
                 total_lost: self.delivery.lost(),

@@ -9,7 +9,7 @@ use std::io;
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
 /// Packets that the kernel keeps while the daemon is kept from running. What stands longer stands in CoDel's queues.
-const QUEUE_PACKETS: u32 = 500;
+const QUEUE_PACKETS: u32 = 4096;
 /// `ip route` shows it as "proto 110"; free according to /etc/iproute2/rt_protos.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
 

@@ -2,6 +2,7 @@
 //! though its lifetime would leave time for feedback.
 
 use super::MS;
+use super::hostile::link_to;
 use super::mesh::Mesh;
 use super::pair::{Conditions, bytes};
 use crate::error::CommandError;
@@ -161,4 +162,43 @@ fn the_first_messages_of_a_path_of_which_nothing_is_known_are_protected() {
     let late_alone: usize = without(Mechanism::UnknownLoss, || (1..=30).map(first_messages).sum());
     println!("{late} of 600 messages late, {late_alone} where a path is believed to lose nothing before it did");
     assert!(late + 30 < late_alone, "{late} {late_alone}");
+}
+
+/// Trains of messages of 1200 bytes every 10 ms over one link of 100 Mbit/s and 10 ms that loses 5 %: 78 Mbit/s for a second, then 50. The part of the capacity that
+/// its estimate is of on average, from second 2 to 6.
+fn estimate_beside_trains(seed: u64) -> f64 {
+    let link = Conditions { loss: 0.05, delay: MS(10), rate: Some(12.5e6), ..Conditions::default() };
+    let mut m = Mesh::chain(&[link], seed);
+    let session = m.open(0, 1);
+    let flow = m.nodes[0].open_flow(m.now, session, FlowOptions { send_buffer: None, ..ordered(0) }).unwrap();
+    let (link, begin, mut trains, mut incoming, mut estimates) = (link_to(&m, 0, 1), m.now, 0, None, Vec::new());
+    m.run_until(MS(6000), |m| {
+        while m.now >= begin + MS(10) * trains {
+            for number in 0..if trains < 100 { 78 } else { 50 } {
+                // While the link starts, not all of it may find room.
+                match m.nodes[0].send_message(m.now, flow, bytes(1200, number), MessageOptions::default()) {
+                    Ok(_) | Err(CommandError::Blocked) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            trains += 1;
+            let estimate = m.nodes[0].link_stats(link).unwrap().paths[0].control.capacity;
+            estimates.extend((trains > 200).then_some(estimate.bytes_per_sec() / 12.5e6));
+        }
+        m.wake_at = Some(begin + MS(10) * trains);
+        incoming = incoming.or_else(|| m.incoming_flow(1));
+        while incoming.is_some_and(|f| m.nodes[1].recv_message(m.now, f).unwrap().is_some()) {}
+        false
+    });
+    estimates.iter().sum::<f64>() / estimates.len() as f64
+}
+
+/// P12: what an application leaves unused says nothing about the path, also where no acknowledgement ends with the packet before a pause.
+#[test]
+fn what_trains_leave_unused_is_not_taken_for_what_the_path_carries() {
+    for seed in 1..=3 {
+        let estimate = estimate_beside_trains(seed);
+        println!("{estimate:.2}");
+        assert!((0.9..1.1).contains(&estimate), "{estimate:.2}");
+    }
 }
