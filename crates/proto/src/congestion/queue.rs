@@ -10,6 +10,8 @@ const NOISE_BUCKETS: u32 = 16;
 const NOISE_STEP: Duration = Duration::from_millis(1);
 /// Time over which a queue grows or shrinks by one at most, when rates differ by this part of the capacity.
 const QUEUE_SLOPE: u32 = 2;
+/// Such a time is not longer than this, or than a bucket is meant to last: one that waits for its samples would explain all that they differ by.
+const QUEUE_TIME: Duration = Duration::from_millis(20);
 /// Most that noise explains of the delay that remains without our queue, in standard deviations: packets that wait for one another
 /// behind one that is held back all come late, and hardly differ among themselves.
 const MAX_FLOOR: u32 = 32;
@@ -125,7 +127,7 @@ impl Queue {
     fn end_bucket(&mut self, now: Time) {
         if self.last_bucket < Duration::MAX {
             // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
-            let explained = now.since(self.bucket_began) / QUEUE_SLOPE;
+            let explained = now.since(self.bucket_began).min(QUEUE_TIME.max(self.min_rtt / 8)) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
             let bend = self.older_bucket.map_or(Duration::ZERO, |older| (self.bucket + older).abs_diff(self.last_bucket * 2));
             let bend = bend.saturating_sub(explained);
@@ -287,6 +289,29 @@ mod tests {
             queue.end_refresh(Time::from_millis(1000 * second), false);
         }
         queue.min_rtt()
+    }
+
+    /// The noise of a way of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
+    fn noise_of(varies: u64, every: u64) -> Duration {
+        let mut queue = Queue::new(Time::ZERO);
+        let mut random = 1u64;
+        for at in (0..20_000).step_by(every as usize) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let more = (random >> 33) % (varies + 1);
+            queue.on_rtt(Time::from_millis(at), Duration::from_millis(100 + more), SAME);
+        }
+        queue.noise()
+    }
+
+    /// However seldom samples come, what they differ by is no queue that fills and empties within three of them.
+    #[test]
+    fn noise_is_seen_where_samples_are_few_too() {
+        assert_eq!(noise_of(0, 30), Duration::ZERO);
+        for every in [2, 10, 30, 60] {
+            let noise = noise_of(100, every);
+            println!("every {every} ms: {noise:?}");
+            assert!(noise >= Duration::from_millis(12), "every {every} ms: {noise:?}");
+        }
     }
 
     /// P12: two who come 5 s apart are in the way of two refreshes, and no reason to forget how short the way is.
