@@ -104,9 +104,8 @@ impl Queue {
         self.bucket = self.bucket.min(rtt);
         self.bucket_high = self.bucket_high.max(rtt);
         self.samples += 1;
-        let length = (self.min_rtt / 8).max(Duration::from_millis(2));
         self.is_fresh = false;
-        if now.since(self.bucket_began) >= length && self.samples >= SAMPLES {
+        if now.since(self.bucket_began) >= self.bucket_time() && self.samples >= SAMPLES {
             self.end_bucket(now);
             self.older_bucket = (self.last_bucket < Duration::MAX).then_some(self.last_bucket);
             self.last_bucket = self.bucket;
@@ -124,10 +123,15 @@ impl Queue {
         }
     }
 
+    /// How long a bucket is meant to last.
+    fn bucket_time(&self) -> Duration {
+        (self.min_rtt / 8).max(Duration::from_millis(2))
+    }
+
     fn end_bucket(&mut self, now: Time) {
         if self.last_bucket < Duration::MAX {
             // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
-            let explained = now.since(self.bucket_began).min(QUEUE_TIME.max(self.min_rtt / 8)) / QUEUE_SLOPE;
+            let explained = now.since(self.bucket_began).min(QUEUE_TIME.max(self.bucket_time())) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
             let bend = self.older_bucket.map_or(Duration::ZERO, |older| (self.bucket + older).abs_diff(self.last_bucket * 2));
             let bend = bend.saturating_sub(explained);
