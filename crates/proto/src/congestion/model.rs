@@ -158,6 +158,8 @@ pub(super) struct Model {
     stuck: u32,
     /// The queue was far above its target when the last epoch ended.
     was_far: bool,
+    /// It was as we leave it.
+    was_at_rest: bool,
     /// Rounds in a row with a queue below the target.
     below: u32,
     /// Rounds in a row with a queue above the target.
@@ -176,6 +178,8 @@ pub(super) struct Model {
     grown_from: f64,
     /// Rounds since then.
     waited: u32,
+    /// Round in which it last grew.
+    grew_at: u64,
     /// What the latest epoch sent.
     latest_sent: f64,
     /// Loss of the latest epochs.
@@ -272,6 +276,7 @@ impl Model {
             ce_share: 0.0,
             stuck: 0,
             was_far: false,
+            was_at_rest: false,
             above: 0,
             above_since: now,
             risen: 0,
@@ -292,6 +297,7 @@ impl Model {
             judge_from: 0,
             grown_from: 0.0,
             waited: 0,
+            grew_at: 0,
             latest_sent: 0.0,
             recent_loss: 0.0,
             smoothed_rtt: rtt,
@@ -408,6 +414,9 @@ impl Model {
                     self.growth = 0.0;
                 }
             }
+        }
+        if self.growth > 0.0 {
+            self.grew_at = self.round;
         }
         if !is_held && self.is_refused && self.growth > 4.0 * FIRST_STEP {
             // Delivery follows again: the refusal is history.
@@ -537,6 +546,11 @@ impl Model {
             State::Startup => self.on_startup_epoch(epoch, is_excess, now),
             State::Cruise => {
                 self.loss.on_cruise(epoch.loss, epoch.packets);
+                let is_at_rest = self.queue.now() <= self.longest_at_rest();
+                if is_at_rest && self.was_at_rest {
+                    self.loss.on_rest(epoch.loss, epoch.packets);
+                }
+                self.was_at_rest = is_at_rest;
                 if is_excess || self.loss.is_pooled_excess() {
                     if self.growth > 0.0 {
                         // The probe is refused: loss followed the rate, or seems to.
@@ -581,7 +595,7 @@ impl Model {
         let gain = QUEUE_GAIN + CATCH_UP_GAIN * catch_up * (0.95 - queue / target).max(0.0);
         let is_stale = self.newest_offset < self.judge_from;
         // The queue that is seen just after a change of state is the one of before.
-        let wanted = gain * (target - queue) + self.agreement() * (target - self.usual_queue);
+        let wanted = gain * (target - queue - self.pushed_by_others()) + self.agreement() * (target - self.usual_queue);
         let pushed = if is_stale { 1.0 } else { 1.0 + (wanted / rtt).clamp(-MAX_CUT, MAX_PUSH) };
         let (gain, window) = match self.state {
             State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),

@@ -23,6 +23,12 @@ const YIELD: f64 = 0.95;
 const KEPT_MEMORY: f64 = 0.25;
 /// Who has half of a queue and alone reduces to 0.7 keeps 0.82 of his rate: below this the others have more than we, and do not give way.
 const UNYIELDING: f64 = 0.85;
+/// Loss of the path's own from which on those who take it for congestion are wholly given way to.
+const WEAKENING_LOSS: f64 = 0.005;
+/// Rounds since our own rate has grown last, in which the queue is ours.
+const GROWTH_ROUNDS: u64 = 8;
+/// How often a queue that others have pushed up counts besides.
+const GIVING_WAY: f64 = 2.0;
 /// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
 const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
@@ -137,6 +143,22 @@ impl Model {
         self.queue.begin_watch();
         self.standing = Standing::new(now);
         self.enter(State::Compete, now);
+    }
+
+    /// What is above this queue somebody has pushed up.
+    pub(super) fn longest_at_rest(&self) -> Duration {
+        self.target() * 3 / 2
+    }
+
+    /// The queue that others have pushed up, in seconds, as often as it counts besides (P12d). Who takes the path's own loss for congestion becomes weaker by
+    /// himself, round by round, and has no other way to win back what is his than to push. Where nothing is lost nobody needs that, and delay that varies is no
+    /// push.
+    pub(super) fn pushed_by_others(&self) -> f64 {
+        if self.is_noisy() || self.round < self.grew_at + GROWTH_ROUNDS || switch::is_off(Mechanism::GivingWay) {
+            return 0.0;
+        }
+        let pushed = self.queue.now().as_secs_f64() - self.longest_at_rest().as_secs_f64();
+        GIVING_WAY * (self.loss.at_rest() / WEAKENING_LOSS).min(1.0) * pushed.max(0.0)
     }
 
     /// Packets were lost while the queue was near its longest.

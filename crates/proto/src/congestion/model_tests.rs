@@ -476,7 +476,7 @@ fn eight_of_two_distances(seed: u64) -> f64 {
 /// before the next one comes.
 #[test]
 fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
-    let least = || [1, 7, 22].map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
+    let least = || [16, 20, 29].map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
     let (with, without) = (least(), without(Mechanism::FirstLook, least));
     println!("{with:.3}, {without:.3} without");
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
@@ -512,6 +512,18 @@ fn half_is_held_beside_who_gives_way_to_no_loss() {
     println!("{with:.2?}, {without:.2?} without");
     let mean = |shares: [f64; 2]| (shares[0] + shares[1]) / 2.0;
     assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
+}
+
+/// P12d: at 1 % of loss nobody fills the queue, so that there is no competing; whoever takes that loss for congestion pushes now and then, and must find way.
+#[test]
+fn who_takes_the_paths_loss_for_congestion_is_given_way_to() {
+    let kept = || {
+        let beside = |seed| 1.0 - 0.01 - beside(CongestionControl::Bbr, false, Link::new(100.0, 10, 0.01), seed);
+        (1..=4).map(beside).sum::<f64>() / 4.0
+    };
+    let (with, without) = (kept(), without(Mechanism::GivingWay, kept));
+    println!("{with:.3}, {without:.3} without");
+    assert!(with > 0.36 && without < 0.35, "{with:.3}, {without:.3} without");
 }
 
 /// P12: what a lower rate loses as well ends start-up after all, if nothing was won by going on.

@@ -41,6 +41,8 @@ impl Pool {
 pub(super) struct BaseLoss {
     base: Pool,
     cruise: Pool,
+    /// The same while the queue was as we leave it.
+    rest: Pool,
     /// Variance of the loss per epoch over that of independent losses: above 1 where losses come in bursts.
     dispersion: f64,
     /// Mean number of consecutive packets lost.
@@ -59,6 +61,7 @@ impl Default for BaseLoss {
         Self {
             base: Pool::default(),
             cruise: Pool::default(),
+            rest: Pool::default(),
             dispersion: 1.0,
             burst: 1.0,
             low_start: None,
@@ -74,6 +77,16 @@ impl BaseLoss {
     /// p0.
     pub(super) fn base(&self) -> f64 {
         self.base.loss.min(MAX_BASE)
+    }
+
+    /// An epoch with a queue as we leave it.
+    pub(super) fn on_rest(&mut self, loss: f64, packets: f64) {
+        self.rest.add(loss, packets);
+    }
+
+    /// p0, if as much was lost while nobody pushed: what a full queue drops may have been taken for the path's own.
+    pub(super) fn at_rest(&self) -> f64 {
+        if self.rest.packets >= POOL / 2.0 { self.base().min(self.rest.loss) } else { 0.0 }
     }
 
     fn sigma(&self, packets: f64) -> f64 {
