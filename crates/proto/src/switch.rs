@@ -139,6 +139,8 @@ pub(crate) enum Mechanism {
     StaleBaseLoss,
     /// Beside somebody who gives way to no loss half of what the path carries is held (P12d).
     Insistence,
+    /// A target that losses have lowered makes no longer way of a queue of our own kind (P12d).
+    OwnKindsQueues,
     /// Who takes the path's own loss for congestion is given way to when he pushes (P12d).
     GivingWay,
     /// Start-up that brought no more than the time before does not go on again (P12).

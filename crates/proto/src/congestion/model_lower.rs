@@ -81,7 +81,9 @@ impl Model {
             self.accused_at = None;
         }
         // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
-        let is_longer = was_stuck && remained > self.target() && self.queue.is_flat() && now >= self.full_until;
+        // What losses made us aim at is not what others leave: our own kind's queue hardly moves, either.
+        let left = if switch::is_off(Mechanism::OwnKindsQueues) { self.target() } else { self.target().max(self.clear_target()) };
+        let is_longer = was_stuck && remained > left && self.queue.is_flat() && now >= self.full_until;
         let (old, rate) = (self.queue.min_rtt(), self.anchor.max(self.capacity.get()));
         self.queue.end_refresh(now, is_longer);
         if self.queue.min_rtt() > old + SLOWEST_RISE && !self.is_noisy() && self.creeps(now, old, rate) {

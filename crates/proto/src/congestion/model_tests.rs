@@ -482,6 +482,15 @@ fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
+/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then is no longer way for it.
+#[test]
+fn what_our_own_kind_leaves_is_no_longer_way_for_one_who_aims_at_less() {
+    let least = || [268, 337, 381].map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
+    let (with, without) = (least(), without(Mechanism::OwnKindsQueues, least));
+    println!("{with:.3}, {without:.3} without");
+    assert!(with > 0.9 && without < 0.8, "{with:.3}, {without:.3} without");
+}
+
 /// Which of the two comes first, 5 s before the other.
 const WE_FIRST: (u64, u64) = (0, 5000);
 const STREAM_FIRST: (u64, u64) = (5000, 0);
