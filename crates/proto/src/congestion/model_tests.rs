@@ -472,22 +472,26 @@ fn eight_of_two_distances(seed: u64) -> f64 {
     bottleneck::jain(&bottleneck::rates(&mut b, 8, 55_000, 70_000))
 }
 
+/// The least of these seeds, with the mechanism and without.
+fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
+    let least = || seeds.map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
+    let (with, without) = (least(), without(mechanism, least));
+    println!("{with:.3}, {without:.3} without");
+    (with, without)
+}
+
 /// P12: one who comes to a queue takes it for the way and aims at as much again; who looks soon what of it is his own gives the others back what is theirs
 /// before the next one comes.
 #[test]
 fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
-    let least = || [16, 20, 29].map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
-    let (with, without) = (least(), without(Mechanism::FirstLook, least));
-    println!("{with:.3}, {without:.3} without");
+    let (with, without) = least_of_eight([16, 20, 29], Mechanism::FirstLook);
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
 /// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then is no longer way for it.
 #[test]
 fn what_our_own_kind_leaves_is_no_longer_way_for_one_who_aims_at_less() {
-    let least = || [268, 337, 381].map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
-    let (with, without) = (least(), without(Mechanism::OwnKindsQueues, least));
-    println!("{with:.3}, {without:.3} without");
+    let (with, without) = least_of_eight([268, 337, 381], Mechanism::OwnKindsQueues);
     assert!(with > 0.9 && without < 0.8, "{with:.3}, {without:.3} without");
 }
 
