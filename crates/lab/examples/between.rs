@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p noctule-lab --example between -- --rate 100mbit --delay 20ms --loss 2% \
-//!     --there 'noctule perf -s --key k' -- noctule ping {there} --peer-key "$KEY"
+//!     --there 'noctule perf -s --anyone --key k' -- noctule ping {there} --peer-key "$KEY"
 //! ```
 //!
 //! `{there}` and `{here}` in the words of both become the addresses. The far command is ended when the near one has ended.

@@ -128,7 +128,7 @@ fn transfer_that_was_killed_goes_on_where_it_stopped() {
     let (address, key, _child) = {
         let (key_file, _) = keygen(&p.root, "r");
         let mut child = noctule()
-            .args(["recv", "--json", "--bind", "127.0.0.1:0", "--key", key_file.to_str().unwrap(), "--into"])
+            .args(["recv", "--json", "--anyone", "--bind", "127.0.0.1:0", "--key", key_file.to_str().unwrap(), "--into"])
             .arg(&p.into)
             .stdout(Stdio::piped())
             .spawn()
@@ -286,7 +286,7 @@ fn many_senders_write_at_once() {
     let p = places();
     let (key_file, _) = keygen(&p.root, "r");
     let mut child = noctule()
-        .args(["recv", "--json", "--bind", "127.0.0.1:0", "--key", key_file.to_str().unwrap(), "--into"])
+        .args(["recv", "--json", "--anyone", "--bind", "127.0.0.1:0", "--key", key_file.to_str().unwrap(), "--into"])
         .arg(&p.into)
         .stdout(Stdio::piped())
         .spawn()

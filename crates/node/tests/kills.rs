@@ -88,7 +88,7 @@ struct World {
 impl World {
     fn receiver(&self) -> Kill {
         let mut command = noctule();
-        command.args(["recv", "--json", "--bind", &self.address, "--key"]).arg(&self.key_file).arg("--into").arg(&self.into);
+        command.args(["recv", "--json", "--anyone", "--bind", &self.address, "--key"]).arg(&self.key_file).arg("--into").arg(&self.into);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
         assert!(lines.next().unwrap().unwrap().contains("listening"));

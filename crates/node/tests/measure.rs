@@ -30,7 +30,8 @@ impl Server {
         let (file, key) = keygen(dir.path(), "k");
         // A port that was free a moment ago: perf takes its port from the command line.
         let port = std::net::UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port().to_string();
-        let mut child = noctule().args(["perf", "-s", "-p", &port, "--key"]).arg(&file).args(more).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            noctule().args(["perf", "-s", "--anyone", "-p", &port, "--key"]).arg(&file).args(more).stderr(Stdio::piped()).spawn().unwrap();
         let mut words = BufReader::new(child.stderr.take().unwrap()).lines();
         words.find(|l| l.as_ref().is_ok_and(|l| l.contains("serving"))).unwrap().unwrap();
         std::thread::spawn(move || words.for_each(drop));

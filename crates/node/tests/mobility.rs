@@ -43,7 +43,7 @@ mod linux {
     /// `recv` on an address, when it listens; the address with its port.
     fn receive(host: Option<&Namespace>, bind: &str, dir: &Path) -> (Running, String) {
         let mut c = command(host);
-        c.args(["recv", "--json", "--bind", bind, "--key"]).arg(dir.join("key")).arg("--into").arg(dir.join("into"));
+        c.args(["recv", "--json", "--anyone", "--bind", bind, "--key"]).arg(dir.join("key")).arg("--into").arg(dir.join("into"));
         let mut child = c.stdout(Stdio::piped()).spawn().expect("recv starts");
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -183,7 +183,7 @@ mod linux {
     /// A receiver of one transfer on this host, and its sender in the middle of it.
     fn in_mid_transfer(world: &World, more: &[&str]) -> (Running, Running) {
         let mut c = command(None);
-        c.args(["recv", "--json", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key")).args(more);
+        c.args(["recv", "--json", "--anyone", "--once", "--bind", "127.0.0.1:0", "--key"]).arg(world.dir.join("key")).args(more);
         let mut child = c.arg("--into").arg(world.dir.join("into")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut receiver = Running(child);

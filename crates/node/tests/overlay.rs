@@ -100,7 +100,7 @@ fn a_file_crosses_two_relays_and_pings_come_back() {
     assert_fails(&send("fd09::4", &network.here()), 2, "family");
 
     let mut server = noctule();
-    server.args(["perf", "-s"]).args(network.there());
+    server.args(["perf", "-s", "--anyone"]).args(network.there());
     let mut server = Kill(server.stderr(std::process::Stdio::piped()).spawn().unwrap());
     // Attached to its node: from then on it can be found.
     let mut said = BufReader::new(server.0.stderr.take().unwrap()).lines();
@@ -167,7 +167,7 @@ fn a_relay_that_is_killed_and_comes_back_costs_no_byte() {
 fn an_end_that_is_attached_to_two_nodes_sends_over_both_at_once() {
     let network = Network::start();
     let mut server = noctule();
-    server.args(["perf", "-s"]).args(network.there());
+    server.args(["perf", "-s", "--anyone"]).args(network.there());
     let mut server = Kill(server.stderr(std::process::Stdio::piped()).spawn().unwrap());
     let mut said = BufReader::new(server.0.stderr.take().unwrap()).lines();
     assert!(said.by_ref().any(|line| line.unwrap().contains("serving tests")));

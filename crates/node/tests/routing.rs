@@ -253,7 +253,7 @@ mod linux {
         let content: Vec<u8> = (0..4_000_000u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
         let source = directory.path().join("file");
         std::fs::write(&source, &content).unwrap();
-        let mut receiving = attached(3, "10.9.0.14", &receiver, &["recv", "--into", into.to_str().unwrap()]);
+        let mut receiving = attached(3, "10.9.0.14", &receiver, &["recv", "--anyone", "--into", into.to_str().unwrap()]);
         let _receiving = Daemon(receiving.stderr(File::create(directory.path().join("recv.log")).unwrap()).spawn().unwrap());
         nodes[3].wait_for_session("end");
         let log = directory.path().join("send.log");

@@ -31,7 +31,7 @@ const LAST_WORD: Duration = Duration::from_secs(10);
 pub(super) fn noctule(chain: &Chain, files: &Files<'_>, patience: Duration) -> Result<Ran, ContestError> {
     let binary = noctule::binary()?;
     let (sender_key, receiver_key) = (files.directory.join("sender.key"), files.directory.join("receiver.key"));
-    noctule::keygen(&binary, &sender_key)?;
+    let sender_public = noctule::keygen(&binary, &sender_key)?;
     let public = noctule::keygen(&binary, &receiver_key)?;
     let into = files.directory.join("received");
     if into.exists() {
@@ -41,7 +41,11 @@ pub(super) fn noctule(chain: &Chain, files: &Files<'_>, patience: Duration) -> R
     let address = SocketAddr::new(chain.last_address(), PORT);
     let seen = Arc::new(Mutex::new(Seen::default()));
     let mut command = chain.last().command(&binary);
-    command.args(["recv", "--once", "--json", "--bind", &address.to_string(), "--into"]).arg(&into).arg("--key").arg(&receiver_key);
+    command
+        .args(["recv", "--once", "--json", "--allow", &sender_public, "--bind", &address.to_string(), "--into"])
+        .arg(&into)
+        .arg("--key")
+        .arg(&receiver_key);
     let mut receiver = Process::start(&mut command, {
         let seen = Arc::clone(&seen);
         move |line| seen.lock().unwrap_or_else(PoisonError::into_inner).take(line)

@@ -41,7 +41,7 @@ impl Ends {
         };
         let port = PORT.to_string();
         let mut command = way.chain.last().command(&binary);
-        command.args(["perf", "-s", "-p", &port, "--key"]).arg(&server_key);
+        command.args(["perf", "-s", "-p", &port, "--allow", &client_public, "--key"]).arg(&server_key);
         command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
         let mut server = Process::start(&mut command, |_| {})?;
         // Attached to its node, if there are any, and listening.
