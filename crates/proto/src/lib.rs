@@ -26,6 +26,7 @@ mod switch;
 pub mod trace;
 pub mod units;
 pub mod wire;
+pub mod work;
 
 pub use node::{AckWish, Node, NodeConfig};
 

@@ -5,6 +5,7 @@ use super::keys::RawKey;
 use crate::ids::{PacketNumber, PathId};
 use crate::wire::packet::TAG_LEN;
 use crate::wire::params::Cipher;
+use crate::work;
 use core::fmt;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
@@ -26,6 +27,7 @@ impl hkdf::KeyType for Len {
 
 /// HKDF-Expand from a secret into all of `out`, at most 8160 bytes.
 pub(super) fn expand(secret: &RawKey, info: &[&[u8]], out: &mut [u8]) -> Result<(), CryptoError> {
+    work::hash();
     let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
     prk.expand(info, Len(out.len())).and_then(|okm| okm.fill(out)).map_err(|_| CryptoError::NoKey)
 }
@@ -120,6 +122,7 @@ impl PacketKey {
 
     /// Seals `data` in place and returns its tag. Each nonce must be used once only.
     pub(super) fn seal(&self, nonce: [u8; IV_LEN], header: &[u8], data: &mut [u8]) -> Result<[u8; TAG_LEN], CryptoError> {
+        work::aead();
         let Some(key) = &self.key else { return Ok(plain_trailer(&nonce)) };
         let made = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(header), data);
         let made = made.map_err(|_| CryptoError::Misuse("a packet is too long to seal"))?;
@@ -130,6 +133,7 @@ impl PacketKey {
 
     /// Opens `sealed` = ciphertext | tag in place and returns the plaintext. On failure the content is undefined.
     pub(super) fn open<'a>(&self, nonce: [u8; IV_LEN], header: &[u8], sealed: &'a mut [u8]) -> Result<&'a mut [u8], CryptoError> {
+        work::aead();
         match &self.key {
             None => {
                 let payload_len = sealed.len().checked_sub(TAG_LEN).ok_or(CryptoError::Packet)?;

@@ -2,6 +2,7 @@
 
 use crate::units::{Duration, Time};
 use crate::wire::packet::{ConnectionId, RETRY_TAG_LEN};
+use crate::work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use ring::hmac;
@@ -59,6 +60,7 @@ impl Cookies {
     /// A token for an INITIATE that came from `remote` with source id `source`.
     pub fn issue(&mut self, now: Time, remote: SocketAddr, source: &ConnectionId) -> Vec<u8> {
         self.rotate(now);
+        work::hash();
         let mac = hmac::sign(&self.secret, &statement(now, remote, source));
         let mut token = now.as_nanos().to_be_bytes().to_vec();
         token.extend_from_slice(mac.as_ref());
@@ -74,13 +76,18 @@ impl Cookies {
             return false;
         }
         let statement = statement(issued, remote, source);
-        [Some(&self.secret), self.previous.as_ref()].into_iter().flatten().any(|key| hmac::verify(key, &statement, mac).is_ok())
+        [Some(&self.secret), self.previous.as_ref()]
+            .into_iter()
+            .flatten()
+            .inspect(|_| work::hash())
+            .any(|key| hmac::verify(key, &statement, mac).is_ok())
     }
 }
 
 /// The tag of a RETRY: the first 16 bytes of HMAC-SHA-256 with the public key "noctule retry" over the ids of the INITIATE that it answers (each
 /// with its length in one byte) and the token. Whoever did not see the INITIATE cannot make one.
 pub fn retry_tag(initiate_destination: &ConnectionId, initiate_source: &ConnectionId, token: &[u8]) -> [u8; RETRY_TAG_LEN] {
+    work::hash();
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, b"noctule retry"));
     for id in [initiate_destination, initiate_source] {
         context.update(&[id.as_bytes().len() as u8]);

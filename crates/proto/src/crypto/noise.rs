@@ -2,6 +2,7 @@
 
 use super::CryptoError;
 use crate::wire::packet::Pattern;
+use crate::work;
 use core::cell::Cell;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -57,9 +58,11 @@ impl Dh for ContributoryDh {
         self.0.priv_len()
     }
     fn set(&mut self, privkey: &[u8]) {
+        work::dh();
         self.0.set(privkey);
     }
     fn generate(&mut self, rng: &mut dyn Random) -> Result<(), Error> {
+        work::dh();
         self.0.generate(rng)
     }
     fn pubkey(&self) -> &[u8] {
@@ -69,6 +72,7 @@ impl Dh for ContributoryDh {
         self.0.privkey()
     }
     fn dh(&self, pubkey: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        work::dh();
         self.0.dh(pubkey, out)?;
         let is_zero = out.iter().take(self.0.dh_len()).fold(0, |all, b| all | b) == 0;
         if is_zero { Err(Error::Dh) } else { Ok(()) }

@@ -14,6 +14,7 @@ use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::ConnectionId;
+use crate::work;
 use smallvec::SmallVec;
 
 /// Reports go by the fastest of the paths that were heard within this before the newest was.
@@ -190,7 +191,7 @@ impl Link {
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        let flows = || self.schedule.iter().filter_map(|label| self.flows.out.get(label));
+        let flows = || self.schedule.iter().inspect(|_| work::step()).filter_map(|label| self.flows.out.get(label));
         let is_asked = flows().any(|flow| flow.open.waits_in_order()) || self.has_proactive_order();
         if is_asked && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
             context.leisure = own.leisure(now);
@@ -200,7 +201,7 @@ impl Link {
 
     /// Datagrams that wait for each other are to be protected.
     fn has_proactive_order(&self) -> bool {
-        self.proactive.iter().filter_map(|label| self.flows.out.get(label)).any(|flow| flow.open.waits_in_order())
+        self.proactive.iter().inspect(|_| work::step()).filter_map(|label| self.flows.out.get(label)).any(|flow| flow.open.waits_in_order())
     }
 
     /// Round trip of the slowest path that has something in flight: what feedback of a flow waits for.

@@ -36,6 +36,7 @@ use crate::units::{Duration, Ecn, Probability, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
+use crate::work;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
 pub(crate) use event::LinkEvent;
@@ -758,8 +759,12 @@ impl Link {
 
     /// Gaps are acknowledged at once while a flow comes in for which time counts (P8).
     pub(crate) fn set_ack_urgency(&mut self) {
-        let is_urgent =
-            self.flows.incoming.values().any(|f| (f.open.class == Class::Latency && f.open.index != 0) || f.open.waits_in_order());
+        let is_urgent = self
+            .flows
+            .incoming
+            .values()
+            .inspect(|_| work::step())
+            .any(|f| (f.open.class == Class::Latency && f.open.index != 0) || f.open.waits_in_order());
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);
         }

@@ -18,6 +18,7 @@ use crate::wire::frame::{Coded, FlowOpen, Frame};
 
 use crate::wire::packet::ProtectedHeader;
 use crate::wire::varint::Reader;
+use crate::work;
 use smallvec::SmallVec;
 
 pub(super) type Touched = SmallVec<[FlowLabel; 4]>;
@@ -443,7 +444,7 @@ impl Link {
     pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
         let label = open.label;
         let is_new_part = |f: &&InFlow| f.open.part() > 0 && !f.sink.is_proven();
-        if open.part() > 0 && self.flows.incoming.values().filter(is_new_part).count() >= MOST_NEW_PARTS {
+        if open.part() > 0 && self.flows.incoming.values().inspect(|_| work::step()).filter(is_new_part).count() >= MOST_NEW_PARTS {
             return Err(Code::TooMany);
         }
         let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);

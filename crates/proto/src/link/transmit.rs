@@ -21,6 +21,7 @@ use crate::units::{Ecn, Time};
 use crate::wire::coded;
 use crate::wire::frame::{Coefficients, Frame};
 use crate::wire::packet::{ConnectionId, ProtectedHeader, TAG_LEN};
+use crate::work;
 
 /// Bytes around the frames of a protected packet with a 4-byte connection id: type, id, packet number, tag (P6).
 pub(crate) const PACKET_OVERHEAD: u16 = 1 + 4 + 4 + 16;
@@ -440,7 +441,7 @@ impl Link {
     fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) -> bool {
         let Some(context) = self.context_of(path, now) else { return false };
         let labels: smallvec::SmallVec<[FlowLabel; 8]> =
-            self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
+            self.flows.out.iter().inspect(|_| work::step()).filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
         for label in labels {
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
             // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.
@@ -510,7 +511,8 @@ impl Link {
 
     /// Data wait on some flow: the path is not application-limited.
     pub(super) fn has_backlog(&self, now: Time) -> bool {
-        self.pending_fragment.is_some() || self.schedule.iter().any(|l| self.flows.out.get(l).is_some_and(|f| f.has_backlog(now)))
+        self.pending_fragment.is_some()
+            || self.schedule.iter().inspect(|_| work::step()).any(|l| self.flows.out.get(l).is_some_and(|f| f.has_backlog(now)))
     }
 }
 

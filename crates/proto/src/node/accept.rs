@@ -7,6 +7,7 @@ use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Duration, Time};
 use crate::wire::packet::{HandshakeBody, HandshakePacket, emit_version_list};
+use crate::work;
 use rand_chacha::ChaCha12Rng;
 use std::net::{IpAddr, SocketAddr};
 
@@ -62,7 +63,7 @@ fn host_of(address: IpAddr) -> [u8; 16] {
 impl Node {
     fn half_open_of(&self, address: IpAddr) -> usize {
         let host = host_of(address);
-        self.half_open.keys().filter(|(remote, _)| host_of(remote.ip()) == host).count()
+        self.half_open.keys().inspect(|_| work::step()).filter(|(remote, _)| host_of(remote.ip()) == host).count()
     }
 
     pub(super) fn refuse_version(&mut self, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {

@@ -11,6 +11,7 @@ use crate::link::flows::options_of;
 use crate::options::Mode;
 use crate::session::{Accepted, CONTROL_INDEX, FarWord, SessionAction};
 use crate::units::Time;
+use crate::work;
 
 impl Node {
     /// The neighbour opened a flow.
@@ -83,7 +84,7 @@ impl Node {
             SessionAction::Opened => self.events.push_back(Event::SessionOpened { session }),
             SessionAction::Limits(limits) => {
                 let max = usize::try_from(limits.max_message).unwrap_or(usize::MAX);
-                for place in self.flows.values().filter(|p| p.session == session && p.is_outgoing) {
+                for place in self.flows.values().inspect(|_| work::step()).filter(|p| p.session == session && p.is_outgoing) {
                     if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.flows.out.get_mut(&place.label)) {
                         flow.source.set_max_message(max);
                     }

@@ -17,6 +17,7 @@ use crate::stats::{RelayedStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
+use crate::work;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -455,7 +456,7 @@ impl Node {
     }
 
     fn relays_on(&self, link: LinkId) -> Vec<RelayId> {
-        self.relays.flows.iter().filter(|(_, r)| r.up.0 == link || r.down.0 == link).map(|(id, _)| *id).collect()
+        self.relays.flows.iter().inspect(|_| work::step()).filter(|(_, r)| r.up.0 == link || r.down.0 == link).map(|(id, _)| *id).collect()
     }
 }
 

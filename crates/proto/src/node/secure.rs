@@ -18,6 +18,7 @@ use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Op
 use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
+use crate::work;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -401,8 +402,14 @@ impl Node {
         for (link_id, link) in &mut self.links {
             let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
             let mut is_touched = false;
-            let labels: Vec<FlowLabel> =
-                link.flows.out.iter().filter(|(_, f)| f.session == id && !f.source.is_in_parts()).map(|(l, _)| *l).collect();
+            let labels: Vec<FlowLabel> = link
+                .flows
+                .out
+                .iter()
+                .inspect(|_| work::step())
+                .filter(|(_, f)| f.session == id && !f.source.is_in_parts())
+                .map(|(l, _)| *l)
+                .collect();
             for label in labels {
                 if let Some(flow) = link.flows.out.get_mut(&label) {
                     securing.key_out(&mut flow.open, &mut flow.source).map_err(defect)?;
@@ -412,7 +419,8 @@ impl Node {
                 is_touched = true;
             }
             if let Some(keys) = &mut securing.keys {
-                let labels: Vec<FlowLabel> = link.flows.incoming.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+                let labels: Vec<FlowLabel> =
+                    link.flows.incoming.iter().inspect(|_| work::step()).filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
                 for label in labels {
                     if let Some(flow) = link.flows.incoming.get_mut(&label) {
                         let key = keys.receive.flow(&flow.open).map_err(defect)?;

@@ -15,6 +15,7 @@ use crate::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::session::{self, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionRole};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
+use crate::work;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
@@ -265,7 +266,7 @@ impl Node {
         let totals = self.session_stats(id).unwrap_or_default();
         let Some(mut entry) = self.shared.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
-        let places: Vec<FlowPlace> = self.flows.values().filter(|p| p.session == id).copied().collect();
+        let places: Vec<FlowPlace> = self.flows.values().inspect(|_| work::step()).filter(|p| p.session == id).copied().collect();
         for place in places {
             if place.is_outgoing {
                 self.drop_out(place);
@@ -302,7 +303,8 @@ impl Node {
                 link.touch_out(label, now);
             }
             let Some(link) = self.links.get_mut(&entry.link) else { return };
-            let controls: Vec<FlowLabel> = link.flows.incoming.iter().filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
+            let controls: Vec<FlowLabel> =
+                link.flows.incoming.iter().inspect(|_| work::step()).filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
             for label in controls {
                 self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
             }
@@ -348,7 +350,8 @@ impl Node {
 
     /// Nothing more follows on any data flow of ours in this session.
     pub(super) fn finish_all_out(&mut self, now: Time, session: SessionId) {
-        let places: Vec<FlowPlace> = self.flows.values().filter(|p| p.session == session && p.is_outgoing).copied().collect();
+        let places: Vec<FlowPlace> =
+            self.flows.values().inspect(|_| work::step()).filter(|p| p.session == session && p.is_outgoing).copied().collect();
         for place in places {
             if let Some(link) = self.links.get_mut(&place.link) {
                 if let Some(flow) = link.flows.out.get_mut(&place.label) {

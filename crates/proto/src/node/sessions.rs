@@ -11,6 +11,7 @@ use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRol
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::units::Time;
 use crate::wire::frame::FlowOpen;
+use crate::work;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
@@ -218,7 +219,7 @@ impl Sessions {
     }
 
     pub(super) fn on_link(&self, link: LinkId) -> Vec<SessionId> {
-        self.entries.iter().filter(|(_, e)| e.link == link).map(|(id, _)| *id).collect()
+        self.entries.iter().inspect(|_| work::step()).filter(|(_, e)| e.link == link).map(|(id, _)| *id).collect()
     }
 }
 
@@ -230,7 +231,8 @@ impl Shared {
     /// Whether a neighbour may open one more. The last places are for neighbours that have none: nobody takes them all.
     fn has_room_for_session(&self, link: LinkId) -> bool {
         let (open, limit) = (self.sessions.entries.len(), self.config.max_sessions);
-        open < limit - limit / KEPT_FOR_NEWCOMERS || (open < limit && self.sessions.entries.values().all(|e| e.link != link))
+        open < limit - limit / KEPT_FOR_NEWCOMERS
+            || (open < limit && self.sessions.entries.values().inspect(|_| work::step()).all(|e| e.link != link))
     }
 
     /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.

@@ -9,6 +9,7 @@ use crate::session::MessageBudget;
 use crate::trace::Tracer;
 use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
+use crate::work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
@@ -146,7 +147,10 @@ impl Shared {
     }
 
     pub(crate) fn forget_link(&mut self, link: LinkId) {
-        self.cids.retain(|_, (l, _)| *l != link);
+        self.cids.retain(|_, (l, _)| {
+            work::step();
+            *l != link
+        });
     }
 
     pub(crate) fn next_flow_id(&mut self) -> FlowId {

@@ -9,6 +9,7 @@ use crate::ids::{LinkId, SessionId};
 use crate::session::SessionState;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
+use crate::work;
 use smallvec::SmallVec;
 
 /// Nothing delivered for this long although something was sent, at first; a handshake's round trips beyond that. A link that is dead is found silent before, and
@@ -159,7 +160,11 @@ impl Node {
         // Acknowledgements of acknowledgements never come.
         let control = if entry.session.state() == SessionState::Opening { packets } else { packets.min(entry.asked) };
         let delivered = entry.session.control_delivered().min(control);
-        let data = self.flows.iter().filter(|(_, place)| place.session == id && place.is_outgoing && place.link == entry.link);
+        let data = self
+            .flows
+            .iter()
+            .inspect(|_| work::step())
+            .filter(|(_, place)| place.session == id && place.is_outgoing && place.link == entry.link);
         Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
             let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
             (sent + packets, delivered + entry.session.delivered(*flow).min(packets))
