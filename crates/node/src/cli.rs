@@ -32,6 +32,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
                                         16 the other side wants encryption\n  \
                                         17 the receiver is busy with another transfer\n  \
                                         18 doctor found a problem\n  \
+                                       19 the code is wrong, used or withdrawn\n  \
                                        130 interrupted";
 
 /// Moves files and measures paths over lossy, long links with network coding.

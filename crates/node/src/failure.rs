@@ -99,8 +99,21 @@ pub enum Failure {
     )]
     Encrypted,
     /// Not among the allowed.
-    #[error("the peer does not accept this key; ask its owner to add --allow {0}, or a line in its file of authorised keys")]
+    #[error(
+        "the peer does not accept this key; ask its owner to add --allow {0}, or a line in its file of authorised keys, or to start it with --code"
+    )]
     NotAuthorised(PublicKey),
+    /// Not among the allowed, but a code would do.
+    #[error("the peer wants the code that it shows: add --code CODE; or ask its owner to add --allow {0}")]
+    CodeWanted(PublicKey),
+    /// The proof of a code failed.
+    #[error(
+        "this is not the code that the other side shows, or somebody else answers in its place; nothing was sent. Compare it: after three wrong ones the other side shows another"
+    )]
+    WrongCode,
+    /// The code does not count.
+    #[error("the other side did not take the code: {0}")]
+    NoCode(String),
     /// The node of `--via` does not know us.
     #[error(
         "the node at {node} does not serve this end: its file needs a [[neighbour]] with key = \"{ours}\" and addresses = [\"{address}\"]"
@@ -254,6 +267,7 @@ impl Failure {
     pub fn closed(ours: PublicKey, reason: &CloseReason) -> Self {
         match reason.code {
             Code::NotAuthorised => Self::NotAuthorised(ours),
+            _ if reason.application == crate::code::WANTED && reason.is_remote => Self::CodeWanted(ours),
             _ => Self::ended(reason),
         }
     }
@@ -279,7 +293,7 @@ impl Failure {
             Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) | Self::NoRoute(_) => 6,
             Self::PeerGone(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
-            Self::NotAuthorised(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
+            Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
             Self::Port(_) | Self::Listen(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,
@@ -290,6 +304,7 @@ impl Failure {
             Self::UnknownHost { .. } => 15,
             Self::Encrypted => 16,
             Self::Doctor(_) => 18,
+            Self::WrongCode | Self::NoCode(_) => 19,
             Self::Interrupted(_) => 130,
         }
     }

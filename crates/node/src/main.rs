@@ -17,11 +17,13 @@ macro_rules! tell {
 }
 
 mod cli;
+mod code;
 mod daemon;
 mod doctor;
 mod failure;
 mod further_path;
 mod identity;
+mod invitation;
 mod overlay;
 mod paper;
 mod perf;

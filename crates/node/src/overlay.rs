@@ -59,12 +59,6 @@ pub fn bind(asked: Option<SocketAddr>, port: u16, via: &ViaArgs, config: Endpoin
     }
 }
 
-/// What others have to type to reach an end that is attached to a node.
-pub fn name(via: &ViaArgs) -> Option<String> {
-    let address = via.via.first().and(via.address)?;
-    Some(format!("{address} --via NODE --address ITS_ADDRESS"))
-}
-
 /// TCP knows nothing of the overlay.
 pub fn check_mode(via: &ViaArgs, mode: Mode) -> Result<(), Failure> {
     match (via.via.first(), mode) {

@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::EXIT_CODES;
+use crate::code::Code;
 use crate::further_path::FurtherPath;
 use crate::units::Patience;
 use clap::Args;
@@ -64,8 +65,12 @@ pub struct PeerArgs {
     /// Take and remember the key of a host that is not known yet, without asking. A key that changed is still refused.
     #[arg(long, conflicts_with = "peer_key")]
     pub accept_new: bool,
+    /// The code that the other side shows: proves both keys, so that nobody is asked, and the other side takes this one. Without CODE it is taken from
+    /// the environment (NOCTULE_CODE) or asked for, and no list of processes shows it.
+    #[arg(long, value_name = "CODE", num_args = 0..=1, conflicts_with = "accept_new")]
+    pub code: Option<Option<Code>>,
     /// The file of remembered keys [default: known_hosts beside the default key].
-    #[arg(long, value_name = "FILE", conflicts_with = "peer_key")]
+    #[arg(long, value_name = "FILE")]
     pub known_hosts: Option<PathBuf>,
     /// Use another way to the host at the same time: from this address of this host, to that one of the other's; may be given several times.
     /// Their rates add up, and one that breaks is replaced by the others.
@@ -73,7 +78,7 @@ pub struct PeerArgs {
     pub path: Vec<FurtherPath>,
 }
 
-/// Who may connect. Goes into every command that listens.
+/// Who may connect: these keys, or the sender that has a code. Goes into every command that listens.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Identity")]
 pub struct AccessArgs {
@@ -83,7 +88,10 @@ pub struct AccessArgs {
     /// Let only the keys in FILE connect, each with its options [default: authorised_keys beside the default key, if it exists].
     #[arg(long, visible_alias = "authorized-keys", value_name = "FILE")]
     pub authorised_keys: Option<PathBuf>,
-    /// Let anyone connect who has this side's public key, even if there is a default file of authorised keys.
-    #[arg(long, conflicts_with_all = ["allow", "authorised_keys"])]
+    /// Let anyone in who reaches the port.
+    #[arg(long, conflicts_with_all = ["allow", "authorised_keys", "code", "remember"])]
     pub anyone: bool,
+    /// Add the key of a sender that had the code to the file of authorised keys: next time it needs none.
+    #[arg(long)]
+    pub remember: bool,
 }

@@ -32,9 +32,12 @@ pub struct PerfArgs {
     pub access: AccessArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Server: end after one test.
+    /// Server: end after one test, or one ping, that succeeded.
     #[arg(long, requires = "server")]
     pub once: bool,
+    /// Server: seconds that one test may take; a longer one is refused.
+    #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", conflicts_with = "client")]
+    pub longest: f64,
     /// Client: what carries the data.
     #[arg(long, value_enum, default_value = "brtp", conflicts_with = "server")]
     pub mode: Mode,

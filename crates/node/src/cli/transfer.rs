@@ -90,6 +90,9 @@ pub struct RecvArgs {
     /// Write the content of one file to standard output instead, and end.
     #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links"])]
     pub stdout: bool,
+    /// Show a code that lets one more sender in, besides the keys that may send [default: if nothing else says who may].
+    #[arg(long, help_heading = "Identity")]
+    pub code: bool,
     #[command(flatten)]
     pub access: AccessArgs,
     #[command(flatten)]
@@ -104,7 +107,7 @@ pub struct RecvArgs {
     /// Make symbolic links that lead out of the directory, too.
     #[arg(long)]
     pub outside_links: bool,
-    /// End after one transfer, with its result.
+    /// End after one transfer that succeeded. What was refused or broke off leaves it waiting.
     #[arg(long)]
     pub once: bool,
     /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE.

@@ -1,9 +1,12 @@
 //! Who may connect to a server, and who may write: the file of authorised keys, one line `[OPTIONS] KEY [COMMENT]` each, `#` begins a comment.
+//!
+//! Nobody, unless the command line or that file says so; where neither does, whoever has the code that is shown ([`crate::code`]).
 
 use crate::cli::AccessArgs;
 use crate::failure::Failure;
 use noctule::PublicKey;
 use std::collections::HashMap;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// What a key may do besides connecting and measuring.
@@ -17,43 +20,118 @@ pub struct Grant {
     pub directory: Option<PathBuf>,
 }
 
+/// What is asked of whoever comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// To send files: a listed key may do it with the option `write`.
+    Files,
+    /// To measure: any listed key may.
+    Tests,
+    /// To send files where nothing can be answered, so no code either.
+    OneWayFiles,
+}
+
 /// Who may connect.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Access {
-    /// `None`: anyone who has this side's public key.
+    /// `None`: anyone.
     grants: Option<HashMap<PublicKey, Grant>>,
+    /// Besides these, one key that proves that it has a code.
+    takes_code: bool,
+    /// Where keys that had the code are added.
+    remembers: Option<PathBuf>,
+    /// What is added.
+    options: &'static str,
 }
 
 impl Access {
-    /// From the command line: the file (the default one if it exists) and `--allow`.
-    pub fn load(args: &AccessArgs) -> Result<Self, Failure> {
+    /// From the command line: the file (the default one if it exists) and `--allow`; a code if there is neither, or if it is asked for.
+    pub fn load(args: &AccessArgs, wants_code: bool, wanted: Wanted) -> Result<Self, Failure> {
+        let options = if wanted == Wanted::Tests { "" } else { "write " };
         if args.anyone {
-            return Ok(Self::default());
+            tell!("noctule: warning: --anyone: whoever reaches this port may {}", wanted.verb());
+            return Ok(Self { grants: None, takes_code: false, remembers: None, options });
         }
+        let default = super::config_file("authorised_keys");
         // Keys named for this run are meant to be the only ones, unless a file is named too.
-        let default = || super::config_file("authorised_keys").filter(|p| p.exists() && args.allow.is_empty());
-        let file = args.authorised_keys.clone().or_else(default);
+        let existing = || default.clone().filter(|p| p.exists() && args.allow.is_empty());
+        let file = args.authorised_keys.clone().or_else(existing);
         let mut grants = match &file {
+            Some(path) if args.remember && !path.exists() => HashMap::new(),
             Some(path) => parse(path, &std::fs::read_to_string(path).map_err(|e| Failure::source(path, e))?)?,
-            None if args.allow.is_empty() => return Ok(Self::default()),
             None => HashMap::new(),
         };
         for key in &args.allow {
             grants.entry(*key).or_default().may_write = true;
         }
-        Ok(Self { grants: Some(grants) })
+        let is_unsaid = file.is_none() && args.allow.is_empty();
+        if wanted == Wanted::OneWayFiles && (is_unsaid || wants_code || args.remember) {
+            return Err(Failure::Usage(
+                "with --one-way nothing can be answered, so no code can be taken: say who may send with --allow KEY, a file of authorised keys, or --anyone".into(),
+            ));
+        }
+        let takes_code = is_unsaid || wants_code;
+        if args.remember && !takes_code {
+            return Err(Failure::Usage("--remember is for keys that come with a code: say --code, too".into()));
+        }
+        let can = |grant: &Grant| wanted == Wanted::Tests || grant.may_write;
+        if !takes_code && !grants.values().any(can) {
+            let name = file.map_or_else(String::new, |f| f.display().to_string());
+            let lack = if grants.is_empty() { "names no key" } else { "names no key with the option `write`" };
+            return Err(Failure::Usage(format!(
+                "{name} {lack}, so nobody may {}: add one there, or say --allow KEY, --code to let one sender in by a code, or --anyone",
+                wanted.verb()
+            )));
+        }
+        let remembers = match (args.remember, file.or(default)) {
+            (true, None) => return Err(Failure::Usage("no home directory: name the file for --remember with --authorised-keys".into())),
+            (is_on, file) => file.filter(|_| is_on),
+        };
+        Ok(Self { grants: Some(grants), takes_code, remembers, options })
     }
 
-    /// The keys that may connect; `None`: anyone.
+    /// The keys that may connect; `None`: anyone, though whoever needs a code can do nothing before it has proven it.
     pub fn keys(&self) -> Option<Vec<PublicKey>> {
-        self.grants.as_ref().map(|g| g.keys().copied().collect())
+        self.grants.as_ref().filter(|_| !self.takes_code).map(|g| g.keys().copied().collect())
     }
 
-    /// What a key may do; `None`: not even connect.
+    /// Whether a code lets one more key in.
+    pub fn takes_code(&self) -> bool {
+        self.takes_code
+    }
+
+    /// What a listed key may do; `None`: nothing.
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         match &self.grants {
             None => Some(Grant { may_write: true, ..Grant::default() }),
             Some(grants) => grants.get(key).cloned(),
+        }
+    }
+
+    /// Who may come in, in words.
+    pub fn shown(&self) -> String {
+        let keys = self.grants.as_ref().map(HashMap::len);
+        match (keys, self.takes_code) {
+            (None, _) => "anyone who reaches this port is taken (--anyone)".into(),
+            (Some(0), _) => "only the sender that has the code is taken".into(),
+            (Some(1), false) => "one key is taken".into(),
+            (Some(n), false) => format!("{n} keys are taken"),
+            (Some(n), true) => format!("the sender that has the code is taken, and {n} listed keys"),
+        }
+    }
+
+    /// Adds a key that had the code to the file of authorised keys, if that is wanted; what failed.
+    pub fn remember(&self, key: &PublicKey, from: &str) -> Option<(&Path, io::Error)> {
+        let path = self.remembers.as_deref().filter(|_| self.grant(key).is_none())?;
+        super::known_hosts::append_line(path, &format!("{}{key} by a code, from {from}", self.options)).err().map(|e| (path, e))
+    }
+}
+
+impl Wanted {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Files | Self::OneWayFiles => "send",
+            Self::Tests => "measure",
         }
     }
 }
@@ -156,13 +234,39 @@ mod tests {
     }
 
     #[test]
-    fn without_a_list_anyone_may_write_and_with_one_nobody_else_may_connect() {
-        let anyone = Access::default();
-        assert!(anyone.keys().is_none() && anyone.grant(&key(9)).unwrap().may_write);
-        let args = AccessArgs { allow: vec![key(1)], ..AccessArgs::default() };
-        let some = Access::load(&args).unwrap();
-        assert_eq!(some.keys(), Some(vec![key(1)]));
+    fn nobody_may_write_unless_it_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        std::fs::write(&file, "# nobody yet\n").unwrap();
+        let load = |args: &AccessArgs, wants_code| Access::load(args, wants_code, Wanted::Files);
+        let listed = AccessArgs { authorised_keys: Some(file.clone()), ..AccessArgs::default() };
+        let words = |result: Result<Access, Failure>| result.unwrap_err().to_string();
+        assert!(words(load(&listed, false)).contains("names no key, so nobody may send"));
+        std::fs::write(&file, format!("{}\n", key(3))).unwrap();
+        assert!(words(load(&listed, false)).contains("option `write`"));
+        assert!(Access::load(&listed, false, Wanted::Tests).unwrap().grant(&key(3)).is_some());
+        // With a code others may connect, and have no grant before they prove it.
+        let with_code = load(&listed, true).unwrap();
+        assert!(with_code.takes_code() && with_code.keys().is_none() && with_code.grant(&key(9)).is_none());
+        let anyone = load(&AccessArgs { anyone: true, ..AccessArgs::default() }, false).unwrap();
+        assert!(anyone.keys().is_none() && !anyone.takes_code() && anyone.grant(&key(9)).unwrap().may_write);
+        let some = load(&AccessArgs { allow: vec![key(1)], ..AccessArgs::default() }, false).unwrap();
+        assert_eq!((some.keys(), some.takes_code()), (Some(vec![key(1)]), false));
         assert!(some.grant(&key(1)).unwrap().may_write);
         assert_eq!(some.grant(&key(2)), None);
+        let one_way = |args: &AccessArgs, wants_code| Access::load(args, wants_code, Wanted::OneWayFiles).is_ok();
+        let allowed = AccessArgs { allow: vec![key(1)], ..AccessArgs::default() };
+        assert!(one_way(&allowed, false) && !one_way(&allowed, true));
+    }
+
+    #[test]
+    fn a_key_that_had_the_code_is_added_to_the_file_if_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        let args = AccessArgs { authorised_keys: Some(file.clone()), remember: true, ..AccessArgs::default() };
+        let access = Access::load(&args, true, Wanted::Files).unwrap();
+        assert!(access.remember(&key(5), "192.0.2.1:7").is_none());
+        let later = Access::load(&AccessArgs { remember: false, ..args }, false, Wanted::Files).unwrap();
+        assert!(later.grant(&key(5)).unwrap().may_write);
     }
 }

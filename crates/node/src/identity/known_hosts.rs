@@ -61,12 +61,7 @@ impl KnownHosts {
 
     /// Appends a key. Never readable or writable by others, though nothing in it is secret: who can write it can pose as a host.
     pub fn remember(&mut self, host: &str, key: PublicKey) -> io::Result<()> {
-        if let Some(parent) = self.path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        }
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
-        let line = format!("{}{} {key}\n", if ends_in_mid_line(&mut file)? { "\n" } else { "" }, normal(host));
-        file.write_all(line.as_bytes())?;
+        let line = append_line(&self.path, &format!("{} {key}", normal(host)))?;
         self.text.push_str(&line);
         Ok(())
     }
@@ -90,6 +85,17 @@ impl KnownHosts {
         self.text = text;
         Ok(count)
     }
+}
+
+/// Appends a line to a file of the user's own, which is made if it is not there; what was written.
+pub fn append_line(path: &Path, line: &str) -> io::Result<String> {
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let text = format!("{}{line}\n", if ends_in_mid_line(&mut file)? { "\n" } else { "" });
+    file.write_all(text.as_bytes())?;
+    Ok(text)
 }
 
 /// The last line has no end: something appended would become part of it.

@@ -10,6 +10,8 @@ pub use trust::Peer;
 use crate::cli::IdentityArgs;
 use crate::failure::Failure;
 use noctule::{EndpointConfig, NodeConfig, SecretKey, Session, SharedKey};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -22,13 +24,29 @@ fn config_file(name: &str) -> Option<PathBuf> {
 }
 
 fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::source(path, e))?;
-    if let Ok(meta) = std::fs::metadata(path)
-        && meta.mode() & 0o077 != 0
-    {
-        tell!("noctule: warning: {} can be read by others: chmod 600 it", path.display());
-    }
+    let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
+    // Of the descriptor: what is looked at is what is read.
+    let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
+    is_secret(path, meta.mode(), meta.uid(), rustix::process::geteuid().as_raw()).map_err(|e| Failure::source(path, e))?;
+    file.read_to_string(&mut text).map_err(|e| Failure::source(path, e))?;
     text.parse().map_err(|e| Failure::source(path, e))
+}
+
+/// A key that others can read, or that another user gave, is no secret of this one; root can read every file anyway.
+fn is_secret(path: &Path, mode: u32, owner: u32, ours: u32) -> Result<(), String> {
+    let shown = shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |p| p.into_owned());
+    if owner != ours && owner != 0 {
+        return Err(format!(
+            "it belongs to another user (uid {owner}), who knows the key: make one of your own (noctule keygen), or, if you trust that user, sudo chown {ours} {shown}"
+        ));
+    }
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(format!(
+            "others may open it (mode {:04o}), so it may be no secret any more: chmod 600 {shown}, and make a new key if somebody may have read it",
+            mode & 0o7777
+        )),
+    }
 }
 
 /// The identity for a run: the named file, else the default one, else a fresh one that nobody will know again (then true).
@@ -75,6 +93,15 @@ pub fn shared_key(path: &Path) -> Result<[u8; 32], Failure> {
     Ok(*load::<SharedKey>(path)?.as_bytes())
 }
 
+/// Says that a listening side will not insist on encryption.
+pub fn warn_of_plaintext(args: &IdentityArgs) {
+    if args.no_encryption {
+        tell!(
+            "noctule: warning: --no-encryption: what peers send that say so too is NOT ENCRYPTED, and can be read and changed on the way"
+        );
+    }
+}
+
 /// Without encryption only if both sides said so: the one that wants none learns that the other did not.
 pub fn check_protection(session: &Session, args: &IdentityArgs) -> Result<(), Failure> {
     match (args.no_encryption, session.stats().link.is_plaintext) {
@@ -99,6 +126,22 @@ pub fn host_with_port(host: &str, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_file_of_others_or_open_to_others_is_refused_with_what_to_do() {
+        let check = |mode, owner| is_secret(Path::new("/k e y"), mode, owner, 1000);
+        assert_eq!((check(0o100_600, 1000), check(0o100_400, 0)), (Ok(()), Ok(())));
+        for mode in [0o100_640, 0o100_604, 0o100_660, 0o100_601] {
+            assert!(check(mode, 1000).unwrap_err().contains("chmod 600 '/k e y'"));
+        }
+        assert!(check(0o100_600, 1001).unwrap_err().contains("sudo chown 1000 '/k e y'"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        keygen::make::<SecretKey>(&path, false).unwrap();
+        assert!(load::<SecretKey>(&path).is_ok());
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(load::<SecretKey>(&path).unwrap_err().to_string().contains("mode 0644"));
+    }
 
     #[test]
     fn every_way_to_write_a_host_gets_its_port() {

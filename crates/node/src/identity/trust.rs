@@ -2,14 +2,19 @@
 
 use super::known_hosts::KnownHosts;
 use crate::cli::{IdentityArgs, PeerArgs, ViaArgs};
+use crate::code::{self, Code};
 use crate::failure::Failure;
 use crate::further_path::FurtherPath;
-use noctule::{ConnectError, Endpoint, EndpointConfig, NodeConfig, PublicKey};
-use std::io::{self, BufRead, IsTerminal, Write};
+use noctule::{ConnectError, Endpoint, EndpointConfig, NodeConfig, PublicKey, Session};
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// A host whose key is settled.
+/// What the code for `--code` without one is read from.
+const CODE_VARIABLE: &str = "NOCTULE_CODE";
+
+/// A host whose key is settled, or will be by the code that it has to prove.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Name and port.
@@ -22,6 +27,10 @@ pub struct Peer {
     pub paths: Vec<FurtherPath>,
     /// The line of the file of remembered keys that says so.
     remembered: Option<(PathBuf, usize)>,
+    /// What it has to prove before anything is sent to it.
+    code: Option<Code>,
+    /// Where it is to be remembered by this name, once it has proven the code.
+    unknown: Option<(PathBuf, String)>,
 }
 
 impl Peer {
@@ -29,22 +38,61 @@ impl Peer {
     /// asked whether it is the right one.
     pub async fn settle(host: &str, args: &PeerArgs, identity: &IdentityArgs) -> Result<Self, Failure> {
         let host = host.to_owned();
+        let code = code_of(args).await?;
+        let mut this = Self {
+            host: host.clone(),
+            key: PublicKey([0; 32]),
+            overlay: None,
+            paths: args.path.clone(),
+            remembered: None,
+            code,
+            unknown: None,
+        };
         if let Some(key) = args.peer_key {
-            return Ok(Self { host, key, overlay: None, paths: args.path.clone(), remembered: None });
+            this.key = key;
+            this.unknown = unknown(args, &host, this.code.is_some())?;
+            return Ok(this);
         }
         let (file, mut hosts) = known_hosts(args)?;
         if let Some(known) = hosts.find(&host)? {
-            return Ok(Self { host, key: known.key, overlay: None, paths: args.path.clone(), remembered: Some((file, known.line)) });
+            (this.key, this.remembered) = (known.key, Some((file, known.line)));
+            return Ok(this);
         }
-        let key = ask_host(&host, identity).await?;
+        this.key = ask_host(&host, identity).await?;
+        if this.code.is_some() {
+            this.unknown = Some((file, host));
+            return Ok(this);
+        }
+        let key = this.key;
         if !args.accept_new {
             decide(&host, key).await?;
         }
-        match hosts.remember(&host, key) {
-            Ok(()) => tell!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), file.display()),
-            Err(e) => tell!("noctule: warning: the key of {host} could not be remembered in {}: {e}", file.display()),
+        remember(&mut hosts, &host, key);
+        Ok(this)
+    }
+
+    /// Lets the far end of a new session prove that it has the code, if there is one, and proves the same to it; then its key is remembered. Without
+    /// a code there is nothing to prove.
+    pub async fn prove(&self, session: &Session, ours: PublicKey) -> Result<(), Failure> {
+        let Some(code) = &self.code else { return Ok(()) };
+        code::ask::present(session, ours, code).await?;
+        if let Some((file, name)) = &self.unknown {
+            match KnownHosts::open(file) {
+                Ok(mut hosts) => remember(&mut hosts, name, self.key),
+                Err(failure) => tell!("noctule: warning: the key of {name} is not remembered: {failure}"),
+            }
         }
-        Ok(Self { host, key, overlay: None, paths: args.path.clone(), remembered: None })
+        Ok(())
+    }
+
+    /// The same peer once it has proven the code.
+    pub fn proven(self) -> Self {
+        Self { code: None, unknown: None, ..self }
+    }
+
+    /// Whether it has to prove a code.
+    pub fn has_code(&self) -> bool {
+        self.code.is_some()
     }
 
     /// The same for the far end of a command: HOST, or with `--via` an address of the overlay, whose key has to be known already: it can only be asked
@@ -65,20 +113,17 @@ impl Peer {
         if via.address.is_some_and(|ours| ours.is_ipv4() != address.is_ipv4()) {
             return Err(Failure::Usage(format!("--address has to be of the family of {address}")));
         }
+        let (host, code, overlay) = (address.to_string(), code_of(args).await?, Some(address));
         if let Some(key) = args.peer_key {
-            return Ok(Self { host: address.to_string(), key, overlay: Some(address), paths: Vec::new(), remembered: None });
+            let unknown = unknown(args, &named, code.is_some())?;
+            return Ok(Self { host, key, overlay, paths: Vec::new(), remembered: None, code, unknown });
         }
         let (file, hosts) = known_hosts(args)?;
         let known = hosts.find(&named)?.ok_or_else(|| {
             Failure::Usage(format!("the key of {address} is not known, and over nodes it cannot be asked for: pass --peer-key"))
         })?;
-        Ok(Self {
-            host: address.to_string(),
-            key: known.key,
-            overlay: Some(address),
-            paths: Vec::new(),
-            remembered: Some((file, known.line)),
-        })
+        let remembered = Some((file, known.line));
+        Ok(Self { host, key: known.key, overlay, paths: Vec::new(), remembered, code, unknown: None })
     }
 
     /// What a failed connection to this peer means to the user.
@@ -97,6 +142,60 @@ fn known_hosts(args: &PeerArgs) -> Result<(PathBuf, KnownHosts), Failure> {
     let file = file.ok_or_else(|| Failure::Usage("no home directory: pass --peer-key or --known-hosts FILE".into()))?;
     let hosts = KnownHosts::open(&file)?;
     Ok((file, hosts))
+}
+
+fn remember(hosts: &mut KnownHosts, host: &str, key: PublicKey) {
+    match hosts.remember(host, key) {
+        Ok(()) => tell!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), hosts.path().display()),
+        Err(e) => tell!("noctule: warning: the key of {host} could not be remembered in {}: {e}", hosts.path().display()),
+    }
+}
+
+/// Where a pinned key is remembered once a code has proven it: not in place of another.
+fn unknown(args: &PeerArgs, name: &str, has_code: bool) -> Result<Option<(PathBuf, String)>, Failure> {
+    if !has_code {
+        return match args.known_hosts {
+            Some(_) => Err(Failure::Usage("--peer-key says which key the host must have: --known-hosts has no use besides it".into())),
+            None => Ok(None),
+        };
+    }
+    // Without a home directory there is nothing to remember it in.
+    let Ok((file, hosts)) = known_hosts(args) else { return Ok(None) };
+    Ok(hosts.find(name)?.is_none().then(|| (file, name.to_owned())))
+}
+
+/// The code that the user was told: on the command line, in the environment, or typed in.
+async fn code_of(args: &PeerArgs) -> Result<Option<Code>, Failure> {
+    match &args.code {
+        None => Ok(None),
+        Some(Some(code)) => Ok(Some(code.clone())),
+        Some(None) => match std::env::var(CODE_VARIABLE) {
+            Ok(text) => text.parse().map(Some).map_err(|e| Failure::Usage(format!("{CODE_VARIABLE}: {e}"))),
+            Err(_) => {
+                let asked = tokio::task::spawn_blocking(ask_for_code).await;
+                asked.map_err(|e| Failure::system("a thread", e))?.map(Some)
+            }
+        },
+    }
+}
+
+/// Asks on the terminal itself: standard input may be what is sent.
+fn ask_for_code() -> Result<Code, Failure> {
+    let nobody = |e: io::Error| {
+        Failure::Usage(format!(
+            "--code without a code asks for it on the terminal, and there is none ({e}): pass it, or set {CODE_VARIABLE}"
+        ))
+    };
+    let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(nobody)?;
+    let mut lines = BufReader::new(&terminal).lines();
+    loop {
+        (&terminal).write_all(b"The code that the other side shows: ").map_err(nobody)?;
+        let line = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into())).map_err(nobody)?;
+        match line.parse() {
+            Ok(code) => return Ok(code),
+            Err(problem) => (&terminal).write_all(format!("{problem}\n").as_bytes()).map_err(nobody)?,
+        }
+    }
 }
 
 async fn ask_host(host: &str, identity: &IdentityArgs) -> Result<PublicKey, Failure> {

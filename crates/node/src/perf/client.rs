@@ -76,7 +76,10 @@ impl Connection {
 
     /// The same, after one round trip: the far end is who it should be, but has not said yet whether it takes us.
     pub async fn early(peer: identity::Peer, cc: CcName, how: How<'_>) -> Result<Self, Failure> {
-        let (mut config, _) = identity::endpoint_config(how.identity.key.as_deref())?;
+        let (mut config, _) = match peer.has_code() {
+            true => identity::lasting_config(how.identity.key.as_deref())?,
+            false => identity::endpoint_config(how.identity.key.as_deref())?,
+        };
         config.node = NodeConfig { congestion: cc.0, accept: false, ..NodeConfig::default() };
         identity::protect(&mut config.node, how.identity)?;
         overlay::configure(&mut config.node, how.via, None)?;
@@ -86,6 +89,7 @@ impl Connection {
         let gateway = Gateway::attach(&endpoint, ours, how.via, how.identity, false).await?;
         let session = overlay::reach(&endpoint, &peer, ours, gateway.as_ref()).await?;
         identity::check_protection(&session, how.identity)?;
+        peer.prove(&session, ours).await?;
         Ok(Self { endpoint, session, gateway, peer, ours })
     }
 
@@ -106,10 +110,15 @@ impl Connection {
         let (mut ask, answers) = self.session.open_stream(options).map_err(|e| self.failure(e.into()))?;
         records::write(&mut ask, question).await.map_err(|e| self.failure(e))?;
         let mut answers = Reader::new(answers);
-        match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
-            Some(Record::Ready { tcp }) => Ok((ask, answers, tcp)),
-            Some(Record::Refused { message }) => Err(Failure::Usage(format!("the server refused: {message}"))),
-            _ => Err(Failure::Stranger("it is no `noctule perf -s`".into())),
+        loop {
+            match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
+                Some(Record::Ready { tcp }) => return Ok((ask, answers, tcp)),
+                Some(Record::Waiting { ahead, seconds }) => {
+                    tell!("noctule: the server measures with others: {ahead} before this one, {seconds:.0} s at most; waiting");
+                }
+                Some(Record::Refused { message }) => return Err(Failure::Usage(format!("the server refused: {message}"))),
+                _ => return Err(Failure::Stranger("it is no `noctule perf -s`".into())),
+            }
         }
     }
 

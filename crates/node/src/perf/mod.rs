@@ -13,6 +13,7 @@ mod server;
 mod sink;
 pub mod source;
 pub mod tcp;
+mod turns;
 mod watch;
 
 use crate::cli::PerfArgs;

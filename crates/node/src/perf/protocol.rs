@@ -4,7 +4,7 @@ use crate::units::CcName;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Tag of the control stream.
 pub const CONTROL_TAG: u64 = 0x70657266;
 /// Tag of data flows.
@@ -218,6 +218,13 @@ pub enum Record {
     Ready {
         /// Connect here first, if it is about TCP.
         tcp: Option<TcpOffer>,
+    },
+    /// Server: others are before this one, and take at most so long.
+    Waiting {
+        /// Tests.
+        ahead: usize,
+        /// Seconds until it is this one's turn.
+        seconds: f64,
     },
     /// Server: no, and why.
     Refused {

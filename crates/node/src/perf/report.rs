@@ -180,7 +180,7 @@ impl Way {
             }
             Record::Total(t) => self.total = t,
             Record::Finished(s) => self.finished = s,
-            Record::Request(_) | Record::EchoTcp { .. } | Record::Ready { .. } | Record::Refused { .. } => {}
+            Record::Request(_) | Record::EchoTcp { .. } | Record::Ready { .. } | Record::Waiting { .. } | Record::Refused { .. } => {}
         }
     }
 

@@ -1,12 +1,15 @@
-//! `noctule perf -s`: the one responder for measurements. It serves one test after another, and sends pings back.
+//! `noctule perf -s`: the one responder for measurements. It serves one test after another, and sends pings back, to those who may measure.
 
 use super::end::{self, Carrier, Role};
 use super::protocol::{CONTROL_TAG, Direction, Mode, PING_TAG, Record, Request, VERSION};
 use super::tcp::{self, Offer};
+use super::turns::{Asked, MOST_WAITING, Turn, Turns};
 use crate::cli::PerfArgs;
+use crate::code::{Code, gate::Gate};
 use crate::failure::Failure;
 use crate::identity;
-use crate::identity::authorised::Access;
+use crate::identity::authorised::{Access, Wanted};
+use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::ping::echo;
 use crate::transfer::records::{self, Reader};
@@ -14,15 +17,38 @@ use crate::units::CcName;
 use noctule::{Endpoint, IncomingFlow, NodeConfig, SendStream, Session};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 /// How long a client may take to ask, or to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How much longer than its time a test may take, from the request to the last word.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// The longest test that the protocol knows.
+const MOST_TIME: Duration = Duration::from_secs(86_400);
+
+/// What all sessions share.
+struct Server {
+    endpoint: Endpoint,
+    gate: Gate,
+    port: u16,
+    /// Longest test.
+    longest: Duration,
+    turns: Turns,
+}
 
 /// Serves until interrupted, or once.
 pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
-    let access = Access::load(&args.access)?;
+    let wants_code = match &args.peer.code {
+        Some(Some(_)) => {
+            return Err(Failure::Usage("the server makes the code itself: say --code without one, and pass it on the other host".into()));
+        }
+        given => given.is_some(),
+    };
+    let longest = Duration::try_from_secs_f64(args.longest).ok().filter(|d| *d >= Duration::from_millis(100) && *d <= MOST_TIME);
+    let longest = longest.ok_or_else(|| Failure::Usage("--longest must lie between 0.1 and 86400 seconds".into()))?;
+    let access = Access::load(&args.access, wants_code, Wanted::Tests)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
@@ -33,34 +59,42 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     if is_ephemeral {
         tell!("this key is for this run only; `noctule keygen` makes a lasting one");
     }
-    let port = if args.port == crate::cli::DEFAULT_PORT { String::new() } else { format!(" -p {}", args.port) };
-    let host = overlay::name(&args.via).unwrap_or_else(|| format!("THIS_HOST{port}"));
+    identity::warn_of_plaintext(&args.identity);
+    let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
+    let commands = {
+        let invitation = invitation.clone();
+        move |code: Option<&Code>| ["perf -c", "ping"].map(|words| format!("  {}", invitation.command(words, code))).join("\n")
+    };
+    let gate = Gate::new(access, public, Box::new(|text, _| tell!("{text}")), commands)?;
     tell!(
-        "serving tests on {}; on the other host:\n\n  noctule perf -c {host} --peer-key {public}\n  noctule ping {host} --peer-key {public}\n\nfingerprint {}; {}",
+        "serving tests on {}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
         endpoint.local_addr(),
+        gate.commands(),
+        gate.access().shown(),
         public.fingerprint(),
-        match access.keys() {
-            None => "anyone who has this key may measure".to_owned(),
-            Some(keys) => format!("{} authorised keys", keys.len()),
-        }
+        invitation.notes()
     );
-    // One test at a time: two at once would measure each other. Pings are light and are answered meanwhile.
-    let turn = Arc::new(Mutex::new(()));
+    let server = Arc::new(Server { endpoint: endpoint.clone(), gate, port: args.port, longest, turns: Turns::default() });
+    let (served, mut ends) = mpsc::channel(1);
     loop {
-        let Some(session) = endpoint.accept().await else { return Err(Failure::System("the endpoint was closed".into())) };
+        let session = tokio::select! {
+            session = endpoint.accept() => session.ok_or_else(|| Failure::System("the endpoint was closed".into()))?,
+            // What was refused, failed or left is none.
+            Some(()) = ends.recv(), if args.once => {
+                drop(gateway);
+                endpoint.wait_idle().await;
+                return Ok(());
+            }
+        };
         if gateway.as_ref().is_some_and(|g| g.takes(&session)) {
             continue;
         }
-        let work = serve(endpoint.clone(), session, args.port, Arc::clone(&turn));
-        if args.once {
-            let result = work.await;
-            drop(gateway);
-            endpoint.wait_idle().await;
-            return result;
-        }
+        let (server, served) = (Arc::clone(&server), served.clone());
         tokio::spawn(async move {
-            if let Err(failure) = work.await {
-                failure.print(false);
+            match server.serve(session).await {
+                Ok(true) => drop(served.try_send(())),
+                Ok(false) => {}
+                Err(failure) => failure.print(false),
             }
         });
     }
@@ -72,8 +106,8 @@ enum Purpose {
     Control(Box<(Reader, SendStream, Record)>),
 }
 
-async fn purpose(session: &Session) -> Result<Purpose, Failure> {
-    match session.accept_flow().await? {
+async fn purpose(flow: IncomingFlow) -> Result<Purpose, Failure> {
+    match flow {
         IncomingFlow::Messages(recv) if recv.options().tag == PING_TAG => Ok(Purpose::Ping(recv)),
         IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == CONTROL_TAG => {
             let mut reader = Reader::new(recv);
@@ -84,32 +118,74 @@ async fn purpose(session: &Session) -> Result<Purpose, Failure> {
     }
 }
 
-async fn serve(endpoint: Endpoint, session: Session, port: u16, turn: Arc<Mutex<()>>) -> Result<(), Failure> {
-    let peer = session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string());
-    let result = match tokio::time::timeout(PATIENCE, purpose(&session)).await {
-        Ok(Ok(Purpose::Ping(recv))) => echo::messages(&session, recv).await,
-        Ok(Ok(Purpose::Control(asked))) => match *asked {
-            (_reader, send, Record::EchoTcp { version: VERSION, length }) => echo_tcp(send, port, length, &session).await,
-            (reader, send, Record::Request(request)) => {
-                let _turn = turn.lock().await;
-                test(&endpoint, &session, port, &peer, (reader, send), request).await
-            }
-            (_reader, send, _) => {
-                refuse(send, &session, format!("that is asked for in another version of the test protocol than {VERSION}")).await
-            }
-        },
-        Ok(Err(failure)) if session.close_reason().is_some_and(|r| r.is_clean()) => {
-            // Someone looked whether anybody is here (noctule doctor, or a client that asked for the key) and left.
-            drop(failure);
-            return Ok(());
+impl Server {
+    /// One session; whether something was measured.
+    async fn serve(&self, session: Session) -> Result<bool, Failure> {
+        // Somebody looked in and left (noctule doctor, or a client that only proved a code), or was turned away.
+        let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Ok(false) };
+        let peer = session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string());
+        let result = match tokio::time::timeout(PATIENCE, purpose(flow)).await {
+            Ok(Ok(Purpose::Ping(recv))) => echo::messages(&session, recv).await.map(|()| true),
+            Ok(Ok(Purpose::Control(asked))) => match *asked {
+                (_reader, send, Record::EchoTcp { version: VERSION, length }) => {
+                    echo_tcp(send, self.port, length, &session).await.map(|()| true)
+                }
+                (reader, send, Record::Request(request)) => self.take_turn(&session, &peer, (reader, send), request).await,
+                (_reader, send, _) => {
+                    let message = format!("that is asked for in another version of the test protocol than {VERSION}");
+                    refuse(send, &session, message).await.map(|()| false)
+                }
+            },
+            Ok(Err(_)) if session.close_reason().is_some_and(|reason| reason.is_clean()) => Ok(false),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(not_a_test()),
+        };
+        if result.is_err() {
+            session.abort(1, "this is noctule perf -s, and the test failed");
         }
-        Ok(Err(failure)) => Err(failure),
-        Err(_) => Err(not_a_test()),
-    };
-    if result.is_err() {
-        session.abort(1, "this is noctule perf -s, and the test failed");
+        result
     }
-    result
+
+    /// Runs a test when its turn has come, and no longer than it asked for; whether it was one.
+    async fn take_turn(
+        &self,
+        session: &Session,
+        peer: &str,
+        (reader, mut send): (Reader, SendStream),
+        request: Request,
+    ) -> Result<bool, Failure> {
+        if let Err(message) = request.check() {
+            return refuse(send, session, message).await.map(|()| false);
+        }
+        let longest = self.longest.as_secs_f64();
+        if !request.is_file && request.seconds > longest {
+            let message = format!("a test of {} s: this server takes at most {longest} s (perf -s --longest)", request.seconds);
+            return refuse(send, session, message).await.map(|()| false);
+        }
+        // Nobody knows how long a file takes.
+        let limit = Duration::from_secs_f64(request.seconds.min(longest)) + MARGIN;
+        let _turn: Turn = match self.turns.ask(limit) {
+            Asked::Now(turn) => turn,
+            Asked::Full => {
+                let message = format!("{MOST_WAITING} others wait already; try again later");
+                return refuse(send, session, message).await.map(|()| false);
+            }
+            Asked::Later(turn, ahead, wait) => {
+                records::write(&mut send, &Record::Waiting { ahead, seconds: wait.as_secs_f64() }).await?;
+                tokio::select! {
+                    turn = turn => turn.map_err(|e| Failure::system("a turn", e))?,
+                    _ = session.closed() => return Ok(false),
+                }
+            }
+        };
+        match tokio::time::timeout(limit, test(&self.endpoint, session, self.port, peer, (reader, send), request)).await {
+            Ok(result) => result.map(|()| true),
+            Err(_) => {
+                session.abort(1, "the test took longer than it may, and others wait");
+                Err(Failure::PeerGone(format!("the test of {peer} took longer than {} s, and was ended", limit.as_secs())))
+            }
+        }
+    }
 }
 
 async fn refuse(mut send: SendStream, session: &Session, message: String) -> Result<(), Failure> {
@@ -127,9 +203,6 @@ async fn test(
     (reader, mut send): (Reader, SendStream),
     request: Request,
 ) -> Result<(), Failure> {
-    if let Err(message) = request.check() {
-        return refuse(send, session, message).await;
-    }
     let flows = if request.parallel == 1 { "1 flow".to_owned() } else { format!("{} flows", request.parallel) };
     let who = match request.direction {
         Direction::Forward => "",

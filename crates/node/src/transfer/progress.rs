@@ -57,7 +57,8 @@ impl Reporter {
         }
     }
 
-    fn event(&self, value: &Value) {
+    /// A line for programs.
+    pub fn event(&self, value: &Value) {
         self.result(&value.to_string());
     }
 

@@ -17,7 +17,7 @@ use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -243,8 +243,8 @@ fn make_link(target: &Target, staging: &Staging, entry: &Entry, to: &[u8]) -> st
 pub enum Destination {
     /// Below a directory.
     Directory(Target),
-    /// Its only file to standard output.
-    Stdout,
+    /// Its only file to standard output, which is then noted.
+    Stdout(Arc<AtomicBool>),
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
@@ -256,11 +256,12 @@ fn prepare(destination: Destination, manifest: Manifest) -> Result<(Job, Plan, H
     let Manifest { hello, entries, id } = manifest;
     let counts = Counts::default();
     match destination {
-        Destination::Stdout => {
+        Destination::Stdout(is_given) => {
             if entries.len() != 1 || !entries[0].has_content() {
                 let text = "one file at a time goes to standard output (recv --stdout); use --into for more";
                 return Err(Refused { refusal: Refusal::Target, path: Vec::new(), message: text.into() });
             }
+            is_given.store(!hello.is_dry, Relaxed);
             let slots = Mutex::new(vec![if hello.is_dry { Slot::Closed } else { Slot::Missing }]);
             Ok((Job { entries, slots, sink: Sink::Stdout, counts }, Vec::new(), hello))
         }

@@ -8,9 +8,11 @@ use super::receive::{self, Destination, Stop};
 use super::target::{Refused, Rules, Target};
 use super::wire::{Record, Records, Refusal};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
+use crate::code::{Code, gate::Gate};
 use crate::failure::Failure;
 use crate::identity;
-use crate::identity::authorised::{Access, Grant};
+use crate::identity::authorised::{Access, Grant, Wanted};
+use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use blake3::Hash;
 use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
@@ -18,6 +20,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -31,7 +34,7 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// What all sessions share.
 struct Server {
-    access: Access,
+    gate: Gate,
     /// `None`: to standard output.
     target: Option<Target>,
     rules: Rules,
@@ -54,6 +57,8 @@ struct Active {
 enum Outcome {
     /// It was a transfer.
     Transfer(Result<(), Failure>),
+    /// It was one that had begun to write to standard output, where nothing can be taken back.
+    Spoiled(Failure),
     /// It was none, or its next try goes on with it.
     Nothing(Option<Failure>),
 }
@@ -64,7 +69,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         return object::listen::run(args).await;
     }
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
-    let access = Access::load(&args.access)?;
+    let access = Access::load(&args.access, args.code, Wanted::Files)?;
     config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
@@ -81,11 +86,24 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let endpoint = overlay::bind(args.bind, DEFAULT_PORT, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
-    greet(&args, &endpoint, public, is_ephemeral, &access);
     let reporter = Reporter::new(args.json, args.stdout);
+    let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
+    let tell = {
+        let (reporter, is_json) = (reporter.clone(), args.json);
+        Box::new(move |text: &str, event: serde_json::Value| match is_json {
+            true => reporter.event(&event),
+            false => reporter.say(text),
+        })
+    };
+    let commands = {
+        let invitation = invitation.clone();
+        move |code: Option<&Code>| format!("  {}", invitation.command("send FILE...", code))
+    };
+    let gate = Gate::new(access, public, tell, commands)?;
+    greet(&args, &endpoint, public, is_ephemeral, &gate, &invitation);
     let once = args.once || args.stdout;
     let above = gateway.as_ref().map(|g| Above { node: g.key(), flows: g.expected() });
-    let server = Arc::new(Server { access, target, rules, once, reporter, above, active: Mutex::default() });
+    let server = Arc::new(Server { gate, target, rules, once, reporter, above, active: Mutex::default() });
     let (ended, mut outcomes) = mpsc::unbounded_channel();
     loop {
         tokio::select! {
@@ -98,10 +116,16 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
                 tokio::spawn(async move { ended.send(server.serve(session).await) });
             }
             Some(outcome) = outcomes.recv() => match outcome {
-                Outcome::Transfer(result) if once => {
+                // What was refused or broke off leaves this side waiting, for another try or another sender.
+                Outcome::Transfer(Ok(())) if once => {
                     drop(gateway);
                     endpoint.wait_idle().await;
-                    return if args.stdout { result } else { result.map_err(|failure| failure.of_transfer(false)) };
+                    return Ok(());
+                }
+                Outcome::Spoiled(failure) => {
+                    drop(gateway);
+                    endpoint.wait_idle().await;
+                    return Err(failure);
                 }
                 Outcome::Transfer(Err(failure)) => failure.of_transfer(false).print(args.json),
                 Outcome::Nothing(Some(failure)) => failure.print(args.json),
@@ -121,12 +145,13 @@ impl Drop for Farewell {
 }
 
 /// Says what the sender has to type.
-fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: bool, access: &Access) {
+fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: bool, gate: &Gate, invitation: &Invitation) {
     let local = endpoint.local_addr();
+    identity::warn_of_plaintext(&args.identity);
     if args.json {
         let event = json!({
             "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
-            "ephemeral": is_ephemeral
+            "ephemeral": is_ephemeral, "code": gate.code().map(|code| code.to_string()), "command": invitation.command("send FILE...", gate.code().as_ref())
         });
         // Contents have standard output for themselves.
         if args.stdout {
@@ -139,33 +164,21 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
     if is_ephemeral {
         tell!("this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it");
     }
-    let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
-    let port = if local.port() == DEFAULT_PORT { String::new() } else { format!(":{}", local.port()) };
-    let host = if host.contains(':') && !port.is_empty() { format!("[{host}]") } else { host };
-    let host = overlay::name(&args.via).unwrap_or_else(|| format!("{host}{port}"));
     let into = if args.stdout { "to standard output".to_owned() } else { format!("into {}", args.into.display()) };
-    let who = match access.keys() {
-        None => "anyone who has this key may send; --allow KEY lets only some".to_owned(),
-        Some(keys) => format!("{} keys may connect", keys.len()),
-    };
     tell!(
-        "receiving {into} on {local}; on the other host:\n\n  noctule send FILE... {host} --peer-key {public}\n\nor without --peer-key, and compare the fingerprint: {}\n{who}",
-        public.fingerprint()
+        "receiving {into} on {local}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
+        gate.commands(),
+        gate.access().shown(),
+        public.fingerprint(),
+        invitation.notes()
     );
 }
 
 impl Server {
     /// One session.
     async fn serve(&self, session: Session) -> Outcome {
-        let flow = match tokio::time::timeout(PATIENCE, session.accept_flow()).await {
-            Ok(Ok(flow)) => flow,
-            // Somebody looked in and left.
-            Ok(Err(_)) => return Outcome::Nothing(None),
-            Err(_) => {
-                session.abort(1, "no stream was opened");
-                return Outcome::Nothing(Some(Failure::Stranger("it opened no stream".into())));
-            }
-        };
+        // Somebody looked in and left, or was turned away.
+        let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Outcome::Nothing(None) };
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if [CONTROL_TAG, OBJECT_TAG].contains(&recv.options().tag) => (recv, send),
             _ => {
@@ -174,10 +187,15 @@ impl Server {
             }
         };
         let is_object = recv.options().tag == OBJECT_TAG;
+        let is_begun = Arc::new(AtomicBool::new(false));
+        let failed = |failure| match is_begun.load(Relaxed) {
+            true => Outcome::Spoiled(failure),
+            false => Outcome::Transfer(Err(failure)),
+        };
         let mut control = Records::new(recv);
         let result = match is_object {
             true => self.receive_object(&session, &mut control, &mut answers).await,
-            false => self.receive(&session, &mut control, &mut answers).await,
+            false => self.receive(&session, &mut control, &mut answers, &is_begun).await,
         };
         match result {
             Ok(()) => {
@@ -193,7 +211,12 @@ impl Server {
             }
             Err(Stop::Superseded) => {
                 session.abort(1, "the sender goes on over another connection");
-                Outcome::Nothing(None)
+                match is_begun.load(Relaxed) {
+                    true => {
+                        Outcome::Spoiled(Failure::PeerGone("the sender began anew, and part of the first try was written already".into()))
+                    }
+                    false => Outcome::Nothing(None),
+                }
             }
             Err(Stop::Refused(refused)) => {
                 let failure = Failure::refused(&refused);
@@ -208,20 +231,27 @@ impl Server {
                 session.abort(1, "refused");
                 match is_busy {
                     true => Outcome::Nothing(Some(failure)),
-                    false => Outcome::Transfer(Err(failure)),
+                    false => failed(failure),
                 }
             }
             Err(Stop::Failed(failure)) => {
                 // What was said last is still to arrive.
                 let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;
                 session.abort(1, "failed");
-                Outcome::Transfer(Err(failure))
+                failed(failure)
             }
         }
     }
 
-    async fn receive(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
-        let destination = self.destination(&self.may_write(session)?)?;
+    /// `is_begun` is set when it begins to write where nothing can be taken back.
+    async fn receive(
+        &self,
+        session: &Session,
+        control: &mut Records,
+        answers: &mut SendStream,
+        is_begun: &Arc<AtomicBool>,
+    ) -> Result<(), Stop> {
+        let destination = self.destination(&self.may_write(session)?, is_begun)?;
         let manifest = receive::manifest(control).await?;
         if manifest.hello.is_dry {
             return receive::run(session, control, answers, destination, manifest, &self.reporter, std::future::pending()).await;
@@ -237,7 +267,7 @@ impl Server {
     }
 
     async fn receive_object(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
-        let destination = self.destination(&self.may_write(session)?)?;
+        let destination = self.destination(&self.may_write(session)?, &Arc::default())?;
         let offer = object::recv::offer(control).await?;
         let (turn, mut stop) = self.take_turn(offer.id()).await?;
         let stop = async move {
@@ -250,15 +280,15 @@ impl Server {
 
     /// What this session's peer may do, if it may write at all.
     fn may_write(&self, session: &Session) -> Result<Grant, Refused> {
-        let grant = self.access.grant(&session.peer_key()).unwrap_or_default();
+        let grant = self.gate.grant(&session.peer_key()).unwrap_or_default();
         match grant.may_write {
             true => Ok(grant),
             false => Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "may not write".into() }),
         }
     }
 
-    fn destination(&self, grant: &Grant) -> Result<Destination, Refused> {
-        let Some(target) = &self.target else { return Ok(Destination::Stdout) };
+    fn destination(&self, grant: &Grant, is_begun: &Arc<AtomicBool>) -> Result<Destination, Refused> {
+        let Some(target) = &self.target else { return Ok(Destination::Stdout(Arc::clone(is_begun))) };
         let rules = Rules { overwrite: self.rules.overwrite || grant.may_overwrite, ..self.rules };
         let below = grant.directory.as_deref();
         target.below(below, rules).map(Destination::Directory).map_err(|e| Refused::from_io(below.unwrap_or(Path::new(".")), &e))

@@ -112,7 +112,11 @@ pub(super) struct Base {
 impl Base {
     /// What the arguments say about this end.
     pub(super) fn config(args: &SendArgs) -> Result<EndpointConfig, Failure> {
-        let (mut config, _) = identity::endpoint_config(args.identity.key.as_deref())?;
+        // What the receiver learns to trust by a code should be there again when the transfer has to go on.
+        let (mut config, _) = match args.peer.code {
+            Some(_) => identity::lasting_config(args.identity.key.as_deref())?,
+            None => identity::endpoint_config(args.identity.key.as_deref())?,
+        };
         config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
         identity::protect(&mut config.node, &args.identity)?;
         args.trace.apply(&mut config, "noctule send")?;
@@ -133,6 +137,7 @@ impl Base {
     pub(super) async fn reach(&self, args: &SendArgs, peer: &identity::Peer) -> Result<Session, Failure> {
         let session = overlay::reach(&self.endpoint, peer, self.ours, self.gateway.as_ref()).await?;
         identity::check_protection(&session, &args.identity)?;
+        peer.prove(&session, self.ours).await?;
         Ok(session)
     }
 

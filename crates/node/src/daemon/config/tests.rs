@@ -299,7 +299,9 @@ fn a_node_may_listen_on_several_addresses_and_share_a_key_with_one_neighbour() {
         "{error}"
     );
     let psk = noctule::SharedKey::from_bytes([3; 32]);
-    std::fs::write(dir.path().join("hill.psk"), psk.to_text()).unwrap();
+    let file = dir.path().join("hill.psk");
+    std::fs::write(&file, psk.to_text()).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = read().unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.listen, ["192.0.2.1:4242".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap()]);
     let psks: Vec<_> = config.neighbours().map(|(_, l)| l.psk.as_ref().map(|psk| psk.0)).collect();

@@ -10,7 +10,8 @@ use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::failure::Failure;
-use crate::identity::{self, authorised::Access};
+use crate::identity::{self, authorised::Access, authorised::Wanted};
+use crate::invitation::Invitation;
 use blake3::Hash;
 use noctule::{PublicKey, SecretKey};
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError, is_announcement};
@@ -42,7 +43,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--one-way is always encrypted: there is nobody to agree on anything else".into()));
     }
     let (config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
-    let access = Access::load(&args.access)?;
+    let access = Access::load(&args.access, args.code, Wanted::OneWayFiles)?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
     let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
     let target = Target::open(&args.into, rules).map_err(|e| match e.kind() {
@@ -51,7 +52,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     })?;
     let socket = bind(args.bind)?;
     let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
-    greet(&args, local, config.identity.public(), is_ephemeral);
+    greet(&args, local, config.identity.public(), is_ephemeral, &access);
     let reporter = Reporter::new(args.json, false);
     let mut listener = Listener {
         secret: config.identity,
@@ -78,7 +79,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
             Some(result) = listener.jobs.join_next(), if !listener.jobs.is_empty() => listener.on_decoded(result).await,
         };
         match settled {
-            Some(result) if args.once => return result,
+            Some(Ok(())) if args.once => return Ok(()),
             Some(Err(failure)) => failure.print(args.json),
             Some(Ok(())) | None => {}
         }
@@ -132,20 +133,22 @@ fn bound(address: SocketAddr) -> std::io::Result<UdpSocket> {
 }
 
 /// Says what the sender has to type.
-fn greet(args: &RecvArgs, local: SocketAddr, public: PublicKey, is_ephemeral: bool) {
+fn greet(args: &RecvArgs, local: SocketAddr, public: PublicKey, is_ephemeral: bool, access: &Access) {
+    let invitation = Invitation::new(local, public, &args.identity, &args.via);
     if args.json {
         let event = json!({
             "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
-            "ephemeral": is_ephemeral, "one_way": true
+            "ephemeral": is_ephemeral, "one_way": true, "command": invitation.one_way()
         });
         say!("{event}");
         return;
     }
-    let host = if local.ip().is_unspecified() { "THIS_HOST".to_owned() } else { local.ip().to_string() };
-    let host = if host.contains(':') { format!("[{host}]:{}", local.port()) } else { format!("{host}:{}", local.port()) };
     tell!(
-        "receiving one way into {} on {local}; on the other host, with a rate that the network carries:\n\n  noctule send --mode brctp --one-way --rate 10mbit --to {public} FILE {host}\n",
-        args.into.display()
+        "receiving one way into {} on {local}; on the other host, with a rate that the network carries:\n\n  {}\n\n{}{}",
+        args.into.display(),
+        invitation.one_way(),
+        access.shown(),
+        invitation.notes()
     );
 }
 

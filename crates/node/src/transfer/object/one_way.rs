@@ -32,6 +32,11 @@ const LOW_LOSS: u16 = 20;
 
 /// Sends until everything that was asked for has gone out, or until interrupted.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
+    if args.peer.code.is_some() {
+        return Err(Failure::Usage(
+            "with --one-way nothing comes back, so no code can be proven: name the receivers with --to KEY, and let them --allow this side's key (noctule keygen --fingerprint shows it)".into(),
+        ));
+    }
     let rate = args
         .rate
         .ok_or_else(|| Failure::Usage("--one-way needs --rate: nothing comes back that could tell how much the network carries".into()))?;
@@ -55,7 +60,9 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (config, is_ephemeral) = identity::endpoint_config(args.identity.key.as_deref())?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
     if is_ephemeral && !args.json {
-        tell!("noctule: this side's key is for this run only: receivers with --allow will not take it; noctule keygen makes a lasting one");
+        tell!(
+            "noctule: this side's key is for this run only: only receivers that run with --anyone take it; noctule keygen makes a lasting one"
+        );
     }
     let address = tokio::net::lookup_host(host_with_port(&host, DEFAULT_PORT)).await.ok().and_then(|mut found| found.next());
     let address = address.ok_or_else(|| Failure::Resolve(format!("{host} cannot be resolved")))?;

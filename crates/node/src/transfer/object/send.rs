@@ -29,6 +29,11 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     }
     let (name, hosts) = split(&args.words)?;
     let keys = keys(&args, &hosts)?;
+    if args.peer.code.is_some() && hosts.len() > 1 {
+        return Err(Failure::Usage(
+            "a code is for one receiver: for several, say --to KEY for each, and let each of them --allow this side's key (noctule keygen --fingerprint shows it)".into(),
+        ));
+    }
     let config = Base::config(&args)?;
     let names = vec![name];
     let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;

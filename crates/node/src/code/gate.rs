@@ -1,0 +1,213 @@
+//! The receiver's end: who may come in, by its key or by a code; what a stranger costs until that is known.
+
+use super::exchange::{self, Proof};
+use super::guesses::{Guesses, News};
+use super::places::Places;
+use super::records::{Line, Record, VERSION, Why};
+use super::{Code, TAG, WANTED};
+use crate::failure::Failure;
+use crate::identity::authorised::{Access, Grant};
+use noctule::{IncomingFlow, PublicKey, RecvStream, SendStream, Session};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a stranger may take until it has proven that it has the code.
+const ATTEMPT: Duration = Duration::from_secs(20);
+/// How long one that was declined may take to hear it.
+const LAST_WORD: Duration = Duration::from_secs(3);
+
+/// Tells the owner of the receiver something: as text, and as an event for programs.
+pub type Tell = Box<dyn Fn(&str, serde_json::Value) + Send + Sync>;
+
+/// The commands for the other side, with a code if there is one.
+type Commands = Box<dyn Fn(Option<&Code>) -> String + Send + Sync>;
+
+/// See the file's heading.
+pub struct Gate {
+    access: Access,
+    ours: PublicKey,
+    guesses: Option<Mutex<Guesses>>,
+    places: Places,
+    tell: Tell,
+    /// The commands for the other side, with a code.
+    commands: Commands,
+}
+
+impl Gate {
+    /// Takes what `access` says. `commands` is shown again whenever there is a new code.
+    pub fn new(
+        access: Access,
+        ours: PublicKey,
+        tell: Tell,
+        commands: impl Fn(Option<&Code>) -> String + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        let guesses = match access.takes_code() {
+            true => {
+                let guesses = Guesses::new(|| Code::random().ok(), Instant::now());
+                guesses.shown().ok_or_else(|| Failure::System("no randomness from the operating system".into()))?;
+                Some(Mutex::new(guesses))
+            }
+            false => None,
+        };
+        Ok(Self { access, ours, guesses, places: Places::default(), tell, commands: Box::new(commands) })
+    }
+
+    /// The code to show at first.
+    pub fn code(&self) -> Option<Code> {
+        self.guesses.as_ref().and_then(|guesses| lock(guesses).shown().cloned())
+    }
+
+    /// The commands for the other side, as they have to be at present.
+    pub fn commands(&self) -> String {
+        (self.commands)(self.code().as_ref())
+    }
+
+    /// Who may come in.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// What a key may do at present; `None`: nothing, until it proves that it has the code.
+    pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
+        let listed = self.access.grant(key);
+        match self.guesses.as_ref().is_some_and(|guesses| lock(guesses).is_admitted(key)) {
+            true => Some(Grant { may_write: true, ..listed.unwrap_or_default() }),
+            false => listed,
+        }
+    }
+
+    /// The first flow of a session whose far end may come in, once it may; `None` if it has left, or was turned away.
+    pub async fn first_flow(&self, session: &Session, patience: Duration) -> Option<IncomingFlow> {
+        if self.grant(&session.peer_key()).is_some() {
+            return match accept(session, patience).await? {
+                // It may come in already, and wants to be sure of this side's key.
+                IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => {
+                    tokio::time::timeout(ATTEMPT, self.exchange(session, recv, send)).await.ok().flatten()?;
+                    accept(session, patience).await
+                }
+                flow => Some(flow),
+            };
+        }
+        let mut place = self.places.take(address(session));
+        let admitted = tokio::select! {
+            admitted = tokio::time::timeout(ATTEMPT, self.attempt(session)) => admitted.ok().flatten(),
+            () = place.lost() => None,
+        };
+        drop(place);
+        if admitted.is_none() {
+            session.abort(WANTED, "no code was proven in time");
+            return None;
+        }
+        accept(session, patience).await
+    }
+
+    /// What a stranger's session has to begin with.
+    async fn attempt(&self, session: &Session) -> Option<()> {
+        match session.accept_flow().await.ok()? {
+            IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => self.exchange(session, recv, send).await,
+            // It may not know better, and hears what is missing.
+            _ => {
+                session.abort(WANTED, "a code is wanted first");
+                None
+            }
+        }
+    }
+
+    /// Runs the exchange on its stream; `None` if the far end has not proven that it has the code. Then the session ends.
+    async fn exchange(&self, session: &Session, recv: RecvStream, send: SendStream) -> Option<()> {
+        let (mut line, key) = (Line::new(send, recv), session.peer_key());
+        match self.converse(session, &mut line, key).await {
+            Ok(proof) => line.part(&Record::Admitted(*proof.as_bytes())).await.ok(),
+            Err(why) => {
+                if let Some(why) = why {
+                    let _ = line.part(&Record::Declined(why)).await;
+                    let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;
+                }
+                session.abort(1, "the code was not proven");
+                None
+            }
+        }
+    }
+
+    /// This side's proof, if the other's is right.
+    async fn converse(&self, session: &Session, line: &mut Line, key: PublicKey) -> Result<Proof, Option<Why>> {
+        let Ok(Ok(Record::Begin { version, element: theirs })) = line.hear().await else { return Err(None) };
+        if version != VERSION {
+            return Err(Some(Why::Version));
+        }
+        let guesses = self.guesses.as_ref().ok_or(Some(Why::NoCodes))?;
+        let begun = lock(guesses).begin(&key, Instant::now());
+        self.spread(guesses, session);
+        let (code, generation) = begun.map_err(Some)?;
+        let (begun, ours) = exchange::receiver(&code, key, self.ours);
+        let proofs = begun.finish(&theirs).ok_or(None)?;
+        line.say(&Record::Answer(ours)).await.map_err(|_| None)?;
+        let Ok(Ok(Record::Proof(proof))) = line.hear().await else { return Err(None) };
+        // The verdict and its count are one step: exchanges side by side get no more guesses than one after the other.
+        let verdict = lock(guesses).judge(generation, &key, Proof::from_bytes(proof) == proofs.sender, Instant::now());
+        self.spread(guesses, session);
+        verdict.map(|()| proofs.receiver).map_err(Some)
+    }
+
+    /// Tells the news.
+    fn spread(&self, guesses: &Mutex<Guesses>, session: &Session) {
+        let news = std::mem::take(&mut lock(guesses).news);
+        for news in news {
+            let from = || match session.far_address() {
+                Some(far) => far.to_string(),
+                None => session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string()),
+            };
+            match news {
+                News::Wrong(left) => {
+                    let (from, key) = (from(), session.peer_key());
+                    (self.tell)(
+                        &format!("noctule: a wrong code from {from} (key {key}); {left} more withdraw it"),
+                        serde_json::json!({"event": "wrong_code", "address": from, "key": key.to_string(), "left": left}),
+                    );
+                }
+                News::Fresh(code) => (self.tell)(
+                    &format!("noctule: the code before is not valid any more; the new one:\n\n{}\n", (self.commands)(Some(&code))),
+                    serde_json::json!({"event": "code", "code": code.to_string()}),
+                ),
+                News::NoMore => (self.tell)(
+                    "noctule: no code is taken any more in this run; start it again, or name keys with --allow",
+                    serde_json::json!({"event": "code", "code": null}),
+                ),
+                News::Admitted(key) => {
+                    let from = from();
+                    (self.tell)(
+                        &format!("noctule: {from} had the code: its key {key} is taken for the rest of this run"),
+                        serde_json::json!({"event": "admitted", "address": from, "key": key.to_string()}),
+                    );
+                    if let Some((file, error)) = self.access.remember(&key, &from) {
+                        (self.tell)(
+                            &format!("noctule: warning: the key could not be added to {}: {error}", file.display()),
+                            serde_json::json!({"event": "not_remembered", "key": key.to_string()}),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn accept(session: &Session, patience: Duration) -> Option<IncomingFlow> {
+    match tokio::time::timeout(patience, session.accept_flow()).await {
+        Ok(flow) => flow.ok(),
+        Err(_) => {
+            session.abort(1, "no flow was opened");
+            None
+        }
+    }
+}
+
+/// Where a session comes from: what its host shares with nobody else.
+fn address(session: &Session) -> IpAddr {
+    session.far_address().or_else(|| session.remote_address().map(|a| a.ip())).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+}
+
+fn lock(guesses: &Mutex<Guesses>) -> MutexGuard<'_, Guesses> {
+    guesses.lock().unwrap_or_else(PoisonError::into_inner)
+}
