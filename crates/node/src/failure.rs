@@ -83,7 +83,7 @@ pub enum Failure {
     },
     /// Not remembered, and nobody said yes.
     #[error(
-        "the key of {host} is not known: it is {key} (fingerprint {fingerprint}). Compare it with what the other side shows, then pass --peer-key {key}, or --accept-new to take and remember whatever key a new host has"
+        "the key of {host} is not known: it is {key} (fingerprint {fingerprint}). Compare it with what the other side shows, then pass --peer-key {key}, or --code with the code that it shows, or --accept-new to take and remember whatever key a new host has"
     )]
     UnknownHost {
         /// With its port.

@@ -298,7 +298,7 @@ async fn glue(session: Session, other: Session) {
 }
 
 #[test]
-fn somebody_between_with_another_key_gets_nothing_from_the_right_code() {
+fn an_attacker_between_with_other_keys_gets_nothing_from_the_right_code() {
     let w = world();
     let mut to = w.recv(&[]);
     let line = to.hear("--code ");
@@ -324,7 +324,7 @@ fn somebody_between_with_another_key_gets_nothing_from_the_right_code() {
 }
 
 #[test]
-fn whoever_reaches_the_receiver_without_a_code_gets_no_further_than_its_first_flow() {
+fn a_stranger_without_a_code_gets_no_further_than_its_first_flow() {
     let w = world();
     let mut to = w.recv(&[]);
     let line = to.hear("--code ");

@@ -207,3 +207,30 @@ fn an_end_that_is_attached_to_two_nodes_sends_over_both_at_once() {
     let (is_done, text) = perf(&second[..2]);
     assert!(!is_done && text.contains("2 --via and 1 --via-key"), "{text}");
 }
+
+#[test]
+fn the_printed_command_reaches_over_nodes_by_a_code_and_by_a_listed_key() {
+    let network = Network::start();
+    let into = network.target();
+    let file = network.directory.path().join("file");
+    fs::write(&file, content(10_000)).unwrap();
+    let out = noctule().args(["keygen", "--fingerprint", "-o"]).arg(&network.sender).output().unwrap();
+    let sender = String::from_utf8(out.stdout).unwrap().trim().rsplit(' ').next().unwrap().to_owned();
+    for more in [&[][..], &["--allow", &sender]] {
+        let _ = fs::remove_file(into.join("file"));
+        let mut receiving = noctule();
+        receiving.args(["recv", "--once", "--into"]).arg(&into).args(network.there()).args(more);
+        let mut receiving = Kill(receiving.stderr(std::process::Stdio::piped()).spawn().unwrap());
+        let mut said = BufReader::new(receiving.0.stderr.take().unwrap()).lines();
+        let line = said.by_ref().map(Result::unwrap).find(|line| line.contains("noctule send ")).unwrap();
+        let _drained = std::thread::spawn(move || said.for_each(drop));
+        assert!(line.contains("10.9.0.4") && line.contains("--code") == more.is_empty(), "{line}");
+        // What only the other side can know is filled in.
+        let filled =
+            line.trim().replace("FILE...", file.to_str().unwrap()).replace("--via NODE --address ADDRESS", &network.here().join(" "));
+        let out = noctule().args(filled.split(' ').skip(1)).output().unwrap();
+        assert!(out.status.success(), "{filled}: {}", String::from_utf8_lossy(&out.stderr));
+        assert!(receiving.0.wait().unwrap().success());
+        assert!(fs::read(into.join("file")).unwrap() == content(10_000));
+    }
+}

@@ -88,7 +88,7 @@ pub struct AccessArgs {
     /// Let only the keys in FILE connect, each with its options [default: authorised_keys beside the default key, if it exists].
     #[arg(long, visible_alias = "authorized-keys", value_name = "FILE")]
     pub authorised_keys: Option<PathBuf>,
-    /// Let anyone in who reaches the port.
+    /// Let every peer in that reaches the port.
     #[arg(long, conflicts_with_all = ["allow", "authorised_keys", "code", "remember"])]
     pub anyone: bool,
     /// Add the key of a sender that had the code to the file of authorised keys: next time it needs none.

@@ -1,6 +1,6 @@
 //! The exchange itself, without a network: SPAKE2 over the code, bound to both ends' keys, then a proof from either side.
 //!
-//! Whoever does not have the code learns from a run whether one guess is right, and nothing that helps to try others. The sender proves first: a
+//! An end without the code learns from a run whether one guess is right, and nothing that helps to try others. The sender proves first: the
 //! receiver's owner sees every guess, and the sender's user sees every receiver that guesses.
 
 use super::Code;
@@ -91,7 +91,7 @@ mod tests {
         let (here, there) = run(["4-otter-lagoon"; 2], [1, 2], [1, 2]);
         assert!(here.sender == there.sender && here.receiver == there.receiver && here.sender != here.receiver);
         let wrong_code = run(["4-otter-lagoon", "5-otter-lagoon"], [1, 2], [1, 2]);
-        // Somebody between them, with one session to each: the sender sees key 3, and so does the receiver.
+        // An attacker between them, with one session to each: the sender sees key 3, and so does the receiver.
         let glued = run(["4-otter-lagoon"; 2], [1, 3], [3, 2]);
         for (here, there) in [wrong_code, glued] {
             assert!(here.sender != there.sender && here.receiver != there.receiver);

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 pub const GUESSES: u32 = 3;
 /// Codes of one run that wrong proofs may withdraw; then it shows no more: 30 guesses in all, each right with a probability of 2^-22.6.
 pub const CODES: u32 = 10;
-/// A code that nobody has used is replaced after so long.
+/// An unused code is replaced after so long.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// What the owner of the receiver is to hear.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
-    /// Somebody tried a wrong code; so many tries are left.
+    /// A wrong code was tried; so many tries are left.
     Wrong(u32),
     /// This code takes the place of the one before.
     Fresh(Code),
@@ -176,7 +176,7 @@ mod tests {
         for _ in 0..GUESSES {
             let _ = g.judge(again, &key(1), false, now);
         }
-        assert!(g.shown().is_none() && g.is_admitted(&key(1)), "no new code, and who had the right one stays");
+        assert!(g.shown().is_none() && g.is_admitted(&key(1)), "no new code, and the key that had the right one stays");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Line {
     /// Says the last one: it is delivered without the line.
     pub async fn part(mut self, record: &Record) -> Result<(), FlowError> {
         self.say(record).await?;
-        // An error here is one of the session, which whoever waits for the answer hears of.
+        // An error here is one of the session, which ends the wait for the answer.
         let _ = self.out.shutdown().await;
         Ok(())
     }

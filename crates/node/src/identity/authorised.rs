@@ -1,6 +1,6 @@
 //! Who may connect to a server, and who may write: the file of authorised keys, one line `[OPTIONS] KEY [COMMENT]` each, `#` begins a comment.
 //!
-//! Nobody, unless the command line or that file says so; where neither does, whoever has the code that is shown ([`crate::code`]).
+//! Nobody, unless the command line or that file says so; where neither does, the key that proves the code ([`crate::code`]).
 
 use crate::cli::AccessArgs;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ pub struct Grant {
     pub directory: Option<PathBuf>,
 }
 
-/// What is asked of whoever comes in.
+/// What a key that comes in wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// To send files: a listed key may do it with the option `write`.
@@ -49,7 +49,7 @@ impl Access {
     pub fn load(args: &AccessArgs, wants_code: bool, wanted: Wanted) -> Result<Self, Failure> {
         let options = if wanted == Wanted::Tests { "" } else { "write " };
         if args.anyone {
-            tell!("noctule: warning: --anyone: whoever reaches this port may {}", wanted.verb());
+            tell!("noctule: warning: --anyone: every peer that reaches this port may {}", wanted.verb());
             return Ok(Self { grants: None, takes_code: false, remembers: None, options });
         }
         let default = super::config_file("authorised_keys");
@@ -90,7 +90,7 @@ impl Access {
         Ok(Self { grants: Some(grants), takes_code, remembers, options })
     }
 
-    /// The keys that may connect; `None`: anyone, though whoever needs a code can do nothing before it has proven it.
+    /// The keys that may connect; `None`: any, though one that needs a code can do nothing before it has proven it.
     pub fn keys(&self) -> Option<Vec<PublicKey>> {
         self.grants.as_ref().filter(|_| !self.takes_code).map(|g| g.keys().copied().collect())
     }
@@ -112,7 +112,7 @@ impl Access {
     pub fn shown(&self) -> String {
         let keys = self.grants.as_ref().map(HashMap::len);
         match (keys, self.takes_code) {
-            (None, _) => "anyone who reaches this port is taken (--anyone)".into(),
+            (None, _) => "every peer that reaches this port is taken (--anyone)".into(),
             (Some(0), _) => "only the sender that has the code is taken".into(),
             (Some(1), false) => "one key is taken".into(),
             (Some(n), false) => format!("{n} keys are taken"),

@@ -216,7 +216,7 @@ async fn decide(host: &str, key: PublicKey) -> Result<(), Failure> {
         return Err(unknown());
     }
     eprint!(
-        "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv prints both when it starts)?\nRemember it and go on [yes/no]? ",
+        "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv and perf -s print the fingerprint when they start)?\nRemember it and go on [yes/no]? ",
         key.fingerprint()
     );
     let answer = tokio::task::spawn_blocking(|| {

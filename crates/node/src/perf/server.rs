@@ -1,4 +1,4 @@
-//! `noctule perf -s`: the one responder for measurements. It serves one test after another, and sends pings back, to those who may measure.
+//! `noctule perf -s`: the one responder for measurements. It serves one test after another, and sends pings back, to keys that may measure.
 
 use super::end::{self, Carrier, Role};
 use super::protocol::{CONTROL_TAG, Direction, Mode, PING_TAG, Record, Request, VERSION};
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How much longer than its time a test may take, from the request to the last word.
 const MARGIN: Duration = Duration::from_secs(60);
 
+/// A client waits for so long before it is told: the one before it may only be taking its leave.
+const SOON: Duration = Duration::from_secs(1);
 /// The longest test that the protocol knows.
 const MOST_TIME: Duration = Duration::from_secs(86_400);
 
@@ -121,7 +123,7 @@ async fn purpose(flow: IncomingFlow) -> Result<Purpose, Failure> {
 impl Server {
     /// One session; whether something was measured.
     async fn serve(&self, session: Session) -> Result<bool, Failure> {
-        // Somebody looked in and left (noctule doctor, or a client that only proved a code), or was turned away.
+        // It looked in and left (noctule doctor, or a client that only proved a code), or was turned away.
         let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Ok(false) };
         let peer = session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string());
         let result = match tokio::time::timeout(PATIENCE, purpose(flow)).await {
@@ -170,8 +172,17 @@ impl Server {
                 let message = format!("{MOST_WAITING} others wait already; try again later");
                 return refuse(send, session, message).await.map(|()| false);
             }
-            Asked::Later(turn, ahead, wait) => {
-                records::write(&mut send, &Record::Waiting { ahead, seconds: wait.as_secs_f64() }).await?;
+            Asked::Later(mut turn, ahead, wait) => {
+                let soon = tokio::time::timeout(SOON, &mut turn).await;
+                if soon.is_err() {
+                    records::write(&mut send, &Record::Waiting { ahead, seconds: wait.as_secs_f64() }).await?;
+                }
+                let turn = async {
+                    match soon {
+                        Ok(turn) => turn,
+                        Err(_) => turn.await,
+                    }
+                };
                 tokio::select! {
                     turn = turn => turn.map_err(|e| Failure::system("a turn", e))?,
                     _ = session.closed() => return Ok(false),

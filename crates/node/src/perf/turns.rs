@@ -42,7 +42,7 @@ impl Turns {
             line.until = Some(now + limit);
             return Asked::Now(Turn(Some(self.clone())));
         };
-        // Who has gone meanwhile does not count.
+        // Clients that have gone meanwhile do not count.
         line.waiting.retain(|(next, _)| !next.is_closed());
         if line.waiting.len() >= MOST_WAITING {
             return Asked::Full;
