@@ -224,6 +224,9 @@ fn codes_that_cannot_be_proven_are_refused_with_what_to_do() {
     assert_fails(&send(&["--mode", "brctp", "--one-way", "--rate", "1mbit", "--overhead", "30%", "a"]), 2, "noctule keygen --fingerprint");
     assert_fails(&w.run("there", &["recv", "--one-way", "--into", w.into.to_str().unwrap()]), 2, "--allow KEY");
     assert_fails(&w.run("there", &["recv", "--anyone", "--code"]), 2, "cannot be used with");
+    assert_fails(&w.run("there", &["perf", "-s", "--code", "4-otter-lagoon"]), 2, "makes the code itself");
+    assert_fails(&w.run("there", &["recv", "--anyone", "--remember"]), 2, "cannot be used with");
+    assert_fails(&w.run("there", &["recv", "--allow", &keygen(w.dir.path(), "k").1, "--remember"]), 2, "say --code");
     let mut to = w.recv(&["--anyone"]);
     let line = to.hear("noctule send");
     assert_fails(&w.send("here", &host(&line), &code), 19, "leave out --code");

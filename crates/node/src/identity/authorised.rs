@@ -58,7 +58,7 @@ impl Access {
         let file = args.authorised_keys.clone().or_else(existing);
         let mut grants = match &file {
             Some(path) if args.remember && !path.exists() => HashMap::new(),
-            Some(path) => parse(path, &std::fs::read_to_string(path).map_err(|e| Failure::source(path, e))?)?,
+            Some(path) => parse(path, &super::read_trusted(path)?)?,
             None => HashMap::new(),
         };
         for key in &args.allow {
@@ -245,6 +245,10 @@ mod tests {
         std::fs::write(&file, format!("{}\n", key(3))).unwrap();
         assert!(words(load(&listed, false)).contains("option `write`"));
         assert!(Access::load(&listed, false, Wanted::Tests).unwrap().grant(&key(3)).is_some());
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o646);
+        std::fs::set_permissions(&file, everybody).unwrap();
+        assert!(words(load(&listed, false)).contains("chmod o-w"), "it says nothing about trust");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         // With a code others may connect, and have no grant before they prove it.
         let with_code = load(&listed, true).unwrap();
         assert!(with_code.takes_code() && with_code.keys().is_none() && with_code.grant(&key(9)).is_none());

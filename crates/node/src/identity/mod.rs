@@ -32,9 +32,37 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
     text.parse().map_err(|e| Failure::source(path, e))
 }
 
+/// The text of a file that says who is trusted, if only this user or root can have written it. A group may: users often have one of their own.
+fn read_trusted(path: &Path) -> Result<String, Failure> {
+    let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
+    let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
+    let ours = rustix::process::geteuid().as_raw();
+    let shown = shown(path);
+    if meta.mode() & 0o002 != 0 {
+        return Err(Failure::source(
+            path,
+            format!("everybody on this host may write it, so it says nothing about who is trusted: chmod o-w {shown}"),
+        ));
+    }
+    if meta.uid() != ours && meta.uid() != 0 {
+        let owner = meta.uid();
+        return Err(Failure::source(
+            path,
+            format!("it belongs to another user (uid {owner}); if you trust that user, sudo chown {ours} {shown}"),
+        ));
+    }
+    file.read_to_string(&mut text).map_err(|e| Failure::source(path, e))?;
+    Ok(text)
+}
+
+/// As a shell takes it.
+fn shown(path: &Path) -> String {
+    shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |quoted| quoted.into_owned())
+}
+
 /// A key that others can read, or that another user gave, is no secret of this one; root can read every file anyway.
 fn is_secret(path: &Path, mode: u32, owner: u32, ours: u32) -> Result<(), String> {
-    let shown = shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |p| p.into_owned());
+    let shown = shown(path);
     if owner != ours && owner != 0 {
         return Err(format!(
             "it belongs to another user (uid {owner}), who knows the key: make one of your own (noctule keygen), or, if you trust that user, sudo chown {ours} {shown}"
