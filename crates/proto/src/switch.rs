@@ -135,6 +135,10 @@ pub(crate) enum Mechanism {
     FirstLook,
     /// What was taken for a longer way and loses two fifths was a full queue (P12d).
     FullQueues,
+    /// Handshakes name the process, and what an earlier one of it began is over (docs/spec/session.md 8.5).
+    RestartEpochs,
+    /// A session of which nothing arrives for the idle timeout is over, whatever relays go on sending (docs/spec/session.md 8.5).
+    SilentSessions,
     /// A base loss of which the packets of one pool show less than half falls to it (P12b).
     StaleBaseLoss,
     /// Beside somebody who gives way to no loss half of what the path carries is held (P12d).

@@ -200,6 +200,7 @@ fn packets(book: &mut Book) {
         ciphers: [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305].into_iter().collect(),
         plaintext: true,
         answered_size: Some(1200),
+        restart_epoch: Some(0x0123_4567),
         ..Params::default()
     };
     let mut out = Vec::new();

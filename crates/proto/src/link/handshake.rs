@@ -138,7 +138,8 @@ impl Initiating {
             body: HandshakeBody::Initiate { pattern, token: &token, message: &[] },
         };
         let prologue = header.prologue().unwrap_or_default();
-        let payload = shared.params_payload(None);
+        // Anyone on the path can read what the first message of XX says.
+        let payload = shared.params_payload(None, is_key_known);
         let mut rng = shared.fork_rng();
         match Initiator::start_with(pattern, &shared.identity, self.expected, psk, &prologue, &payload, &mut rng) {
             Ok((initiator, message)) => self.attempts.push(Attempt { source, pattern, token, initiator, message }),
@@ -252,7 +253,7 @@ impl Link {
         match (handshake, &packet.body) {
             (Handshake::Initiator(i), HandshakeBody::Respond(message)) => {
                 let Some(attempt) = i.attempts.iter_mut().find(|a| a.source == packet.destination) else { return };
-                let payload = shared.params_payload(Some(u16::try_from(size).unwrap_or(u16::MAX)));
+                let payload = shared.params_payload(Some(u16::try_from(size).unwrap_or(u16::MAX)), true);
                 match attempt.initiator.finish(message, &payload) {
                     Ok(established) => {
                         let source = attempt.source.clone();

@@ -335,6 +335,7 @@ impl Node {
             return self.on_relay_refused(now, relay, &reason);
         }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
+        let has_keys = self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.has_keys());
         if flow.open.part() > 0 {
             let (index, part) = (flow.open.index, flow.open.part());
             return self.on_part_refused(now, session, index, part);
@@ -342,6 +343,8 @@ impl Node {
         let is_way = match reason.code {
             Code::Rerouted | Code::NoRoute | Code::HopLimit | Code::NoRelay | Code::UnknownFlow => true,
             Code::NoMemory => is_control,
+            // Anyone on the way can say so. The control flow, which goes first, finds out whether each of them does.
+            Code::UnknownSession => has_keys,
             // P16: no honest node answers so to what this side sends. A session in opening asks for its far end elsewhere, below.
             code => (is_absurd(code) || code == Code::Handshake) && !self.is_securing(session),
         };
@@ -350,6 +353,10 @@ impl Node {
                 // The last words of a session that is over.
                 return self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
             }
+            let reason = match reason.code {
+                Code::UnknownSession if !is_control => CloseReason { code: Code::Rerouted, ..reason },
+                _ => reason,
+            };
             return self.on_way_lost(now, session, reason, Some(id));
         }
         if is_control {

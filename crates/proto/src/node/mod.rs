@@ -11,6 +11,7 @@ pub(crate) mod ledger;
 mod lies;
 mod relay;
 mod reroute;
+mod restarts;
 pub mod routing;
 mod secure;
 mod session_life;
@@ -100,6 +101,9 @@ pub struct NodeConfig {
     pub several_routes: bool,
     /// Make trace events, to be drained with [`Node::poll_trace`] (P22). Default false.
     pub trace: bool,
+    /// Each neighbour's key belongs to one process: a link that comes up with a later process of the same key ends the links of the one before, whose other
+    /// end is gone. Default false, as several programs of one user have one key.
+    pub one_process_per_key: bool,
 }
 
 /// What a sender asks of those who acknowledge its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
@@ -164,6 +168,7 @@ impl Default for NodeConfig {
             pacing_quantum: Duration::from_micros(100),
             several_routes: true,
             trace: false,
+            one_process_per_key: false,
         }
     }
 }
@@ -362,6 +367,7 @@ impl Node {
                         self.shared.tracer.of(id).emit(now, || What::LinkUp { new: "up", peer: peer.to_string() });
                         self.events.push_back(Event::LinkUp { link: id, peer });
                     }
+                    self.end_links_of_earlier_process(now, id);
                     self.on_link_up(now, id);
                     self.revise_routes(now);
                 }

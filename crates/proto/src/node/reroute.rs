@@ -64,8 +64,11 @@ impl Node {
         {
             return self.rebind(now, place, link, open);
         }
-        // The session began at an incarnation of this node that is no more.
-        if known.is_none() && ends.first.0 > 0 {
+        // Only what was opened before comes again: with a process of this node that is no more, or in a session that has ended. An opener whose first words
+        // were lost with their route begins anew under another name.
+        let is_again = ends.first.0 > 0 || (ends.incarnation > 0 && !switch::is_off(Mechanism::RestartEpochs));
+        if known.is_none() && is_again {
+            self.shared.counters.stale_flows += 1;
             return Err(Code::UnknownSession);
         }
         let tried = self.shared.links_tried(ends.source);
@@ -257,6 +260,10 @@ impl Node {
         // Nobody has heard of this session: what the way says is the answer.
         if next.is_none() && is_opening && is_refused {
             return self.fail_session(now, id, reason);
+        }
+        // Every route says that the far end does not know it: nothing would come of waiting, and if all of them lie, they could as well say nothing.
+        if next.is_none() && is_refused && reason.code == Code::UnknownSession {
+            return self.lose_session(now, id, reason);
         }
         let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
         trouble.attempts += 1;

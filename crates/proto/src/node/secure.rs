@@ -49,6 +49,8 @@ pub(crate) struct Securing {
     expected: Option<PublicKey>,
     /// The far end's key, proven by its handshake.
     peer: Option<PublicKey>,
+    /// The far end's process, as its handshake said.
+    restart_epoch: Option<u64>,
     keys: Option<SessionKeys>,
     /// Handshake packets for the front of our control flow, until it is opened.
     lead: Vec<Vec<u8>>,
@@ -96,6 +98,7 @@ impl Securing {
             stage: Stage::Answering,
             expected: None,
             peer: None,
+            restart_epoch: None,
             keys: None,
             lead: Vec::new(),
             symbol: None,
@@ -110,6 +113,11 @@ impl Securing {
     /// Flows of the far end can be taken.
     pub(crate) fn takes_flows(&self) -> bool {
         self.keys.is_some() && self.early.len() < MAX_EARLY
+    }
+
+    /// The far end's key and process, once the far end has proven that it has the keys.
+    pub(crate) fn far_process(&self) -> Option<(PublicKey, u64)> {
+        self.peer.zip(self.restart_epoch).filter(|_| matches!(self.stage, Stage::Secured))
     }
 
     /// Keys stand.
@@ -174,7 +182,7 @@ impl Securing {
 
 impl Shared {
     fn credentials(&self) -> Credentials<'_> {
-        Credentials { identity: &self.identity, psk: self.config.session_psk }
+        Credentials { identity: &self.identity, psk: self.config.session_psk, restart_epoch: self.restart_epoch }
     }
 
     fn may_open_sessions(&self, key: PublicKey) -> bool {
@@ -207,6 +215,7 @@ impl Shared {
             stage: Stage::Opening { opening: Box::new(opening), is_probe },
             expected,
             peer: None,
+            restart_epoch: None,
             keys: None,
             lead: vec![packet],
             symbol: None,
@@ -388,6 +397,7 @@ impl Node {
         let (role, peer) = (entry.session.role(), secured.peer);
         let securing = entry.securing.as_mut().ok_or_else(gone)?;
         securing.peer = Some(peer);
+        securing.restart_epoch = secured.restart_epoch;
         securing.keys = Some(secured.keys);
         securing.symbol = secured.symbol;
         securing.lead.extend(secured.third);
@@ -441,11 +451,13 @@ impl Node {
                 entry.session.tell_fits(fits);
             }
             self.events.push_back(Event::SessionOpened { session: id });
+            self.end_sessions_of_earlier_process(now, id);
         } else if is_confirmed {
             if !self.shared.may_open_sessions(peer) {
                 return Err(CloseReason::local(Code::NotAuthorised, Layer::Session, "this key may not open sessions here"));
             }
             self.announce(id);
+            self.end_sessions_of_earlier_process(now, id);
         }
         self.pump_session(now, id);
         self.feed_session(now, id);
@@ -460,6 +472,7 @@ impl Node {
             securing.deadline = None;
             let early = core::mem::take(&mut securing.early);
             self.announce(id);
+            self.end_sessions_of_earlier_process(now, id);
             early.into_iter().for_each(|(link, label)| self.on_flow_opened(now, link, label));
         }
     }
@@ -511,9 +524,16 @@ impl Node {
         // What came of the answer to the attempt before is none of the next one's.
         self.forget_control_in(id);
         self.shared.sessions.rename(id, key, securing);
+        // Another name: nobody has heard of earlier incarnations of it.
+        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+            entry.incarnation = 0;
+        }
         for at in [link, PARKING] {
             for flow in self.links.get_mut(&at).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
                 flow.open.session = key;
+                if let Some(ends) = &mut flow.open.relayed {
+                    ends.incarnation = 0;
+                }
             }
         }
         self.pump_session(now, id);
@@ -521,7 +541,7 @@ impl Node {
     }
 
     /// Forgets our control flow; the next node is told.
-    fn drop_control(&mut self, id: SessionId) {
+    pub(super) fn drop_control(&mut self, id: SessionId) {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let link = entry.link;
         if let Some(label) = entry.take_control() {

@@ -403,6 +403,15 @@ impl Node {
         }
     }
 
+    /// Nobody is left to hear of the session's end.
+    pub(super) fn lose_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
+        self.drop_control(session);
+        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            entry.session.on_link_lost(now, reason);
+            self.finish_session(now, session);
+        }
+    }
+
     pub(super) fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
             entry.session.fail(now, reason);

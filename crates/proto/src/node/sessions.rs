@@ -249,7 +249,10 @@ impl Shared {
         let name = (far, open.session);
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
-            None if self.sessions.ended.contains(&name) => return Err(Code::UnknownSession),
+            None if self.sessions.ended.contains(&name) => {
+                self.counters.stale_flows += 1;
+                return Err(Code::UnknownSession);
+            }
             None if !self.has_room_for_session(link) => {
                 self.counters.refused_sessions += 1;
                 return Err(Code::TooMany);

@@ -38,6 +38,8 @@ pub struct Counters {
     pub refused: u64,
     /// Flows of neighbours refused: no memory, too many, unknown, or not for this node.
     pub refused_flows: u64,
+    /// Of these, refused because their session is not known here, or not any more: an end of it has restarted, or has left it.
+    pub stale_flows: u64,
     /// Of these, refused because there are too many sessions.
     pub refused_sessions: u64,
     /// Links ended because the neighbour sent what no honest one sends: lies in acknowledgements, frames that cannot be read.
@@ -50,7 +52,7 @@ pub struct Counters {
 
 impl Counters {
     /// Every count with its name, for reports; `half_open` is a state, the others only grow.
-    pub fn named(&self) -> [(&'static str, u64); 12] {
+    pub fn named(&self) -> [(&'static str, u64); 13] {
         [
             ("malformed", self.malformed),
             ("unknown", self.unknown),
@@ -60,6 +62,7 @@ impl Counters {
             ("retries", self.retries),
             ("refused", self.refused),
             ("refused_flows", self.refused_flows),
+            ("stale_flows", self.stale_flows),
             ("refused_sessions", self.refused_sessions),
             ("violations", self.violations),
             ("polluted", self.polluted),
@@ -73,6 +76,8 @@ impl Counters {
 pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
     pub(crate) identity: SecretKey,
+    /// This process among all that have had this identity: handshakes say it, so that far ends tell a restarted node from one that was away.
+    pub(crate) restart_epoch: u64,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) tracer: Tracer,
@@ -93,11 +98,15 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32]) -> Self {
         let messages = MessageBudget::new(config.max_message.max(config.node_memory / 4));
+        let mut rng = ChaCha12Rng::from_seed(seed);
+        let mut epoch = [0; 8];
+        rng.fill_bytes(&mut epoch);
         Self {
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
             config,
             identity,
+            restart_epoch: u64::from_be_bytes(epoch) >> 2,
             counters: Counters::default(),
             sessions: Default::default(),
             routing: Default::default(),
@@ -105,7 +114,7 @@ impl Shared {
             starved: BTreeSet::new(),
             #[cfg(any(test, fuzzing))]
             lies: Default::default(),
-            rng: ChaCha12Rng::from_seed(seed),
+            rng,
             cids: HashMap::new(),
             next_flow: 0,
             next_link: 0,
@@ -174,6 +183,7 @@ impl Shared {
             epoch_log2: self.config.epoch_packets.max(1024).ilog2() as u8,
             plaintext: self.config.plaintext,
             answered_size,
+            restart_epoch: Some(self.restart_epoch),
             max_ack_delay: self.config.acks.bounded().max_delay,
             ack_every: self.config.acks.bounded().every.into(),
             ciphers: crate::crypto::preferred_ciphers().into_iter().collect(),
@@ -181,10 +191,13 @@ impl Shared {
         }
     }
 
-    pub(crate) fn params_payload(&mut self, answered_size: Option<u16>) -> Vec<u8> {
+    /// The same as bytes; `is_private`: only the far end can read them.
+    pub(crate) fn params_payload(&mut self, answered_size: Option<u16>, is_private: bool) -> Vec<u8> {
         let mut out = Vec::new();
         let grease = self.random_bytes::<1>()[0];
-        self.local_params(answered_size).emit(&mut out, grease);
+        let mut params = self.local_params(answered_size);
+        params.restart_epoch = params.restart_epoch.filter(|_| is_private);
+        params.emit(&mut out, grease);
         out
     }
 

@@ -4,7 +4,7 @@
 
 use super::Node;
 use super::flow_events::is_absurd;
-use crate::error::{CloseReason, Code};
+use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{LinkId, SessionId};
 use crate::session::SessionState;
 use crate::switch::{self, Mechanism};
@@ -33,6 +33,8 @@ pub(super) struct Vigilance {
     /// What had been sent and what had arrived when it was looked at last. Only what had been sent then has had its time.
     sent: u64,
     delivered: u64,
+    /// When something had arrived last, or nothing was under way.
+    answered_at: Time,
     /// Links that are not used for now.
     shunned: SmallVec<[Shunned; 2]>,
 }
@@ -47,12 +49,21 @@ struct Shunned {
 
 impl Vigilance {
     pub(super) fn new(now: Time) -> Self {
-        Self { opened_at: now, patience: PATIENCE, due: Some(now + PATIENCE), sent: u64::MAX, delivered: 0, shunned: SmallVec::new() }
+        Self {
+            opened_at: now,
+            patience: PATIENCE,
+            due: Some(now + PATIENCE),
+            sent: u64::MAX,
+            delivered: 0,
+            answered_at: now,
+            shunned: SmallVec::new(),
+        }
     }
 
     /// The keys stand: a round trip from end to end is known.
     pub(super) fn on_keys(&mut self, now: Time) {
         self.patience = (now.since(self.opened_at) * PATIENCE_RTTS).clamp(PATIENCE, MOST_PATIENCE);
+        self.answered_at = now;
         self.watch(now);
     }
 
@@ -62,6 +73,7 @@ impl Vigilance {
         if is_first {
             self.due = Some(now + self.patience);
             self.sent = u64::MAX;
+            self.answered_at = now;
         }
         is_first
     }
@@ -81,6 +93,9 @@ impl Vigilance {
             return false;
         }
         let is_stuck = self.sent.min(sent) > delivered && delivered == self.delivered;
+        if sent <= delivered || delivered != self.delivered {
+            self.answered_at = now;
+        }
         (self.sent, self.delivered) = (sent, delivered);
         self.patience = match is_stuck {
             true => (self.patience * 2).min(MOST_PATIENCE),
@@ -91,12 +106,25 @@ impl Vigilance {
     }
 }
 
+/// Nothing that was sent has arrived for so long although it could have.
+const SILENT: &str = "nothing that was sent has arrived for the idle timeout";
+
 impl Node {
     /// Looks whether what a relayed session sends arrives.
     pub(super) fn check_delivery(&mut self, now: Time, id: SessionId) {
         let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
         let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
-        if securing.vigilance.is_stuck(now, sent, delivered) && !self.leave_route(now, id, false) {
+        let is_stuck = securing.vigilance.is_stuck(now, sent, delivered);
+        let idle = self.shared.config.idle_timeout;
+        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        if is_stuck
+            && securing.has_keys()
+            && now.since(securing.vigilance.answered_at) >= idle
+            && !switch::is_off(Mechanism::SilentSessions)
+        {
+            return self.lose_session(now, id, CloseReason::local(Code::IdleTimeout, Layer::Session, SILENT));
+        }
+        if is_stuck && !self.leave_route(now, id, false) {
             // All of them were tried: from the beginning.
             if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                 securing.vigilance.shunned.clear();

@@ -34,6 +34,8 @@ pub struct Credentials<'a> {
     pub identity: &'a SecretKey,
     /// Key that both ends of a session share, if they do.
     pub psk: Option<[u8; 32]>,
+    /// This process among all that have had this identity.
+    pub restart_epoch: u64,
 }
 
 /// The outcome at either end.
@@ -45,6 +47,8 @@ pub struct Secured {
     pub peer: PublicKey,
     /// Largest symbol on the way to the far end, as the far end saw it.
     pub symbol: Option<u16>,
+    /// The far end's process, if it says so.
+    pub restart_epoch: Option<u64>,
     /// Opener, XX: packet 1 of its control flow, which the acceptor needs before anything else.
     pub third: Option<Vec<u8>>,
 }
@@ -79,6 +83,7 @@ mod id {
     pub const CIPHERS: u64 = 0x01;
     pub const SYMBOL: u64 = 0x02;
     pub const REFUSAL: u64 = 0x03;
+    pub const RESTART_EPOCH: u64 = 0x04;
     /// Ids `31 n + 27` are never registered (P1).
     pub const GREASE: u64 = 27;
 }
@@ -88,6 +93,7 @@ struct Parameters {
     ciphers: Vec<Cipher>,
     symbol: Option<u16>,
     refusal: Option<u64>,
+    restart_epoch: Option<u64>,
 }
 
 impl Parameters {
@@ -103,6 +109,9 @@ impl Parameters {
         }
         if let Some(code) = self.refusal {
             number(id::REFUSAL, code);
+        }
+        if let Some(epoch) = self.restart_epoch {
+            number(id::RESTART_EPOCH, epoch);
         }
         if !self.ciphers.is_empty() {
             varint::emit(&mut out, id::CIPHERS);
@@ -130,7 +139,8 @@ impl Parameters {
                     this.symbol?;
                 }
                 id::REFUSAL if this.refusal.is_none() => this.refusal = Some(number(value)?),
-                id::CIPHERS | id::SYMBOL | id::REFUSAL => return None,
+                id::RESTART_EPOCH if this.restart_epoch.is_none() => this.restart_epoch = Some(number(value)?),
+                id::CIPHERS | id::SYMBOL | id::REFUSAL | id::RESTART_EPOCH => return None,
                 _ => {} // P1
             }
         }
@@ -164,6 +174,7 @@ fn prologue(pattern: Pattern, session: SessionKey, ends: &Ends) -> Vec<u8> {
 pub struct Opening {
     initiator: Initiator,
     pattern: Pattern,
+    restart_epoch: u64,
 }
 
 impl Opening {
@@ -181,13 +192,15 @@ impl Opening {
         rng: &mut ChaCha12Rng,
     ) -> Result<(Self, Vec<u8>), Failure> {
         let pattern = Initiator::pattern_for(peer.filter(|_| !is_probe), own.psk);
-        let payload = Parameters { ciphers: preferred_ciphers().into_iter().collect(), ..Default::default() }.emit();
+        // Anyone on the way can read what the first message of XX says.
+        let restart_epoch = (lead_of(pattern) == 1).then_some(own.restart_epoch);
+        let payload = Parameters { ciphers: preferred_ciphers().into_iter().collect(), restart_epoch, ..Default::default() }.emit();
         let prologue = prologue(pattern, session, ends);
         let (initiator, message) = Initiator::start_with(pattern, own.identity, peer, own.psk, &prologue, &payload, rng)?;
         let mut packet = VERSION.to_be_bytes().to_vec();
         packet.push(pattern as u8);
         packet.extend_from_slice(&message);
-        Ok((Self { initiator, pattern }, packet))
+        Ok((Self { initiator, pattern, restart_epoch: own.restart_epoch }, packet))
     }
 
     /// Handshake packets at the front of the opener's control flow.
@@ -200,7 +213,7 @@ impl Opening {
     /// # Errors
     /// `Fatal`: another key than the expected one, or the acceptor's refusal.
     pub fn finish(&mut self, message: &[u8], symbol: u16) -> Result<Secured, Failure> {
-        let last = Parameters { symbol: Some(symbol), ..Default::default() }.emit();
+        let last = Parameters { symbol: Some(symbol), restart_epoch: Some(self.restart_epoch), ..Default::default() }.emit();
         let mut established = self.initiator.finish(message, &last)?;
         let parameters =
             Parameters::parse(&established.payload).ok_or_else(|| fatal(Code::Parameter, "the answer's parameters are malformed"))?;
@@ -213,7 +226,8 @@ impl Opening {
             return Err(fatal(Code::Parameter, "the answer names a cipher that was not offered"));
         }
         let third = established.third_message.take();
-        Ok(Secured { keys: SessionKeys::new(&established, cipher), peer: established.peer, symbol: parameters.symbol, third })
+        let Parameters { symbol, restart_epoch, .. } = parameters;
+        Ok(Secured { keys: SessionKeys::new(&established, cipher), peer: established.peer, symbol, restart_epoch, third })
     }
 }
 
@@ -279,7 +293,7 @@ pub fn answer(
     if wants_psk != own.psk.is_some() {
         return Err(fatal(Code::Handshake, "one end uses a pre-shared key, the other does not"));
     }
-    let (mut cipher, mut refusal) = (Cipher::ChaCha20Poly1305, None);
+    let (mut cipher, mut refusal, epoch) = (Cipher::ChaCha20Poly1305, None, own.restart_epoch);
     let step = Responder::respond(
         own.identity,
         PreSharedKeys::one(own.psk.as_ref()),
@@ -295,7 +309,8 @@ pub fn answer(
                 refusal = Some(no(Code::NotAuthorised, "this key may not open sessions here"));
             }
             let code = refusal.as_ref().map(|r| r.code as u64);
-            Ok(Parameters { ciphers: vec![cipher], symbol: Some(symbol), refusal: code }.emit())
+            let restart_epoch = Some(epoch);
+            Ok(Parameters { ciphers: vec![cipher], symbol: Some(symbol), refusal: code, restart_epoch }.emit())
         },
         rng,
     );
@@ -321,8 +336,8 @@ pub fn answer(
 }
 
 fn secured(established: &Established, cipher: Cipher) -> Secured {
-    let symbol = Parameters::parse(&established.payload).and_then(|p| p.symbol);
-    Secured { keys: SessionKeys::new(established, cipher), peer: established.peer, symbol, third: None }
+    let Parameters { symbol, restart_epoch, .. } = Parameters::parse(&established.payload).unwrap_or_default();
+    Secured { keys: SessionKeys::new(established, cipher), peer: established.peer, symbol, restart_epoch, third: None }
 }
 
 impl Waiting {

@@ -84,6 +84,7 @@ proptest! {
         more in (0..=varint::MAX, 0..=varint::MAX, 0..=varint::MAX, 10u8..=22),
         plaintext in any::<bool>(),
         answered_size in any::<Option<u16>>(),
+        restart_epoch in proptest::option::of(0..=varint::MAX),
         grease in any::<u8>(),
     ) {
         let params = Params {
@@ -100,6 +101,7 @@ proptest! {
             epoch_log2: more.3,
             plaintext,
             answered_size,
+            restart_epoch,
         };
         let mut out = Vec::new();
         params.emit(&mut out, grease);

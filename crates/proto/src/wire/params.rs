@@ -57,6 +57,9 @@ pub struct Params {
     pub plaintext: bool,
     /// Size in bytes of the datagram that is being answered: what is known to pass in that direction. Default: not told.
     pub answered_size: Option<u16>,
+    /// The sender's process: a random number that it chose when it started. Another number under the same key is another process, and nothing of the one
+    /// before is left. Default: not told.
+    pub restart_epoch: Option<u64>,
 }
 
 /// Ids in [`Params::connection_ids`] at most.
@@ -82,6 +85,7 @@ impl Default for Params {
             epoch_log2: 20,
             plaintext: false,
             answered_size: None,
+            restart_epoch: None,
         }
     }
 }
@@ -101,6 +105,7 @@ mod id {
     pub const EPOCH_LOG2: u64 = 0x0b;
     pub const PLAINTEXT: u64 = 0x0c;
     pub const ANSWERED_SIZE: u64 = 0x0d;
+    pub const RESTART_EPOCH: u64 = 0x0e;
     /// Ids `31 n + 27` are never registered (P1).
     pub const fn grease(n: u8) -> u64 {
         31 * n as u64 + 27
@@ -143,6 +148,9 @@ impl Params {
         if let Some(size) = self.answered_size {
             emit_number(out, id::ANSWERED_SIZE, u64::from(size));
         }
+        if let Some(epoch) = self.restart_epoch {
+            emit_number(out, id::RESTART_EPOCH, epoch);
+        }
     }
 
     /// Reads parameters up to the end of `bytes`. A known one that is given twice (except connection ids) or has an impossible value is an error.
@@ -153,7 +161,7 @@ impl Params {
         while !r.is_empty() {
             let id = r.varint()?;
             let value = r.prefixed()?;
-            if id > id::ANSWERED_SIZE || id == 0 {
+            if id > id::RESTART_EPOCH || id == 0 {
                 continue;
             }
             if id != id::CONNECTION_ID && seen >> id & 1 == 1 {
@@ -202,7 +210,8 @@ impl Params {
             id::MAX_FLOWS => self.max_flows = number()?,
             id::EPOCH_LOG2 => self.epoch_log2 = in_range(number()?, 10, 22)? as u8,
             id::PLAINTEXT => self.plaintext = true,
-            _ => self.answered_size = Some(in_range(number()?, 0, u64::from(u16::MAX))? as u16),
+            id::ANSWERED_SIZE => self.answered_size = Some(in_range(number()?, 0, u64::from(u16::MAX))? as u16),
+            _ => self.restart_epoch = Some(number()?),
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Mesh {
 
     /// The node begins with another configuration; before it has links.
     pub fn configure(&mut self, node: usize, config: NodeConfig) {
-        self.nodes[node] = self.fresh(node, config, 7);
+        self.nodes[node] = self.fresh(node, config, 7 + self.order);
     }
 
     /// Nodes in a row, linked, with routes both ways.

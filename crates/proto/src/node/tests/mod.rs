@@ -24,6 +24,7 @@ mod pair;
 mod paths;
 mod relayed;
 mod relays;
+mod restarts;
 mod routes;
 mod sealed;
 mod strangers;

@@ -1,0 +1,258 @@
+//! Ends, relays and neighbours that restart (docs/spec/session.md 8.5): what belonged to the process before is over at once, nobody honest is accused, and a
+//! relay that says that a session is unknown gains nothing.
+
+use super::MS;
+use super::mesh::{Mesh, config, ip};
+use super::pair::Conditions;
+use crate::error::Code;
+use crate::event::Event;
+use crate::ids::SessionId;
+use crate::node::NodeConfig;
+use crate::switch::{Mechanism, without};
+use crate::units::{Duration, Time};
+
+/// 20 Mbit/s of IP packets, 5 ms one way.
+fn link(loss: f64) -> Conditions {
+    Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() }
+}
+
+fn one_process() -> NodeConfig {
+    NodeConfig { one_process_per_key: true, ..config() }
+}
+
+/// A chain of nodes of which each is the only one with its key.
+fn chain(hops: usize, seed: u64) -> Mesh {
+    let edges: Vec<_> = (0..hops).map(|i| (i, i + 1, link(0.02))).collect();
+    let mut m = Mesh::new(hops + 1, &edges, seed);
+    (0..=hops).for_each(|node| m.configure(node, one_process()));
+    m.connect_all();
+    (0..=hops).for_each(|node| m.route_by_chain(node));
+    m
+}
+
+/// The node is another process from now on, without a word of farewell; its neighbours' links come up again.
+fn kill(m: &mut Mesh, node: usize) {
+    m.forget(node);
+    m.configure(node, one_process());
+    m.route_by_chain(node);
+    for edge in 0..m.edges.len() {
+        if m.edges[edge].ends.contains(&node) {
+            m.connect(edge);
+        }
+    }
+}
+
+/// The mesh alone would step over an idle time to the next timer, and beyond the end of the pause.
+fn pause(m: &mut Mesh, time: Duration) {
+    let end = m.now + time;
+    m.wake_at = Some(end);
+    m.run_until(time, |m| m.now >= end);
+}
+
+fn ending(m: &mut Mesh, node: usize, session: SessionId) -> Option<Code> {
+    m.take(node, |e| match e {
+        Event::SessionClosed { session: s, outcome, .. } if *s == session => Some(outcome.reason.code),
+        _ => None,
+    })
+}
+
+fn is_open(m: &mut Mesh, node: usize, session: SessionId) -> bool {
+    m.take(node, |e| matches!(e, Event::SessionOpened { session: s } if *s == session).then_some(())).is_some()
+}
+
+/// Packets counted as altered, and flows refused as stale, over all nodes and links.
+fn altered_and_stale(m: &Mesh) -> (u64, u64) {
+    m.nodes.iter().fold((0, 0), |(altered, stale), node| {
+        let links: u64 = node.links.values().map(|l| l.stats().polluted).sum();
+        (altered + links + node.counters().polluted, stale + node.counters().stale_flows)
+    })
+}
+
+/// A stream from node 0 to the last one, which is killed in mid-transfer: how long until node 0 knows that the session is over, and a second one carries.
+fn end_killed(hops: usize, seed: u64) -> (Mesh, Option<Duration>) {
+    let mut m = chain(hops, seed);
+    let session = m.open(0, hops);
+    let mut s = m.stream(0, session);
+    let at = m.now + MS(500);
+    m.run_until(MS(1000), |m| {
+        s.write(m, 60_000_000);
+        s.read(m, hops);
+        m.now >= at
+    });
+    assert!(s.got > 100_000, "in mid-transfer: {}", s.got);
+    kill(&mut m, hops);
+    let began = m.now;
+    let mut over = None;
+    m.run_until(MS(5000), |m| {
+        s.write(m, 60_000_000);
+        over = over.or_else(|| ending(m, 0, session));
+        over.is_some()
+    });
+    let after = over.map(|_| m.now.since(began));
+    (m, after)
+}
+
+#[test]
+fn an_end_that_restarts_is_found_out_at_once_and_nobody_is_accused() {
+    for hops in [2, 3] {
+        for seed in 0..4 {
+            let (mut m, after) = end_killed(hops, seed);
+            let after = after.expect("the session ends");
+            assert!(after < MS(1000), "{hops} hops, seed {seed}: {after:?}");
+            let again = m.open(0, hops);
+            assert!(m.stream(0, again).transfer(&mut m, hops, 300_000, MS(2_000)), "the new session carries");
+            let (altered, stale) = altered_and_stale(&m);
+            assert_eq!(altered, 0, "nothing was altered");
+            assert!(stale > 0);
+        }
+    }
+}
+
+#[test]
+fn without_restart_epochs_the_end_is_found_out_late_or_a_relay_accused() {
+    let found = |seed| {
+        let (mut m, after) = end_killed(2, seed);
+        pause(&mut m, MS(2000));
+        after.is_some_and(|t| t < MS(1000)) && altered_and_stale(&m).0 == 0
+    };
+    assert!(!without(Mechanism::RestartEpochs, || (0..4).all(found)));
+}
+
+/// The session that the far end opens after its restart ends the one of the process before, though nothing is sent in that one.
+#[test]
+fn an_idle_session_ends_when_the_far_end_shows_that_it_is_another_process() {
+    let story = || {
+        let mut m = chain(2, 5);
+        let session = m.open(0, 2);
+        assert!(m.stream(0, session).transfer(&mut m, 2, 100_000, MS(2_000)));
+        pause(&mut m, MS(500));
+        // The relay keeps its link: only the end's process is another one, and the relay's word about the old flows is lost.
+        kill(&mut m, 2);
+        pause(&mut m, MS(100));
+        let from_it = m.open(2, 0);
+        m.run_until(MS(1000), |m| is_open(m, 2, from_it));
+        pause(&mut m, MS(200));
+        ending(&mut m, 0, session)
+    };
+    assert!(matches!(story(), Some(Code::Gone | Code::UnknownSession)));
+}
+
+#[test]
+fn a_caller_that_is_killed_and_calls_again_ends_its_old_link() {
+    let story = || {
+        let mut m = Mesh::new(2, &[(0, 1, link(0.02))], 3);
+        (0..2).for_each(|node| m.configure(node, one_process()));
+        m.connect_all();
+        m.forget(0);
+        m.configure(0, one_process());
+        m.connect(0);
+        pause(&mut m, MS(500));
+        m.nodes[1].links.values().filter(|l| l.is_up()).count()
+    };
+    assert_eq!(story(), 1);
+    assert_eq!(without(Mechanism::RestartEpochs, story), 2);
+}
+
+#[test]
+fn a_second_link_of_the_same_process_leaves_the_first_alone_and_so_do_processes_that_share_a_key() {
+    let mut m = Mesh::new(2, &[(0, 1, link(0.0))], 3);
+    (0..2).for_each(|node| m.configure(node, one_process()));
+    m.connect_all();
+    m.connect(0);
+    pause(&mut m, MS(500));
+    assert_eq!(m.nodes[1].links.values().filter(|l| l.is_up()).count(), 2, "the same process");
+    let mut m = Mesh::new(2, &[(0, 1, link(0.0))], 3);
+    m.connect_all();
+    m.forget(0);
+    m.connect(0);
+    pause(&mut m, MS(500));
+    assert_eq!(m.nodes[1].links.values().filter(|l| l.is_up()).count(), 2, "two programs of one user");
+}
+
+#[test]
+fn any_end_or_relay_restarts_again_and_again_and_data_flow_after_each() {
+    let mut m = chain(3, 11);
+    for round in 0..12u64 {
+        let node = [3, 1, 0, 2][round as usize % 4];
+        pause(&mut m, MS(37 * (round % 5)));
+        kill(&mut m, node);
+        let began = m.now;
+        pause(&mut m, MS(300));
+        assert!((1..3).all(|n| m.nodes[n].links.values().filter(|l| l.is_up()).count() == 2), "round {round}: links are up again");
+        let session = m.open(0, 3);
+        assert!(m.stream(0, session).transfer(&mut m, 3, 50_000, MS(2_000)), "round {round}, node {node}: {:?}", m.now.since(began));
+    }
+    assert_eq!(altered_and_stale(&m).0, 0);
+}
+
+/// Two routes from 0 to 3, by 1 and by 2. The one by 1 is preferred, and 1 says in mid-transfer that the far end does not know the session.
+#[test]
+fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_ends_nothing() {
+    let edges = [(0, 1), (1, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link(0.0)));
+    let mut m = Mesh::new(4, &edges, 4);
+    m.connect_all();
+    for (node, far) in [(0, 3), (3, 0)] {
+        let routes = vec![m.route(far, 1, 1), m.route(far, 2, 2)];
+        let now = m.now;
+        m.nodes[node].set_routes(now, routes);
+    }
+    for relay in [1, 2] {
+        let routes = vec![m.route(0, 0, 0), m.route(3, 3, 0)];
+        let now = m.now;
+        m.nodes[relay].set_routes(now, routes);
+    }
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let at = m.now + MS(500);
+    m.run_until(MS(1000), |m| {
+        s.write(m, 3_000_000);
+        s.read(m, 3);
+        m.now >= at
+    });
+    assert!(s.got > 50_000 && s.got < 3_000_000);
+    let entry = m.nodes[0].shared.sessions.entry(session).unwrap();
+    let (label, by) = (entry.control().unwrap(), entry.link);
+    let now = m.now;
+    let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
+    let mut frames = Vec::new();
+    crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason: Code::UnknownSession as u64 }.emit(&mut frames);
+    m.nodes[1].inject(now, to_0, frames);
+    assert!(s.transfer(&mut m, 3, 3_000_000, MS(4_000)), "the session goes on");
+    assert_ne!(m.nodes[0].shared.sessions.entry(session).map(|e| e.link), Some(by), "by the other route");
+}
+
+/// A relay that alters everything from node 2 to node 0 once the session is open: node 0 hears nothing that is valid.
+fn silent(idle: Duration) -> Option<(Code, Duration)> {
+    let mut m = chain(2, 9);
+    m.configure(0, NodeConfig { idle_timeout: idle, ..one_process() });
+    m.connect(0);
+    m.route_by_chain(0);
+    pause(&mut m, MS(200));
+    let session = m.open(0, 2);
+    assert!(m.stream(0, session).transfer(&mut m, 2, 100_000, MS(2_000)));
+    let began: Time = m.now;
+    // Symbols of coded packets are long; acknowledgements and reports stay as they are, and so does the link.
+    m.nodes[1].shared.lies.set(|frames| {
+        if frames.len() > 40 {
+            let last = frames.len() - 1;
+            frames[last] ^= 1;
+        }
+    });
+    let mut s = m.stream(0, session);
+    let mut over = None;
+    m.run_until(idle * 3, |m| {
+        s.write(m, 60_000_000);
+        over = over.or_else(|| ending(m, 0, session));
+        over.is_some()
+    });
+    over.map(|code| (code, m.now.since(began)))
+}
+
+#[test]
+fn a_session_that_hears_nothing_valid_ends_after_the_idle_timeout_whatever_a_relay_repeats() {
+    let idle = Duration::from_secs(10);
+    let (code, after) = silent(idle).expect("it ends");
+    assert_eq!(code, Code::IdleTimeout);
+    assert!(after >= idle && after < idle * 2, "{after:?}");
+    assert_eq!(without(Mechanism::SilentSessions, || silent(idle)), None);
+}
