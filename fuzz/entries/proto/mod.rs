@@ -12,6 +12,7 @@ mod pair;
 pub mod acks;
 mod any_frame;
 pub mod blind;
+pub mod door;
 pub mod frames;
 pub mod handshake;
 pub mod object;
@@ -27,9 +28,10 @@ use input::Input;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const ALL: [Target; 10] = [
+pub const ALL: [Target; 11] = [
     ("acks", acks::run),
     ("blind", blind::run),
+    ("door", door::run),
     ("frames", frames::run),
     ("handshake", handshake::run),
     ("object", object::run),

@@ -9,8 +9,10 @@ use noctule_proto::event::Event;
 use noctule_proto::ids::LinkId;
 use noctule_proto::units::Duration;
 
-/// Steps of one run.
-const STEPS: usize = 64;
+/// Steps of one run: few, so that a million runs are a matter of hours.
+const STEPS: usize = 24;
+/// Longest pause of a step.
+const PAUSE: u8 = 64;
 
 /// A node's link that leads to another.
 fn link(m: &Mesh, node: usize, to: usize) -> LinkId {
@@ -48,12 +50,12 @@ pub fn run(data: &[u8]) {
             }
             3 => m.nodes[node].inject(now, links[at], input.bytes().to_vec()),
             4 => {
-                size += u64::from(input.u16());
+                size += u64::from(input.u16() % 8192);
                 stream.write(&mut m, size);
             }
             5 => stream.read(&mut m, 2),
             6 => m.run(Duration::from_micros(200) * u32::from(input.u8())),
-            _ => m.run(Duration::from_millis(4) * u32::from(input.u8())),
+            _ => m.run(Duration::from_millis(2) * u32::from(input.u8() % PAUSE)),
         }
         assert!(stream.is_right, "what arrived is what was sent");
         for node in &m.nodes {
@@ -61,7 +63,7 @@ pub fn run(data: &[u8]) {
             assert!(memory.peak <= memory.limit, "{memory:?}");
         }
     }
-    m.run(Duration::from_millis(300));
+    m.run(Duration::from_millis(30));
     stream.read(&mut m, 2);
     assert!(stream.is_right, "what arrived is what was sent");
 }

@@ -10,8 +10,10 @@ use noctule_proto::ids::FlowId;
 use noctule_proto::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use noctule_proto::units::Duration;
 
-/// Steps of one run.
-const STEPS: usize = 96;
+/// Steps of one run: few, so that a million runs are a matter of hours, and an input of a hundred bytes is used up.
+const STEPS: usize = 32;
+/// Longest pause of a step.
+const PAUSE: u8 = 64;
 
 fn options(choice: u8) -> FlowOptions {
     let kind = [FlowKind::Stream, FlowKind::OrderedMessages, FlowKind::UnorderedMessages][usize::from(choice % 3)];
@@ -96,7 +98,7 @@ pub fn run(data: &[u8]) {
             5 => {
                 let what = input.u8();
                 if let Some(flow) = out[node].get(usize::from(what & 7)).copied() {
-                    let content = vec![what; usize::from(input.u16() % 8192)];
+                    let content = vec![what; usize::from(input.u16() % 4096)];
                     let _ = match what >> 3 & 7 {
                         0..=2 => p.nodes[node].write(now, flow, &content).map(drop),
                         3..=5 => p.nodes[node].send_message(now, flow, content.into(), MessageOptions::default()).map(drop),
@@ -107,7 +109,7 @@ pub fn run(data: &[u8]) {
             }
             6 => read(&mut p, node, &mut incoming[node]),
             _ => {
-                p.run_until(Duration::from_millis(4) * u32::from(input.u8()), |_| false);
+                p.run_until(Duration::from_millis(2) * u32::from(input.u8() % PAUSE), |_| false);
                 if choice & 128 != 0 {
                     let _ = p.nodes[node].close_session(p.now, sessions[node], 1, "enough", Duration::from_millis(100));
                 }
@@ -121,5 +123,5 @@ pub fn run(data: &[u8]) {
     for node in [A, B] {
         read(&mut p, node, &mut incoming[node]);
     }
-    p.run_until(Duration::from_millis(300), |_| false);
+    p.run_until(Duration::from_millis(30), |_| false);
 }

@@ -3,6 +3,7 @@
 
 mod attack;
 mod corpus;
+mod costs;
 mod datagram_routes;
 mod hostile;
 mod hostile_early;

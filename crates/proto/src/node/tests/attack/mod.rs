@@ -5,6 +5,7 @@
 
 mod datagrams;
 mod flood;
+mod floods;
 mod flows;
 mod lies;
 mod sessions;
