@@ -69,7 +69,7 @@ fn longer_rows_extend_shorter_ones() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
 
     #[test]
     fn any_n_of_source_packets_and_cauchy_repairs_decode(seed: u64, n in 1usize..=64) {

@@ -107,6 +107,7 @@ pub use noctule_proto::congestion::{CongestionControl, ControlState};
 pub use noctule_proto::crypto::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use noctule_proto::error::{CloseReason, Code, Layer};
 pub use noctule_proto::event::SessionOutcome;
+pub use noctule_proto::far_text::FarText;
 pub use noctule_proto::ids::{FlowId, LinkId, PathId, SessionId};
 pub use noctule_proto::node::routing::{Prefix, Route, Via};
 pub use noctule_proto::node::{Counters, Message, RelayLimits, SessionAccess};

@@ -586,7 +586,7 @@ impl State {
         }
         let links: SmallVec<[LinkId; 4]> = self.links.iter().filter(|(_, l)| l.down.is_none()).map(|(id, _)| *id).collect();
         for link in links {
-            self.close_link(now, link, why.application, &why.reason);
+            self.close_link(now, link, why.application, why.reason.raw());
         }
         self.incoming.clear();
         Self::wake(&mut self.woken, &mut self.accept_wakers);

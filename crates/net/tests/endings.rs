@@ -222,7 +222,7 @@ async fn what_was_delivered_can_still_be_read_after_the_far_end_closed() {
     let mine = within(ours.close(7, "bye")).await;
     assert!(mine.all_delivered, "{mine:?}");
     let outcome = within(theirs.closed()).await;
-    assert_eq!((outcome.reason.application, outcome.reason.reason.as_str()), (7, "bye"));
+    assert_eq!((outcome.reason.application, outcome.reason.reason.raw()), (7, "bye"));
     let mut recv = within(accept_stream(&theirs)).await;
     assert!(within(recv.read_to_end(data.len())).await.unwrap() == data);
 }
@@ -327,7 +327,7 @@ async fn a_closed_endpoint_ends_its_sessions_and_accepts_no_more() {
     let (accepted, ()) = within(async { tokio::join!(server.accept(), async { server.close(9, "maintenance") }) }).await;
     assert!(accepted.is_none());
     let outcome = within(ours.closed()).await;
-    assert_eq!((outcome.reason.application, outcome.reason.reason.as_str(), outcome.reason.is_remote), (9, "maintenance", true));
+    assert_eq!((outcome.reason.application, outcome.reason.reason.raw(), outcome.reason.is_remote), (9, "maintenance", true));
     assert!(!within(theirs.closed()).await.reason.is_remote);
     assert!(matches!(server.connect(client.local_addr(), None).await, Err(ConnectError::EndpointClosed)));
     within(server.wait_idle()).await;

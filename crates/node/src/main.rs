@@ -1,20 +1,7 @@
 //! The `noctule` command: files, measurements and keys over network-coded links.
 
-/// A line for standard output. Who closed it does not want to hear it; that is no reason to give up a transfer, or to panic as `println!` does.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout().lock(), $($text)*);
-    }};
-}
-
-/// The same for standard error.
-macro_rules! tell {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr().lock(), $($text)*);
-    }};
-}
+#[macro_use]
+mod terminal;
 
 mod cli;
 mod code;
@@ -22,6 +9,7 @@ mod daemon;
 mod doctor;
 mod failure;
 mod further_path;
+mod hardening;
 mod identity;
 mod invitation;
 mod overlay;
@@ -52,6 +40,15 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: cli::Cli) -> Result<(), Failure> {
+    hardening::every_process();
+    if let cli::Command::Node(args) = &cli.command {
+        hardening::end_at_a_panic();
+        if !args.check {
+            // Before the runtime starts its threads, which inherit what this one has.
+            let needed = hardening::needed(&daemon::config::Config::read(&args.config)?);
+            hardening::keep_only(needed).map_err(|e| Failure::system("cannot give up capabilities", e))?;
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
     let result = runtime.block_on(async {
         // A daemon ends on request, and well.

@@ -1,5 +1,6 @@
 //! The one registry of close codes (P1) and the reasons that links, sessions and flows end with.
 
+use crate::far_text::FarText;
 use core::fmt;
 
 /// Layer at which an error arose, as carried in CLOSE.
@@ -116,19 +117,19 @@ pub struct CloseReason {
     pub application: u64,
     /// Frame type that caused it, 0 if none.
     pub frame: u64,
-    /// UTF-8 for people, at most 255 bytes on the wire.
-    pub reason: String,
+    /// UTF-8 for people, at most 255 bytes on the wire; of the far end if `is_remote`.
+    pub reason: FarText,
     /// Closed by the far end rather than here.
     pub is_remote: bool,
 }
 
 impl CloseReason {
     /// A reason that arose here.
-    pub fn local(code: Code, layer: Layer, reason: impl Into<String>) -> Self {
+    pub fn local(code: Code, layer: Layer, reason: impl Into<FarText>) -> Self {
         Self { code, layer, application: 0, frame: 0, reason: reason.into(), is_remote: false }
     }
     /// The application closed with its own code.
-    pub fn application(code: u64, reason: impl Into<String>) -> Self {
+    pub fn application(code: u64, reason: impl Into<FarText>) -> Self {
         Self { code: Code::NoError, layer: Layer::Application, application: code, frame: 0, reason: reason.into(), is_remote: false }
     }
     /// Nothing went wrong.

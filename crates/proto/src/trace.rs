@@ -5,6 +5,7 @@
 //! under qlog's names where they mean the same; what QUIC does not have is in the group `noctule`. `docs/guide/traces.md` explains each.
 
 use crate::error::CloseReason;
+use crate::far_text::FarText;
 use crate::ids::{LinkId, PathId};
 use crate::options::{Class, FlowKind, Mode};
 use crate::sent::SentItem;
@@ -61,7 +62,7 @@ pub enum What {
         /// The application's own code.
         application_code: u64,
         /// In words.
-        reason: String,
+        reason: FarText,
     },
     /// A packet left.
     #[serde(rename = "transport:packet_sent")]

@@ -1,13 +1,16 @@
 //! The control socket: a local unix socket that answers one request per connection, a line of JSON each way.
 
 use super::Daemon;
+use super::places::Places;
 use super::status::{self, Report};
 use crate::cli::{ReloadArgs, StatusArgs};
 use crate::failure::Failure;
+use noctule_proto::far_text::escaped;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -15,13 +18,33 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// Unless the file or `--socket` says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/noctule/node.sock";
+/// Requests at a time.
+const MAX_REQUESTS: usize = 16;
 /// Longest request.
 const MAX_REQUEST: u64 = 4096;
 /// Who connects and says nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The bound socket.
-pub type Listener = UnixListener;
+/// The bound socket; removes its file when the node ends.
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of what was bound.
+    file: (u64, u64),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Another node's, if somebody has removed this one's and bound again; one that is left behind is recognised by the next node.
+        if file_of(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,39 +68,50 @@ enum Answer {
 pub fn listen(path: &Path) -> Result<Listener, Failure> {
     let refuse = |what: String| Failure::Listen(format!("control socket {}: {what}", path.display()));
     if let Some(directory) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(directory)
+        (std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory))
             .map_err(|e| refuse(format!("cannot make its directory: {e}; choose another place with [control] socket")))?;
     }
-    let bind = || UnixListener::bind(path);
+    // Nobody but this user may connect in the moment before its rights are set. The mask is the process's: a file that another thread makes in this
+    // moment gets fewer rights, not more.
+    let bind = || {
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        bound
+    };
     let listener = match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // Left behind by a node that was killed, unless somebody answers.
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(refuse("another node has it: end that node, or give this one its own with [control] socket".into()));
+            if !std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+                return Err(refuse("there is a file of another kind: remove it, or choose another place with [control] socket".into()));
             }
-            std::fs::remove_file(path).and_then(|()| bind())
+            match std::os::unix::net::UnixStream::connect(path) {
+                // Left behind by a node that was killed: only then nobody listens.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path).and_then(|()| bind()),
+                Err(error) => {
+                    return Err(refuse(format!(
+                        "another node may have it, asking it fails: {error}; choose another place with [control] socket"
+                    )));
+                }
+                Ok(_) => return Err(refuse("another node has it: end that node, or give this one its own with [control] socket".into())),
+            }
         }
         result => result,
     };
-    let listener = listener.map_err(|e| refuse(format!("{e}; choose another place with [control] socket")))?;
+    let socket = listener.map_err(|e| refuse(format!("{e}; choose another place with [control] socket")))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(|e| refuse(format!("cannot restrict it: {e}")))?;
-    Ok(listener)
-}
-
-/// Removes the socket when the node ends.
-pub fn remove(path: &Path) {
-    // A socket that is left behind is recognised by the next node.
-    let _ = std::fs::remove_file(path);
+    let file = file_of(path).map_err(|e| refuse(e.to_string()))?;
+    Ok(Listener { socket, path: path.to_owned(), file })
 }
 
 /// Answers for ever.
 pub async fn serve(listener: Listener, daemon: Arc<Daemon>) {
+    let mut places = Places::new(MAX_REQUESTS, PATIENCE);
     loop {
-        match listener.accept().await {
+        match listener.socket.accept().await {
             Ok((stream, _)) => {
                 let daemon = Arc::clone(&daemon);
-                tokio::spawn(async move {
-                    if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, answer(stream, daemon)).await {
+                places.begin(async move {
+                    if let Err(error) = answer(stream, daemon).await {
                         tracing::debug!(%error, "a request on the control socket failed");
                     }
                 });
@@ -127,7 +161,9 @@ async fn ask(socket: &Path, request: &Request) -> Result<Answer, Failure> {
         stream.write_all(&text).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
-        Ok::<_, io::Error>(serde_json::from_slice(&answer)?)
+        let mut answer: Value = serde_json::from_slice(&answer)?;
+        escape(&mut answer);
+        Ok::<_, io::Error>(serde_json::from_value(answer)?)
     };
     match tokio::time::timeout(2 * PATIENCE, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -135,6 +171,19 @@ async fn ask(socket: &Path, request: &Request) -> Result<Answer, Failure> {
             Err(Failure::System(format!("the node at {} answered something else: {error}; is it of the same version?", socket.display())))
         }
         Err(_) => Err(Failure::System(format!("the node at {} does not answer", socket.display()))),
+    }
+}
+
+/// Every text in what a node says: its user may have fewer rights than the one who asks, and names come from its file.
+fn escape(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = escaped(text).to_string(),
+        Value::Array(values) => values.iter_mut().for_each(escape),
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields).into_iter().map(|(name, value)| (escaped(&name).to_string(), value)).collect();
+            fields.values_mut().for_each(escape);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -151,10 +200,9 @@ pub async fn status(args: StatusArgs) -> Result<(), Failure> {
             say!("{}", serde_json::to_string(&report).map_err(|e| Failure::system("status", e))?);
         } else {
             if args.watch.is_some() && before.is_some() {
-                // Back to the top of the screen, and what was there away.
-                print!("\x1b[H\x1b[J");
+                crate::terminal::clear();
             }
-            print!("{}", status::print(&report, before.as_ref(), args.flows));
+            crate::terminal::out(format_args!("{}", status::print(&report, before.as_ref(), args.flows)));
         }
         let Some(pause) = args.watch else { return Ok(()) };
         before = Some(report);
@@ -172,5 +220,65 @@ pub async fn reload(args: ReloadArgs) -> Result<(), Failure> {
         }
         Answer::Error { message } => Err(Failure::Usage(format!("{message}\nthe node goes on as it was"))),
         Answer::Status(_) => Err(Failure::System("the node answered another question".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use noctule_proto::far_text::is_deceptive;
+    use std::os::unix::net::UnixListener as StdListener;
+
+    #[tokio::test]
+    async fn the_socket_is_for_owner_and_group_and_the_mask_is_as_before() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("made/node.sock");
+        let before = rustix::process::umask(rustix::fs::Mode::empty());
+        let listener = listen(&path).expect("binds");
+        assert_eq!(rustix::process::umask(before), rustix::fs::Mode::empty());
+        let mode = |path: &Path| std::fs::metadata(path).expect("is there").mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().expect("made"))), (0o660, 0o750));
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn only_a_socket_that_nobody_listens_to_is_taken_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("node.sock");
+        let told = |path: &Path| listen(path).map(|_| ()).expect_err("refused").to_string();
+        std::fs::write(&path, "kept").expect("written");
+        assert!(told(&path).contains("another kind"), "{}", told(&path));
+        assert_eq!(std::fs::read(&path).expect("still there"), b"kept");
+        std::fs::remove_file(&path).expect("removed");
+        let other = StdListener::bind(&path).expect("binds");
+        assert!(told(&path).contains("another node has it"));
+        drop(other);
+        let ours = listen(&path).expect("stale, so taken over");
+        // Somebody else's by now: stays.
+        std::fs::remove_file(&path).expect("removed");
+        let other = StdListener::bind(&path).expect("binds");
+        drop(ours);
+        assert!(path.exists());
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_cannot_be_asked_is_left_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("node.sock");
+        // Of another type: connecting fails with another error than "refused".
+        let datagrams = std::os::unix::net::UnixDatagram::bind(&path).expect("binds");
+        let error = listen(&path).map(|_| ()).expect_err("refused").to_string();
+        assert!(error.contains("asking it fails") && path.exists(), "{error}");
+        drop(datagrams);
+    }
+
+    #[test]
+    fn texts_of_a_node_are_escaped_wherever_they_stand() {
+        let mut value = serde_json::json!({"a\u{1b}": ["x\ny", {"\u{202e}b": "\u{9b}2J"}], "n": 1});
+        escape(&mut value);
+        assert!(!value.to_string().chars().any(is_deceptive), "{value}");
+        assert_eq!(value["a\\u{1b}"][0], "x\\ny");
     }
 }

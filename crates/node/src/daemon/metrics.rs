@@ -1,11 +1,13 @@
 //! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise.
 
 use super::Daemon;
+use super::places::Places;
 use super::status::{FlowCounts, OneWayRelayReport, OneWayReport, OneWaySenderReport, OneWayToReport, Report};
 use crate::failure::Failure;
+use noctule_proto::far_text::escaped;
 use std::fmt::Write;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Who connects and asks nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time.
+/// Requests at a time; the oldest gives way.
 const MAX_REQUESTS: usize = 8;
 /// Longest request.
 const MAX_REQUEST: usize = 8192;
@@ -28,16 +30,15 @@ pub async fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
 
 /// Answers for ever.
 pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
-    let permits = Arc::new(tokio::sync::Semaphore::new(MAX_REQUESTS));
+    let mut places = Places::new(MAX_REQUESTS, PATIENCE);
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let daemon = Arc::clone(&daemon);
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    // Who asks and does not listen is nobody's loss.
-                    let _ = tokio::time::timeout(PATIENCE, answer(stream, &daemon)).await;
+                places.begin(async move {
+                    let names = daemon.config().metrics.as_ref().map(|m| m.names.clone()).unwrap_or_default();
+                    // A client that hangs up is no loss.
+                    let _ = answer(stream, &names, || text(&daemon.report())).await;
                 });
             }
             Err(error) => {
@@ -48,7 +49,7 @@ pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, daemon: &Daemon) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, names: &[String], text: impl Fn() -> String) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|w| w == b"\r\n\r\n") && request.len() < MAX_REQUEST {
         let mut part = [0; 1024];
@@ -60,7 +61,10 @@ async fn answer(mut stream: TcpStream, daemon: &Daemon) -> io::Result<()> {
     let line = request.split(|b| *b == b'\r').next().unwrap_or_default();
     let target = line.split(|b| *b == b' ').nth(1).unwrap_or_default();
     let (status, body) = match (line.starts_with(b"GET "), target) {
-        (true, b"/metrics") => ("200 OK", text(&daemon.report())),
+        _ if !is_meant(&request, names) => {
+            ("421 Misdirected Request", "ask by address, as localhost, or by a name in [metrics] names\n".to_owned())
+        }
+        (true, b"/metrics") => ("200 OK", text()),
         (true, _) => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
         (false, _) => ("405 Method Not Allowed", "only GET\n".to_owned()),
     };
@@ -70,6 +74,23 @@ async fn answer(mut stream: TcpStream, daemon: &Daemon) -> io::Result<()> {
     );
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await
+}
+
+/// A page of somebody else's whose name suddenly leads to this host (DNS rebinding) would read the metrics through a browser here. Its requests name
+/// the page's host: only an address, localhost, and what the file names are served. A request of HTTP/1.0 may name none; a browser's always does.
+fn is_meant(request: &[u8], names: &[String]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let mut hosts = text.split("\r\n").skip(1).take_while(|line| !line.is_empty()).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    let Some(host) = hosts.next() else { return !text.contains(" HTTP/1.1\r\n") };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let is_address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name).parse::<IpAddr>().is_ok();
+    hosts.next().is_none() && (is_address || name.eq_ignore_ascii_case("localhost") || names.iter().any(|n| n.eq_ignore_ascii_case(name)))
 }
 
 /// Samples of one metric.
@@ -88,7 +109,7 @@ impl<'a> Metric<'a> {
     fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         let _ = write!(self.out, "noctule_{}", self.name);
         for (i, (key, text)) in labels.iter().enumerate() {
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let text = escaped(text).to_string().replace('\\', "\\\\").replace('"', "\\\"");
             let _ = write!(self.out, "{}{key}=\"{text}\"", if i == 0 { '{' } else { ',' });
         }
         let _ = writeln!(self.out, "{} {value}", if labels.is_empty() { "" } else { "}" });
@@ -290,6 +311,26 @@ mod tests {
         m.sample(&[], 1.5);
         m.sample(&[("node", "a\"b\\c"), ("k", "v")], 2.0);
         assert_eq!(out, "# HELP noctule_x Help.\n# TYPE noctule_x gauge\nnoctule_x 1.5\nnoctule_x{node=\"a\\\"b\\\\c\",k=\"v\"} 2\n");
+    }
+
+    #[test]
+    fn only_requests_that_name_this_host_are_served() {
+        let names = ["Node1.example".to_owned()];
+        let meant = |head: &str| is_meant(format!("GET /metrics {head}\r\n\r\n").as_bytes(), &names);
+        for host in ["127.0.0.1:9494", "[::1]:9494", "[::1]", "10.0.0.1", "localhost", "LOCALHOST:9494", "node1.example:9494"] {
+            assert!(meant(&format!("HTTP/1.1\r\nAccept: */*\r\nhost: {host}")), "{host}");
+        }
+        for host in ["evil.example:9494", "localhost.evil.example", "127.0.0.1.evil.example", "", "127.0.0.1\r\nHost: evil.example"] {
+            assert!(!meant(&format!("HTTP/1.1\r\nHost: {host}")), "{host}");
+        }
+        assert!(meant("HTTP/1.0") && !meant("HTTP/1.1"));
+    }
+
+    #[test]
+    fn a_label_has_no_deceptive_character() {
+        let mut out = String::new();
+        Metric::new(&mut out, "x", "gauge", "Help.").sample(&[("node", "a\x1b[2J\n\u{202e}b")], 1.0);
+        assert!(out.ends_with("noctule_x{node=\"a\\\\u{1b}[2J\\\\n\\\\u{202e}b\"} 1\n"), "{out}");
     }
 
     #[test]

@@ -12,8 +12,10 @@ mod metrics;
 mod neighbours;
 mod one_way;
 mod peer;
+mod places;
 mod routes;
 mod status;
+mod strangers;
 mod trees;
 mod tunnel;
 
@@ -57,6 +59,9 @@ pub struct Daemon {
     /// Links or configuration changed: routes may lead elsewhere.
     routes_changed: Notify,
     reloads: Mutex<()>,
+    /// Links and sessions of nodes that the file does not name.
+    strange_links: strangers::Strangers,
+    strange_sessions: strangers::Strangers,
 }
 
 /// A peer and its tasks.
@@ -76,7 +81,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let config = Config::read(&args.config)?;
     let identity = identity::endpoint_config(Some(&config.key))?.0;
     if args.check {
-        print!("{}", status::describe(&config, identity.identity.public()));
+        crate::terminal::out(format_args!("{}", status::describe(&config, identity.identity.public())));
         return Ok(());
     }
     log::start(args.log_format, &args.log_level)?;
@@ -114,8 +119,8 @@ impl Daemon {
         let endpoint = bind(&config.listen, identity.with_node(node))?;
         // The control socket before the device: a second node of the same file fails without touching the first one's.
         let listener = control::listen(&config.control)?;
-        let metrics = match config.metrics {
-            Some(at) => Some(metrics::listen(at).await?),
+        let metrics = match &config.metrics {
+            Some(metrics) => Some(metrics::listen(metrics.listen).await?),
             None => None,
         };
         let tunnel = match &config.tun {
@@ -136,6 +141,8 @@ impl Daemon {
             kernel_task: Mutex::default(),
             routes_changed: Notify::new(),
             reloads: Mutex::default(),
+            strange_links: strangers::Strangers::default(),
+            strange_sessions: strangers::Strangers::default(),
         });
         if let Some(failure) = daemon.apply(None).await.into_iter().next() {
             return Err(failure);
@@ -156,7 +163,13 @@ impl Daemon {
         }
         let this = Arc::clone(self);
         tokio::spawn(neighbours::answer(self.endpoint.clone(), move |link| {
-            this.peer(link.peer_key()).filter(|p| p.config().link.is_some())
+            let neighbour = this.peer(link.peer_key()).filter(|p| p.config().link.is_some());
+            if neighbour.is_none()
+                && let Some(count) = this.strange_links.note(Instant::now())
+            {
+                tracing::warn!(key = %link.peer_key(), remote = ?link.remote_address(), count, "nodes that the file does not name have called; refused");
+            }
+            neighbour
         }));
         tokio::spawn(accept_sessions(Arc::clone(self)));
         tokio::spawn(routes::keep(Arc::clone(self)));
@@ -184,7 +197,6 @@ impl Daemon {
         self.lock_peers().clear();
         self.endpoint.close(0, "the node ends");
         let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
-        control::remove(&self.config().control);
         Ok(())
     }
 
@@ -296,7 +308,9 @@ impl Daemon {
 async fn accept_sessions(daemon: Arc<Daemon>) {
     while let Some(session) = daemon.endpoint.accept().await {
         let Some(peer) = daemon.peer_of(&session) else {
-            tracing::warn!(key = %session.peer_key(), far = ?session.far_address(), "a session of a node that the file does not name; refused");
+            if let Some(count) = daemon.strange_sessions.note(Instant::now()) {
+                tracing::warn!(key = %session.peer_key(), far = ?session.far_address(), count, "sessions of nodes that the file does not name; refused");
+            }
             session.abort(noctule::Code::NotAuthorised as u64, "this node does not know you");
             continue;
         };

@@ -114,10 +114,7 @@ pub async fn answer(endpoint: Endpoint, find: impl Fn(&Link) -> Option<Arc<Peer>
     while let Some(link) = endpoint.accept_link().await {
         match find(&link) {
             Some(peer) => peer.add_link(link),
-            None => {
-                tracing::warn!(key = %link.peer_key(), remote = ?link.remote_address(), "a node that the file does not name has called; refused");
-                link.close(noctule::Code::NotAuthorised as u64, "this node is not among the neighbours");
-            }
+            None => link.close(noctule::Code::NotAuthorised as u64, "this node is not among the neighbours"),
         }
     }
 }

@@ -61,7 +61,7 @@ pub async fn run(args: DoctorArgs) -> Result<(), Failure> {
         let report = serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "problems": problems, "findings": findings});
         say!("{report}");
     } else {
-        print!("{}", text(&findings));
+        crate::terminal::out(format_args!("{}", text(&findings)));
     }
     if problems > 0 { Err(Failure::Doctor(problems)) } else { Ok(()) }
 }

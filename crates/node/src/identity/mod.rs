@@ -15,6 +15,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use zeroize::Zeroizing;
 
 /// A file of the user's own configuration.
 fn config_file(name: &str) -> Option<PathBuf> {
@@ -24,7 +25,7 @@ fn config_file(name: &str) -> Option<PathBuf> {
 }
 
 fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
-    let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
+    let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, Zeroizing::new(String::new()));
     // Of the descriptor: what is looked at is what is read.
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
     is_secret(path, meta.mode(), meta.uid(), rustix::process::geteuid().as_raw()).map_err(|e| Failure::source(path, e))?;

@@ -215,17 +215,18 @@ async fn decide(host: &str, key: PublicKey) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(unknown());
     }
-    eprint!(
+    crate::terminal::err(format_args!(
         "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv and perf -s print the fingerprint when they start)?\nRemember it and go on [yes/no]? ",
         key.fingerprint()
-    );
+    ));
     let answer = tokio::task::spawn_blocking(|| {
         loop {
-            let _ = io::stderr().flush();
             let mut line = String::new();
             match io::stdin().lock().read_line(&mut line).map(|_| line.trim().to_ascii_lowercase()) {
                 Ok(word) if word == "yes" => return true,
-                Ok(word) if !line.is_empty() && word != "no" && word != "n" => eprint!("Please type yes or no: "),
+                Ok(word) if !line.is_empty() && word != "no" && word != "n" => {
+                    crate::terminal::err(format_args!("Please type yes or no: "))
+                }
                 _ => return false,
             }
         }

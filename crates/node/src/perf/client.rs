@@ -11,7 +11,7 @@ use crate::identity;
 use crate::overlay::{self, Gateway};
 use crate::transfer::records::{self, Reader};
 use crate::units::CcName;
-use noctule::{Endpoint, FlowOptions, NodeConfig, PublicKey, RouteStats, SendStream, Session};
+use noctule::{Endpoint, FarText, FlowOptions, NodeConfig, PublicKey, RouteStats, SendStream, Session};
 use tokio::sync::mpsc;
 
 /// Bytes per btp message unless told: fits one packet on any path.
@@ -35,8 +35,8 @@ fn request(args: &PerfArgs) -> Request {
         length: args.length.or(is_lossy.then_some(MESSAGE_LENGTH)),
         lifetime_ms: (args.mode == Mode::Btp).then_some(args.lifetime.0.as_secs_f64() * 1e3),
         is_file: args.file.is_some(),
-        cc: args.cc.to_string(),
-        tcp_cc: args.tcp_cc.clone(),
+        cc: args.cc.to_string().into(),
+        tcp_cc: args.tcp_cc.as_deref().map(FarText::from),
     }
 }
 

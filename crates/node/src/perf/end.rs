@@ -5,7 +5,7 @@ use super::sink::{Inlet, Sink};
 use super::source::{self, Outlet};
 use super::watch::Watch;
 use crate::failure::Failure;
-use noctule::{Endpoint, Session};
+use noctule::{Endpoint, FarText, Session};
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -113,7 +113,7 @@ async fn send(
         tokio::select! {
             result = &mut work => {
                 let mut last = watch.take(index);
-                last.blake3 = result?;
+                last.blake3 = result?.map(FarText::from);
                 let _ = out.send(Record::Finished(last)).await;
                 return Ok(());
             }

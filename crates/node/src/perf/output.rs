@@ -1,6 +1,7 @@
 //! Where a measurement's lines go: to the terminal or to a file, with the time of day in front if wished.
 
 use crate::failure::Failure;
+use noctule_proto::far_text::guarded;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -37,8 +38,8 @@ impl Output {
     pub fn plain(&mut self, text: &str) {
         let written = match &mut self.file {
             // Whoever follows the file wants to see each line when it is there.
-            Some((_, file)) => writeln!(file, "{text}").and_then(|()| file.flush()),
-            None => writeln!(io::stdout(), "{text}"),
+            Some((_, file)) => writeln!(file, "{}", guarded(text)).and_then(|()| file.flush()),
+            None => crate::terminal::try_out(format_args!("{text}\n")),
         };
         if let Err(error) = written {
             self.error.get_or_insert(error);

@@ -1,6 +1,7 @@
 //! What the two ends of a measurement tell each other, as records (see `transfer::records` for their framing).
 
 use crate::units::CcName;
+use noctule::FarText;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
@@ -76,9 +77,9 @@ pub struct Request {
     /// The client sends the content of a file: it ends when the file does, and hashes are compared.
     pub is_file: bool,
     /// Congestion control for the server to send with.
-    pub cc: String,
+    pub cc: FarText,
     /// The same for TCP, as the server's kernel names it; none: its default.
-    pub tcp_cc: Option<String>,
+    pub tcp_cc: Option<FarText>,
 }
 
 impl Request {
@@ -106,7 +107,7 @@ impl Request {
         if self.rate.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
             return fail("the rate (-b) must be above zero");
         }
-        self.cc.parse::<CcName>()?;
+        self.cc.raw().parse::<CcName>().map_err(|e| FarText::new(e).to_string())?;
         match self.mode {
             Mode::Brtp => {}
             Mode::Btp if self.length.is_none() || self.lifetime_ms.is_none() => return fail("btp needs a message length and a lifetime"),
@@ -129,7 +130,7 @@ pub struct TcpOffer {
     /// TCP port at the server's address.
     pub port: u16,
     /// First bytes of each connection, hexadecimal.
-    pub token: String,
+    pub token: FarText,
 }
 
 /// The sending side's view of an interval.
@@ -154,7 +155,7 @@ pub struct Sent {
     /// Packets of the transport lost so far; with TCP, segments sent again.
     pub lost_packets: u64,
     /// BLAKE3 of the file, at its end.
-    pub blake3: Option<String>,
+    pub blake3: Option<FarText>,
 }
 
 /// The receiving side's view of an interval.
@@ -198,7 +199,7 @@ pub struct Total {
     /// Peak of the protocol's memory, bytes.
     pub memory_peak_bytes: u64,
     /// BLAKE3 of what came, if it was a file.
-    pub blake3: Option<String>,
+    pub blake3: Option<FarText>,
 }
 
 /// A record in either direction.
@@ -229,7 +230,7 @@ pub enum Record {
     /// Server: no, and why.
     Refused {
         /// In words.
-        message: String,
+        message: FarText,
     },
     /// The sending side's interval.
     Sent(Sent),

@@ -14,7 +14,7 @@ use crate::overlay::{self, Gateway};
 use crate::ping::echo;
 use crate::transfer::records::{self, Reader};
 use crate::units::CcName;
-use noctule::{Endpoint, IncomingFlow, NodeConfig, SendStream, Session};
+use noctule::{Endpoint, FarText, IncomingFlow, NodeConfig, SendStream, Session};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -200,7 +200,7 @@ impl Server {
 }
 
 async fn refuse(mut send: SendStream, session: &Session, message: String) -> Result<(), Failure> {
-    records::write(&mut send, &Record::Refused { message: message.clone() }).await?;
+    records::write(&mut send, &Record::Refused { message: message.as_str().into() }).await?;
     send.finish().await?;
     let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
     Err(Failure::Usage(format!("a client asked for something that is not done here: {message}")))
@@ -222,7 +222,7 @@ async fn test(
     };
     let time = if request.is_file { "a file".to_owned() } else { format!("{} s", request.seconds) };
     tell!("test for {peer}: {}, {time}, {flows}{who}", request.mode.name());
-    if let Ok(cc) = request.cc.parse::<CcName>() {
+    if let Ok(cc) = request.cc.raw().parse::<CcName>() {
         session.set_congestion(cc.0);
     }
     let offer = match request.mode {
@@ -241,7 +241,7 @@ async fn test(
         });
         all.await.map_err(|_| Failure::PeerGone("its TCP connections did not come: does the firewall let TCP pass?".into()))??;
         for connection in &connections {
-            tcp::set_congestion(connection, request.tcp_cc.as_deref())?;
+            tcp::set_congestion(connection, request.tcp_cc.as_ref().map(FarText::raw))?;
         }
     }
     let (out, mut views) = mpsc::channel(64);

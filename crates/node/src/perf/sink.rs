@@ -4,7 +4,7 @@ use super::arrivals::Arrivals;
 use super::pattern;
 use super::protocol::{DATA_TAG, Received, Request, Total};
 use crate::failure::Failure;
-use noctule::{Endpoint, IncomingFlow, Message, RecvStream, Session};
+use noctule::{Endpoint, FarText, IncomingFlow, Message, RecvStream, Session};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -137,7 +137,7 @@ impl Sink {
             jitter_ms,
             bytes_wrong: self.counts.wrong.load(Relaxed),
             memory_peak_bytes: endpoint.stats().memory.peak as u64,
-            blake3: locked(&self.counts.file).clone(),
+            blake3: locked(&self.counts.file).as_deref().map(FarText::from),
         }
     }
 }

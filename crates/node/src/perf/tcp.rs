@@ -2,6 +2,7 @@
 
 use super::protocol::TcpOffer;
 use crate::failure::Failure;
+use noctule::FarText;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -31,8 +32,8 @@ impl Offer {
     /// What the client must know.
     pub fn to_client(&self) -> Result<TcpOffer, Failure> {
         let port = self.listener.local_addr().map_err(|e| Failure::system("TCP", e))?.port();
-        let token = self.token.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(TcpOffer { port, token })
+        let token: String = self.token.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(TcpOffer { port, token: FarText::new(token) })
     }
 
     /// The next connection that knows the token; others are closed.
@@ -71,7 +72,7 @@ pub async fn connect(server: SocketAddr, offer: &TcpOffer, congestion: Option<&s
     let mut stream = connecting.map_err(|_| gone(io::ErrorKind::TimedOut.into()))?.map_err(gone)?;
     prepare(&stream);
     set_congestion(&stream, congestion)?;
-    stream.write_all(offer.token.as_bytes()).await.map_err(gone)?;
+    stream.write_all(offer.token.raw().as_bytes()).await.map_err(gone)?;
     Ok(stream)
 }
 

@@ -1,6 +1,7 @@
 //! What is transferred: files, directories, symbolic links, and how their names are checked and shown.
 
 use blake3::Hash;
+use noctule_proto::far_text::escaped;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -93,20 +94,7 @@ impl Entry {
 
 /// A name for terminals and logs: control characters are escaped, so that no name can play tricks there.
 pub fn shown(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if c.is_control() || is_invisible(c) => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Turns the reading direction round, or joins lines: as good as a control character in a name.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    escaped(&String::from_utf8_lossy(name)).to_string()
 }
 
 /// Joins a transfer's results into one hash that both ends can show: for each file in the manifest's order name, a zero byte, and the hash of its

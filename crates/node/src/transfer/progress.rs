@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use noctule::{PublicKey, Session};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Between JSON events.
@@ -49,7 +49,7 @@ impl Reporter {
         let print = || match self.is_quiet {
             true => tell!("{text}"),
             // A reader that has gone away is no reason to stop.
-            false => drop(writeln!(std::io::stdout().lock(), "{text}")),
+            false => say!("{text}"),
         };
         match &self.bars {
             Some(bars) => bars.suspend(print),

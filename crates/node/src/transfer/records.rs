@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use bytes::Bytes;
 use noctule::{FlowError, RecvStream, SendStream};
+use noctule_proto::far_text::escaped;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
@@ -91,6 +92,8 @@ impl Reader {
             return Ok(None);
         }
         let body = std::mem::take(&mut self.partial).split_off(4);
-        serde_json::from_slice(&body).map(Some).map_err(|e| Failure::Stranger(format!("it sent a record that cannot be read: {e}")))
+        serde_json::from_slice(&body)
+            .map(Some)
+            .map_err(|e| Failure::Stranger(format!("it sent a record that cannot be read: {}", escaped(&e.to_string()))))
     }
 }

@@ -217,3 +217,19 @@ impl Relay {
 pub fn neighbour(name: &str, key: &str, address: &str, more: &str) -> String {
     format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\naddresses = [\"{address}\"]\n{more}\n")
 }
+
+/// Free now; nobody else on this host asks for a particular one.
+pub fn free_tcp_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Head and body of the answer on loopback.
+pub fn http_get(port: u16, target: &str) -> Vec<u8> {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer.retain(|b| *b != b'\r');
+    answer
+}

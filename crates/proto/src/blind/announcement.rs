@@ -13,7 +13,7 @@ const HEAD: usize = 1 + 4;
 const LONGEST: usize = 512;
 
 /// Everything that the destination of a stream has to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// Greater than in any announcement that this source has made before, of this stream or an older one: microseconds of a clock, mended where it
     /// went back.

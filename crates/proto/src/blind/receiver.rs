@@ -42,7 +42,6 @@ pub struct SenderView {
 }
 
 /// Receives what some nodes send one way.
-#[derive(Debug)]
 pub struct Receiver {
     secret: SecretKey,
     psk: Option<[u8; 32]>,

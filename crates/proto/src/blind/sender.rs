@@ -18,7 +18,7 @@ const SHARE: f64 = 0.01;
 const ANNOUNCEMENT: u64 = 200;
 
 /// What a [`Sender`] is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SenderConfig {
     /// Who sends.
     pub secret: SecretKey,
@@ -55,7 +55,6 @@ pub struct SenderStats {
 }
 
 /// Sends messages to one node that nothing comes back from.
-#[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
     rng: ChaCha12Rng,

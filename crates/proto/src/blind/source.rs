@@ -18,7 +18,7 @@ const MOST_PENDING: usize = 256;
 const BODY: usize = 2 + SESSION_PREFIX;
 
 /// What a [`Source`] is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct SourceConfig {
     /// Name of the stream.
     pub stream: StreamName,

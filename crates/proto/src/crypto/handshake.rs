@@ -56,7 +56,7 @@ fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8;
 }
 
 /// The pre-shared keys of a node: one for everybody, and those of single neighbours, which take its place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct PreSharedKeys<'a> {
     /// Of whoever has none of their own.
     pub everybody: Option<&'a [u8; 32]>,

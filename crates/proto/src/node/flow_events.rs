@@ -423,5 +423,5 @@ pub(super) const fn is_absurd(code: Code) -> bool {
 }
 
 fn session_reason(code: Code, application: u64) -> CloseReason {
-    CloseReason { code, layer: Layer::Application, application, frame: 0, reason: String::new(), is_remote: true }
+    CloseReason { code, layer: Layer::Application, application, frame: 0, reason: Default::default(), is_remote: true }
 }

@@ -44,7 +44,7 @@ pub use secure::SessionAccess;
 pub use shared::Counters;
 
 /// Everything about a node that its owner may set. Each default is stated with its unit.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NodeConfig {
     /// Congestion control of every path. Default `model`.
     pub congestion: CongestionControl,

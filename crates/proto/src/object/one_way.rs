@@ -18,7 +18,7 @@ const DATA_HEADER: usize = 1 + 4 + 8;
 pub const DATA_OVERHEAD: usize = DATA_HEADER + TAG_LEN;
 
 /// Everything that a receiver has to know before the first packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// The key of the packets.
     pub key: [u8; 32],

@@ -5,6 +5,7 @@
 
 use super::violation;
 use crate::error::{CloseReason, Code, Layer};
+use crate::far_text::FarText;
 use crate::options::Mode;
 use crate::units::Duration;
 use crate::wire::WireError;
@@ -374,11 +375,7 @@ fn emit_reason(out: &mut Vec<u8>, reason: &CloseReason) {
     out.push(reason.layer as u8);
     varint::emit(out, reason.application);
     varint::emit(out, reason.frame);
-    let mut end = reason.reason.len().min(MAX_REASON);
-    while !reason.reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    emit_prefixed(out, &reason.reason.as_bytes()[..end]);
+    emit_prefixed(out, reason.reason.raw_prefix(MAX_REASON).as_bytes());
 }
 
 fn parse_reason(r: &mut Reader<'_>) -> Result<CloseReason, WireError> {
@@ -399,6 +396,6 @@ fn parse_reason(r: &mut Reader<'_>) -> Result<CloseReason, WireError> {
     if text.len() > MAX_REASON {
         return Err(WireError::Invalid("length of a reason"));
     }
-    let reason = String::from_utf8_lossy(text).into_owned();
+    let reason = FarText::from_wire(text, MAX_REASON);
     Ok(CloseReason { code, layer, application, frame, reason, is_remote: true })
 }

@@ -62,7 +62,7 @@ pub enum Failure {
     Fatal(CloseReason),
 }
 
-fn fatal(code: Code, text: impl Into<String>) -> Failure {
+fn fatal(code: Code, text: impl Into<crate::far_text::FarText>) -> Failure {
     Failure::Fatal(CloseReason::local(code, Layer::Session, text))
 }
 

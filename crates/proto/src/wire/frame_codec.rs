@@ -10,6 +10,7 @@ use super::packet::ConnectionId;
 use super::varint::{self, Reader, emit_prefixed};
 use super::{WireError, coded};
 use crate::error::{CloseReason, Code, Layer};
+use crate::far_text::FarText;
 use crate::ids::{FlowLabel, PathId, Seq, SessionKey};
 use crate::options::{Class, FlowKind, Mode};
 use crate::units::{Duration, Probability};
@@ -411,14 +412,12 @@ fn parse_close(r: &mut Reader<'_>) -> Result<CloseReason, WireError> {
     };
     let (application, frame) = (r.varint()?, r.varint()?);
     let text = r.prefixed()?;
-    let mut reason = String::from_utf8_lossy(&text[..text.len().min(MAX_REASON)]).into_owned();
+    let mut reason = FarText::from_wire(text, MAX_REASON);
     let code = Code::from_u64(number).unwrap_or_else(|| {
         // A code of a later version: its number is all that can be told.
-        reason = format!("unknown code {number:#x} {reason}");
+        reason = FarText::from_wire(format!("unknown code {number:#x} {}", reason.raw()).as_bytes(), MAX_REASON);
         Code::Internal
     });
-    // Replacement characters take more room than what they replace.
-    reason.truncate(char_boundary(&reason, MAX_REASON));
     Ok(CloseReason { code, layer, application, frame, reason, is_remote: true })
 }
 
@@ -426,14 +425,5 @@ fn emit_close(out: &mut Vec<u8>, close: &CloseReason) {
     varint::emit(out, close.code as u64);
     out.push(close.layer as u8);
     emit_all(out, &[close.application, close.frame]);
-    emit_prefixed(out, &close.reason.as_bytes()[..char_boundary(&close.reason, MAX_REASON)]);
-}
-
-/// The last boundary between characters that is not beyond `max` bytes.
-fn char_boundary(text: &str, max: usize) -> usize {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    end
+    emit_prefixed(out, close.reason.raw_prefix(MAX_REASON).as_bytes());
 }

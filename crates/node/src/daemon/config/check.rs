@@ -4,7 +4,7 @@ mod one_way;
 
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
-use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, RemoteNode, StaticRoute, Treatment, TunConfig};
+use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
 use crate::identity::{self, host_with_port};
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
@@ -79,9 +79,12 @@ impl Checker<'_, '_> {
                 "one flow may not have more than all together: lower it, or raise memory",
             );
         }
-        let metrics = file.metrics.as_ref().map(|m| match &m.listen {
-            Some(listen) => self.socket_address(listen, "[metrics] listen"),
-            None => Some(SocketAddr::from(([127, 0, 0, 1], 9494))),
+        let metrics = file.metrics.as_ref().and_then(|m| {
+            let listen = match &m.listen {
+                Some(listen) => self.socket_address(listen, "[metrics] listen")?,
+                None => SocketAddr::from(([127, 0, 0, 1], 9494)),
+            };
+            Some(MetricsConfig { listen, names: m.names.clone() })
         });
         Some(Config {
             name: node.name.as_ref().map_or_else(hostname, |n| n.get_ref().clone()),
@@ -101,7 +104,7 @@ impl Checker<'_, '_> {
             tun,
             limits,
             control: file.control.socket.as_ref().map_or_else(|| PathBuf::from(super::super::control::DEFAULT_SOCKET), |s| self.path(s)),
-            metrics: metrics.flatten(),
+            metrics,
         })
     }
 
@@ -529,9 +532,7 @@ struct Seen {
 }
 
 fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|n| n.trim().to_owned())
-        .ok()
-        .filter(|n| !n.is_empty())
-        .unwrap_or_else(|| "node".to_owned())
+    // Not from /proc, which a service need not see.
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "node".to_owned() } else { name }
 }

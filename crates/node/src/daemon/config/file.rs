@@ -203,4 +203,6 @@ pub struct ControlTable {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MetricsTable {
     pub listen: Option<Text>,
+    #[serde(default)]
+    pub names: Vec<String>,
 }

@@ -16,6 +16,7 @@ use noctule_proto::units::Probability;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zeroize::Zeroize;
 
 /// A node's file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +72,16 @@ pub struct Config {
     /// Unix socket for `noctule status` and `reload`.
     pub control: PathBuf,
     /// Where Prometheus may ask.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsConfig>,
+}
+
+/// Metrics over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Where.
+    pub listen: SocketAddr,
+    /// Names, besides addresses and localhost, under which they may be asked for.
+    pub names: Vec<String>,
 }
 
 /// Another node of the overlay.
@@ -115,6 +125,12 @@ pub struct LinkConfig {
 /// A pre-shared key; tells nobody what it is.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LinkKey(pub [u8; 32]);
+
+impl Drop for LinkKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl std::fmt::Debug for LinkKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -62,6 +62,7 @@ memory = "256MiB"
 socket = "node.sock"
 
 [metrics]
+names = ["node1.example"]
 "#
     )
 }
@@ -83,7 +84,7 @@ fn a_right_file_means_what_it_says() {
     let config = read(&right()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((config.name.as_str(), config.key.as_path()), ("home", Path::new("/etc/noctule/key")));
     assert_eq!(config.control, Path::new("/etc/noctule/node.sock"));
-    assert_eq!(config.metrics, Some("127.0.0.1:9494".parse().unwrap()));
+    assert_eq!(config.metrics.as_ref().map(|m| m.listen), Some("127.0.0.1:9494".parse().unwrap()));
     assert_eq!(config.congestion, CongestionControl::Cubic);
     assert_eq!((config.limits.memory, config.limits.flow_memory), (256 << 20, 128 << 20));
     let names: Vec<_> = config.nodes.iter().map(|n| (n.name.as_str(), n.link.is_some(), n.mtu)).collect();

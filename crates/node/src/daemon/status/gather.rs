@@ -67,7 +67,10 @@ impl Daemon {
                 send_errors: stats.send_errors,
                 recv_errors: stats.recv_errors,
             },
-            refused: stats.refused.named().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            refused: (stats.refused.named().into_iter())
+                .chain([("strange_links", self.strange_links.total()), ("strange_sessions", self.strange_sessions.total())])
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             nodes: nodes.collect(),
             routes: routes.collect(),
             relayed: self.endpoint.relayed_flows().iter().map(relayed).collect(),

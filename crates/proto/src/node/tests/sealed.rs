@@ -27,7 +27,7 @@ fn outcome(p: &mut Pair, session: SessionId) -> (Code, Layer, String) {
         _ => None,
     });
     let reason = e.unwrap();
-    (reason.code, reason.layer, reason.reason)
+    (reason.code, reason.layer, reason.reason.raw().to_owned())
 }
 
 #[test]
