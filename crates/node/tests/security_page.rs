@@ -47,7 +47,8 @@ fn every_test_that_the_page_names_is_in_the_tree() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let mut known = HashSet::new();
     functions(&root().join("crates"), &mut known);
-    let is_test_name = |w: &&str| w.matches('_').count() >= 3 && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let is_test_name =
+        |w: &&str| w.matches('_').count() >= 3 && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     let named: Vec<&str> = quoted(&page).into_iter().filter(is_test_name).collect();
     assert!(named.len() > 20, "{}", named.len());
     let missing: Vec<&&str> = named.iter().filter(|n| !known.contains(**n)).collect();
