@@ -144,7 +144,7 @@ pub enum Failure {
     #[error("cannot reach the node: {0}")]
     NoNode(String),
     /// A name was refused.
-    #[error("the name {0} was refused: it would lead out of the target directory, or no file system takes it")]
+    #[error("the name {0} was refused")]
     RefusedName(String),
     /// Some entries are not there, the others are.
     #[error("{failed} of the entries did not arrive, everything else did; the first: {first}")]

@@ -33,6 +33,30 @@ impl FromStr for Rate {
     }
 }
 
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let factor = match unit.as_str() {
+            "" | "b" => 1.0,
+            "kb" => 1e3,
+            "mb" => 1e6,
+            "gb" => 1e9,
+            "tb" => 1e12,
+            "k" | "kib" => 1024.0,
+            "m" | "mib" => 1024f64.powi(2),
+            "g" | "gib" => 1024f64.powi(3),
+            "t" | "tib" => 1024f64.powi(4),
+            _ => return Err(format!("{text:?}: write a size as 500MB, 20GiB or 1TB")),
+        };
+        Ok(Self((number * factor) as u64))
+    }
+}
+
 /// A share, in permille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u32);
@@ -132,6 +156,9 @@ mod tests {
         assert_eq!("60ms".parse::<Span>().unwrap().0, Duration::from_millis(60));
         assert!("0mbit".parse::<Rate>().is_err());
         assert!("20 apples".parse::<Rate>().unwrap_err().contains("20mbit"));
+        assert_eq!("1.5GiB".parse::<Size>().unwrap().0, 3 << 29);
+        assert_eq!(["20MB", "7", "64k"].map(|t| t.parse::<Size>().unwrap().0), [20_000_000, 7, 65_536]);
+        assert!("20 apples".parse::<Size>().unwrap_err().contains("20GiB"));
         assert_eq!("7.5%".parse::<Share>().unwrap().permille(), 75);
         assert!("7.5".parse::<Share>().unwrap_err().contains("30%"));
         assert!("ten".parse::<Span>().is_err());

@@ -138,9 +138,11 @@ fn transfer_that_was_killed_goes_on_where_it_stopped() {
         std::thread::spawn(move || lines.for_each(drop));
         (first["address"].as_str().unwrap().to_owned(), first["public_key"].as_str().unwrap().to_owned(), Kill(child))
     };
+    // What has arrived belongs to the sender's key.
+    let (own, _) = keygen(&p.root, "s");
     let command = |rate: &str| {
         let mut command = noctule();
-        command.arg("send").arg(&p.source).args([&address, "--peer-key", &key, "--limit-rate", rate, "--json"]);
+        command.arg("send").arg(&p.source).args([&address, "--peer-key", &key, "--limit-rate", rate, "--json", "--key"]).arg(&own);
         command
     };
     let mut first = Kill(command("20mbit").stdout(Stdio::null()).spawn().unwrap());
@@ -174,12 +176,14 @@ fn part_that_no_longer_fits_its_source_is_not_gone_on_with() {
     let p = places();
     let file = p.source.join("big");
     fs::write(&file, content(4 << 20, 1)).unwrap();
+    let (own, _) = keygen(&p.root, "s");
     let to = receiver("127.0.0.1:0", &p.into, &[]);
     let mut child = Kill(
         noctule()
             .arg("send")
             .arg(&p.source)
-            .args([&to.address, "--peer-key", &to.key, "--limit-rate", "10mbit"])
+            .args([&to.address, "--peer-key", &to.key, "--limit-rate", "10mbit", "--key"])
+            .arg(&own)
             .stdout(Stdio::null())
             .spawn()
             .unwrap(),
@@ -198,7 +202,7 @@ fn part_that_no_longer_fits_its_source_is_not_gone_on_with() {
     let file_part = fs::OpenOptions::new().write(true).open(&part).unwrap();
     std::os::unix::fs::FileExt::write_at(&file_part, b"damage", 1000).unwrap();
     let to = receiver("127.0.0.1:0", &p.into, &[]);
-    ok(&send_with(&[&p.source], &to, &[]));
+    ok(&send_with(&[&p.source], &to, &["--key", own.to_str().unwrap()]));
     assert!(fs::read(p.into.join("things/big")).unwrap() == content(4 << 20, 1));
     assert_eq!(names(&p.into), ["things"]);
 }
@@ -339,6 +343,110 @@ fn interrupted_sender_says_how_to_go_on_and_the_receiver_hears_of_it() {
     let said = String::from_utf8(to.output()).unwrap();
     assert!(said.contains("\"code\":7"), "it heard of the interruption: {said}");
     assert_eq!(names(&p.into), ["things"]);
+}
+
+/// F4, S21: two senders of the same names, sizes and times; the second ended the first one's transfer.
+#[test]
+fn second_sender_of_the_same_is_told_so_and_the_first_goes_on() {
+    let p = places();
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(315_532_800);
+    let sources = ["one", "two"].map(|name| {
+        let dir = p.root.join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("backup.tar"), content(4 << 20, name.len() as u32 + u32::from(name == "two"))).unwrap();
+        fs::File::open(dir.join("backup.tar")).unwrap().set_modified(old).unwrap();
+        dir.join("backup.tar")
+    });
+    let mut to = receiver("127.0.0.1:0", &p.into, &[]);
+    let first = noctule()
+        .arg("send")
+        .arg(&sources[0])
+        .args([&to.address, "--peer-key", &to.key, "--limit-rate", "10mbit"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !p.into.join(".noctule-partial").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_fails(&send_with(&[&sources[1]], &to, &[]), 17, "another sender");
+    ok(&first.wait_with_output().unwrap());
+    assert!(to.child.wait().unwrap().success());
+    assert!(fs::read(p.into.join("backup.tar")).unwrap() == fs::read(&sources[0]).unwrap());
+}
+
+/// F11: "has that very content: then they count as done"; and one file in the way keeps no other away.
+#[test]
+fn same_content_with_another_time_is_done_and_a_file_in_the_way_fails_alone() {
+    let p = places();
+    let big = content(1 << 20, 4);
+    for (name, text) in [("1", &b"one"[..]), ("2", b"two"), ("big", &big)] {
+        fs::write(p.source.join(name), text).unwrap();
+    }
+    ok(&send_with(&[&p.source], &receiver("127.0.0.1:0", &p.into, &[]), &[]));
+    for name in ["2", "big"] {
+        let late = std::time::SystemTime::now() + std::time::Duration::from_secs(7);
+        fs::File::open(p.source.join(name)).unwrap().set_modified(late).unwrap();
+    }
+    let out = send_with(&[&p.source], &receiver("127.0.0.1:0", &p.into, &[]), &["--json"]);
+    ok(&out);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let done: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(done["bytes_moved"].as_u64().unwrap() < 1000, "a large file is compared, not sent: {done}");
+    fs::write(p.source.join("1"), b"ONE").unwrap();
+    fs::write(p.source.join("4"), b"four").unwrap();
+    fs::write(p.source.join("big"), content(1 << 20, 5)).unwrap();
+    let out = send_with(&[&p.source], &receiver("127.0.0.1:0", &p.into, &[]), &[]);
+    assert_fails(&out, 14, "2 of the entries did not arrive");
+    assert_eq!(fs::read(p.into.join("things/4")).unwrap(), b"four");
+    assert_eq!(fs::read(p.into.join("things/1")).unwrap(), b"one");
+    assert!(fs::read(p.into.join("things/big")).unwrap() == big);
+}
+
+/// F3: both ends waited for ever, and what was whole was not put in place.
+#[test]
+fn file_that_becomes_a_pipe_before_its_turn_fails_alone() {
+    let p = places();
+    fs::write(p.source.join("1big"), content(4 << 20, 1)).unwrap();
+    fs::write(p.source.join("2small"), b"x").unwrap();
+    let to = receiver("127.0.0.1:0", &p.into, &[]);
+    let child = noctule()
+        .arg("send")
+        .arg(&p.source)
+        .args([&to.address, "--peer-key", &to.key, "--limit-rate", "20mbit"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !p.into.join(".noctule-partial").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    fs::remove_file(p.source.join("2small")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, p.source.join("2small"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    assert_fails(&child.wait_with_output().unwrap(), 12, "no file any more");
+    assert_eq!(names(&p.into.join("things")), ["1big"]);
+}
+
+/// F2, F9: `--mode brctp` believed the size of stat, and filled holes.
+#[test]
+fn an_object_is_read_as_carefully_as_files_are() {
+    let p = places();
+    let to = receiver("127.0.0.1:0", &p.into, &[]);
+    let brctp = |file: &Path, more: &[&str]| send_with(&[file], &to, &[&["--mode", "brctp"], more].concat());
+    let cpus = Path::new("/proc/cpuinfo");
+    assert_fails(
+        &noctule().args(["send", "--mode", "brctp"]).arg(cpus).arg("127.0.0.1:9").output().unwrap(),
+        12,
+        "more content than its size",
+    );
+    assert!(!p.into.join("cpuinfo").exists());
+    let sparse = p.source.join("sparse");
+    fs::File::create(&sparse).unwrap().set_len(40 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&fs::File::options().write(true).open(&sparse).unwrap(), b"data", 20 << 20).unwrap();
+    ok(&brctp(&sparse, &[]));
+    let there = fs::metadata(p.into.join("sparse")).unwrap();
+    assert!(there.len() == 40 << 20 && there.blocks() * 512 < 1 << 20, "{} blocks", there.blocks());
+    assert!(fs::read(p.into.join("sparse")).unwrap() == fs::read(&sparse).unwrap());
 }
 
 fn rustix_pid(id: u32) -> rustix::process::Pid {

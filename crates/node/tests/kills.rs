@@ -81,6 +81,8 @@ struct World {
     source: PathBuf,
     into: PathBuf,
     key_file: PathBuf,
+    /// Of the sender: what has arrived belongs to it.
+    own: PathBuf,
     key: String,
     address: String,
 }
@@ -98,7 +100,15 @@ impl World {
 
     fn sender(&self, mbit: u64) -> Child {
         let mut command = noctule();
-        command.arg("send").arg(&self.source).args([&self.address, "--peer-key", &self.key, "--limit-rate", &format!("{mbit}mbit")]);
+        command.arg("send").arg(&self.source).args([
+            &self.address,
+            "--peer-key",
+            &self.key,
+            "--limit-rate",
+            &format!("{mbit}mbit"),
+            "--key",
+        ]);
+        command.arg(&self.own);
         command
             .args(["--parallel", if mbit.is_multiple_of(2) { "1" } else { "3" }])
             .stdout(Stdio::null())
@@ -125,9 +135,10 @@ fn run(kills: u64, seed: u64) {
     fs::write(into.join("mine/precious"), b"not yours").unwrap();
     fs::write(into.join("big-1"), b"the same name elsewhere").unwrap();
     let (key_file, key) = keygen(dir.path(), "r");
+    let (own, _) = keygen(dir.path(), "s");
     // A port that was free a moment ago.
     let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let world = World { source, into, key_file, key, address, _dir: dir };
+    let world = World { source, into, key_file, own, key, address, _dir: dir };
     let bystanders = look(&world.into);
     let (mut done, mut whole, mut receivers) = (0, 0, 0);
     while done < kills {

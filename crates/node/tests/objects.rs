@@ -77,7 +77,12 @@ fn what_an_interrupted_try_left_is_not_sent_again() {
     let p = places(30_000_000);
     let to = receiver("127.0.0.1:0", &p.into, &[]);
     let mut child = noctule();
-    child.args(["send", "--mode", "brctp", "--json", "--limit-rate", "40mbit", "--peer-key", &to.key]).arg(&p.file).arg(&to.address);
+    let (own, _) = keygen(&p.root, "s");
+    child
+        .args(["send", "--mode", "brctp", "--json", "--limit-rate", "40mbit", "--peer-key", &to.key, "--key"])
+        .arg(&own)
+        .arg(&p.file)
+        .arg(&to.address);
     let mut child = Kill(child.stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     for line in lines.map_while(Result::ok) {
@@ -89,7 +94,7 @@ fn what_an_interrupted_try_left_is_not_sent_again() {
     drop(child);
     drop(to);
     let to = receiver("127.0.0.1:0", &p.into, &[]);
-    let out = brctp(&p.file, &to, &["--json"]);
+    let out = brctp(&p.file, &to, &["--json", "--key", own.to_str().unwrap()]);
     ok(&out);
     assert!(is_equal(&p));
     let events = String::from_utf8(out.stdout).unwrap();

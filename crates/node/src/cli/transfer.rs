@@ -2,7 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
-use crate::units::{CcName, Rate, Share};
+use crate::units::{CcName, Rate, Share, Size};
 use clap::{Args, ValueEnum};
 use noctule::PublicKey;
 use std::ffi::OsString;
@@ -107,6 +107,22 @@ pub struct RecvArgs {
     /// Make symbolic links that lead out of the directory, too.
     #[arg(long)]
     pub outside_links: bool,
+    /// Give files the permissions that they have at the sender, write permission of group and others included [default: without that, and within the
+    /// umask].
+    #[arg(long, conflicts_with = "stdout")]
+    pub preserve_modes: bool,
+    /// Refuse transfers of more bytes, holes included [default: what is free on the disk].
+    #[arg(long, value_name = "SIZE", conflicts_with = "stdout")]
+    pub max_size: Option<Size>,
+    /// Refuse transfers of more files, directories and links.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub max_entries: u64,
+    /// Transfers at a time, of all senders; one sender has at most 16.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub max_transfers: u16,
+    /// Memory for the lists of files of all transfers; one takes at most half of it.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub manifest_memory: Size,
     /// End after one transfer that succeeded. What was refused or broke off leaves it waiting.
     #[arg(long)]
     pub once: bool,

@@ -1,46 +1,30 @@
 //! Contents on their way from disk to a stream: threads that read, hash and frame files, each the next one that nobody has begun.
 
 use super::entry::Kind;
+use super::hashing::{Comparing, hash_zeros};
+use super::reading::{Problem, Reading};
 use super::source::Item;
-use super::target::hash_file;
 use super::wire::{DATA_HEADER, Have, Record, data_header};
 use super::{CHUNK, SMALL};
 use blake3::{Hash, Hasher};
 use bytes::Bytes;
-use rustix::fs::SeekFrom;
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 /// Bytes per DATA record.
 const PIECE: usize = SMALL as usize;
-
-/// Why a file's content is not what was announced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// It cannot be read.
-    Unreadable(String),
-    /// It changed meanwhile.
-    Changed(String),
-}
-
-impl Problem {
-    /// In words.
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Unreadable(text) | Self::Changed(text) => text,
-        }
-    }
-}
+/// Bytes per HOLE record: the receiver may show how far it is.
+const HOLE: u64 = 1 << 30;
 
 /// What the receiver has, as far as it has said so.
 #[derive(Default)]
 struct Plan {
     haves: HashMap<u64, Have>,
+    /// Entries that have failed at the receiver: no content is needed.
+    refused: HashSet<u64>,
     is_complete: bool,
     is_over: bool,
 }
@@ -57,6 +41,10 @@ pub struct Contents {
     pub spared: AtomicU64,
     /// Bytes of holes that were read and said in a word.
     pub holes: AtomicU64,
+    /// How far the comparing with what the receiver has is.
+    pub comparing: Comparing,
+    /// Standard input is waited for.
+    pub is_waiting: AtomicBool,
     /// Files that it has whole.
     pub same: AtomicU64,
     /// Files of which it had the beginning.
@@ -78,14 +66,25 @@ impl Contents {
             results: Mutex::default(),
             spared: AtomicU64::new(0),
             holes: AtomicU64::new(0),
+            comparing: Comparing::default(),
+            is_waiting: AtomicBool::new(false),
             same: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
         }
     }
 
-    /// The receiver has told a part of its plan.
-    pub fn plan(&self, part: super::wire::Plan) {
-        lock(&self.plan).haves.extend(part);
+    /// The receiver has told a part of its plan; false: of entries that there are not, or twice.
+    #[must_use]
+    pub fn plan(&self, part: super::wire::Plan) -> bool {
+        let mut plan = lock(&self.plan);
+        !plan.is_complete
+            && part.into_iter().all(|(index, have)| index < self.items.len() as u64 && plan.haves.insert(index, have).is_none())
+    }
+
+    /// An entry has failed at the receiver; false: there is none, or it has failed before.
+    #[must_use]
+    pub fn refuse(&self, index: u64) -> bool {
+        index < self.items.len() as u64 && lock(&self.plan).refused.insert(index)
     }
 
     /// That was all of it.
@@ -97,6 +96,7 @@ impl Contents {
     /// Nobody needs anything any more; threads that wait end.
     pub fn give_up(&self) {
         lock(&self.plan).is_over = true;
+        self.comparing.is_over.store(true, Relaxed);
         self.told.notify_all();
     }
 
@@ -107,6 +107,10 @@ impl Contents {
             plan = self.told.wait(plan).unwrap_or_else(PoisonError::into_inner);
         }
         plan.haves.get(&index).copied()
+    }
+
+    fn is_planned(&self) -> bool {
+        lock(&self.plan).is_complete
     }
 
     /// How the reading of an entry ended.
@@ -121,11 +125,14 @@ impl Contents {
 
     /// Reads files until none is left or nobody listens.
     pub fn read(&self, out: mpsc::Sender<Bytes>) {
-        let mut reading = Reading { contents: self, out, batch: Vec::with_capacity(CHUNK + PIECE) };
+        let mut reading = Sending { contents: self, out, batch: Vec::with_capacity(CHUNK + PIECE) };
         loop {
             let at = self.next.fetch_add(1, Relaxed);
             let Some(item) = self.items.get(at) else { break };
-            if item.entry.has_content() && reading.item(at as u64, item).is_err() {
+            if !item.entry.has_content() || lock(&self.plan).refused.contains(&(at as u64)) {
+                continue;
+            }
+            if reading.item(at as u64, item).is_err() {
                 return;
             }
         }
@@ -136,14 +143,14 @@ impl Contents {
 /// Nobody listens any more.
 struct Gone;
 
-struct Reading<'a> {
+struct Sending<'a> {
     contents: &'a Contents,
     out: mpsc::Sender<Bytes>,
     /// Records that wait for company: many small files share a write.
     batch: Vec<u8>,
 }
 
-impl Reading<'_> {
+impl Sending<'_> {
     fn flush(&mut self) -> Result<(), Gone> {
         if self.batch.is_empty() {
             return Ok(());
@@ -164,20 +171,11 @@ impl Reading<'_> {
     fn item(&mut self, index: u64, item: &Item) -> Result<(), Gone> {
         match item.entry.kind {
             Kind::Stream => self.standard_input(index),
-            Kind::File(size) => {
-                let opened = File::open(&item.local).and_then(|f| f.metadata().map(|m| (f, m)));
-                match opened {
-                    Err(e) => self.broken(index, Problem::Unreadable(e.to_string())),
-                    Ok((_, meta)) if super::source::Stamp::of(&meta) != item.stamp => {
-                        self.broken(index, Problem::Changed("it changed after the transfer had begun".into()))
-                    }
-                    Ok((file, _)) if size <= SMALL => self.small(index, item, file, size),
-                    Ok((file, meta)) => {
-                        let is_sparse = std::os::unix::fs::MetadataExt::blocks(&meta) * 512 < size;
-                        self.large(index, item, file, size, is_sparse)
-                    }
-                }
-            }
+            Kind::File(size) => match Reading::open(item) {
+                Err(problem) => self.broken(index, problem),
+                Ok(file) if size <= SMALL => self.small(index, &file),
+                Ok(file) => self.large(index, &file),
+            },
             Kind::Dir | Kind::Link(_) => Ok(()),
         }
     }
@@ -194,26 +192,26 @@ impl Reading<'_> {
         self.put(&Record::End { hash, problem: text })
     }
 
-    fn small(&mut self, index: u64, item: &Item, mut file: File, size: u64) -> Result<(), Gone> {
-        let mut content = Vec::with_capacity(size as usize + 1);
-        // One byte more than announced shows that it grew.
-        if let Err(e) = (&mut file).take(size + 1).read_to_end(&mut content) {
-            return self.broken(index, Problem::Unreadable(e.to_string()));
-        }
-        if content.len() as u64 != size {
-            return self.broken(index, Problem::Changed("it changed while it was sent".into()));
+    fn small(&mut self, index: u64, file: &Reading) -> Result<(), Gone> {
+        let mut content = vec![0; file.size() as usize];
+        let mut read = || -> Result<(), Problem> {
+            let mut at = 0;
+            while at < content.len() {
+                at += file.read_at(&mut content[at..], at as u64)?;
+            }
+            file.end()
+        };
+        if let Err(problem) = read() {
+            return self.broken(index, problem);
         }
         let hash = blake3::hash(&content);
         self.done(index, Ok(hash));
         match self.contents.have(index, false) {
-            Some(have) if have.is_in_place && have.hash == hash => {
-                self.spare(size, true);
-                self.put(&Record::Same { index })
+            Some(have) if have.is_in_place && (have.is_untold || have.hash == hash) => {
+                self.spare(file.size(), true);
+                self.put(&Record::Same { index, hash })
             }
-            _ => match changed(item, &file) {
-                Some(problem) => self.broken(index, problem),
-                None => self.put(&Record::Small { index, hash, content: content.into() }),
-            },
+            _ => self.put(&Record::Small { index, hash, content: content.into() }),
         }
     }
 
@@ -222,67 +220,103 @@ impl Reading<'_> {
         if is_whole { &self.contents.same } else { &self.contents.resumed }.fetch_add(1, Relaxed);
     }
 
-    fn large(&mut self, index: u64, item: &Item, mut file: File, size: u64, is_sparse: bool) -> Result<(), Gone> {
-        let (mut hasher, mut at) = (Hasher::new(), 0);
-        if let Some(have) = self.contents.have(index, true).filter(|h| h.length > 0 && h.length <= size && !h.is_other) {
-            // Read once more: the receiver's part is only worth something if it is a part of what is here now.
-            match hash_file(&mut file, have.length) {
-                Ok((known, length)) if length == have.length && known.finalize() == have.hash => {
-                    if have.is_in_place {
-                        self.done(index, Ok(have.hash));
-                        self.spare(size, true);
-                        return self.put(&Record::Same { index });
-                    }
-                    (hasher, at) = (known, length);
-                    self.spare(length, false);
-                }
-                Ok(_) => {}
-                Err(e) => return self.broken(index, Problem::Unreadable(e.to_string())),
-            }
+    /// What is left to send of a large file when the receiver's part is known: the hasher of what it has, or nothing at all.
+    fn compare(&self, index: u64, file: &Reading) -> Result<Compared, Problem> {
+        let size = file.size();
+        let Some(have) = self.contents.have(index, true).filter(|h| h.length > 0 && h.length <= size && !h.is_other) else {
+            return Ok(Compared::Nothing);
+        };
+        // Read once more: the receiver's part is only worth something if it is a part of what is here now.
+        self.contents.comparing.total.fetch_add(have.length, Relaxed);
+        let (known, length) = file.hash(have.length, &self.contents.comparing)?;
+        if length < have.length {
+            return Err(Problem::Changed("it became shorter while it was sent".into()));
         }
+        let hash = known.finalize();
+        Ok(match (have.is_in_place, have.is_untold || hash == have.hash) {
+            (true, true) if length == size => {
+                file.end()?;
+                Compared::Same(hash)
+            }
+            (false, true) if !have.is_untold => Compared::Beginning(Box::new(known), length),
+            _ => Compared::Nothing,
+        })
+    }
+
+    fn large(&mut self, index: u64, file: &Reading) -> Result<(), Gone> {
+        // What waits for company must not wait for what takes long.
+        if !self.contents.is_planned() {
+            self.flush()?;
+        }
+        if self.contents.have(index, true).is_some() {
+            self.flush()?;
+        }
+        let size = file.size();
+        let (mut hasher, mut at) = match self.compare(index, file) {
+            Err(problem) => return self.broken(index, problem),
+            Ok(Compared::Nothing) => (Hasher::new(), 0),
+            Ok(Compared::Beginning(hasher, length)) => {
+                self.spare(length, false);
+                (*hasher, length)
+            }
+            Ok(Compared::Same(hash)) => {
+                self.done(index, Ok(hash));
+                self.spare(size, true);
+                return self.put(&Record::Same { index, hash });
+            }
+        };
         self.put(&Record::File { index, offset: at })?;
         let mut problem = None;
         while at < size && problem.is_none() {
-            let (data, end) = if is_sparse { segment(&file, at, size) } else { (at, size) };
-            if data > at {
-                hash_zeros(&mut hasher, data - at, &self.contents.holes);
-                self.put(&Record::Hole(data - at))?;
-                at = data;
+            let (data, end) = file.segment(at);
+            while at < data {
+                let part = (data - at).min(HOLE);
+                self.hole(part, &mut hasher)?;
+                at += part;
             }
             while at < end && problem.is_none() {
-                match self.piece(&file, at, end, &mut hasher) {
-                    Ok(0) => problem = Some(Problem::Changed("it became shorter while it was sent".into())),
+                match self.piece(file, at, end, &mut hasher) {
                     Ok(n) => at += n as u64,
-                    Err(e) => problem = Some(Problem::Unreadable(e.to_string())),
+                    Err(found) => problem = Some(found),
                 }
                 if self.batch.len() >= CHUNK {
                     self.flush()?;
                 }
             }
         }
-        let problem = problem.or_else(|| changed(item, &file));
+        let problem = problem.or_else(|| file.end().err());
         self.end(index, hasher.finalize(), problem)
     }
 
+    fn hole(&mut self, length: u64, hasher: &mut Hasher) -> Result<(), Gone> {
+        self.put(&Record::Hole(length))?;
+        self.flush()?;
+        let mut left = length;
+        while left > 0 {
+            if self.contents.comparing.check().is_err() {
+                return Err(Gone);
+            }
+            let n = hash_zeros(hasher, left);
+            self.contents.holes.fetch_add(n, Relaxed);
+            left -= n;
+        }
+        Ok(())
+    }
+
     /// Reads up to a record's worth of content straight into the batch.
-    fn piece(&mut self, file: &File, at: u64, end: u64, hasher: &mut Hasher) -> io::Result<usize> {
+    fn piece(&mut self, file: &Reading, at: u64, end: u64, hasher: &mut Hasher) -> Result<usize, Problem> {
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(PIECE);
         let head = self.batch.len();
         let body = head + DATA_HEADER;
         self.batch.resize(body + want, 0);
-        let result = loop {
-            match file.read_at(&mut self.batch[body..], at) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                result => break result,
+        let result = file.read_at(&mut self.batch[body..], at);
+        match &result {
+            Ok(n) => {
+                self.batch.truncate(body + n);
+                self.batch[head..body].copy_from_slice(&data_header(*n));
+                hasher.update(&self.batch[body..]);
             }
-        };
-        let n = *result.as_ref().unwrap_or(&0);
-        if n > 0 {
-            self.batch.truncate(body + n);
-            self.batch[head..body].copy_from_slice(&data_header(n));
-            hasher.update(&self.batch[body..]);
-        } else {
-            self.batch.truncate(head);
+            Err(_) => self.batch.truncate(head),
         }
         result
     }
@@ -292,7 +326,10 @@ impl Reading<'_> {
         let (mut hasher, mut buffer) = (Hasher::new(), vec![0; PIECE]);
         let mut problem = None;
         loop {
-            match io::stdin().lock().read(&mut buffer) {
+            self.contents.is_waiting.store(true, Relaxed);
+            let read = io::stdin().lock().read(&mut buffer);
+            self.contents.is_waiting.store(false, Relaxed);
+            match read {
                 Ok(0) => break,
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
@@ -311,32 +348,9 @@ impl Reading<'_> {
     }
 }
 
-fn changed(item: &Item, file: &File) -> Option<Problem> {
-    match file.metadata() {
-        Ok(meta) if super::source::Stamp::of(&meta) == item.stamp => None,
-        _ => Some(Problem::Changed("it changed while it was sent".into())),
-    }
-}
-
-/// The next data at or behind `at`, and its end. A file system that knows no holes has data everywhere.
-fn segment(mut file: &File, at: u64, size: u64) -> (u64, u64) {
-    let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(data) => data.min(size),
-        // Nothing but a hole from here on.
-        Err(rustix::io::Errno::NXIO) => size,
-        Err(_) => at,
-    };
-    let end = if data < size { rustix::fs::seek(file, SeekFrom::Hole(data)).map_or(size, |end| end.min(size)) } else { size };
-    let _ = file.rewind();
-    (data, end.max(data))
-}
-
-fn hash_zeros(hasher: &mut Hasher, mut length: u64, done: &AtomicU64) {
-    static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-    while length > 0 {
-        let part = usize::try_from(length).unwrap_or(usize::MAX).min(ZEROS.len());
-        hasher.update(&ZEROS[..part]);
-        length -= part as u64;
-        done.fetch_add(part as u64, Relaxed);
-    }
+/// What the receiver's part of a large file is worth.
+enum Compared {
+    Nothing,
+    Beginning(Box<Hasher>, u64),
+    Same(Hash),
 }

@@ -2,12 +2,11 @@
 
 use blake3::Hash;
 use noctule_proto::far_text::escaped;
+use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Components of a name, at most; PATH_MAX allows no more.
-const MAX_DEPTH: usize = 255;
 /// Bytes of a component, at most: NAME_MAX of the file systems in use.
 const MAX_COMPONENT: usize = 255;
 /// Bytes of a name or of a link's target, at most: PATH_MAX.
@@ -74,13 +73,23 @@ impl Entry {
         shown(&self.path)
     }
 
-    /// The name stays below the target directory and is one that a file system takes.
-    pub fn is_safe(&self) -> bool {
-        let is_bad = |c: &[u8]| c.is_empty() || c == b"." || c == b".." || c.len() > MAX_COMPONENT || c.contains(&0);
-        self.path.len() <= MAX_NAME
-            && !self.path.split(|b| *b == b'/').any(is_bad)
-            && self.path.split(|b| *b == b'/').count() <= MAX_DEPTH
-            && self.path.split(|b| *b == b'/').next() != Some(STAGING_NAME.as_bytes())
+    /// The name stays below the target directory and is one that file systems take; if not, why.
+    pub fn check_name(&self) -> Result<(), String> {
+        if self.path.len() > MAX_NAME {
+            return Err(format!("it has {} bytes, and no name may have more than {MAX_NAME}", self.path.len()));
+        }
+        for part in self.path.split(|b| *b == b'/') {
+            match part {
+                b"" | b"." | b".." => return Err("a part of it is empty or a dot name: it could lead out of the target directory".into()),
+                part if part.contains(&0) => return Err("it contains NUL".into()),
+                part if part.len() > MAX_COMPONENT => {
+                    return Err(format!("a part of it has {} bytes, and file systems take {MAX_COMPONENT}", part.len()));
+                }
+                part if part == STAGING_NAME.as_bytes() => return Err(format!("{STAGING_NAME} is the name of noctule's own directory")),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Names this content for resuming: another size or time of the same file is another content.
@@ -99,9 +108,10 @@ pub fn shown(name: &[u8]) -> String {
 
 /// Joins a transfer's results into one hash that both ends can show: for each file in the manifest's order name, a zero byte, and the hash of its
 /// content (32 zero bytes if it failed).
-pub fn digest<'a>(entries: impl Iterator<Item = (&'a Entry, Option<Hash>)>) -> Hash {
+pub fn digest<E: Borrow<Entry>>(entries: impl Iterator<Item = (E, Option<Hash>)>) -> Hash {
     let mut hasher = blake3::Hasher::new();
-    for (entry, hash) in entries.filter(|(e, _)| e.has_content()) {
+    for (entry, hash) in entries.filter(|(e, _)| e.borrow().has_content()) {
+        let entry = entry.borrow();
         hasher.update(&entry.path).update(&[0]).update(hash.as_ref().map_or(&[0; 32], |h| h.as_bytes()));
     }
     hasher.finalize()
@@ -118,11 +128,24 @@ mod tests {
     #[test]
     fn names_that_would_lead_out_or_into_the_staging_are_unsafe() {
         let long = vec![b'x'; 256];
-        for path in [&b"../x"[..], b"a/../../x", b"/etc/passwd", b"", b".", b"a\0b", b"a//b", b"a/", b".noctule-partial/x", &long] {
-            assert!(!named(path).is_safe(), "{:?}", shown(path));
+        for path in [
+            &b"../x"[..],
+            b"a/../../x",
+            b"/etc/passwd",
+            b"",
+            b".",
+            b"a\0b",
+            b"a//b",
+            b"a/",
+            b".noctule-partial/x",
+            b"a/.noctule-partial",
+            b"a/.noctule-partial/b",
+            &long,
+        ] {
+            assert!(named(path).check_name().is_err(), "{:?}", shown(path));
         }
-        for path in [&b"a/..b/c../..."[..], b"line\nbreak", b"\xff\xfe", b"a/.noctule-partial"] {
-            assert!(named(path).is_safe(), "{:?}", shown(path));
+        for path in [&b"a/..b/c../..."[..], b"line\nbreak", b"\xff\xfe", b"a/.noctule-partial-x", &b"d/".repeat(300)[..599]] {
+            assert!(named(path).check_name().is_ok(), "{:?}", shown(path));
         }
     }
 

@@ -1,22 +1,34 @@
 //! File transfer: a manifest, contents with their hashes, and what the receiver has already. `docs/spec/transfer.md` describes the bytes.
 //!
-//! Sender: [`source`] makes the manifest, [`content`] reads files on threads of its own, [`send`] writes streams and listens to answers.
-//! Receiver: [`recv`] serves sessions, [`receive`] runs one transfer, [`writer`] turns a stream's records into files on a thread of its own,
-//! [`target`] and [`staging`] are the only places that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
+//! Sender: [`source`] makes the manifest, [`reading`] opens and checks them for every mode, [`content`] reads files on threads of its own, [`send`] writes streams and listens to answers.
+//! Receiver: [`recv`] serves sessions, [`shares`] and [`turn`] say which may go on, [`manifest`] is read, [`survey`] looks at what is there, [`receive`] runs one
+//! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them. [`target`] and [`staging`] are the only places
+//! that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
 
 mod content;
+mod entries;
 mod entry;
+mod finish;
+mod hashing;
 mod limit;
 mod links;
+mod manifest;
 mod object;
 mod progress;
+mod reading;
 mod receive;
 pub mod records;
 pub mod recv;
 pub mod send;
+mod shares;
+mod slots;
 mod source;
 mod staging;
+mod survey;
 mod target;
+#[cfg(any(test, fuzzing))]
+pub mod trial;
+mod turn;
 pub mod wire;
 mod writer;
 

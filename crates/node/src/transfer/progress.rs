@@ -89,6 +89,11 @@ impl Reporter {
             bytes: 0,
             spared: 0,
             total,
+            files,
+            arrived: 0,
+            moving: Moving::default(),
+            compared: None,
+            what: what.to_owned(),
             listed: 0,
             silent: HashSet::new(),
         }
@@ -120,6 +125,14 @@ pub struct Progress {
     bytes: u64,
     spared: u64,
     total: u64,
+    files: u64,
+    /// Files that are in place.
+    arrived: u64,
+    /// The moving of bytes, without the time before it that went into comparing.
+    moving: Moving,
+    /// What is being compared.
+    compared: Option<(u64, u64)>,
+    what: String,
     listed: u64,
     /// Peers of which the user was told that they say nothing.
     silent: HashSet<PublicKey>,
@@ -139,24 +152,64 @@ fn template(total: u64, columns: u16) -> &'static str {
     match (total, columns) {
         (0, _) => "{msg} {bytes}",
         (_, ..20) => "{percent} %",
-        (_, ..30) => "{msg} {percent} %",
-        (_, ..70) => "{msg} {percent} % {bytes_per_sec}",
-        _ => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        (_, ..50) => "{msg} {percent} %",
+        (_, ..80) => "{msg} {percent} % {prefix}",
+        _ => "{msg} [{wide_bar}] {bytes}/{total_bytes} {prefix}",
+    }
+}
+
+/// What has moved over the network, and how fast: what is there already, and the time that comparing it takes, say nothing about what is still to come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moving {
+    bytes: u64,
+    /// Time in which they moved.
+    time: Duration,
+    looked: Option<Instant>,
+}
+
+impl Moving {
+    /// So many bytes have moved by now. Time in which none did, and something was compared, does not count.
+    fn note(&mut self, bytes: u64, is_comparing: bool, now: Instant) {
+        let since = self.looked.replace(now).map_or(Duration::ZERO, |at| now - at);
+        if bytes > 0 && (bytes > self.bytes || !is_comparing) {
+            self.time += since;
+        }
+        self.bytes = bytes;
+    }
+
+    fn mbit(&self) -> f64 {
+        match self.time.is_zero() {
+            true => 0.0,
+            false => self.bytes as f64 * 8e-6 / self.time.as_secs_f64(),
+        }
+    }
+}
+
+/// Rate, and time that the rest takes with it.
+fn pace(left: u64, rate_mbit: f64) -> String {
+    match rate_mbit > 0.0 {
+        true => format!("{rate_mbit:.1} Mbit/s  {:.0} s left", left as f64 * 8e-6 / rate_mbit),
+        // Before anything has moved nobody can say.
+        false => "0.0 Mbit/s".to_owned(),
     }
 }
 
 /// One line of how far it is.
-fn line(bytes: u64, total: u64, rate_mbit: f64) -> String {
+fn line(bytes: u64, total: u64, files: (u64, u64), rate_mbit: f64) -> String {
     if total == 0 {
         return format!("{bytes} bytes  {rate_mbit:.1} Mbit/s");
     }
     let share = 100.0 * bytes as f64 / total as f64;
-    // Before anything has moved nobody can say.
-    let left = match rate_mbit > 0.0 {
-        true => format!("  {:.0} s left", total.saturating_sub(bytes) as f64 * 8e-6 / rate_mbit),
-        false => String::new(),
+    let many = match files {
+        (_, 0 | 1) => String::new(),
+        (done, all) => format!("  {done} of {all} files"),
     };
-    format!("{share:.0} %  {bytes} of {total} bytes  {rate_mbit:.1} Mbit/s{left}")
+    format!("{share:.0} %  {bytes} of {total} bytes{many}  {}", pace(total.saturating_sub(bytes), rate_mbit))
+}
+
+/// How far comparing is, in words.
+fn comparison(done: u64, total: u64) -> Option<String> {
+    (total > 0).then(|| format!("comparing {:.0} %", 100.0 * done.min(total) as f64 / total as f64))
 }
 
 impl Progress {
@@ -166,8 +219,12 @@ impl Progress {
         self.spared = spared;
         let now = Instant::now();
         let elapsed = self.start.elapsed().as_secs_f64();
-        let rate = self.bytes.saturating_sub(self.spared) as f64 * 8e-6 / elapsed.max(1e-9);
+        self.moving.note(self.bytes.saturating_sub(self.spared), self.compared.is_some(), now);
+        let rate = self.moving.mbit();
+        let compared = self.compared.take().and_then(|(done, total)| comparison(done, total));
         if let Some(bar) = &self.bar {
+            bar.set_message(compared.unwrap_or_else(|| self.what.clone()));
+            bar.set_prefix(pace(self.total.saturating_sub(self.bytes), rate));
             bar.set_position(self.bytes);
         } else if self.to.is_json && now - self.shown >= JSON_EVERY {
             self.shown = now;
@@ -176,7 +233,21 @@ impl Progress {
             );
         } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
             self.shown = now;
-            tell!("{}", line(self.bytes, self.total, rate));
+            let line = line(self.bytes, self.total, (self.arrived, self.files), rate);
+            tell!("{}", compared.map_or(line.clone(), |compared| format!("{compared}  {line}")));
+        }
+    }
+
+    /// One of the ends compares what is there with what is sent: so many bytes of so many are done. Shown until [`set`](Self::set) is called again.
+    pub fn comparing(&mut self, done: u64, total: u64) {
+        self.compared = (total > 0).then_some((done, total));
+        if self.to.is_json && total > 0 && self.shown.elapsed() >= JSON_EVERY {
+            self.shown = Instant::now();
+            self.to.event(&json!({"event": "comparing", "peer": self.peer, "bytes": done, "total": total}));
+        }
+        if self.bytes == 0 && !self.to.is_json {
+            self.set(0, 0);
+            self.compared = (total > 0).then_some((done, total));
         }
     }
 
@@ -207,6 +278,7 @@ impl Progress {
 
     /// A file is in place and verified.
     pub fn file(&mut self, entry: &Entry, hash: Hash) {
+        self.arrived += 1;
         if self.to.is_json {
             let mut event = json!({
                 "event": "file", "peer": self.peer, "path": shown(&entry.path), "bytes": entry.size(), "blake3": hash.to_string(), "ok": true
@@ -319,20 +391,43 @@ mod tests {
         let shown = |total, columns| {
             let text = template(total, columns).replace("{msg}", "receiving").replace("{percent}", "100").replace("{wide_bar}", "");
             let text = text.replace("{total_bytes}", "1023.99 GiB").replace("{bytes_per_sec}", "123.45 MiB/s");
-            text.replace("{bytes}", "1023.99 GiB").replace("{eta}", "12m")
+            text.replace("{bytes}", "1023.99 GiB").replace("{prefix}", &pace(99_999_000_000, 1234.5))
         };
-        for (columns, has_bar) in [(10, false), (21, false), (29, false), (30, false), (69, false), (70, true), (u16::MAX, true)] {
+        for (columns, has_bar) in [(10, false), (21, false), (49, false), (50, false), (79, false), (80, true), (u16::MAX, true)] {
             assert!(shown(1, columns).len() <= usize::from(columns), "{columns}: {}", shown(1, columns));
             assert_eq!(shown(1, columns).contains('['), has_bar);
         }
         assert_eq!(shown(0, 40), "receiving 1023.99 GiB");
     }
 
+    /// A resumed transfer promised hours while it compared, and seconds when it had to move the rest.
+    #[test]
+    fn rate_is_that_of_what_moved_and_comparing_takes_no_part_in_it() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut moving = Moving::default();
+        for s in 0..=100 {
+            moving.note(0, true, at(s));
+        }
+        assert_eq!(moving.mbit(), 0.0);
+        for s in 1..=10 {
+            moving.note(s * 1_000_000, false, at(100 + s));
+        }
+        assert_eq!(moving.mbit(), 8.0);
+        // Compared in the middle, nothing moves: the rate stays; a path that stands still lowers it.
+        moving.note(10_000_000, true, at(140));
+        assert_eq!(moving.mbit(), 8.0);
+        moving.note(10_000_000, false, at(150));
+        assert_eq!(moving.mbit(), 4.0);
+    }
+
     #[test]
     fn lines_say_what_can_be_known_and_no_more() {
-        assert_eq!(line(500, 1000, 0.001), "50 %  500 of 1000 bytes  0.0 Mbit/s  4 s left");
-        assert_eq!(line(0, 1000, 0.0), "0 %  0 of 1000 bytes  0.0 Mbit/s");
-        assert_eq!(line(500, 0, 4.0), "500 bytes  4.0 Mbit/s");
+        assert_eq!(line(500, 1000, (0, 1), 0.001), "50 %  500 of 1000 bytes  0.0 Mbit/s  4 s left");
+        assert_eq!(line(0, 1000, (7, 300), 0.0), "0 %  0 of 1000 bytes  7 of 300 files  0.0 Mbit/s");
+        assert_eq!(line(500, 0, (0, 1), 4.0), "500 bytes  4.0 Mbit/s");
+        assert_eq!(comparison(340, 1000).unwrap(), "comparing 34 %");
+        assert_eq!(comparison(0, 0), None);
         assert_eq!((many(1), many(2)), ("1 file".to_owned(), "2 files".to_owned()));
     }
 }

@@ -1,11 +1,14 @@
 //! `noctule recv`: an endpoint that serves senders, many at once.
 
 use super::CONTROL_TAG;
+use super::manifest::manifest;
 use super::object::recv::Above;
 use super::object::{self, OBJECT_TAG};
 use super::progress::Reporter;
-use super::receive::{self, Destination, Stop};
+use super::receive::{self, Destination, IDLE, Stop};
+use super::shares::{Limits, Shares};
 use super::target::{Refused, Rules, Target};
+use super::turn::{Turns, Work};
 use super::wire::{Record, Records, Refusal};
 use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::code::{Code, gate::Gate};
@@ -17,18 +20,15 @@ use crate::overlay::{self, Gateway};
 use blake3::Hash;
 use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
-use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 /// How long a sender may take to open its stream, and to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long an earlier try of the same transfer may take to let go of its files.
-const LETTING_GO: Duration = Duration::from_secs(10);
 /// How long a sender that was refused may take to hear it.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
@@ -42,15 +42,8 @@ struct Server {
     reporter: Reporter,
     /// The node that this end is attached to, by which objects come down trees.
     above: Option<Above>,
-    active: Mutex<HashMap<Hash, Active>>,
-}
-
-/// A transfer under way.
-struct Active {
-    /// Ends it.
-    stop: watch::Sender<bool>,
-    /// Closed when it has let go of its files.
-    gone: watch::Receiver<()>,
+    turns: Turns,
+    shares: Arc<Shares>,
 }
 
 /// How a session ended.
@@ -75,7 +68,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule recv")?;
     let public = config.identity.public();
-    let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
+    let rules = Rules::of(&args);
     let target = match args.stdout {
         true => None,
         false => Some(Target::open(&args.into, rules).map_err(|e| match e.kind() {
@@ -103,7 +96,8 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     greet(&args, &endpoint, public, is_ephemeral, &gate, &invitation);
     let once = args.once || args.stdout;
     let above = gateway.as_ref().map(|g| Above { node: g.key(), flows: g.expected() });
-    let server = Arc::new(Server { gate, target, rules, once, reporter, above, active: Mutex::default() });
+    let server =
+        Arc::new(Server { gate, target, rules, once, reporter, above, turns: Turns::default(), shares: Shares::new(limits(&args)) });
     let (ended, mut outcomes) = mpsc::unbounded_channel();
     loop {
         tokio::select! {
@@ -252,30 +246,26 @@ impl Server {
         is_begun: &Arc<AtomicBool>,
     ) -> Result<(), Stop> {
         let destination = self.destination(&self.may_write(session)?, is_begun)?;
-        let manifest = receive::manifest(control).await?;
+        let place = self.shares.enter(session.peer_key())?;
+        control.set_idle(IDLE);
+        let manifest = manifest(control, place).await?;
+        // From here on content counts, or what the sender says about its work.
+        control.set_idle(Duration::MAX);
         if manifest.hello.is_dry {
             return receive::run(session, control, answers, destination, manifest, &self.reporter, std::future::pending()).await;
         }
-        let id = manifest.id;
-        let (turn, mut stop) = self.take_turn(id).await?;
-        let stop = async move {
-            let _ = stop.wait_for(|is_stopped| *is_stopped).await;
-        };
-        let result = receive::run(session, control, answers, destination, manifest, &self.reporter, stop).await;
-        drop(turn);
-        result
+        let turn = self.turns.take(work(session, &destination, manifest.id)?, session.clone(), self.once).await?;
+        receive::run(session, control, answers, destination, manifest, &self.reporter, turn.stop()).await
     }
 
     async fn receive_object(&self, session: &Session, control: &mut Records, answers: &mut SendStream) -> Result<(), Stop> {
         let destination = self.destination(&self.may_write(session)?, &Arc::default())?;
-        let offer = object::recv::offer(control).await?;
-        let (turn, mut stop) = self.take_turn(offer.id()).await?;
-        let stop = async move {
-            let _ = stop.wait_for(|is_stopped| *is_stopped).await;
-        };
-        let result = object::recv::run(session, control, answers, destination, offer, self.above.as_ref(), &self.reporter, stop).await;
-        drop(turn);
-        result
+        let mut place = self.shares.enter(session.peer_key())?;
+        control.set_idle(IDLE);
+        let offer = object::recv::offer(control, &mut place).await?;
+        control.set_idle(Duration::MAX);
+        let turn = self.turns.take(work(session, &destination, offer.id())?, session.clone(), self.once).await?;
+        object::recv::run(session, control, answers, destination, offer, place, self.above.as_ref(), &self.reporter, turn.stop()).await
     }
 
     /// What this session's peer may do, if it may write at all.
@@ -293,46 +283,20 @@ impl Server {
         let below = grant.directory.as_deref();
         target.below(below, rules).map(Destination::Directory).map_err(|e| Refused::from_io(below.unwrap_or(Path::new(".")), &e))
     }
-
-    /// Waits until an earlier try of the same transfer has let go: its sender is known to be gone, for here is the next.
-    async fn take_turn(&self, id: Hash) -> Result<(Turn<'_>, watch::Receiver<bool>), Refused> {
-        let deadline = tokio::time::Instant::now() + LETTING_GO;
-        let busy = |message: &str| Refused { refusal: Refusal::Busy, path: Vec::new(), message: message.to_owned() };
-        loop {
-            let mut gone = {
-                let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
-                match active.get(&id) {
-                    None if self.once && !active.is_empty() => {
-                        return Err(busy("this receiver takes one transfer only, and another one is under way"));
-                    }
-                    None => {
-                        let (stop, stopped) = watch::channel(false);
-                        let (going, gone) = watch::channel(());
-                        active.insert(id, Active { stop, gone });
-                        return Ok((Turn { server: self, id, _going: going }, stopped));
-                    }
-                    Some(earlier) => {
-                        earlier.stop.send_replace(true);
-                        earlier.gone.clone()
-                    }
-                }
-            };
-            if tokio::time::timeout_at(deadline, async { while gone.changed().await.is_ok() {} }).await.is_err() {
-                return Err(busy("an earlier try of the same transfer does not end"));
-            }
-        }
-    }
 }
 
-/// The right to write a transfer's files; given back when dropped.
-struct Turn<'a> {
-    server: &'a Server,
-    id: Hash,
-    _going: watch::Sender<()>,
+/// What of this session must not be done by two at a time.
+fn work(session: &Session, destination: &Destination, manifest: Hash) -> Result<Work, Refused> {
+    let directory = match destination {
+        Destination::Directory(target) => Some(target.identity().map_err(|e| Refused::from_io(Path::new("."), &e))?),
+        Destination::Stdout(_) => None,
+    };
+    Ok(Work { sender: session.peer_key(), directory, manifest })
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.server.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-    }
+fn limits(args: &RecvArgs) -> Limits {
+    let in_all = usize::from(args.max_transfers);
+    let per_key = Limits::default().per_key.min(in_all);
+    let memory = usize::try_from(args.manifest_memory.0).unwrap_or(usize::MAX);
+    Limits { per_key, in_all, memory, entries: args.max_entries }
 }

@@ -1,6 +1,6 @@
 //! `noctule send`.
 
-use super::content::{Contents, Problem};
+use super::content::Contents;
 use super::entry::{Kind, digest, shown};
 use super::limit::Limit;
 use super::progress::{Progress, Reporter, Summary};
@@ -29,6 +29,8 @@ use tokio::task::JoinSet;
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// Batches between disk and network, per stream.
 const QUEUE: usize = 4;
+/// Between words to the receiver on what takes long here.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Looks at progress.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -57,6 +59,9 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let sources = sources.map_err(|e| Failure::system("reading", e))??;
     for path in &sources.skipped {
         tell!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
+    }
+    for failure in &sources.failed {
+        tell!("noctule: not sent: {failure}");
     }
     let connection = connect(&args, host).await?;
     let session = &connection.session;
@@ -112,11 +117,13 @@ pub(super) struct Base {
 impl Base {
     /// What the arguments say about this end.
     pub(super) fn config(args: &SendArgs) -> Result<EndpointConfig, Failure> {
-        // What the receiver learns to trust by a code should be there again when the transfer has to go on.
-        let (mut config, _) = match args.peer.code {
-            Some(_) => identity::lasting_config(args.identity.key.as_deref())?,
-            None => identity::endpoint_config(args.identity.key.as_deref())?,
-        };
+        // What a receiver keeps of an interrupted transfer belongs to this key; and what it learns to trust by a code should be there again.
+        let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
+        if is_ephemeral {
+            tell!(
+                "noctule: no key could be kept here: if this transfer is interrupted, the next try begins anew; noctule keygen -o FILE makes a key, --key FILE uses it"
+            );
+        }
         config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
         identity::protect(&mut config.node, &args.identity)?;
         args.trace.apply(&mut config, "noctule send")?;
@@ -166,7 +173,8 @@ struct Transfer {
     answers: Records,
     /// Entries that the receiver has stored.
     stored: HashSet<u64>,
-    failures: Vec<(u64, Failure)>,
+    /// Why entries did not arrive, those first that were never announced.
+    failures: Vec<Failure>,
 }
 
 impl Drop for Transfer {
@@ -188,7 +196,7 @@ impl Transfer {
         };
         let (control, answers) = session.open_stream(FlowOptions { tag: CONTROL_TAG, ..FlowOptions::default() })?;
         let contents = Arc::new(Contents::new(sources.items));
-        Ok(Self { contents, hello, control, answers: Records::new(answers), stored: HashSet::new(), failures: Vec::new() })
+        Ok(Self { contents, hello, control, answers: Records::new(answers), stored: HashSet::new(), failures: sources.failed })
     }
 
     async fn run(mut self, args: &SendArgs, session: &Session) -> Result<(), Failure> {
@@ -218,19 +226,29 @@ impl Transfer {
             self.part().await;
             progress.clear();
             self.print_plan(args.json);
-            return Ok(());
+            return self.incomplete();
         }
         let summary = sent?;
         self.part().await;
-        if let Some((_, first)) = self.failures.first() {
+        if let Err(failure) = self.incomplete() {
             progress.clear();
-            return Err(Failure::Incomplete { failed: self.failures.len() as u64, code: first.exit_code(), first: first.to_string() });
+            return Err(failure);
         }
         if let Some(summary) = summary {
             progress.set(summary.bytes, self.contents.spared.load(Relaxed));
             progress.done(&summary);
         }
         Ok(())
+    }
+
+    /// Some entries did not arrive, or would not.
+    fn incomplete(&self) -> Result<(), Failure> {
+        match self.failures.first() {
+            None => Ok(()),
+            Some(first) => {
+                Err(Failure::Incomplete { failed: self.failures.len() as u64, code: first.exit_code(), first: first.to_string() })
+            }
+        }
     }
 
     /// Says that all is said, and hears the receiver out: neither end takes the other's going for a failure.
@@ -242,10 +260,11 @@ impl Transfer {
 
     /// Everything that is said, until the receiver has said that it is done.
     async fn exchange(&mut self, args: &SendArgs, session: &Session, progress: &mut Progress) -> Result<Option<Summary>, Failure> {
-        let mut manifest = Vec::new();
-        Record::Hello(self.hello).emit(&mut manifest);
+        let mut words = Vec::new();
+        Record::Hello(self.hello).emit(&mut words);
         let entries: Vec<_> = self.contents.items.iter().map(|i| i.entry.clone()).collect();
-        Record::Entries(entries).emit(&mut manifest);
+        Record::Entries(entries).emit(&mut words);
+        let (mut said, mut told) = (0, tokio::time::Instant::now());
         let limit = args.limit_rate.map(|rate| Arc::new(Limit::new(rate.0)));
         let (mut sending, mut written, mut is_written) = (JoinSet::new(), 0, false);
         let is_streamed = self.contents.items.iter().any(|i| i.entry.kind == Kind::Stream);
@@ -260,19 +279,34 @@ impl Transfer {
                     _ => {}
                 },
                 Some(ended) = sending.join_next() => ended.map_err(|e| Failure::system("sending", e))??,
-                n = self.control.write(&manifest[written..]), if written < manifest.len() => written += n?,
+                n = self.control.write(&words[written..]), if written < words.len() => {
+                    let n = n?;
+                    (written, said) = (written + n, said + n);
+                }
                 _ = tick.tick() => {
                     let flows = session.flow_stats();
                     let acknowledged: u64 =
                         flows.iter().filter(|f| f.is_sender).map(|f| f.stats.app_bytes.saturating_sub(f.stats.outstanding * 1400)).sum();
                     let (spared, holes) = (self.contents.spared.load(Relaxed), self.contents.holes.load(Relaxed));
                     let most = if is_streamed { u64::MAX } else { self.hello.bytes };
-                    progress.set((acknowledged.saturating_sub(written as u64) + spared + holes).min(most), spared);
+                    progress.set((acknowledged.saturating_sub(said as u64) + spared + holes).min(most), spared);
                     progress.look_at(session);
+                    let work = match self.contents.comparing.under_way() {
+                        None => self.contents.is_waiting.load(Relaxed).then_some((0, 0)),
+                        under_way => under_way,
+                    };
+                    if let Some((done, total)) = work {
+                        progress.comparing(done, total);
+                        if is_written && written == words.len() && told.elapsed() >= TELL_EVERY {
+                            told = tokio::time::Instant::now();
+                            (words, written) = (Vec::new(), 0);
+                            Record::Working { done, total }.emit(&mut words);
+                        }
+                    }
                 }
             }
             // Contents follow the manifest, so that it does not share the link with what can only be read after it.
-            if written == manifest.len() && !is_written && !self.hello.is_dry {
+            if written == words.len() && !is_written && !self.hello.is_dry {
                 is_written = true;
                 for _ in 0..self.hello.streams {
                     let stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
@@ -295,7 +329,12 @@ impl Transfer {
         let contents = Arc::clone(&self.contents);
         let entry = |index: u64| usize::try_from(index).ok().and_then(|i| contents.items.get(i)).map(|i| &i.entry);
         match record {
-            Record::Plan(part) => contents.plan(part),
+            Record::Plan(part) => {
+                if !contents.plan(part) {
+                    return Err(nonsense());
+                }
+            }
+            Record::Comparing { done, total } => progress.comparing(done, total),
             Record::PlanEnd => {
                 contents.plan_is_complete();
                 return Ok(Step::PlanEnd);
@@ -303,19 +342,20 @@ impl Transfer {
             Record::Stored(indexes) => {
                 for index in indexes {
                     let (Some(entry), Some(Ok(hash))) = (entry(index), contents.result(index)) else { return Err(nonsense()) };
+                    if !self.stored.insert(index) {
+                        return Err(nonsense());
+                    }
                     progress.file(entry, hash);
-                    self.stored.insert(index);
                 }
             }
             Record::Failed { index, refusal, message } => {
-                let entry = entry(index).ok_or_else(nonsense)?;
+                let entry = entry(index).filter(|_| contents.refuse(index)).ok_or_else(nonsense)?;
                 let failure = match contents.result(index) {
-                    Some(Err(Problem::Unreadable(error))) => Failure::Source { path: entry.shown(), error },
-                    Some(Err(Problem::Changed(problem))) => Failure::Hash { path: entry.shown(), problem },
+                    Some(Err(problem)) => problem.failure(entry.shown()),
                     _ => Failure::refused(&Refused { refusal, path: entry.path.clone(), message }),
                 };
                 progress.failed(entry, &failure.to_string());
-                self.failures.push((index, failure));
+                self.failures.push(failure);
             }
             Record::Refused { refusal, path, message } => return Err(Failure::refused(&Refused { refusal, path, message })),
             Record::Done { files, bytes, digest } => return self.check_end(files, bytes, digest).map(Step::Done),
@@ -343,7 +383,7 @@ impl Transfer {
         for (index, item) in (0..).zip(&self.contents.items) {
             let have = haves.get(&index);
             let (word, from) = match have {
-                Some(h) if h.is_in_place => ("there", h.length),
+                Some(h) if h.is_in_place => ("there", item.entry.size()),
                 Some(h) if h.is_other => ("differs", 0),
                 Some(h) => ("resume", h.length),
                 None => ("new", 0),

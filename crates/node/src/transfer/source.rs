@@ -1,16 +1,18 @@
 //! What is sent: the manifest, from names on the command line.
 
 use super::entry::{Entry, Kind, Mtime, shown};
+use super::reading::Stamp;
 use crate::failure::Failure;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Standard input, on the command line.
 pub const STDIN: &str = "-";
+/// Characters of a name that is refused that are shown.
+const SHOWN_OF_NAME: usize = 200;
 
 /// One entry and where its content is.
 #[derive(Debug)]
@@ -23,21 +25,6 @@ pub struct Item {
     pub stamp: Stamp,
 }
 
-/// What shows that a file changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    size: u64,
-    mtime: (i64, i64),
-    inode: u64,
-}
-
-impl Stamp {
-    /// As the file is now.
-    pub fn of(meta: &Metadata) -> Self {
-        Self { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()), inode: meta.ino() }
-    }
-}
-
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -45,6 +32,8 @@ pub struct Sources {
     pub items: Vec<Item>,
     /// Neither files, directories nor links: sockets, devices, pipes.
     pub skipped: Vec<PathBuf>,
+    /// What cannot be sent, although it should be; the others are.
+    pub failed: Vec<Failure>,
     /// Bytes that the contents take on disk; holes take none.
     pub stored: u64,
 }
@@ -80,44 +69,65 @@ fn standard_input(name: &OsStr) -> Item {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mtime = Mtime { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() };
     let entry = Entry { path: name.as_bytes().to_vec(), kind: Kind::Stream, mode: 0o644, mtime };
-    Item { entry, local: STDIN.into(), stamp: Stamp { size: 0, mtime: (0, 0), inode: 0 } }
+    Item { entry, local: STDIN.into(), stamp: Stamp::default() }
 }
 
 impl Sources {
+    /// Below a directory each entry fails alone: files come and go while a tree is listed, and some are not for everybody to read.
     fn walk(&mut self, name: &Path, top: OsString) -> Result<(), Failure> {
         let absolute = name.canonicalize().map_err(|e| Failure::source(name, e))?;
         for found in walkdir::WalkDir::new(&absolute).follow_links(false).sort_by_file_name() {
-            let found = found.map_err(|e| Failure::source(e.path().unwrap_or(name), &e))?;
-            let local = found.path();
-            let meta = found.metadata().map_err(|e| Failure::source(local, e))?;
-            let kind = if meta.is_file() {
-                self.stored += meta.size().min(meta.blocks() * 512);
-                Kind::File(meta.size())
-            } else if meta.is_dir() {
-                Kind::Dir
-            } else if meta.is_symlink() {
-                Kind::Link(std::fs::read_link(local).map_err(|e| Failure::source(local, e))?.into_os_string().into_vec())
-            } else if found.depth() == 0 {
-                return Err(Failure::source(name, "neither a file nor a directory"));
-            } else {
-                self.skipped.push(local.to_owned());
-                continue;
+            let (local, is_top, entry) = match found {
+                Ok(found) => (found.path().to_owned(), found.depth() == 0, self.entry(&absolute, &top, &found)),
+                Err(e) => {
+                    let local = e.path().unwrap_or(name).to_owned();
+                    let depth = e.depth();
+                    let error = e.into_io_error().map_or_else(|| "it cannot be listed".to_owned(), |e| e.to_string());
+                    (local.clone(), depth == 0, Err(Failure::source(&local, error)))
+                }
             };
-            let mut path = top.as_bytes().to_vec();
-            if let Ok(rest) = local.strip_prefix(&absolute)
-                && !rest.as_os_str().is_empty()
-            {
-                path.push(b'/');
-                path.extend_from_slice(rest.as_os_str().as_bytes());
+            match entry {
+                Ok(Some(item)) => self.items.push(item),
+                Ok(None) if is_top => return Err(Failure::source(name, "neither a file nor a directory")),
+                Ok(None) => self.skipped.push(local),
+                Err(failure) if is_top => return Err(failure),
+                Err(failure) => self.failed.push(failure),
             }
-            let mtime = Mtime { seconds: meta.mtime(), nanos: meta.mtime_nsec() as u32 };
-            let entry = Entry { path, kind, mode: meta.mode() & 0o777, mtime };
-            if !entry.is_safe() {
-                return Err(Failure::RefusedName(shown(&entry.path)));
-            }
-            self.items.push(Item { entry, local: local.to_owned(), stamp: Stamp::of(&meta) });
         }
         Ok(())
+    }
+
+    /// What is to be told of an entry; `None`: it is of a kind that is not sent.
+    fn entry(&mut self, absolute: &Path, top: &OsStr, found: &walkdir::DirEntry) -> Result<Option<Item>, Failure> {
+        let local = found.path();
+        let meta = found.metadata().map_err(|e| Failure::source(local, e.into_io_error().map_or_else(String::new, |e| e.to_string())))?;
+        let kind = if meta.is_file() {
+            Kind::File(meta.size())
+        } else if meta.is_dir() {
+            Kind::Dir
+        } else if meta.is_symlink() {
+            Kind::Link(std::fs::read_link(local).map_err(|e| Failure::source(local, e))?.into_os_string().into_vec())
+        } else {
+            return Ok(None);
+        };
+        let mut path = top.as_bytes().to_vec();
+        if let Ok(rest) = local.strip_prefix(absolute)
+            && !rest.as_os_str().is_empty()
+        {
+            path.push(b'/');
+            path.extend_from_slice(rest.as_os_str().as_bytes());
+        }
+        let mtime = Mtime { seconds: meta.mtime(), nanos: meta.mtime_nsec() as u32 };
+        let entry = Entry { path, kind, mode: meta.mode() & 0o777, mtime };
+        if let Err(why) = entry.check_name() {
+            // A name of kilobytes says less than its beginning.
+            let name: String = shown(&entry.path).chars().take(SHOWN_OF_NAME).collect();
+            return Err(Failure::RefusedName(format!("{name} ({why})")));
+        }
+        if meta.is_file() {
+            self.stored += meta.size().min(meta.blocks() * 512);
+        }
+        Ok(Some(Item { entry, local: local.to_owned(), stamp: Stamp::of(&meta) }))
     }
 
     /// Files, counting standard input, and their bytes as far as known.
@@ -150,6 +160,26 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(sources.skipped, [top.canonicalize().unwrap().join("socket")]);
         assert_eq!(sources.totals(), (1, 3));
+    }
+
+    #[test]
+    fn entry_that_cannot_be_listed_or_named_keeps_no_other_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        let long = vec!["d".repeat(250); 15].join("/");
+        std::fs::create_dir_all(top.join(&long)).unwrap();
+        std::fs::create_dir_all(top.join(".noctule-partial")).unwrap();
+        std::fs::create_dir_all(top.join(vec!["e"; 300].join("/"))).unwrap();
+        std::fs::write(top.join("z"), b"z").unwrap();
+        // Below that directory names get too long, as only a step by step can make them.
+        let below = cap_std::fs::Dir::open_ambient_dir(top.join(&long), cap_std::ambient_authority()).unwrap();
+        below.create_dir_all(vec!["f".repeat(200); 3].join("/")).unwrap();
+        let sources = collect(std::slice::from_ref(&top), OsStr::new("stdin")).unwrap();
+        let names: Vec<&[u8]> = sources.items.iter().map(|i| &i.entry.path[..]).collect();
+        let deep = format!("top/{}", vec!["e"; 300].join("/"));
+        assert!(names.contains(&&b"top/z"[..]) && names.contains(&deep.as_bytes()));
+        assert!(sources.failed.iter().any(|f| f.to_string().contains("noctule's own directory")), "{:?}", sources.failed);
+        assert!(sources.failed.len() >= 2, "the name that is too long, too: {:?}", sources.failed);
     }
 
     #[test]

@@ -1,20 +1,26 @@
 //! The target directory: what may be written there, what is there already, and putting things under their names.
 //!
-//! All access goes through a directory handle of `cap-std`: no name, and no symbolic link in the way, leads out of it.
+//! All access goes through a directory handle of `cap-std`: no name, and no symbolic link in the way, leads out of it. What is opened there is opened without
+//! following a link of that name or waiting for a FIFO, and its kind is read from the descriptor.
 
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, Kind, STAGING_NAME};
 use super::links;
-use super::wire::{Have, Refusal};
-use blake3::Hash;
+use super::staging::{Grown, Staging};
+use super::wire::Refusal;
+use crate::cli::RecvArgs;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, MetadataExt};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use cap_std::fs::Dir;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A refusal with the name concerned.
 #[derive(Clone, Debug)]
@@ -52,31 +58,78 @@ impl Refused {
 }
 
 /// What a receiver was told to do.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Replace files and links that exist.
     pub overwrite: bool,
     /// Make symbolic links that lead out of the directory.
     pub outside_links: bool,
+    /// Permission bits that nothing gets, whatever the sender says.
+    pub masked: u32,
+    /// Bytes of a transfer's contents, holes included; `None`: what is free on the disk.
+    pub most: Option<u64>,
 }
+
+/// Write permission of group and others: a sender does not give it to what lies here.
+const FOREIGN_WRITE: u32 = 0o022;
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { overwrite: false, outside_links: false, masked: FOREIGN_WRITE, most: None }
+    }
+}
+
+impl Rules {
+    /// As the arguments say.
+    pub fn of(args: &RecvArgs) -> Self {
+        let masked = if args.preserve_modes { 0 } else { umask() | FOREIGN_WRITE };
+        Self { overwrite: args.overwrite, outside_links: args.outside_links, masked, most: args.max_size.map(|size| size.0) }
+    }
+
+    /// The permission bits that an entry gets here.
+    pub fn mode(&self, entry: &Entry) -> u32 {
+        entry.mode & 0o777 & !self.masked
+    }
+}
+
+/// The umask of this process, read without changing it for a moment; where the system does not tell, the usual one.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix("Umask:")).and_then(|v| u32::from_str_radix(v.trim(), 8).ok());
+    value.unwrap_or(FOREIGN_WRITE)
+}
+
+/// Device and inode: what a file is, by whatever name.
+pub type Identity = (u64, u64);
 
 /// The directory that receives.
 pub struct Target {
     pub(super) dir: Dir,
     path: PathBuf,
     pub(super) rules: Rules,
+    /// What this transfer has put in place, or found to be right, by its entry's index.
+    placed: Mutex<HashMap<Identity, u64>>,
 }
 
 /// What stands under an entry's name.
 pub enum There {
     /// Nothing.
     Nothing,
-    /// A file that looks the same: its size and time do.
-    Alike(File),
+    /// A file of the same size.
+    SameSize(File),
     /// The directory or link that is wanted.
     Wanted,
     /// Something else.
     Other,
+}
+
+/// How placing ended that the system allowed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It has its name.
+    There,
+    /// The target takes its name for that of another entry of the transfer, which is in place.
+    OneNameWith(u64),
 }
 
 /// Remembers the directory that the last name was in: names come sorted.
@@ -84,6 +137,13 @@ pub enum There {
 pub struct Parents {
     last: Option<(PathBuf, Dir)>,
     missing: Option<PathBuf>,
+    is_writable: bool,
+}
+
+/// How often the real name of a directory goes through a staging directory: a link that lies in the target may lead there.
+fn staging_depth(dir: &Dir) -> usize {
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).unwrap_or_default();
+    real.iter().filter(|part| *part == STAGING_NAME).count()
 }
 
 impl Parents {
@@ -115,11 +175,28 @@ impl Parents {
         })
     }
 
+    /// Why nothing can be put next to `path`; nothing if its directory is still to be made.
+    pub fn check_writable(&mut self, root: &Dir, path: &Path) -> io::Result<()> {
+        match self.find(root, path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            result => drop(result?),
+        }
+        if let Some((_, dir)) = self.last.as_ref().filter(|_| !self.is_writable) {
+            rustix::fs::accessat(dir, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
+            self.is_writable = true;
+        }
+        Ok(())
+    }
+
     fn open<'a>(&'a mut self, root: &Dir, path: &Path, missing: impl FnOnce(&Path, io::Error) -> io::Result<Dir>) -> io::Result<&'a Dir> {
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if self.last.as_ref().is_none_or(|(known, _)| known != parent) {
             let dir = root.open_dir(parent).or_else(|e| missing(parent, e))?;
+            if parent != Path::new(".") && staging_depth(&dir) > staging_depth(root) {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it leads into noctule's own directory"));
+            }
             self.last = Some((parent.to_owned(), dir));
+            self.is_writable = false;
         }
         self.last.as_ref().map(|(_, dir)| dir).ok_or_else(|| io::Error::other("no directory"))
     }
@@ -136,22 +213,39 @@ impl Target {
         let dir = Dir::open_ambient_dir(path, ambient_authority())?;
         // Found out now rather than after the first gigabyte.
         rustix::fs::accessat(&dir, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
-        Ok(Self { dir, path: path.to_owned(), rules })
+        Ok(Self { dir, path: path.to_owned(), rules, placed: Mutex::default() })
     }
 
-    /// The same directory, or one below it that is made if it is missing, under other rules.
+    /// The same directory for another transfer, or one below it that is made if it is missing, under other rules.
     pub fn below(&self, below: Option<&Path>, rules: Rules) -> io::Result<Self> {
-        let Some(below) = below else { return Ok(Self { dir: self.dir.try_clone()?, path: self.path.clone(), rules }) };
+        let Some(below) = below else {
+            return Ok(Self { dir: self.dir.try_clone()?, path: self.path.clone(), rules, placed: Mutex::default() });
+        };
         self.dir.create_dir_all(below)?;
-        Ok(Self { dir: self.dir.open_dir(below)?, path: self.path.join(below), rules })
+        Ok(Self { dir: self.dir.open_dir(below)?, path: self.path.join(below), rules, placed: Mutex::default() })
     }
 
-    /// Enough room for `bytes`?
-    pub fn check_space(&self, bytes: u64) -> Result<(), Refused> {
+    /// What directory it is, by whatever name.
+    pub fn identity(&self) -> io::Result<Identity> {
+        let stat = rustix::fs::fstat(&self.dir)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Room for contents of `size` bytes, of which the sender says that `stored` take room on disk? What it says is not relied on: without `most`, a limit
+    /// that the receiver's owner gave, everything has to fit.
+    pub fn check_space(&self, size: u64, stored: u64) -> Result<(), Refused> {
+        let most = self.rules.most;
+        if let Some(most) = most.filter(|most| size > *most) {
+            let text = format!("{size} bytes are to come, and --max-size of the receiver allows {most}");
+            return Err(Refused { refusal: Refusal::DiskFull, path: Vec::new(), message: text });
+        }
+        let needed = if most.is_some() { stored } else { size };
         match rustix::fs::fstatvfs(&self.dir) {
-            Ok(fs) if fs.f_bavail.saturating_mul(fs.f_frsize) < bytes => {
+            Ok(fs) if fs.f_bavail.saturating_mul(fs.f_frsize) < needed => {
                 let free = fs.f_bavail.saturating_mul(fs.f_frsize);
-                let text = format!("{bytes} bytes are to come, {free} are free in {}", self.path.display());
+                let holes =
+                    if stored < size { "; for files with large holes --max-size at the receiver says how much is allowed" } else { "" };
+                let text = format!("{needed} bytes are to come, {free} are free in {}{holes}", self.path.display());
                 Err(Refused::new(Refusal::DiskFull, &self.path, text))
             }
             _ => Ok(()),
@@ -160,11 +254,13 @@ impl Target {
 
     /// Names and links that are refused whatever is there.
     pub fn check_entry(&self, entry: &Entry) -> Result<(), Refused> {
-        if !entry.is_safe() {
-            let text = "a part of the name is empty, too long, a dot name, contains NUL, or belongs to noctule";
-            return Err(Refused::new(Refusal::Name, entry.as_path(), text));
+        if let Err(why) = entry.check_name() {
+            return Err(Refused::new(Refusal::Name, entry.as_path(), why));
         }
         match &entry.kind {
+            Kind::Link(target) if target.split(|b| *b == b'/').any(|part| part == STAGING_NAME.as_bytes()) => {
+                Err(Refused::new(Refusal::Name, entry.as_path(), "a symbolic link into noctule's own directory"))
+            }
             Kind::Link(target) if !self.rules.outside_links && !links::stays_inside(&entry.path, target) => {
                 let text = format!(
                     "a symbolic link to {}, out of the directory; --outside-links at the receiver takes it",
@@ -185,52 +281,109 @@ impl Target {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
             Err(e) => return Err(refused(&e)),
         };
-        let name = Path::new(file_name(path));
-        let meta = match parent.symlink_metadata(name) {
-            Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
-            Err(e) => return Err(refused(&e)),
+        let name = file_name(path);
+        let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(There::Nothing),
+            Err(e) => return Err(refused(&e.into())),
         };
-        Ok(match &entry.kind {
-            Kind::Dir if meta.is_dir() => There::Wanted,
-            Kind::Link(target) if meta.is_symlink() => match parent.read_link_contents(name) {
+        Ok(match (&entry.kind, FileType::from_raw_mode(stat.st_mode)) {
+            (Kind::Dir, FileType::Directory) => There::Wanted,
+            (Kind::Link(target), FileType::Symlink) => match parent.read_link_contents(name) {
                 Ok(found) if found.as_os_str().as_bytes() == target => There::Wanted,
                 _ => There::Other,
             },
-            Kind::File(size) if meta.is_file() && meta.size() == *size => {
-                match (meta.mtime(), meta.mtime_nsec()) == (entry.mtime.seconds, i64::from(entry.mtime.nanos)) {
-                    // A file that cannot be read cannot be compared.
-                    true => parent.open(name).map_or(There::Other, |f| There::Alike(f.into_std())),
-                    false => There::Other,
-                }
-            }
+            // A file that cannot be read cannot be compared.
+            (Kind::File(_), FileType::RegularFile) => self.open_same_size(entry, parents).map_or(There::Other, There::SameSize),
             _ => There::Other,
         })
     }
 
-    /// Whether something else than wanted has to be refused (directories are never replaced).
-    pub fn may_replace(&self, entry: &Entry, parents: &mut Parents) -> bool {
+    /// The file under an entry's name, if it is one and has its size.
+    pub fn open_same_size(&self, entry: &Entry, parents: &mut Parents) -> Option<File> {
         let path = entry.as_path();
-        let is_dir = |parent: &Dir| parent.symlink_metadata(file_name(path)).is_ok_and(|m| m.is_dir());
-        self.rules.overwrite && entry.kind != Kind::Dir && !parents.find(&self.dir, path).is_ok_and(is_dir)
+        let parent = parents.find(&self.dir, path).ok()?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(parent, file_name(path), flags, Mode::empty()).ok()?);
+        let meta = file.metadata().ok()?;
+        (meta.is_file() && meta.len() == entry.size()).then_some(file)
     }
 
-    /// Moves `staged`, a name in `staging`, to its own name. Without `overwrite` a name that was taken meanwhile is an error.
-    pub fn place(&self, staging: &Dir, staged: &OsStr, path: &Path, parents: &mut Parents) -> Result<(), Refused> {
+    /// Whether something else than wanted may be replaced (directories never are), and can be.
+    pub fn may_replace(&self, entry: &Entry, parents: &mut Parents) -> bool {
+        let path = entry.as_path();
+        let Ok(parent) = parents.find(&self.dir, path) else { return false };
+        let stat = rustix::fs::statx(parent, file_name(path), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
+        let can_be = stat.is_ok_and(|s| {
+            !s.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND)
+                && FileType::from_raw_mode(s.stx_mode.into()) != FileType::Directory
+        });
+        self.rules.overwrite && entry.kind != Kind::Dir && can_be
+    }
+
+    /// Notes that an entry is in place as this file; if another entry is, its index.
+    pub fn settle(&self, index: u64, identity: Identity) -> Placed {
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        match placed.insert(identity, index).filter(|other| *other != index) {
+            Some(other) => {
+                placed.insert(identity, other);
+                Placed::OneNameWith(other)
+            }
+            None => Placed::There,
+        }
+    }
+
+    /// This transfer has put a file there itself.
+    pub fn has_placed(&self, parent: &Dir, name: &OsStr) -> bool {
+        let placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| placed.contains_key(&(there.st_dev, there.st_ino)))
+    }
+
+    /// Gives a whole file its name. What was there when the transfer began is only replaced if `replaces`; what the transfer has put there itself never is.
+    pub fn place(
+        &self,
+        staging: &Staging,
+        grown: &Grown,
+        index: u64,
+        path: &Path,
+        replaces: bool,
+        parents: &mut Parents,
+    ) -> Result<Placed, Refused> {
         let refused = |e: io::Error| Refused::from_io(path, &e);
         let parent = parents.make(&self.dir, path).map_err(refused)?;
-        let name = file_name(path);
-        if self.rules.overwrite {
-            return rustix::fs::renameat(staging, staged, parent, name).map_err(|e| refused(e.into()));
-        }
-        match rustix::fs::renameat_with(staging, staged, parent, name, RenameFlags::NOREPLACE) {
-            // A file system that cannot do that: a hard link fails if the name is taken, too.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                rustix::fs::linkat(staging, staged, parent, name, AtFlags::empty()).map_err(|e| refused(e.into()))?;
-                rustix::fs::unlinkat(staging, staged, AtFlags::empty()).map_err(|e| refused(e.into()))
+        let (name, staged) = (file_name(path), grown.name.as_str());
+        // One at a time: between looking and placing no other stream of this transfer may place a name that is the same here.
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => {
+                if let Some(other) = placed.get(&(there.st_dev, there.st_ino)).filter(|other| **other != index) {
+                    return Ok(Placed::OneNameWith(*other));
+                }
+                if !replaces {
+                    let text = "it exists since this transfer began; if it did not appear from elsewhere, the file system takes another name of the transfer for the same";
+                    return Err(Refused::new(Refusal::Exists, path, text));
+                }
+                rustix::fs::renameat(&staging.dir, staged, parent, name).map_err(|e| refused(e.into()))?;
             }
-            result => result.map_err(|e| refused(e.into())),
+            Err(Errno::NOENT) => rename_new(&staging.dir, staged, parent, name).map_err(|e| refused(e.into()))?,
+            Err(e) => return Err(refused(e.into())),
         }
+        // By name it was moved; that it is the verified file says its inode, and where a file system makes those up, its content.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let there = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| refused(e.into()))?;
+        let ours = grown.file.metadata().map_err(refused)?;
+        if (there.st_dev, there.st_ino) != (ours.dev(), ours.ino()) {
+            let file = rustix::fs::openat(parent, name, flags, Mode::empty()).map(File::from);
+            if !file.is_ok_and(|file| is_same_content(&file, &grown.file)) {
+                return Err(Refused::new(
+                    Refusal::Hash,
+                    path,
+                    "it was exchanged while it was put in place: another process writes to this directory",
+                ));
+            }
+        }
+        placed.insert((there.st_dev, there.st_ino), index);
+        Ok(Placed::There)
     }
 
     /// The directory that a link is made in: every component is a directory and none a link, or [`links::stays_inside`] would not hold.
@@ -254,11 +407,6 @@ pub fn real_handle(dir: &Dir) -> io::Result<File> {
     Ok(rustix::fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// Sets a modification time and leaves the time of access.
-pub fn set_mtime(file: impl AsFd, entry: &Entry) -> io::Result<()> {
-    Ok(rustix::fs::futimens(file, &stamps(entry))?)
-}
-
 /// For calls that take both times.
 pub fn stamps(entry: &Entry) -> Timestamps {
     Timestamps {
@@ -267,27 +415,45 @@ pub fn stamps(entry: &Entry) -> Timestamps {
     }
 }
 
-/// Hashes a file from its beginning, at most `limit` bytes; how many there were.
-pub fn hash_file(file: &mut impl Read, limit: u64) -> io::Result<(blake3::Hasher, u64)> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; super::CHUNK];
-    let mut total = 0;
-    while total < limit {
-        let want = usize::try_from(limit - total).unwrap_or(usize::MAX).min(buffer.len());
-        match file.read(&mut buffer[..want]) {
-            Ok(0) => break,
-            Ok(n) => {
-                hasher.update(&buffer[..n]);
-                total += n as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
+/// Moves a file to a name that is free.
+fn rename_new(from: &Dir, staged: &str, parent: &Dir, name: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(from, staged, parent, name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        result => return result,
     }
-    Ok((hasher, total))
+    // A file system that cannot do that: a hard link fails if the name is taken, too.
+    match rustix::fs::linkat(from, staged, parent, name, AtFlags::empty()) {
+        Ok(()) => return rustix::fs::unlinkat(from, staged, AtFlags::empty()),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK | Errno::INVAL) => {}
+        Err(e) => return Err(e),
+    }
+    // Nor that. The name was free a moment ago, and this transfer places one file at a time.
+    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => rustix::fs::renameat(from, staged, parent, name),
+        Ok(_) => Err(Errno::EXIST),
+        Err(e) => Err(e),
+    }
 }
 
-/// A plan's entry for what is in place.
-pub fn in_place(length: u64, hash: Hash) -> Have {
-    Have { is_in_place: true, is_other: false, length, hash }
+fn is_same_content(a: &File, b: &File) -> bool {
+    let (mut left, mut right, mut at) = (vec![0; super::CHUNK], vec![0; super::CHUNK], 0);
+    loop {
+        let (Ok(n), Ok(m)) = (a.read_at(&mut left, at), b.read_at(&mut right, at)) else { return false };
+        match n.min(m) {
+            0 => return n == m,
+            both if left[..both] != right[..both] => return false,
+            both => at += both as u64,
+        }
+    }
+}
+
+/// Gives a file the permissions and the time of its entry. A file system that keeps none is no reason to fail: said once in a while by who calls.
+pub fn set_attributes(file: &File, entry: &Entry, rules: &Rules) -> io::Result<bool> {
+    let is_refused = |e: Errno| match e {
+        Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ACCESS => Ok(false),
+        e => Err(io::Error::from(e)),
+    };
+    let mode = rustix::fs::fchmod(file, Mode::from_raw_mode(rules.mode(entry))).map_or_else(is_refused, |()| Ok(true))?;
+    let time = rustix::fs::futimens(file, &stamps(entry)).map_or_else(is_refused, |()| Ok(true))?;
+    Ok(mode && time)
 }

@@ -8,20 +8,19 @@ use noctule::{FlowError, RecvStream};
 use noctule_proto::object::{Digest, Layout, Root};
 use noctule_proto::wire::WireError;
 use noctule_proto::wire::varint::{Reader, emit, emit_prefixed};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Version of this format.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Longest body of a record in bytes.
 pub const MAX_RECORD: usize = 1 << 20;
 /// A record of many parts is closed at this size.
 const PART: usize = 64 * 1024;
 /// Bytes of names after which a record of entries is closed: what is left out for being shared must not make a short record take much memory.
 const NAMES: usize = 1 << 20;
-/// Entries of a transfer at most; some 200 bytes of memory each at the receiver.
-pub const MAX_ENTRIES: u64 = 5_000_000;
-/// Bytes of all names and link targets of a transfer at most.
-pub const MAX_NAMES: usize = 512 << 20;
+/// Entries of a record at most: none of the sender's has half as many.
+const MAX_PART: usize = 16_384;
 /// Data streams of a transfer at most.
 pub const MAX_STREAMS: u64 = 64;
 
@@ -64,6 +63,8 @@ pub struct Have {
     pub is_in_place: bool,
     /// Something else has the name (told in dry runs only; otherwise it is refused or will be replaced).
     pub is_other: bool,
+    /// The hash is not told, because the file is not this sender's to know: the sender says the hash of its own, and hears whether it is the same.
+    pub is_untold: bool,
     /// Bytes from the beginning.
     pub length: u64,
     /// BLAKE3 of those.
@@ -138,10 +139,26 @@ pub enum Record {
         /// The content.
         content: Bytes,
     },
-    /// Sender: what the receiver has in place is what would be sent.
+    /// Sender: what the receiver has in place is what would be sent, if it has this hash.
     Same {
         /// Index in the manifest.
         index: u64,
+        /// BLAKE3 of what would be sent.
+        hash: Hash,
+    },
+    /// Sender: it compares what it has with what the receiver has, or waits for its input; so many bytes of so many are done.
+    Working {
+        /// Bytes.
+        done: u64,
+        /// Of so many; 0: it waits for its input.
+        total: u64,
+    },
+    /// Receiver: so many bytes of what is there have been compared, of so many.
+    Comparing {
+        /// Bytes.
+        done: u64,
+        /// Of so many.
+        total: u64,
     },
     /// Receiver: what it has of some entries.
     Plan(Plan),
@@ -219,6 +236,7 @@ pub const OFFER_BY_TREE: u64 = 2;
 mod kind {
     pub const HELLO: u64 = 0x00;
     pub const ENTRIES: u64 = 0x02;
+    pub const WORKING: u64 = 0x05;
     pub const FILE: u64 = 0x10;
     pub const DATA: u64 = 0x12;
     pub const HOLE: u64 = 0x14;
@@ -231,6 +249,7 @@ mod kind {
     pub const FAILED: u64 = 0x26;
     pub const REFUSED: u64 = 0x28;
     pub const DONE: u64 = 0x2a;
+    pub const COMPARING: u64 = 0x2d;
     pub const OFFER: u64 = 0x30;
     pub const LEAVES: u64 = 0x32;
     pub const STATUS: u64 = 0x34;
@@ -280,7 +299,12 @@ impl Record {
                 b.extend_from_slice(hash.as_bytes());
                 b.extend_from_slice(content);
             }),
-            Self::Same { index } => put(out, kind::SAME, |b| emit(b, *index)),
+            Self::Same { index, hash } => put(out, kind::SAME, |b| {
+                emit(b, *index);
+                b.extend_from_slice(hash.as_bytes());
+            }),
+            Self::Working { done, total } => put(out, kind::WORKING, |b| [*done, *total].iter().for_each(|n| emit(b, *n))),
+            Self::Comparing { done, total } => put(out, kind::COMPARING, |b| [*done, *total].iter().for_each(|n| emit(b, *n))),
             Self::Plan(plan) => emit_plan(out, plan),
             Self::PlanEnd => put(out, kind::PLAN_END, |_| {}),
             Self::Stored(indexes) => {
@@ -351,13 +375,16 @@ impl Record {
                 let at = body.len() - r.rest().len();
                 Self::Small { index, hash, content: body.slice(at..) }
             }
-            kind::SAME => Self::Same { index: r.varint()? },
+            kind::SAME => Self::Same { index: r.varint()?, hash: Hash::from_bytes(r.array()?) },
+            kind::WORKING => Self::Working { done: r.varint()?, total: r.varint()? },
+            kind::COMPARING => Self::Comparing { done: r.varint()?, total: r.varint()? },
             kind::PLAN => {
                 let mut plan = Vec::new();
                 while !r.is_empty() {
                     let (index, flags, length) = (r.varint()?, r.u8()?, r.varint()?);
                     let hash = Hash::from_bytes(r.array()?);
-                    plan.push((index, Have { is_in_place: flags & 1 != 0, is_other: flags & 2 != 0, length, hash }));
+                    let [is_in_place, is_other, is_untold] = [1, 2, 4].map(|bit| flags & bit != 0);
+                    plan.push((index, Have { is_in_place, is_other, is_untold, length, hash }));
                 }
                 Self::Plan(plan)
             }
@@ -472,6 +499,9 @@ fn parse_entries(r: &mut Reader<'_>) -> Result<Vec<Entry>, Malformed> {
             3 => Kind::Stream,
             other => return malformed(format!("entries of kind {other} are unknown")),
         };
+        if entries.len() == MAX_PART {
+            return malformed(format!("it has more than {MAX_PART} entries"));
+        }
         entries.push(Entry { path, kind, mode, mtime });
     }
     Ok(entries)
@@ -482,7 +512,7 @@ fn emit_plan(out: &mut Vec<u8>, plan: &[(u64, Have)]) {
         put(out, kind::PLAN, |b| {
             for (index, have) in part {
                 emit(b, *index);
-                b.push(u8::from(have.is_in_place) | u8::from(have.is_other) << 1);
+                b.push(u8::from(have.is_in_place) | u8::from(have.is_other) << 1 | u8::from(have.is_untold) << 2);
                 emit(b, have.length);
                 b.extend_from_slice(have.hash.as_bytes());
             }
@@ -513,6 +543,8 @@ pub fn split(buffer: &mut BytesMut) -> Result<Option<Record>, Malformed> {
 /// Records of a stream, for tasks.
 pub struct Records {
     stream: RecvStream,
+    /// How long the other side may take for its next bytes.
+    idle: Duration,
     buffer: BytesMut,
     chunks: Vec<Bytes>,
 }
@@ -526,12 +558,20 @@ pub enum RecordError {
     /// It makes no sense.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// Nothing came for too long.
+    #[error("nothing came for {} s", .0.as_secs())]
+    Idle(Duration),
 }
 
 impl Records {
     /// Reads from the front of `stream`.
     pub fn new(stream: RecvStream) -> Self {
-        Self { stream, buffer: BytesMut::new(), chunks: Vec::new() }
+        Self { stream, idle: Duration::MAX, buffer: BytesMut::new(), chunks: Vec::new() }
+    }
+
+    /// Bears silence of the other side for so long only from now on.
+    pub fn set_idle(&mut self, idle: Duration) {
+        self.idle = idle;
     }
 
     /// The next record; `None` at the end of the stream. May be dropped and called again, as `select!` does.
@@ -540,7 +580,8 @@ impl Records {
             if let Some(record) = split(&mut self.buffer)? {
                 return Ok(Some(record));
             }
-            if self.stream.read_chunks(&mut self.chunks, super::CHUNK).await? == 0 {
+            let read = tokio::time::timeout(self.idle, self.stream.read_chunks(&mut self.chunks, super::CHUNK)).await;
+            if read.map_err(|_| RecordError::Idle(self.idle))?? == 0 {
                 return if self.buffer.is_empty() { Ok(None) } else { Ok(malformed("it ends half-way")?) };
             }
             self.chunks.drain(..).for_each(|c| self.buffer.extend_from_slice(&c));
@@ -553,7 +594,7 @@ impl Records {
             Ok(Some(record)) => Ok(record),
             Ok(None) => Err(Failure::PeerGone("it ended before it had verified everything".into())),
             Err(RecordError::Flow(e)) => Err(e.into()),
-            Err(RecordError::Malformed(e)) => Err(Failure::PeerGone(e.to_string())),
+            Err(e) => Err(Failure::PeerGone(e.to_string())),
         }
     }
 }
@@ -581,8 +622,13 @@ mod tests {
             Record::Hole(1 << 40),
             Record::End { hash, problem: "it changed".into() },
             Record::Small { index: 70_000, hash, content: Bytes::from_static(b"abc") },
-            Record::Same { index: 3 },
-            Record::Plan(vec![(1, Have { is_in_place: true, is_other: false, length: 9, hash })]),
+            Record::Same { index: 3, hash },
+            Record::Working { done: 5, total: 1 << 40 },
+            Record::Comparing { done: 1 << 33, total: 1 << 40 },
+            Record::Plan(vec![
+                (1, Have { is_in_place: true, is_other: false, is_untold: false, length: 9, hash }),
+                (4, Have { is_in_place: true, is_other: false, is_untold: true, length: 1 << 40, hash }),
+            ]),
             Record::PlanEnd,
             Record::Stored(vec![0, 100, 100_000]),
             Record::Failed { index: 2, refusal: Refusal::Hash, message: "no".into() },
@@ -630,6 +676,9 @@ mod tests {
         for _ in 0..rounds {
             let mut bytes = bodies[below(bodies.len())].clone();
             for _ in 0..below(4) {
+                if bytes.is_empty() {
+                    break;
+                }
                 let at = below(bytes.len());
                 match below(4) {
                     0 => bytes[at] = [0, 1, 0x3f, 0x7f, 0x80, 0xff][below(6)],
@@ -690,6 +739,19 @@ mod tests {
         }
         let mut long = BytesMut::from(&[0x12, 0xbf, 0xff, 0xff, 0xff][..]);
         assert!(split(&mut long).unwrap_err().to_string().contains("at most 1048576"));
+    }
+
+    #[test]
+    fn record_of_more_entries_than_any_sender_puts_into_one_is_refused() {
+        let entries = vec![entry(b"d", Kind::Dir, 0); MAX_PART + 1];
+        let mut bytes = Vec::new();
+        Record::Entries(entries).emit(&mut bytes);
+        assert!(matches!(split(&mut BytesMut::from(&bytes[..])), Ok(Some(Record::Entries(part))) if part.len() <= MAX_PART / 2));
+        let mut body = vec![1, 0, 1, b'd', 0, 0, 0];
+        body.extend([1, 1, 0, 0, 0, 0].repeat(MAX_PART));
+        bytes.clear();
+        put(&mut bytes, kind::ENTRIES, |b| b.extend_from_slice(&body));
+        assert!(split(&mut BytesMut::from(&bytes[..])).unwrap_err().to_string().contains("entries"));
     }
 
     #[test]

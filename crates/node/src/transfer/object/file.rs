@@ -1,6 +1,7 @@
 //! A file as an object: looked at once for its hashes, then read block by block.
 
 use super::super::entry::{Entry, Kind};
+use super::super::reading::{Problem, Reading};
 use super::super::source;
 use super::super::wire::{Record, split};
 use super::cores;
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 
 /// Everything about a file that is sent as an object.
 pub struct ObjectFile {
-    file: File,
+    reading: Reading,
     /// Its name and attributes.
     pub entry: Entry,
     /// Its cut.
@@ -60,12 +61,14 @@ impl ObjectFile {
                 name.display()
             )));
         };
-        let file = File::open(&item.local).map_err(|e| Failure::source(&item.local, e))?;
+        let failed = |problem: Problem| problem.failure(item.entry.shown());
+        let reading = Reading::open(&item).map_err(failed)?;
         let layout = Layout::new(size, PACKET_LEN, BLOCK_PACKETS, BATCH_SIZE, low_loss).map_err(|e| Failure::Usage(e.to_string()))?;
-        let leaves = match cores::leaves(&file, &layout, cores::width()) {
+        let leaves = match cores::leaves(reading.file(), &layout, cores::width()) {
             (leaves, None) => leaves,
-            (_, Some(e)) => return Err(Failure::source(&item.local, e)),
+            (_, Some(e)) => return Err(failed(e.into())),
         };
+        reading.end().map_err(failed)?;
         let tree = HashTree::new(leaves);
         let mut about = Vec::new();
         Record::Entries(vec![item.entry.clone()]).emit(&mut about);
@@ -73,7 +76,7 @@ impl ObjectFile {
             return Err(Failure::Usage(format!("the name of {} is too long for --mode brctp", name.display())));
         }
         let root = Root::of(&layout, &about, &tree.top()).map_err(|e| Failure::Usage(e.to_string()))?;
-        Ok(Self { file, entry: item.entry, layout, tree, about, root })
+        Ok(Self { reading, entry: item.entry, layout, tree, about, root })
     }
 
     /// A block of it, checked. A job for a thread that may block.
@@ -82,9 +85,19 @@ impl ObjectFile {
     /// It cannot be read, or is not what was announced.
     pub fn block(&self, block: u32) -> Result<SourceBlock, Failure> {
         let unreadable = |error: String| Failure::Source { path: self.entry.shown(), error };
-        let content = read(&self.file, &self.layout, block).map_err(|e| unreadable(e.to_string()))?;
+        let failed = |problem: Problem| problem.failure(self.entry.shown());
+        let content = read(self.reading.file(), &self.layout, block).map_err(|e| failed(e.into()))?;
+        self.reading.check().map_err(failed)?;
         let leaf = self.tree.leaves().get(block as usize).ok_or_else(|| unreadable(format!("it has no block {block}")))?;
         SourceBlock::new(self.layout, block, content, leaf).map_err(|e| self.changed(e))
+    }
+
+    /// All of it has been sent: it is still what was announced.
+    ///
+    /// # Errors
+    /// It changed, or grew.
+    pub fn check_end(&self) -> Result<(), Failure> {
+        self.reading.end().map_err(|problem| problem.failure(self.entry.shown()))
     }
 
     /// The file is not what was announced any more.

@@ -45,7 +45,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let (config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::OneWayFiles)?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
-    let rules = Rules { overwrite: args.overwrite, outside_links: args.outside_links };
+    let rules = Rules::of(&args);
     let target = Target::open(&args.into, rules).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
         _ => Failure::target(&args.into, &e),
@@ -304,7 +304,9 @@ impl Listener {
         let key = announcement.data_key().map_err(|e| wrong(e.to_string()))?;
         let receiver = Receiver::new(announcement.layout, &announcement.about, announcement.root, RECEIVER_MEMORY);
         let mut receiver = receiver.map_err(|e| wrong(e.to_string()))?;
-        let Prepared::Place(place) = Place::prepare(target, entry.clone(), &announcement.root, &mut receiver)? else { return Ok(None) };
+        let Prepared::Place(place) = Place::prepare(target, entry.clone(), sender, &announcement.root, &mut receiver)? else {
+            return Ok(None);
+        };
         let (pieces, thread) = place.write();
         let progress = self.reporter.start("receiving one way", &sender.to_string(), 1, announcement.layout.size());
         Ok(Some(Incoming { key, entry, receiver, pieces, thread, progress, heard: tokio::time::Instant::now() }))

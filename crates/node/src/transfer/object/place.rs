@@ -1,13 +1,15 @@
 //! Verified blocks become a file: written where they belong as they come, moved to its name when all are there.
 
 use super::super::entry::{Entry, shown};
+use super::super::hashing::segment;
 use super::super::staging::{Grown, Staging};
-use super::super::target::{Parents, Refused, Target, There, set_mtime};
+use super::super::target::{Parents, Placed, Refused, Target, There, set_attributes};
 use super::super::wire::Refusal;
 use super::cores;
-use noctule_proto::object::{Layout, Receiver, Root};
-use std::fs::Permissions;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use noctule::PublicKey;
+use noctule_proto::object::{Layout, Receiver, Root, leaf};
+use rustix::fs::Mode;
+use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
@@ -29,6 +31,10 @@ pub struct Place {
     grown: Grown,
     entry: Entry,
     layout: Layout,
+    /// It may replace what has its name.
+    replaces: bool,
+    /// Nothing was there of it: what is zero needs not be written.
+    is_new: bool,
 }
 
 impl Place {
@@ -36,33 +42,40 @@ impl Place {
     ///
     /// # Errors
     /// A name, a file in the way, too little room, or the disk.
-    pub fn prepare(target: Target, entry: Entry, root: &Root, receiver: &mut Receiver) -> Result<Prepared, Refused> {
+    pub fn prepare(target: Target, entry: Entry, sender: PublicKey, root: &Root, receiver: &mut Receiver) -> Result<Prepared, Refused> {
         target.check_entry(&entry)?;
         let (layout, path) = (*receiver.layout(), entry.as_path().to_owned());
         if entry.size() != layout.size() {
             return Err(Refused::new(Refusal::Protocol, &path, "an object of another size than its file"));
         }
-        let mut parents = Parents::default();
+        let (mut parents, mut replaces) = (Parents::default(), false);
         match target.look(&entry, &mut parents)? {
             There::Nothing => {}
-            There::Alike(old) if offer(&old, receiver) && receiver.is_complete() => return Ok(Prepared::InPlace),
-            _ if target.may_replace(&entry, &mut parents) => {}
+            There::SameSize(old) if offer(&old, receiver) && receiver.is_complete() => return Ok(Prepared::InPlace),
+            _ if target.may_replace(&entry, &mut parents) => replaces = true,
             _ => return Err(Refused::new(Refusal::Exists, &path, "exists already")),
         }
         let refused = |e: std::io::Error| Refused::from_io(&path, &e);
-        let staging = Staging::open(&target.dir, &blake3::Hash::from_bytes(root.0)).map_err(refused)?;
-        let left = Staging::left(&target.dir, &entry).map_or(0, |(_, length)| length.min(layout.size()));
-        let grown = staging.grow(&entry, left).map_err(refused)?;
+        parents.check_writable(&target.dir, &path).map_err(refused)?;
+        let staging = Staging::open(&target.dir, sender, &blake3::Hash::from_bytes(root.0)).map_err(refused)?;
+        let left = staging.left(&entry).map_err(refused)?.map(|(grown, _)| grown);
+        let is_new = left.is_none();
+        let grown = match left {
+            Some(grown) => Some(grown),
+            None => staging.grow(&entry).map_err(refused)?,
+        };
         let Some(grown) = grown else {
             return Err(Refused { refusal: Refusal::Busy, path: entry.path, message: "another transfer is writing this file".into() });
         };
-        if left > 0 {
-            offer(&grown.file, receiver);
+        match is_new {
+            true => grown.file.set_len(0).map_err(refused)?,
+            false => offer_data(&grown.file, receiver),
         }
         let there = u64::from(receiver.blocks_done()) * layout.block_bytes() as u64;
-        target.check_space(layout.size().saturating_sub(there))?;
+        let needed = layout.size().saturating_sub(there);
+        target.check_space(needed, needed)?;
         grown.file.set_len(layout.size()).map_err(refused)?;
-        Ok(Prepared::Place(Box::new(Self { target, staging, grown, entry, layout })))
+        Ok(Prepared::Place(Box::new(Self { target, staging, grown, entry, layout, replaces, is_new })))
     }
 
     /// Writes what comes on a thread of its own, until the channel is closed; then the file gets its name if `is_complete` was sent.
@@ -73,7 +86,7 @@ impl Place {
                 match piece {
                     Piece::Block(block, content) => {
                         let at = self.layout.range(block).start;
-                        self.grown.file.write_all_at(&content, at).map_err(|e| Refused::from_io(self.entry.as_path(), &e))?;
+                        self.put(&content, at).map_err(|e| Refused::from_io(self.entry.as_path(), &e))?;
                     }
                     Piece::End => return self.finish(),
                 }
@@ -84,20 +97,53 @@ impl Place {
         (pieces, thread)
     }
 
+    /// Writes a block; pages of zeros stay holes where nothing else can be.
+    fn put(&self, content: &[u8], at: u64) -> std::io::Result<()> {
+        let file = &self.grown.file;
+        if !self.is_new {
+            return file.write_all_at(content, at);
+        }
+        let mut rest = 0;
+        while rest < content.len() {
+            let pages = content[rest..].chunks(PAGE);
+            let zeros: usize = pages.clone().take_while(|page| is_zero(page)).map(<[u8]>::len).sum();
+            let data: usize = pages.skip_while(|page| is_zero(page)).take_while(|page| !is_zero(page)).map(<[u8]>::len).sum();
+            let begin = rest + zeros;
+            file.write_all_at(&content[begin..begin + data], at + begin as u64)?;
+            rest = begin + data;
+        }
+        Ok(())
+    }
+
     fn finish(self) -> Result<(), Refused> {
-        let Self { target, staging, grown: Grown { file, name }, entry, .. } = self;
+        let Self { target, staging, grown, entry, replaces, .. } = self;
         let path = entry.as_path();
-        let finish = || {
-            file.set_permissions(Permissions::from_mode(entry.mode))?;
-            set_mtime(&file, &entry)?;
-            file.sync_data()
+        let finish = || -> Result<(), Refused> {
+            let refused = |e: std::io::Error| Refused::from_io(path, &e);
+            if !set_attributes(&grown.file, &entry, &target.rules).map_err(refused)? {
+                tell!("noctule: the target's file system does not take permissions or times: {} arrives without them", entry.shown());
+            }
+            grown.file.sync_data().map_err(refused)?;
+            match target.place(&staging, &grown, 0, path, replaces, &mut Parents::default())? {
+                Placed::There => target.sync().map_err(refused),
+                Placed::OneNameWith(_) => Err(Refused::new(Refusal::Exists, path, "exists already")),
+            }
         };
-        finish().map_err(|e| Refused::from_io(path, &e))?;
-        target.place(&staging.dir, name.as_ref(), path, &mut Parents::default())?;
-        target.sync().map_err(|e| Refused::from_io(path, &e))?;
+        if let Err(refused) = finish() {
+            // The whole stays for the next try, which must be able to open it.
+            let _ = rustix::fs::fchmod(&grown.file, Mode::RUSR | Mode::WUSR);
+            return Err(refused);
+        }
         staging.finish(&target.dir);
         Ok(())
     }
+}
+
+/// What is left out as a hole at least: file systems make none that are smaller.
+const PAGE: usize = 4096;
+
+fn is_zero(page: &[u8]) -> bool {
+    page.iter().all(|b| *b == 0)
 }
 
 /// What a writer gets.
@@ -116,6 +162,20 @@ fn offer(found: &std::fs::File, receiver: &mut Receiver) -> bool {
     }
     // Otherwise it is shorter than the object.
     error.is_none()
+}
+
+/// Offers those blocks of a file in which there is data: the others have not come.
+fn offer_data(found: &std::fs::File, receiver: &mut Receiver) {
+    let layout = *receiver.layout();
+    let has_data = |block: &u32| {
+        let range = layout.range(*block);
+        segment(found, range.start, range.end).0 < range.end
+    };
+    for block in (0..layout.blocks()).filter(has_data) {
+        if let Ok(content) = super::file::read(found, &layout, block) {
+            receiver.offer_leaf(block, &leaf(&content));
+        }
+    }
 }
 
 /// A writer's end, in words if it panicked.

@@ -3,6 +3,7 @@
 use super::super::entry::{Entry, shown};
 use super::super::progress::{Progress, Reporter, Summary};
 use super::super::receive::{Destination, Stop};
+use super::super::shares::Place as Share;
 use super::super::target::Refused;
 use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records, Refusal};
 use super::super::writer::protocol;
@@ -15,13 +16,15 @@ use crate::tree::{self, EVERY, Expectation, Expected, SOON};
 use blake3::Hash;
 use noctule::{IncomingFlow, MessageReceiver, PublicKey, SendStream, Session};
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError};
-use noctule_proto::object::{Receiver, Root, Status};
+use noctule_proto::object::{Digest, Receiver, Root, Status};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The same to the sender while the object comes down a tree, whose nodes hear it more often.
 const SELDOM: Duration = Duration::from_secs(1);
+/// A sender of which no packet comes for so long loses its place; one of many receivers may have to wait for the others.
+const IDLE: Duration = Duration::from_secs(120);
 /// How long the last word to the node above may take.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -59,7 +62,7 @@ impl Offer {
 }
 
 /// Reads what is said first.
-pub async fn offer(control: &mut Records) -> Result<Offer, Stop> {
+pub async fn offer(control: &mut Records, place: &mut Share) -> Result<Offer, Stop> {
     let (layout, root, about, tree) = match control.next().await? {
         Some(Record::Offer { version: VERSION | OFFER_BY_TREE, layout, root, about, tree }) => (layout, root, about, tree),
         Some(Record::Offer { version, .. }) => {
@@ -71,7 +74,10 @@ pub async fn offer(control: &mut Records) -> Result<Offer, Stop> {
     let mut leaves = Vec::new();
     while leaves.len() < layout.blocks() as usize {
         match control.next().await? {
-            Some(Record::Leaves(part)) if !part.is_empty() => leaves.extend(part),
+            Some(Record::Leaves(part)) if !part.is_empty() => {
+                leaves.extend(part);
+                place.hold(leaves.capacity() * size_of::<Digest>())?;
+            }
             _ => return Err(protocol("hashes of the object are missing").into()),
         }
     }
@@ -89,6 +95,7 @@ pub async fn run(
     answers: &mut SendStream,
     destination: Destination,
     offer: Offer,
+    share: Share,
     above: Option<&Above>,
     reporter: &Reporter,
     stop: impl Future<Output = ()>,
@@ -102,10 +109,10 @@ pub async fn run(
     let mut progress = reporter.start("receiving", &session.peer_key().to_string(), 1, size);
     let of_place = entry.clone();
     let prepared = tokio::task::spawn_blocking(move || {
-        let place = Place::prepare(target, of_place, &root, &mut receiver);
-        (place, receiver)
+        let place = Place::prepare(target, of_place, share.key(), &root, &mut receiver);
+        (place, receiver, share)
     });
-    let (prepared, receiver) = prepared.await.map_err(|e| Failure::system("a thread", e))?;
+    let (prepared, receiver, _share) = prepared.await.map_err(|e| Failure::system("a thread", e))?;
     let before = there(&receiver);
     progress.set(before, before);
     let result = match prepared {
@@ -173,20 +180,28 @@ async fn blocks(
     let (mut told, mut tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
     let mut decoding = Decoding::new(receiver);
     let mut said_at = tokio::time::Instant::now();
+    let (mut moved_at, mut packets) = (said_at, 0u64);
+    let mut heard = 0;
     let mut is_silent = false;
     tokio::pin!(stop);
     while !decoding.receiver().is_complete() {
         tokio::select! {
             message = packet(data.as_mut()) => match message {
-                Ok(Some(message)) => match &twig {
-                    None => decoding.on_packet(&message.data),
-                    Some(twig) => twig.open(&message.data, &mut decoding),
-                },
+                Ok(Some(message)) => {
+                    packets += 1;
+                    match &twig {
+                        None => decoding.on_packet(&message.data),
+                        Some(twig) => twig.open(&message.data, &mut decoding),
+                    }
+                }
                 // The sender has no more and was not asked for more: it is leaving, and its stream says why.
                 Ok(None) | Err(_) => data = None,
             },
             message = packet_of(&mut twig) => match (message, &mut twig) {
-                (Some(message), Some(twig)) => twig.open(&message.data, &mut decoding),
+                (Some(message), Some(twig)) => {
+                    packets += 1;
+                    twig.open(&message.data, &mut decoding);
+                }
                 _ => return Err(protocol("packets of no tree").into()),
             },
             worked = decoding.worked() => worked?,
@@ -209,6 +224,11 @@ async fn blocks(
                 (told, tell_at) = (decoding.receiver().blocks_done(), tokio::time::Instant::now() + EVERY);
                 progress.set(there(decoding.receiver()), before);
                 progress.look_at(session);
+                if std::mem::replace(&mut heard, packets) != packets {
+                    moved_at = tokio::time::Instant::now();
+                } else if moved_at.elapsed() > IDLE {
+                    return Err(Failure::PeerGone(format!("no packet of the object came for {} s", IDLE.as_secs())).into());
+                }
             }
             () = &mut stop => return Err(Stop::Superseded),
         }

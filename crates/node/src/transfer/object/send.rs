@@ -134,9 +134,16 @@ async fn exchange(
         progress.set(there, spared);
         cast.open_sessions().for_each(|session| progress.look_at(session));
     }
+    // A file that grew is not what arrived, though every hash of what was announced is right.
+    let is_whole = file.check_end();
     let stats = cast.stats();
     let figures = [("source_packets", stats.source_packets), ("repair_packets", stats.repair_packets), ("receivers", count)];
     let ends = cast.end().await;
+    if let Err(failure) = is_whole {
+        progress.clear();
+        join_all(ends.iter().map(|(_, session, _)| session.close(0, ""))).await;
+        return Err(failure);
+    }
     let delivered: Vec<Delivered> = ends.iter().filter_map(|(_, _, result)| result.as_ref().ok().copied()).collect();
     if delivered.len() as u64 == count {
         if count > 1 {
