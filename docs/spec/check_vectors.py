@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks vectors.txt against wire.md and session.md without any code of noctule: Noise, key derivation, packet protection, key texts, RETRY tag, sealed
+"""Checks vectors.txt against wire.md and session.md without any code of noctule: Noise, key derivation, packet protection, key texts, mac1, sealed
 packets of relayed sessions and their homomorphic tags.
 
 Needs the package `cryptography`. Run: python3 docs/spec/check_vectors.py
@@ -187,12 +187,17 @@ def check_identities(sections):
             expect("key text", base64.b32encode(raw + hashlib.sha256(label + raw).digest()[:3]).lower(), written.encode())
 
 
-def check_retry(sections):
-    retry = unhex(sections["packets"], "retry")
-    source_of_initiate, destination_of_initiate = retry[6:10], retry[11:19]
-    token, tag = retry[23:26], retry[26:]
-    said = b"\x08" + destination_of_initiate + b"\x04" + source_of_initiate + token
-    expect("RETRY tag", hmac.new(b"noctule retry", said, hashlib.sha256).digest()[:16], tag)
+def check_mac1(sections):
+    s = sections["packets"]
+    plain, pinned, prologue = unhex(s, "initiate"), unhex(s, "initiate_pinned"), unhex(s, "initiate_prologue")
+    # Behind first byte, version, ids of 8 and 4 bytes with their lengths, and the length: pattern, mac1, token of 3 bytes, message.
+    pattern = 1 + 4 + 9 + 5 + 2
+    expect("mac1 of XX", bytes(16), plain[pattern + 1 : pattern + 17])
+    # The prologue of the other INITIATE differs in its pattern only.
+    prologue = prologue[:11] + pinned[pattern : pattern + 1] + prologue[12:]
+    key = hashlib.sha256(b"noctule mac1" + unhex(s, "responder_public")).digest()
+    message = pinned[pattern + 17 + 2 + 3 :]
+    expect("mac1", hmac.new(key, prologue + message, hashlib.sha256).digest()[:16], pinned[pattern + 1 : pattern + 17])
 
 
 def gf_mul(a, b):
@@ -266,7 +271,7 @@ def check_sessions(sections):
 
 def main():
     sections = read(pathlib.Path(__file__).with_name("vectors.txt"))
-    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_retry, check_sessions):
+    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_mac1, check_sessions):
         check(sections)
         print(check.__name__.removeprefix("check_"), "as specified")
 

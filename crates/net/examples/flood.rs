@@ -53,7 +53,7 @@ fn first_flight() -> (Vec<u8>, usize) {
         version: VERSION,
         destination: id([0, 0, 0, 7]),
         source: id(MARK),
-        body: HandshakeBody::Initiate { pattern: Pattern::Xx, token: b"", message },
+        body: HandshakeBody::Initiate { pattern: Pattern::Xx, mac1: [0; 16], token: b"", message },
     };
     let mut payload = Vec::new();
     Params::default().emit(&mut payload, 0);

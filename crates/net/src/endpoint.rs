@@ -118,7 +118,16 @@ impl Endpoint {
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         node.trace |= trace.is_some();
         let max_datagram = node.max_datagram;
-        let shared = Shared::new(|now| Node::new(node.clone(), identity, seed, now), &node, backlog, bound, linger);
+        let make = |now| {
+            let mut made = Node::new(node.clone(), identity, seed, now);
+            // A host that is copied or set back with its memory does not repeat what it draws. What worked for the seed does not fail later
+            // (getrandom(2), NOTES); if it did, the node would go on with what it has.
+            made.set_entropy(|fresh| {
+                let _ = getrandom::fill(fresh);
+            });
+            made
+        };
+        let shared = Shared::new(make, &node, backlog, bound, linger);
         let counters = Arc::new(Counters::default());
         if let Some(log) = &trace {
             log.begin(node.accept);
@@ -141,7 +150,7 @@ impl Endpoint {
     }
 
     /// Opens a session with the node at `remote`. `peer` is the key that it must have; `None` takes whatever key answers, to be checked
-    /// with [`Session::peer_key`]. Resolves after two round trips, when the far end has taken the session: it decides about this node's key when
+    /// with [`Session::peer_key`]. Resolves after two round trips, one more without a `peer`, when the far end has taken the session: it decides about this node's key when
     /// it has heard it proved, and its refusal is an error here. Who wants to send after one round trip uses
     /// [`connect_early`](Self::connect_early). Dropping the future gives the attempt up.
     ///
@@ -152,7 +161,7 @@ impl Endpoint {
         accepted(connect::to_address(&self.inner.shared, remote, peer).await?).await
     }
 
-    /// Like [`connect`](Self::connect), but resolves after one round trip, when the far end is authenticated: what is sent at once is there half a
+    /// Like [`connect`](Self::connect), but resolves after one round trip (two without a `peer`), when the far end is authenticated: what is sent at once is there half a
     /// round trip later. The far end may still decline; then the session ends with its reason, and [`Session::accepted`] tells it as the
     /// error that `connect` would have returned.
     ///
@@ -208,7 +217,7 @@ impl Endpoint {
         Some(Session::new(Arc::clone(shared), session))
     }
 
-    /// Opens a link to a neighbour, to be kept for its own sake; resolves after one round trip, when the neighbour is authenticated. It may still
+    /// Opens a link to a neighbour, to be kept for its own sake; resolves after one round trip (two without a `peer`), when the neighbour is authenticated. It may still
     /// decline: then the link goes down ([`Link::closed`]). Dropping the future gives the attempt up.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! What a node keeps for those who want it to keep much, counted by the allocator (P22): per packet of a stranger, half-open link, idle link, idle
 //! session, idle flow. `cargo test -p noctule-proto --test attacker_state -- --nocapture` prints the table of docs/results/attack.md.
 
+use noctule_proto::crypto::mac1::Mac1;
 use noctule_proto::crypto::{Initiator, PublicKey, SecretKey};
 use noctule_proto::event::Event;
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions, MessageOptions};
 use noctule_proto::units::{Duration, Ecn, Time};
-use noctule_proto::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
+use noctule_proto::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, Pattern, VERSION};
 use noctule_proto::wire::params::Params;
 use noctule_proto::{Node, NodeConfig};
 use rand_chacha::ChaCha12Rng;
@@ -67,7 +68,9 @@ fn address(i: u8) -> SocketAddr {
 impl Attack {
     fn new() -> Self {
         let now = Time::from_millis(1000);
-        let node = |i: u8| Node::new(NodeConfig::default(), SecretKey::from_bytes([i + 7; 32]), [i + 1; 32], now);
+        // One key, so that one node at the other end does.
+        let config = NodeConfig { max_links_per_key: 64, ..NodeConfig::default() };
+        let node = |i: u8| Node::new(config.clone(), SecretKey::from_bytes([i + 7; 32]), [i + 1; 32], now);
         IS_COUNTED.set(true);
         HELD.set(0);
         let victim = node(0);
@@ -95,6 +98,20 @@ impl Attack {
     fn datagram(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         self.victim(|node, now| node.handle_datagram(now, from, None, Ecn::NotEct, datagram));
         self.drain();
+    }
+
+    /// The cookie that a first flight gets.
+    fn cookie(&mut self, from: SocketAddr, mut flight: Vec<u8>) -> Vec<u8> {
+        self.victim(|node, now| node.handle_datagram(now, from, None, Ecn::NotEct, &mut flight));
+        let (buf, now) = (&mut self.buf, self.now);
+        IS_COUNTED.set(true);
+        let sent = self.victim.poll_transmit(now, 1, buf);
+        IS_COUNTED.set(false);
+        assert!(sent.is_some_and(|t| t.remote == from));
+        let Ok(Packet::Handshake(HandshakePacket { body: HandshakeBody::Retry { token }, .. }, _)) = Packet::parse(&self.buf, 4) else {
+            panic!("no RETRY")
+        };
+        token.to_vec()
     }
 
     /// Sends what is to be sent; what goes to nobody is forgotten.
@@ -158,7 +175,7 @@ impl Attack {
 }
 
 /// A first flight of a pattern under a source id of its own.
-fn first_flight(n: u32, responder: PublicKey, is_pinned: bool) -> Vec<u8> {
+fn first_flight(n: u32, responder: PublicKey, is_pinned: bool, token: &[u8]) -> Vec<u8> {
     let mut rng = ChaCha12Rng::seed_from_u64(n.into());
     let id = |n: u32| ConnectionId::new(&n.to_be_bytes()).unwrap();
     let pattern = if is_pinned { Pattern::Ik } else { Pattern::Xx };
@@ -166,15 +183,17 @@ fn first_flight(n: u32, responder: PublicKey, is_pinned: bool) -> Vec<u8> {
         version: VERSION,
         destination: id(7),
         source: id(n),
-        body: HandshakeBody::Initiate { pattern, token: b"", message },
+        body: HandshakeBody::Initiate { pattern, mac1: [0; 16], token, message },
     };
     let mut payload = Vec::new();
     Params::default().emit(&mut payload, 0);
     let prologue = packet(&[]).prologue().unwrap();
     let peer = is_pinned.then_some(responder);
     let (_, message) = Initiator::start(&SecretKey::from_bytes([1; 32]), peer, None, &prologue, &payload, &mut rng).unwrap();
+    let mut packet = packet(&message);
+    peer.iter().for_each(|key| Mac1::new(key).sign(&mut packet));
     let mut out = Vec::new();
-    packet(&message).emit(&mut out);
+    packet.emit(&mut out);
     out.resize(1200, 0);
     out
 }
@@ -189,13 +208,22 @@ fn each<T>(a: &mut Attack, count: usize, make: impl FnOnce(&mut Attack) -> T) ->
 fn half_open(is_pinned: bool) -> isize {
     let mut a = Attack::new();
     let key = a.victim.public_key();
-    let flights: Vec<_> = (1..=90).map(|n| first_flight(n, key, is_pinned)).collect();
+    let from = |n: u32| SocketAddr::from(([172, 0, 0, n as u8], 9));
+    // The table of hosts' tokens is there from the first cookie on and grows no more.
+    let token = a.cookie(from(100), first_flight(100, key, false, b""));
+    a.datagram(from(100), &mut first_flight(100, key, false, &token));
+    let flights: Vec<_> = (1..=90)
+        .map(|n| {
+            let token = if is_pinned { Vec::new() } else { a.cookie(from(n), first_flight(n, key, false, b"")) };
+            (from(n), first_flight(n, key, is_pinned, &token))
+        })
+        .collect();
     let (bytes, ()) = each(&mut a, 90, |a| {
-        for (n, mut flight) in flights.into_iter().enumerate() {
-            a.datagram(SocketAddr::from(([172, 0, 0, n as u8], 9)), &mut flight);
+        for (from, mut flight) in flights {
+            a.datagram(from, &mut flight);
         }
     });
-    assert_eq!(a.victim.counters().half_open, 90);
+    assert_eq!(a.victim.counters().half_open, 91);
     bytes
 }
 
@@ -204,9 +232,9 @@ fn stranger() -> (isize, isize) {
     let mut a = Attack::new();
     let key = a.victim.public_key();
     for n in 1..=200 {
-        a.datagram(SocketAddr::from(([172, 0, 1, n as u8], 9)), &mut first_flight(n, key, false));
+        a.datagram(SocketAddr::from(([172, 0, 1, n as u8], 9)), &mut first_flight(n, key, false, b""));
     }
-    let flight = first_flight(1000, key, false);
+    let flight = first_flight(1000, key, false, b"");
     let (held, mut most) = (HELD.get(), 0);
     for n in 0..20_000u32 {
         let mut datagram = flight.clone();

@@ -35,18 +35,21 @@ fn quantile(sorted: &[Option<Duration>], q: f64) -> Duration {
 
 /// Nineteen of twenty handshakes need no more than one retransmission: the first flight's timer (200 ms, P19), the delay of its copies (20 ms), the
 /// round trip of the copy that passes, and half a round trip for the packet that shows the initiator to the responder, which is repeated after
-/// 10 and 30 ms. Without copies the second timer, at 600 ms, is needed.
+/// 10 and 30 ms. Without copies the second timer, at 600 ms, is needed. An unknown key takes a round trip more, for the cookie, whose own loss a timer
+/// makes good as well.
 #[test]
 fn nineteen_of_twenty_handshakes_at_20_percent_loss_need_one_retransmission_at_most() {
     for (is_pinned, rtt) in
         [true, false].into_iter().flat_map(|is_pinned| [20, 100, 220].map(|rtt| (is_pinned, Duration::from_millis(rtt))))
     {
         let t = times(rtt, LOSS, is_pinned, SEEDS);
-        let bound = Duration::from_millis(200 + 20 + 30) + rtt * 3 / 2;
+        let cookie = if is_pinned { Duration::ZERO } else { rtt + Duration::from_millis(200 + 20) };
+        let usual = rtt * 3 / 2 + if is_pinned { Duration::ZERO } else { rtt };
+        let bound = Duration::from_millis(200 + 20 + 30) + rtt * 3 / 2 + cookie;
         let [p50, p95, p99, worst] = [0.5, 0.95, 0.99, 1.0].map(|q| quantile(&t, q).as_millis());
         println!("pinned key: {is_pinned}, RTT {rtt:?}: p50 {p50} ms, p95 {p95} ms, p99 {p99} ms, worst {worst} ms");
         assert!(t.iter().all(Option::is_some), "every one comes up in the end");
-        assert!(quantile(&t, 0.5) <= rtt * 3 / 2 + Duration::from_millis(10), "{:?}", quantile(&t, 0.5));
+        assert!(quantile(&t, 0.5) <= usual + Duration::from_millis(20), "{:?}", quantile(&t, 0.5));
         assert!(quantile(&t, 0.95) <= bound, "RTT {rtt:?}: p95 {:?}, bound {bound:?}", quantile(&t, 0.95));
     }
 }

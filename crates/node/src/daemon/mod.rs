@@ -41,6 +41,8 @@ use tunnel::{Device, Tunnel};
 
 /// Links' farewells are waited for this long when the node ends.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Links of one neighbour at a time: what a restart or a lost address leaves behind lives for one idle timeout.
+const LINKS_PER_NEIGHBOUR: usize = 4;
 
 /// A running node.
 pub struct Daemon {
@@ -107,6 +109,8 @@ impl Daemon {
             node_memory: config.limits.memory,
             flow_memory: config.limits.flow_memory,
             max_links: config.limits.links,
+            max_links_per_key: LINKS_PER_NEIGHBOUR,
+            answer: config.answer,
             max_sessions: config.limits.sessions,
             max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
             authorised: Some(neighbours_of(&config)),

@@ -1,7 +1,7 @@
-//! Stateless answers to a flood of first packets (P19): RETRY tokens that prove an address, and the tag that protects a RETRY against accidents.
+//! Stateless answers to first packets (P19): RETRY tokens that prove an address.
 
 use crate::units::{Duration, Time};
-use crate::wire::packet::{ConnectionId, RETRY_TAG_LEN};
+use crate::wire::packet::ConnectionId;
 use crate::work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
@@ -14,6 +14,17 @@ pub const TOKEN_LIFETIME: Duration = Duration::from_secs(10);
 pub const SECRET_LIFETIME: Duration = Duration::from_secs(120);
 /// Bytes of a token.
 pub const TOKEN_LEN: usize = 8 + 32;
+
+/// What the token of a first packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// It was issued here, not long ago, to the same address and source id.
+    Good,
+    /// There is none, or its time is over: another one helps.
+    Missing,
+    /// Its time is right and nothing else.
+    Forged,
+}
 
 /// Makes and checks tokens without remembering any.
 #[derive(Debug)]
@@ -67,36 +78,23 @@ impl Cookies {
         token
     }
 
-    /// The token was issued here, not long ago, to the same address and source id.
-    pub fn check(&mut self, now: Time, remote: SocketAddr, source: &ConnectionId, token: &[u8]) -> bool {
+    /// What a token is worth. Costs one HMAC at most, and none if no token of these seconds could look like it.
+    pub fn judge(&mut self, now: Time, remote: SocketAddr, source: &ConnectionId, token: &[u8]) -> Token {
         self.rotate(now);
-        let Some((time, mac)) = token.split_first_chunk::<8>() else { return false };
+        let Some((time, mac)) = token.split_first_chunk::<8>() else { return Token::Missing };
         let issued = Time::from_nanos(u64::from_be_bytes(*time));
-        if issued > now || now.since(issued) > TOKEN_LIFETIME {
-            return false;
+        if token.len() != TOKEN_LEN || issued > now || now.since(issued) > TOKEN_LIFETIME {
+            return Token::Missing;
         }
+        // Which secret it was follows from its time.
+        let key = if issued >= self.since { Some(&self.secret) } else { self.previous.as_ref() };
         let statement = statement(issued, remote, source);
-        [Some(&self.secret), self.previous.as_ref()]
-            .into_iter()
-            .flatten()
-            .inspect(|_| work::hash())
-            .any(|key| hmac::verify(key, &statement, mac).is_ok())
+        work::hash();
+        match key {
+            Some(key) if hmac::verify(key, &statement, mac).is_ok() => Token::Good,
+            _ => Token::Forged,
+        }
     }
-}
-
-/// The tag of a RETRY: the first 16 bytes of HMAC-SHA-256 with the public key "noctule retry" over the ids of the INITIATE that it answers (each
-/// with its length in one byte) and the token. Whoever did not see the INITIATE cannot make one.
-pub fn retry_tag(initiate_destination: &ConnectionId, initiate_source: &ConnectionId, token: &[u8]) -> [u8; RETRY_TAG_LEN] {
-    work::hash();
-    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, b"noctule retry"));
-    for id in [initiate_destination, initiate_source] {
-        context.update(&[id.as_bytes().len() as u8]);
-        context.update(id.as_bytes());
-    }
-    context.update(token);
-    let mut tag = [0; RETRY_TAG_LEN];
-    tag.copy_from_slice(&context.sign().as_ref()[..RETRY_TAG_LEN]);
-    tag
 }
 
 #[cfg(test)]
@@ -122,16 +120,16 @@ mod tests {
         let (now, remote) = (Time::from_millis(5), address("192.0.2.1:7000"));
         let token = cookies.issue(now, remote, &id(1));
         assert_eq!(token.len(), TOKEN_LEN);
-        assert!(cookies.check(now, remote, &id(1), &token));
-        assert!(cookies.check(now, address("[::ffff:192.0.2.1]:7000"), &id(1), &token));
-        assert!(!cookies.check(now, address("192.0.2.1:7001"), &id(1), &token));
-        assert!(!cookies.check(now, address("192.0.2.2:7000"), &id(1), &token));
-        assert!(!cookies.check(now, remote, &id(2), &token));
+        assert_eq!(cookies.judge(now, remote, &id(1), &token), Token::Good);
+        assert_eq!(cookies.judge(now, address("[::ffff:192.0.2.1]:7000"), &id(1), &token), Token::Good);
+        assert_eq!(cookies.judge(now, address("192.0.2.1:7001"), &id(1), &token), Token::Forged);
+        assert_eq!(cookies.judge(now, address("192.0.2.2:7000"), &id(1), &token), Token::Forged);
+        assert_eq!(cookies.judge(now, remote, &id(2), &token), Token::Forged);
         for i in 0..token.len() {
             let mut wrong = token.clone();
             wrong[i] ^= 1;
-            assert!(!cookies.check(now, remote, &id(1), &wrong), "byte {i}");
-            assert!(!cookies.check(now, remote, &id(1), &token[..i]), "cut at {i}");
+            assert_ne!(cookies.judge(now, remote, &id(1), &wrong), Token::Good, "byte {i}");
+            assert_eq!(cookies.judge(now, remote, &id(1), &token[..i]), Token::Missing, "cut at {i}");
         }
     }
 
@@ -141,16 +139,8 @@ mod tests {
         let remote = address("[2001:db8::1]:7000");
         let issued = Time::ZERO + SECRET_LIFETIME.saturating_sub(Duration::from_secs(1));
         let token = cookies.issue(issued, remote, &id(1));
-        assert!(cookies.check(issued + TOKEN_LIFETIME, remote, &id(1), &token));
+        assert_eq!(cookies.judge(issued + TOKEN_LIFETIME, remote, &id(1), &token), Token::Good);
         assert!(cookies.previous.is_some());
-        assert!(!cookies.check(issued + TOKEN_LIFETIME + Duration::from_nanos(1), remote, &id(1), &token));
-    }
-
-    #[test]
-    fn a_retry_tag_depends_on_every_part() {
-        let tag = retry_tag(&id(1), &id(2), b"token");
-        for other in [retry_tag(&id(3), &id(2), b"token"), retry_tag(&id(1), &id(3), b"token"), retry_tag(&id(1), &id(2), b"tokem")] {
-            assert_ne!(tag, other);
-        }
+        assert_eq!(cookies.judge(issued + TOKEN_LIFETIME + Duration::from_nanos(1), remote, &id(1), &token), Token::Missing);
     }
 }

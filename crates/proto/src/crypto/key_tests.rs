@@ -212,6 +212,8 @@ impl Link {
             receive_epoch_log2: if is_initiator { 12 } else { 10 },
             rekey_after: Duration::from_secs(120),
             rekey_packets,
+            reject_after: Duration::from_secs(180),
+            reject_packets: rekey_packets.saturating_mul(16),
         };
         let ends = [LinkKeys::new(config(true), &ours, Time::ZERO).unwrap(), LinkKeys::new(config(false), &theirs, Time::ZERO).unwrap()];
         Self { now: Time::ZERO, ends, rngs: [rng(3), rng(4)], numbers: [0; 2] }
@@ -272,7 +274,7 @@ impl Link {
 fn a_new_generation_loses_no_packet_that_is_on_its_way() {
     let mut link = Link::new(u64::MAX);
     assert_eq!(link.ends[0].poll_timeout(), Some(Time::ZERO + Duration::from_secs(120)));
-    assert_eq!(link.ends[1].poll_timeout(), None);
+    assert_eq!(link.ends[1].poll_timeout(), Some(Time::ZERO + Duration::from_secs(180)));
     for generation in 1..10 {
         link.tick(Duration::from_secs(120));
         let ask = link.frame(0).unwrap();
@@ -377,5 +379,31 @@ fn a_changed_rekey_message_ends_the_link() {
         let mut out = Vec::new();
         frame.emit(&mut out);
         assert_eq!(link.deliver(1, &out), Err(CryptoError::Malformed));
+    }
+}
+
+#[test]
+fn keys_that_no_exchange_has_followed_die_and_take_the_link_with_them() {
+    for end in [0, 1] {
+        let mut link = Link::new(u64::MAX);
+        link.tick(Duration::from_secs(179));
+        // The exchange is under way, and nobody answers it.
+        link.now += Duration::from_secs(1);
+        assert!(link.ends[end].poll_timeout() <= Some(link.now));
+        let Link { now, ends, rngs, .. } = &mut link;
+        assert_eq!(ends[end].handle_timeout(*now, &mut rngs[end]), Err(CryptoError::Exhausted));
+    }
+}
+
+#[test]
+fn keys_die_of_many_packets_too() {
+    let mut link = Link::new(100);
+    for _ in 0..1600 {
+        assert!(link.send(0));
+    }
+    for end in [0, 1] {
+        assert!(link.ends[end].poll_timeout() <= Some(link.now));
+        let Link { now, ends, rngs, .. } = &mut link;
+        assert_eq!(ends[end].handle_timeout(*now, &mut rngs[end]), Err(CryptoError::Exhausted));
     }
 }

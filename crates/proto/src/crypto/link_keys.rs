@@ -36,6 +36,10 @@ pub struct LinkKeysConfig {
     pub rekey_after: Duration,
     /// Packets after which one is due; [`GENERATION_PACKETS`] but in tests.
     pub rekey_packets: u64,
+    /// Age at which a generation that none has followed dies, and the link with it (WireGuard: REJECT_AFTER_TIME).
+    pub reject_after: Duration,
+    /// Packets, both directions together, after which it dies.
+    pub reject_packets: u64,
 }
 
 struct Generation {
@@ -182,12 +186,20 @@ impl LinkKeys {
             Exchange::Asked { since, .. } if !self.has_message => Some(*since + ANSWER_PATIENCE),
             _ => None,
         };
-        [expiry, due].into_iter().flatten().min()
+        [expiry, due, Some(self.death())].into_iter().flatten().min()
     }
 
-    /// Drops keys that ended and begins a new generation if one is due.
+    /// When the generation in use dies; in the past if it has served for too many packets.
+    fn death(&self) -> Time {
+        if self.current.packets() >= self.config.reject_packets { Time::ZERO } else { self.current.born + self.config.reject_after }
+    }
+
+    /// Drops keys that ended and begins a new generation if one is due. An error when the peer has let the present one grow too old: the link has to end.
     pub fn handle_timeout(&mut self, now: Time, rng: &mut ChaCha12Rng) -> Result<(), CryptoError> {
         self.drop_expired(now);
+        if self.death() <= now {
+            return Err(CryptoError::Exhausted);
+        }
         if self.poll_timeout().is_none_or(|due| due > now) {
             return Ok(());
         }

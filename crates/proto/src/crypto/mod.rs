@@ -12,6 +12,7 @@ mod identity;
 mod key_tests;
 mod keys;
 mod link_keys;
+pub mod mac1;
 mod noise;
 mod one_way;
 mod rekey;
@@ -29,6 +30,17 @@ pub use one_way::{ObjectKey, open_announcement, seal_announcement};
 pub use session_keys::{DirectionKeys, FlowKey, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
 
 use crate::error::{CloseReason, Code};
+
+/// A seed that nobody knows who knows only one of the two.
+pub(crate) fn mixed(old: &[u8; 32], fresh: &[u8; 32]) -> [u8; 32] {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    context.update(b"noctule entropy");
+    context.update(old);
+    context.update(fresh);
+    let mut seed = [0; 32];
+    seed.copy_from_slice(context.finish().as_ref());
+    seed
+}
 
 /// Why something secret could not be done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 //! `NOCTULE_WRITE_VECTORS=1 cargo test -p noctule-proto vectors` writes the file anew.
 
 use super::aead::PacketKey;
-use super::cookie::retry_tag;
+use super::mac1::Mac1;
 use super::rekey::{Root, Secrets};
 use super::session_keys::DirectionKeys;
 use super::{Established, Initiator, PreSharedKeys, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
@@ -179,16 +179,24 @@ fn packets(book: &mut Book) {
         HandshakePacket { version: VERSION, destination: destination.clone(), source: source.clone(), body }.emit(&mut out);
         out
     };
-    let initiate = HandshakeBody::Initiate { pattern: Pattern::Xx, token: b"tok", message: b"noise" };
-    book.bytes("initiate", &packet(initiate.clone()));
-    let prologue =
-        HandshakePacket { version: VERSION, destination: destination.clone(), source: source.clone(), body: initiate }.prologue();
-    book.bytes("initiate_prologue", &prologue.unwrap());
+    let initiate = |pattern| HandshakePacket {
+        version: VERSION,
+        destination: destination.clone(),
+        source: source.clone(),
+        body: HandshakeBody::Initiate { pattern, mac1: [0; 16], token: b"tok", message: b"noise" },
+    };
+    book.bytes("initiate", &packet(initiate(Pattern::Xx).body));
+    book.bytes("initiate_prologue", &initiate(Pattern::Xx).prologue().unwrap());
+    let responder = SecretKey::from_bytes([0x22; 32]).public();
+    let mut pinned = initiate(Pattern::Ik);
+    Mac1::new(&responder).sign(&mut pinned);
+    book.bytes("responder_public", &responder.0);
+    book.bytes("initiate_pinned", &packet(pinned.body));
     book.bytes("respond", &packet(HandshakeBody::Respond(b"noise")));
     book.bytes("finish", &packet(HandshakeBody::Finish(b"noise")));
     // A RETRY goes the other way: its ids are those of the INITIATE, swapped.
     let mut out = Vec::new();
-    let body = HandshakeBody::Retry { token: b"tok", tag: retry_tag(&destination, &source, b"tok") };
+    let body = HandshakeBody::Retry { token: b"tok" };
     HandshakePacket { version: VERSION, destination: source.clone(), source: destination.clone(), body }.emit(&mut out);
     book.bytes("retry", &out);
     let mut out = Vec::new();

@@ -106,15 +106,17 @@ impl Link {
         Ok(())
     }
 
-    /// A path that the neighbour opens, from its first packet; it counts only once that packet has proven itself.
-    pub(super) fn answered_path(&self, now: Time, path: PathId, from: Address, shared: &mut Shared) -> Option<Box<Path>> {
+    /// The neighbour may open this path.
+    pub(super) fn may_answer_path(&self, path: PathId) -> bool {
         let is_theirs = path.0 > 0 && path.0 % 2 == u32::from(self.is_initiator);
-        if !is_theirs || !self.is_up() || self.paths.len() >= MAX_PATHS || self.cids.remote_for(path).is_none() {
-            return None;
-        }
+        is_theirs && self.is_up() && self.paths.len() < MAX_PATHS && self.cids.remote_for(path).is_some()
+    }
+
+    /// A path that the neighbour opens, from its first packet, which has opened.
+    pub(super) fn answered_path(&self, now: Time, path: PathId, from: Address, shared: &mut Shared) -> Box<Path> {
         let mut made = self.new_path(now, path, from, shared);
         made.begin_opening(now, false);
-        Some(Box::new(made))
+        Box::new(made)
     }
 
     fn new_path(&self, now: Time, id: PathId, address: Address, shared: &mut Shared) -> Path {

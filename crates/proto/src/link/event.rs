@@ -1,7 +1,7 @@
 //! What a link tells its node, which drains it after every call.
 
 use crate::error::CloseReason;
-use crate::ids::{FlowId, FlowLabel, RelayId, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, RelayId, SessionId};
 use crate::wire::frame::FlowOpen;
 use bytes::Bytes;
 
@@ -9,6 +9,8 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     Up,
+    /// This link took the place of an older one of the same key.
+    Supersedes(LinkId),
     /// A flow that was offered was accepted and exists now.
     FlowOpened(FlowLabel),
     /// A relayed session's control flow brought a packet of the handshake.

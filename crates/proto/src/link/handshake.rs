@@ -1,17 +1,19 @@
-//! Getting keys: the initiator's attempts and the responder's answer, with their timers (P19).
+//! Getting keys: the initiator's attempts, and what both ends do when the keys stand (P19). The responder's answer is in `answer.rs`.
 
+use super::answer::Responding;
 use super::{Control, Link, LinkEvent, State};
-use crate::crypto::{
-    CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey, Responder, ResponderStep, choose_cipher, cookie,
-};
+use crate::crypto::cookie::TOKEN_LIFETIME;
+use crate::crypto::mac1::Mac1;
+use crate::crypto::{CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
+use crate::node::admission::Admission;
 use crate::node::shared::Shared;
 use crate::node::{AckWish, NodeConfig, Transmit};
 use crate::path::{AckConfig, BASE_DATAGRAM, Path, PathConfig};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
-use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
+use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, MAC1_LEN, Pattern, VERSION};
 use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
 use rand_chacha::ChaCha12Rng;
 use std::net::{IpAddr, SocketAddr};
@@ -27,8 +29,10 @@ const COPY_DELAY: Duration = Duration::from_millis(10);
 const FIRST_CONFIRMATION: Duration = Duration::from_millis(10);
 /// From here on the path's own probes, which know its round trip, are enough.
 const LAST_CONFIRMATION: Duration = Duration::from_millis(160);
-/// A link that was answered but never confirmed is forgotten after this (P19).
-pub(crate) const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
+/// Keys that no exchange has followed die this long after one is due (WireGuard: 60 s), or two idle timeouts, whichever is more.
+const REKEY_PATIENCE: Duration = Duration::from_secs(60);
+/// Packets of one generation, both directions together, after which it dies: sixteen times as many as an exchange is due after by default.
+const REJECT_PACKETS: u64 = 16 * crate::crypto::GENERATION_PACKETS;
 /// Flights with a pinned key before the peer is asked who it is: a peer with another key cannot even read the first kind.
 const FLIGHTS_BEFORE_ASKING: u32 = 2;
 
@@ -53,23 +57,29 @@ pub(crate) struct Initiating {
     /// Datagrams of the present flight that were sent.
     copies: u32,
     first_sent: Option<Time>,
+    /// Of RETRY, which answers a single datagram.
+    retry_rtt: Option<Duration>,
     deadline: Time,
     next_send: Time,
+    /// A key that answered in place of the expected one. Somebody on the path can make such an answer: it is the verdict only if no better one comes.
+    wrong: Option<PublicKey>,
+    /// A version list came that lacks ours, from anybody.
+    is_version_refused: bool,
 }
 
 /// What the handshake showed of the first path.
-struct FirstPath {
-    is_initiator: bool,
-    remote: SocketAddr,
-    local: Option<IpAddr>,
+pub(super) struct FirstPath {
+    pub(super) is_initiator: bool,
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<IpAddr>,
     /// Size of the peer's handshake datagram.
-    received_size: u16,
+    pub(super) received_size: u16,
     /// Round trip of the handshake, if it is unambiguous.
-    rtt: Option<Duration>,
+    pub(super) rtt: Option<Duration>,
     /// Cipher that we chose, as responder.
-    cipher: Option<Cipher>,
+    pub(super) cipher: Option<Cipher>,
     /// The path's own.
-    rng: ChaCha12Rng,
+    pub(super) rng: ChaCha12Rng,
 }
 
 /// One kind of first message, under an id of its own so that the answer finds it.
@@ -77,30 +87,15 @@ struct FirstPath {
 struct Attempt {
     source: ConnectionId,
     pattern: Pattern,
+    mac1: [u8; MAC1_LEN],
     token: Vec<u8>,
+    /// When the token came.
+    token_at: Time,
     initiator: Initiator,
     message: Vec<u8>,
-}
-
-/// The responder's side: answered, not yet confirmed by a protected packet.
-#[derive(Debug)]
-pub(crate) struct Responding {
-    remote: SocketAddr,
-    local: Option<IpAddr>,
-    /// RESPOND, without padding.
-    response: Vec<u8>,
-    /// Waits for the third message of XX.
-    waiting: Option<Responder>,
-    /// IK: keys stand, but a path is made only for who shows that it has them: the first flight may be a replay, and a path is five times as large as
-    /// all this.
-    established: Option<Established>,
-    /// The connection ids of the first path, ours and the initiator's.
-    ids: Option<(ConnectionId, ConnectionId)>,
-    /// Sizes of INITIATE datagrams that were not answered yet (P19: never more bytes out than three times in; here at most once).
-    due: Vec<usize>,
-    expires: Time,
-    answered_size: usize,
-    cipher: Option<Cipher>,
+    /// Datagrams with this message, and when the first left.
+    sends: u32,
+    sent_at: Time,
 }
 
 impl Initiating {
@@ -115,15 +110,18 @@ impl Initiating {
             flights: 0,
             copies: 0,
             first_sent: None,
+            retry_rtt: None,
             deadline: now + shared.config.connect_timeout,
             next_send: now,
+            wrong: None,
+            is_version_refused: false,
         };
         let source = shared.new_cid(link, PathId(0));
-        this.add_attempt(source, expected.is_some(), Vec::new(), shared);
+        this.add_attempt(now, source, expected.is_some(), Vec::new(), shared);
         this
     }
 
-    fn add_attempt(&mut self, source: ConnectionId, is_key_known: bool, token: Vec<u8>, shared: &mut Shared) {
+    fn add_attempt(&mut self, now: Time, source: ConnectionId, is_key_known: bool, token: Vec<u8>, shared: &mut Shared) {
         let psk = shared.config.psks().of(self.expected).copied();
         let pattern = match (is_key_known, psk.is_some()) {
             (true, false) => Pattern::Ik,
@@ -131,18 +129,22 @@ impl Initiating {
             (true, true) => Pattern::IkPsk2,
             (false, true) => Pattern::XxPsk3,
         };
-        let header = HandshakePacket {
+        let packet = |message| HandshakePacket {
             version: VERSION,
             destination: self.destination.clone(),
             source: source.clone(),
-            body: HandshakeBody::Initiate { pattern, token: &token, message: &[] },
+            body: HandshakeBody::Initiate { pattern, mac1: [0; MAC1_LEN], token: &token, message },
         };
-        let prologue = header.prologue().unwrap_or_default();
+        let prologue = packet(&[]).prologue().unwrap_or_default();
         // Anyone on the path can read what the first message of XX says.
         let payload = shared.params_payload(None, is_key_known);
         let mut rng = shared.fork_rng();
         match Initiator::start_with(pattern, &shared.identity, self.expected, psk, &prologue, &payload, &mut rng) {
-            Ok((initiator, message)) => self.attempts.push(Attempt { source, pattern, token, initiator, message }),
+            Ok((initiator, message)) => {
+                let responder = self.expected.filter(|_| pattern.is_pinned());
+                let mac1 = responder.and_then(|key| Mac1::new(&key).of(&packet(&message))).unwrap_or_default();
+                self.attempts.push(Attempt { source, pattern, mac1, token, token_at: now, initiator, message, sends: 0, sent_at: now });
+            }
             // Only a peer key that is no curve point can fail here: the attempts then run into the deadline with a clear reason.
             Err(_) => shared.forget_cid(&source),
         }
@@ -150,6 +152,20 @@ impl Initiating {
 }
 
 impl Initiating {
+    /// Why the time is over without an answer. What anybody on the path could have said is told only now.
+    fn verdict(&self, config: &NodeConfig) -> CloseReason {
+        let remote = self.remote;
+        if let Some((expected, actual)) = self.expected.zip(self.wrong) {
+            let e = CryptoError::WrongKey { expected, actual };
+            return CloseReason::local(Code::WrongKey, Layer::Crypto, format!("{remote}: {e}"));
+        }
+        if self.is_version_refused {
+            return CloseReason::local(Code::VersionMismatch, Layer::Wire, "the peer does not speak this version of noctule");
+        }
+        let text = format!("{remote} did not answer {} attempts in {:.0} s", self.sends, config.connect_timeout.as_secs_f64());
+        CloseReason::local(Code::Unreachable, Layer::Link, text)
+    }
+
     /// Bytes of the next datagram. The first two flights probe the path MTU; in later ones each of the three datagrams has another size, down to what
     /// every path must carry, and within three flights each kind of first message had each size.
     fn datagram_size(&self, max: u16) -> u16 {
@@ -168,6 +184,14 @@ pub(super) struct Confirmation {
 }
 
 impl Handshake {
+    /// The key that answered in place of the expected one.
+    pub(super) fn wrong_key(&self) -> Option<PublicKey> {
+        match self {
+            Self::Initiator(i) => i.wrong,
+            Self::Responder(_) => None,
+        }
+    }
+
     /// Packets leave from another address: what is under way may have no answer.
     pub(super) fn hurry(&mut self, now: Time) {
         if let Self::Initiator(i) = self {
@@ -184,10 +208,7 @@ impl Handshake {
 
     pub(crate) fn handle_timeout(&mut self, now: Time, config: &NodeConfig) -> Option<CloseReason> {
         match self {
-            Self::Initiator(i) if now >= i.deadline => {
-                let text = format!("{} did not answer {} attempts in {:.0} s", i.remote, i.sends, config.connect_timeout.as_secs_f64());
-                Some(CloseReason::local(Code::Unreachable, Layer::Link, text))
-            }
+            Self::Initiator(i) if now >= i.deadline => Some(i.verdict(config)),
             Self::Responder(r) if now >= r.expires => {
                 Some(CloseReason::local(Code::Unreachable, Layer::Link, "the handshake was never confirmed"))
             }
@@ -210,16 +231,25 @@ impl Link {
                     i.next_send = i.deadline;
                     return None;
                 }
-                if i.flights == FLIGHTS_BEFORE_ASKING && i.expected.is_some() && i.attempts.len() == 1 {
+                if i.flights == FLIGHTS_BEFORE_ASKING && i.expected.is_some() && i.wrong.is_none() && i.attempts.len() == 1 {
                     let source = shared.new_cid(id, PathId(0));
-                    i.add_attempt(source, false, Vec::new(), shared);
+                    i.add_attempt(now, source, false, Vec::new(), shared);
                 }
-                let attempt = if i.copies % 2 == 1 { i.attempts.last() } else { i.attempts.first() }?;
+                let attempt = if i.copies % 2 == 1 { i.attempts.last_mut() } else { i.attempts.first_mut() }?;
+                if attempt.sends == 0 {
+                    attempt.sent_at = now;
+                }
+                attempt.sends += 1;
                 HandshakePacket {
                     version: VERSION,
                     destination: i.destination.clone(),
                     source: attempt.source.clone(),
-                    body: HandshakeBody::Initiate { pattern: attempt.pattern, token: &attempt.token, message: &attempt.message },
+                    body: HandshakeBody::Initiate {
+                        pattern: attempt.pattern,
+                        mac1: attempt.mac1,
+                        token: &attempt.token,
+                        message: &attempt.message,
+                    },
                 }
                 .emit(buf);
                 let size = i.datagram_size(shared.config.max_datagram);
@@ -236,47 +266,48 @@ impl Link {
                 }
                 (i.remote, None)
             }
-            Handshake::Responder(r) => {
-                let size = r.due.pop()?;
-                buf.extend_from_slice(&r.response);
-                buf.resize(buf.len().max(size), 0);
-                (r.remote, r.local)
-            }
+            Handshake::Responder(r) => r.poll_answer(buf)?,
         };
         self.handshake_packets += 1;
         Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
     }
 
-    /// RESPOND, RETRY or a version list came for one of our attempts, or FINISH for our answer.
+    /// RESPOND, RETRY or a version list came for one of our attempts.
     pub(crate) fn on_handshake(&mut self, now: Time, packet: &HandshakePacket<'_>, size: usize, shared: &mut Shared) {
-        let State::Handshaking(handshake) = &mut self.state else { return };
-        match (handshake, &packet.body) {
-            (Handshake::Initiator(i), HandshakeBody::Respond(message)) => {
-                let Some(attempt) = i.attempts.iter_mut().find(|a| a.source == packet.destination) else { return };
+        let State::Handshaking(Handshake::Initiator(i)) = &mut self.state else { return };
+        match &packet.body {
+            HandshakeBody::Respond(message) => {
+                let Some(at) = i.attempts.iter().position(|a| a.source == packet.destination) else { return };
+                let attempt = &mut i.attempts[at];
                 let payload = shared.params_payload(Some(u16::try_from(size).unwrap_or(u16::MAX)), true);
                 match attempt.initiator.finish(message, &payload) {
                     Ok(established) => {
                         let source = attempt.source.clone();
                         self.on_established_as_initiator(now, established, source, packet.source.clone(), size, shared);
                     }
-                    Err(e @ CryptoError::WrongKey { actual, .. }) => {
-                        let text = format!("{}: {e}", i.remote);
-                        self.peer = Some(actual);
-                        self.die(CloseReason::local(Code::WrongKey, Layer::Crypto, text));
+                    // Somebody on the path can answer the question who is there, too: the expected key is called until the time is over.
+                    Err(CryptoError::WrongKey { actual, .. }) => {
+                        i.wrong = Some(actual);
+                        let attempt = i.attempts.remove(at);
+                        shared.forget_cid(&attempt.source);
                     }
                     // An answer that does not verify could have been sent by anyone: the attempt stands.
                     Err(_) => {}
                 }
             }
-            (Handshake::Initiator(i), HandshakeBody::Retry { token, tag }) => {
+            // Only who saw the INITIATE knows both of its ids.
+            HandshakeBody::Retry { token } if packet.source == i.destination => {
                 let Some(at) = i.attempts.iter().position(|a| a.source == packet.destination) else { return };
                 let attempt = &i.attempts[at];
-                if !attempt.token.is_empty() || cookie::retry_tag(&i.destination, &attempt.source, token) != *tag {
+                // A token that still serves is kept: the first message came in several copies, and each gets one.
+                if !attempt.token.is_empty() && now < attempt.token_at + TOKEN_LIFETIME {
                     return;
                 }
                 let attempt = i.attempts.remove(at);
-                let is_key_known = matches!(attempt.pattern, Pattern::Ik | Pattern::IkPsk2);
-                i.add_attempt(attempt.source, is_key_known, token.to_vec(), shared);
+                if attempt.sends == 1 {
+                    i.retry_rtt = Some(now.since(attempt.sent_at));
+                }
+                i.add_attempt(now, attempt.source, attempt.pattern.is_pinned(), token.to_vec(), shared);
                 // The order of attempts stays: a known key first.
                 if at < i.attempts.len() {
                     i.attempts[at..].rotate_right(1);
@@ -287,29 +318,10 @@ impl Link {
                 i.next_send = now;
             }
             // A list that contains our version answers something that we did not send.
-            (Handshake::Initiator(i), HandshakeBody::VersionList(list))
+            HandshakeBody::VersionList(list)
                 if packet.source == i.destination && !list.chunks_exact(4).any(|v| v == VERSION.to_be_bytes()) =>
             {
-                self.die(CloseReason::local(Code::VersionMismatch, Layer::Wire, "the peer does not speak this version of noctule"));
-            }
-            (Handshake::Responder(r), HandshakeBody::Finish(message)) => {
-                let Some(waiting) = &mut r.waiting else { return };
-                // A message that does not verify leaves the handshake as it was.
-                let Ok(established) = waiting.complete(message) else { return };
-                // Who has a pre-shared key of its own shows it, which takes the pattern that names the sender first.
-                if shared.config.neighbour_psks.contains_key(&established.peer) {
-                    return;
-                }
-                r.waiting = None;
-                let ids = r.ids.take();
-                let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
-                self.name_first_path(ids);
-                self.install(
-                    now,
-                    established,
-                    FirstPath { is_initiator: false, remote, local, received_size: size as u16, rtt: None, cipher, rng: shared.fork_rng() },
-                    shared,
-                );
+                i.is_version_refused = true;
             }
             _ => {}
         }
@@ -325,7 +337,10 @@ impl Link {
         shared: &mut Shared,
     ) {
         let State::Handshaking(Handshake::Initiator(i)) = &self.state else { return };
-        let (remote, sends, first_sent, deadline) = (i.remote, i.sends, i.first_sent.unwrap_or(now), i.deadline);
+        let (remote, first_sent, deadline) = (i.remote, i.first_sent.unwrap_or(now), i.deadline);
+        // Karn: an answer to one of several copies gives no round-trip sample.
+        let single = i.attempts.iter().find(|a| a.source == ours && a.sends == 1).map(|a| now.since(a.sent_at));
+        let rtt = single.or(i.retry_rtt);
         let others: Vec<_> = i.attempts.iter().filter(|a| a.source != ours).map(|a| a.source.clone()).collect();
         for id in others {
             shared.forget_cid(&id);
@@ -340,8 +355,6 @@ impl Link {
         self.cids.accept(PathId(0), 0, theirs);
         self.finish_packet = finish;
         self.handshake_time = now.since(first_sent);
-        // Karn: an answer to one of several copies gives no round-trip sample.
-        let rtt = (sends == 1).then(|| now.since(first_sent));
         if !self.install(
             now,
             established,
@@ -377,7 +390,7 @@ impl Link {
     }
 
     /// Connection ids that the handshake agreed on; a link that is only half open does not keep tables of them.
-    fn name_first_path(&mut self, ids: Option<(ConnectionId, ConnectionId)>) {
+    pub(super) fn name_first_path(&mut self, ids: Option<(ConnectionId, ConnectionId)>) {
         if let Some((ours, theirs)) = ids {
             self.cids.issue(PathId(0), ours);
             self.cids.accept(PathId(0), 0, theirs);
@@ -385,7 +398,7 @@ impl Link {
     }
 
     /// Keys and the first path. False if the peer's parameters are unusable.
-    fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
+    pub(super) fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
         let FirstPath { is_initiator, remote, local, received_size, rtt, cipher, rng } = first;
         let params = match Params::parse(&established.payload) {
             Ok(params) => params,
@@ -407,6 +420,8 @@ impl Link {
             receive_epoch_log2: params.epoch_log2,
             rekey_after: shared.config.rekey_after,
             rekey_packets: shared.config.rekey_packets,
+            reject_after: shared.config.rekey_after + REKEY_PATIENCE.max(shared.config.idle_timeout * 2),
+            reject_packets: REJECT_PACKETS.max(shared.config.rekey_packets.saturating_mul(16)),
         };
         let keys = LinkKeys::new(key_config, &established, now);
         let keys = match keys {
@@ -452,6 +467,9 @@ impl Link {
         self.state = State::Up;
         self.last_heard = now;
         self.last_sent = now;
+        if !self.is_admitted(shared) {
+            return self.close(now, CloseReason::local(Code::TooMany, Layer::Link, "this node has as many links as it takes"));
+        }
         self.stock_cids(PathId(0), shared);
         self.announce_plans(shared);
         self.events.push_back(LinkEvent::Up);
@@ -467,6 +485,25 @@ impl Link {
         }
     }
 
+    /// Whether there is a place for a link that another node opened. Who is not authorised needs none.
+    fn is_admitted(&mut self, shared: &mut Shared) -> bool {
+        let Some((peer, path)) = self.peer.zip(self.paths.get(&PathId(0))).filter(|_| !self.is_initiator) else { return true };
+        if shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(&peer)) {
+            return true;
+        }
+        match shared.admitted.admit(self.id, peer, path.remote().ip(), &shared.config) {
+            Admission::Taken => true,
+            Admission::Instead(older) => {
+                self.events.push_back(LinkEvent::Supersedes(older));
+                true
+            }
+            Admission::Refused => {
+                shared.counters.throttled += 1;
+                false
+            }
+        }
+    }
+
     /// FINISH goes in front of every datagram until the responder is heard; returns its length.
     pub(super) fn handshake_prefix(&mut self, path: PathId, buf: &mut Vec<u8>) -> usize {
         match &self.finish_packet {
@@ -476,103 +513,6 @@ impl Link {
             }
             _ => 0,
         }
-    }
-
-    /// The same INITIATE again: our answer was lost.
-    pub(crate) fn on_repeated_initiate(&mut self, size: usize) {
-        if let State::Handshaking(Handshake::Responder(r)) = &mut self.state
-            && r.due.len() < 2
-        {
-            r.due.push(size);
-        }
-    }
-
-    /// Answers an INITIATE. `None`: not for us, or not understood.
-    pub(crate) fn answer(
-        now: Time,
-        id: crate::ids::LinkId,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-        packet: &HandshakePacket<'_>,
-        size: usize,
-        shared: &mut Shared,
-    ) -> Result<Self, CryptoError> {
-        let HandshakeBody::Initiate { pattern, message, .. } = packet.body else { return Err(CryptoError::Malformed) };
-        let prologue = packet.prologue().unwrap_or_default();
-        let answered = u16::try_from(size).unwrap_or(u16::MAX);
-        let mut rng = shared.fork_rng();
-        let grease = shared.random_bytes::<1>()[0];
-        let mut params = shared.local_params(Some(answered));
-        let mut cipher = None;
-        let step = Responder::respond(
-            &shared.identity,
-            shared.config.psks(),
-            pattern,
-            &prologue,
-            message,
-            |_, payload| {
-                let offered = Params::parse(payload).map_err(|e| CloseReason::local(Code::Parameter, Layer::Wire, e.to_string()))?;
-                let chosen = choose_cipher(&offered.ciphers, &params.ciphers, offered.plaintext && params.plaintext)
-                    .ok_or_else(|| CloseReason::local(Code::Parameter, Layer::Crypto, "no common cipher"))?;
-                cipher = Some(chosen);
-                params.ciphers = core::iter::once(chosen).collect();
-                let mut out = Vec::new();
-                params.emit(&mut out, grease);
-                Ok(out)
-            },
-            &mut rng,
-        )?;
-        let (reply, waiting, established) = match step {
-            ResponderStep::Established { reply, established } => (reply, None, Some(established)),
-            ResponderStep::Waiting { reply, responder } => (reply, Some(responder), None),
-        };
-        if let Some(established) = &established
-            && Params::parse(&established.payload).is_err()
-        {
-            return Err(CryptoError::Malformed);
-        }
-        let mut link = Self::new(id, now, State::Closed);
-        let ours = shared.new_cid(id, PathId(0));
-        let mut response = Vec::new();
-        HandshakePacket {
-            version: VERSION,
-            destination: packet.source.clone(),
-            source: ours.clone(),
-            body: HandshakeBody::Respond(&reply),
-        }
-        .emit(&mut response);
-        response.shrink_to_fit();
-        link.state = State::Handshaking(Handshake::Responder(Box::new(Responding {
-            remote,
-            local,
-            response,
-            waiting,
-            established,
-            ids: Some((ours, packet.source.clone())),
-            due: vec![size],
-            expires: now + HALF_OPEN_LIFETIME,
-            answered_size: size,
-            cipher,
-        })));
-        Ok(link)
-    }
-
-    /// A protected packet came for a link that was answered: whoever sent it has had our answer, or guessed our connection id.
-    pub(super) fn install_answered(&mut self, now: Time, shared: &mut Shared) {
-        let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return };
-        let Some(established) = r.established.take() else { return };
-        let ids = r.ids.take();
-        let first = FirstPath {
-            is_initiator: false,
-            remote: r.remote,
-            local: r.local,
-            received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
-            rtt: None,
-            cipher: r.cipher,
-            rng: shared.fork_rng(),
-        };
-        self.name_first_path(ids);
-        self.install(now, established, first, shared);
     }
 }
 

@@ -1,9 +1,10 @@
 //! A link: the authenticated association of two neighbours over one or more UDP paths, and the flows that it carries.
 //!
 //! This file holds the link's state and what its owner calls; receiving is in `receive.rs`, building datagrams in
-//! `transmit.rs`, getting keys in `handshake.rs`.
+//! `transmit.rs`, getting keys in `handshake.rs` and `answer.rs`.
 
 mod aggregate;
+pub(crate) mod answer;
 pub(crate) mod cids;
 mod coupling;
 mod datagrams;
@@ -34,7 +35,6 @@ use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
 use crate::units::{Duration, Ecn, Probability, Time};
 use crate::wire::frame::FlowOpen;
-use crate::wire::packet::ConnectionId;
 use crate::wire::params::Params;
 use crate::work;
 use cids::Cids;
@@ -44,7 +44,6 @@ use flows::{Flows, OutFlow};
 use handshake::Handshake;
 use schedule::Schedule;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
@@ -129,8 +128,6 @@ pub(crate) struct Link {
     pub(crate) was_up: bool,
     /// Waits in the node's ring of links that may have something to send.
     pub(crate) is_ready: bool,
-    /// Where the node finds this link while it is half open.
-    pub(crate) half_open_key: Option<(SocketAddr, ConnectionId)>,
     /// FINISH, until the responder is heard.
     finish_packet: Option<Vec<u8>>,
     /// Initiator: when to show ourselves to the responder again, as long as it was not heard.
@@ -200,7 +197,6 @@ impl Link {
             traced_generation: 0,
             was_up: false,
             is_ready: false,
-            half_open_key: None,
             finish_packet: None,
             confirmation: None,
             confirm_by: None,
@@ -522,6 +518,7 @@ impl Link {
             }
             State::Handshaking(handshake) => {
                 if let Some(reason) = handshake.handle_timeout(now, &shared.config) {
+                    self.peer = handshake.wrong_key().or(self.peer);
                     self.die(reason);
                 }
                 return;

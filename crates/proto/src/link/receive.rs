@@ -7,7 +7,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{self, Offer};
 use crate::ids::{FlowLabel, PathId, Seq, SessionId};
 use crate::node::shared::Shared;
-use crate::path::{Address, Fates};
+use crate::path::{Address, Fates, Path};
 use crate::sent::SentItem;
 use crate::session::{CONTROL_INDEX, Verdict};
 use crate::switch::{self, Mechanism};
@@ -45,37 +45,27 @@ impl Link {
         packet: &mut [u8],
         shared: &mut Shared,
     ) {
-        if let State::Closing { due, .. } = &mut self.state
-            && !switch::is_off(Mechanism::CloseRepetition)
-        {
-            *due = (*due).max(1);
-        }
         if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
             return;
         }
-        if self.keys.is_none() {
-            self.install_answered(now, shared);
-        }
-        let mut answered = None;
-        let Some(p) = self.paths.get(&path).or_else(|| {
-            answered = self.answered_path(now, path, from, shared);
-            answered.as_ref()
-        }) else {
-            return;
-        };
-        let number = p.expand(header.packet_number);
-        if p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow) {
-            if let Some(p) = self.paths.get_mut(&path) {
-                p.on_duplicate();
-            }
-            shared.counters.replayed += 1;
-            self.trace.emit(now, || What::dropped(packet.len(), "duplicate"));
-            return;
-        }
         let bytes = packet.len();
-        let retention = self.pto() * 3;
-        let Some(keys) = self.keys.as_mut() else { return };
-        let Some(job) = keys.open_job(now, header.generation, path, number) else {
+        // What a packet makes, keys, a path, an answer, is made when it has opened.
+        let number = match self.paths.get(&path) {
+            Some(p) => p.expand(header.packet_number),
+            None if self.keys.is_none() || self.may_answer_path(path) => Path::expand_first(header.packet_number),
+            None => return,
+        };
+        if let Some(p) = self.paths.get_mut(&path).filter(|p| p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow)) {
+            p.on_duplicate();
+            shared.counters.replayed += 1;
+            self.trace.emit(now, || What::dropped(bytes, "duplicate"));
+            return;
+        }
+        let job = match &mut self.keys {
+            Some(keys) => keys.open_job(now, header.generation, path, number),
+            None => self.answered_job(now, path, header),
+        };
+        let Some(job) = job else {
             self.undecryptable += 1;
             shared.counters.undecryptable += 1;
             self.trace.emit(now, || What::dropped(bytes, "key_unavailable"));
@@ -87,14 +77,25 @@ impl Link {
                 self.undecryptable += 1;
                 shared.counters.undecryptable += 1;
                 self.trace.emit(now, || What::dropped(bytes, "decryption_failure"));
-                if let Err(e) = keys.on_failed(now, &job) {
+                if let Some(Err(e)) = self.keys.as_mut().map(|keys| keys.on_failed(now, &job)) {
                     self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
                 }
                 return;
             }
         };
+        if let State::Closing { due, .. } = &mut self.state
+            && !switch::is_off(Mechanism::CloseRepetition)
+        {
+            *due = (*due).max(1);
+        }
+        if self.keys.is_none() {
+            self.install_answered(now, shared);
+        }
+        let retention = self.pto() * 3;
+        let Some(keys) = self.keys.as_mut() else { return };
         keys.on_opened(now, &job, retention);
-        if let Some(made) = answered {
+        if !self.paths.contains_key(&path) {
+            let made = self.answered_path(now, path, from, shared);
             self.paths.insert(path, made);
             self.set_ack_urgency();
         }

@@ -1,21 +1,24 @@
 //! Datagrams of strangers: first flights, version answers, and what keeps a flood of them cheap (P19, P22).
+//!
+//! The order is that of docs/spec/wire.md 2.5: size, proof of the responder's key, address, token of the host, and only then a Diffie-Hellman.
 
-use super::Node;
-use crate::crypto::cookie;
+use super::half_open::{Caller, MAX_HALF_OPEN, MAX_HALF_OPEN_OF_ONE};
+use super::hosts::{Host, Hosts};
+use super::{Answer, Node};
+use crate::crypto::cookie::{self, Token};
+use crate::crypto::mac1;
+use crate::ids::LinkId;
 use crate::link::Link;
+use crate::link::answer::Finished;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Duration, Time};
 use crate::wire::packet::{HandshakeBody, HandshakePacket, emit_version_list};
-use crate::work;
+use crate::wire::params::MIN_DATAGRAM;
 use rand_chacha::ChaCha12Rng;
 use std::net::{IpAddr, SocketAddr};
 
-/// Half-open handshakes at most (P19).
-pub(super) const MAX_HALF_OPEN: usize = 1024;
-/// Of these from one host at most: who has cookies for one address does not keep others out.
-pub(super) const MAX_HALF_OPEN_OF_ONE: usize = MAX_HALF_OPEN / 8;
-/// New handshakes per second above which strangers must show that they receive at their address (P19).
+/// First flights with a proof of the key per second that are answered without a cookie (P19).
 const FREE_PER_SECOND: f64 = 100.0;
 /// Replies without a link that wait to be sent, at most.
 const MAX_REPLIES: usize = 256;
@@ -24,13 +27,15 @@ const MAX_REPLIES: usize = 256;
 #[derive(Debug)]
 pub(super) struct Throttle {
     cookies: cookie::Cookies,
+    hosts: Hosts,
     tokens: f64,
     filled_at: Time,
 }
 
 impl Throttle {
-    pub(super) fn new(now: Time, rng: ChaCha12Rng) -> Self {
-        Self { cookies: cookie::Cookies::new(rng, now), tokens: FREE_PER_SECOND, filled_at: now }
+    pub(super) fn new(now: Time, mut rng: ChaCha12Rng) -> Self {
+        let hosts = Hosts::new(&mut rng);
+        Self { cookies: cookie::Cookies::new(rng, now), hosts, tokens: FREE_PER_SECOND, filled_at: now }
     }
 
     /// A cookie, as if it had been asked for.
@@ -52,27 +57,16 @@ impl Throttle {
     }
 }
 
-/// What is one host's for certain: an IPv4 address, or the 64 bits of an IPv6 network, within which a host has as many addresses as it likes.
-fn host_of(address: IpAddr) -> [u8; 16] {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => (u128::from(v6) >> 64 << 64).to_be_bytes(),
-    }
-}
-
 impl Node {
-    fn half_open_of(&self, address: IpAddr) -> usize {
-        let host = host_of(address);
-        self.half_open.keys().inspect(|_| work::step()).filter(|(remote, _)| host_of(remote.ip()) == host).count()
-    }
-
     pub(super) fn refuse_version(&mut self, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
+        let config = &self.shared.config;
+        // Only what could be a first flight is answered, and only by a node that answers anybody.
+        if !config.accept || config.answer == Answer::Known || size < usize::from(MIN_DATAGRAM) {
+            return;
+        }
         let mut out = Vec::new();
         emit_version_list(&mut out, &packet.destination, &packet.source);
-        // P19: never more than three times what came in; a version list only for what could have been a first flight.
-        if size >= out.len() {
-            self.reply(remote, local, out);
-        }
+        self.reply(remote, local, out);
     }
 
     fn reply(&mut self, remote: SocketAddr, local: Option<IpAddr>, datagram: Vec<u8>) {
@@ -82,62 +76,111 @@ impl Node {
     }
 
     pub(super) fn on_initiate(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
-        let HandshakeBody::Initiate { token, .. } = packet.body else { return };
-        if !self.shared.config.accept {
+        let HandshakeBody::Initiate { pattern, token, .. } = packet.body else { return };
+        if size < usize::from(MIN_DATAGRAM) {
+            self.shared.counters.malformed += 1;
             return;
         }
-        let key = (remote, packet.source.clone());
-        if let Some(id) = self.half_open.get(&key).copied() {
-            if let Some(link) = self.links.get_mut(&id) {
-                link.on_repeated_initiate(size);
-            }
-            self.mark_ready(id);
+        let is_pinned = pattern.is_pinned();
+        if !self.shared.config.accept || (!is_pinned && self.shared.config.answer == Answer::Known) {
             return;
         }
-        let has_cookie = !token.is_empty() && self.throttle.cookies.check(now, remote, &packet.source, token);
-        if !has_cookie && !self.throttle.is_free(now, self.half_open.len()) {
-            self.shared.counters.throttled += 1;
-            if switch::is_off(Mechanism::Cookies) {
+        let mut proof = None;
+        if is_pinned {
+            proof = self.shared.mac1.of(packet).filter(|proof| mac1::is_shown(packet, proof));
+            if proof.is_none() {
+                self.shared.counters.throttled += 1;
                 return;
             }
-            let token = self.throttle.cookies.issue(now, remote, &packet.source);
-            let tag = cookie::retry_tag(&packet.destination, &packet.source, &token);
-            let mut out = Vec::new();
-            HandshakePacket {
-                version: packet.version,
-                destination: packet.source.clone(),
-                source: packet.destination.clone(),
-                body: HandshakeBody::Retry { token: &token, tag },
-            }
-            .emit(&mut out);
-            if size >= out.len() {
-                self.shared.counters.retries += 1;
-                self.reply(remote, local, out);
-            }
-            return;
         }
-        // Even with cookies the number of half-open links is bounded, as is the number of links.
-        if self.half_open.len() >= MAX_HALF_OPEN
-            || self.half_open_of(remote.ip()) >= MAX_HALF_OPEN_OF_ONE
-            || self.links.len() >= self.shared.config.max_links + MAX_HALF_OPEN
+        let caller = (remote, packet.source.clone());
+        let known = self.half_open.find(&caller);
+        if let Some(id) = known
+            && let Some(link) = self.links.get_mut(&id)
+            && proof.or_else(|| self.shared.mac1.of(packet)).is_some_and(|proof| link.is_answer_to(&proof))
         {
-            self.shared.counters.throttled += 1;
-            return;
+            link.on_repeated_initiate(size);
+            return self.mark_ready(id);
         }
+        let verdict = self.throttle.cookies.judge(now, remote, &packet.source, token);
+        let is_proven = verdict == Token::Good;
+        if let Some(id) = known {
+            // Another message under the same id counts only if its sender has got a cookie since: then the first one's answer was lost, or not its own.
+            if !is_proven || self.half_open.is_proven(id) {
+                return;
+            }
+            self.forget_link(id);
+        }
+        if !is_proven {
+            // Nothing is computed for a stranger that knows neither key nor cookie.
+            let may_be_free = is_pinned || switch::is_off(Mechanism::Cookies);
+            if !may_be_free || !self.throttle.is_free(now, self.half_open.len()) {
+                self.shared.counters.throttled += 1;
+                if (is_pinned || verdict == Token::Missing) && !switch::is_off(Mechanism::Cookies) {
+                    self.retry(now, remote, local, packet);
+                }
+                return;
+            }
+        } else {
+            let host = Host::of(remote.ip());
+            if self.half_open.of_host(host) >= MAX_HALF_OPEN_OF_ONE || !self.throttle.hosts.charge(now, host) {
+                self.shared.counters.throttled += 1;
+                return;
+            }
+        }
+        self.answer(now, local, packet, size, caller, is_proven);
+    }
+
+    fn retry(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>) {
+        let token = self.throttle.cookies.issue(now, remote, &packet.source);
+        let mut out = Vec::new();
+        HandshakePacket {
+            version: packet.version,
+            destination: packet.source.clone(),
+            source: packet.destination.clone(),
+            body: HandshakeBody::Retry { token: &token },
+        }
+        .emit(&mut out);
+        self.shared.counters.retries += 1;
+        self.reply(remote, local, out);
+    }
+
+    /// The Diffie-Hellman, and a half-open link if it comes out well.
+    fn answer(&mut self, now: Time, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize, caller: Caller, is_proven: bool) {
+        // With cookies alone the table can be full: the newest has the best prospects.
+        if self.half_open.len() >= MAX_HALF_OPEN
+            && let Some(oldest) = self.half_open.oldest()
+        {
+            self.forget_link(oldest);
+        }
+        let remote = caller.0;
         let id = self.shared.next_link_id();
         match Link::answer(now, id, remote, local, packet, size, &mut self.shared) {
             Ok(mut link) => {
-                link.half_open_key = Some(key.clone());
                 link.trace = self.shared.tracer.of(id);
                 link.trace.emit(now, || What::LinkStarted { remote });
-                self.half_open.insert(key, id);
+                self.half_open.insert(id, caller, is_proven);
                 self.links.insert(id, Box::new(link));
                 self.settle(now, id);
             }
-            Err(_) => {
-                self.shared.counters.malformed += 1;
-                self.shared.forget_link(id);
-            }
+            // The host's token stays spent.
+            Err(_) => self.shared.counters.malformed += 1,
         }
+    }
+
+    /// FINISH, for a link that waits for it: paid for by the host that the INITIATE came from, and given back to honest ones.
+    pub(super) fn on_finish(&mut self, now: Time, remote: SocketAddr, id: LinkId, message: &[u8]) {
+        let Some(link) = self.links.get_mut(&id).filter(|l| l.awaits_finish_from(remote)) else { return };
+        let host = Host::of(remote.ip());
+        if !self.throttle.hosts.charge(now, host) {
+            self.shared.counters.throttled += 1;
+            return;
+        }
+        match link.on_finish(now, message, &mut self.shared) {
+            Finished::Keys => self.throttle.hosts.refund(now, host),
+            Finished::Nothing => {}
+            Finished::TooOften => return self.forget_link(id),
+        }
+        self.settle(now, id);
     }
 }

@@ -34,7 +34,8 @@ impl Node {
     }
 
     fn begin_link(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>, is_question: bool) -> Result<LinkId, CommandError> {
-        if self.links.len() >= self.shared.config.max_links {
+        // Links that others opened, half of them or whole, do not count: nobody keeps this node from calling.
+        if self.initiated >= self.shared.config.max_links {
             return Err(CommandError::Limit { what: "links", limit: self.shared.config.max_links });
         }
         let id = self.shared.next_link_id();
@@ -45,6 +46,7 @@ impl Node {
         link.trace = self.shared.tracer.of(id);
         link.trace.emit(now, || What::LinkStarted { remote });
         self.links.insert(id, Box::new(link));
+        self.initiated += 1;
         self.settle(now, id);
         Ok(id)
     }

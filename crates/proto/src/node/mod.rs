@@ -4,8 +4,11 @@
 //! commands is in `commands.rs`; each machine has its own file, state, deadline and tests.
 
 mod accept;
+pub(crate) mod admission;
 mod commands;
 mod flow_events;
+mod half_open;
+mod hosts;
 pub(crate) mod ledger;
 #[cfg(any(test, fuzzing))]
 mod lies;
@@ -26,13 +29,13 @@ mod vigilance;
 use crate::congestion::CongestionControl;
 use crate::crypto::{PreSharedKeys, PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
+use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, LinkId, SessionId};
 use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
 use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
-use crate::wire::packet::ConnectionId;
 use crate::wire::params::MIN_DATAGRAM;
 use bytes::Bytes;
 use shared::{FlowPlace, Shared};
@@ -63,8 +66,10 @@ pub struct NodeConfig {
     pub node_memory: usize,
     /// Largest message that this node takes, in bytes (P18). Default 16 MiB.
     pub max_message: usize,
-    /// Links, at most. Default 1024.
+    /// Links that others open, at most, once they are up; the node's own are as many at most, and not counted among these. Default 1024.
     pub max_links: usize,
+    /// Of these, links of one key at a time: a further one takes the place of the oldest, which ends with `TooMany`. Default 32.
+    pub max_links_per_key: usize,
     /// Sessions, at most. Default 1024.
     pub max_sessions: usize,
     /// Flows per session and direction, at most. Default 256.
@@ -87,6 +92,8 @@ pub struct NodeConfig {
     pub session_psk: Option<[u8; 32]>,
     /// Accept links that others open. Default true.
     pub accept: bool,
+    /// Who is answered at all. Default anyone.
+    pub answer: Answer,
     /// Seal nothing, for measurement only; both sides must say so. Default false.
     pub plaintext: bool,
     /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
@@ -104,6 +111,16 @@ pub struct NodeConfig {
     /// Each neighbour's key belongs to one process: a link that comes up with a later process of the same key ends the links of the one before, whose other
     /// end is gone. Default false, as several programs of one user have one key.
     pub one_process_per_key: bool,
+}
+
+/// Whose first packets are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// Anyone's: a stranger learns that there is a node, and its key.
+    #[default]
+    Anyone,
+    /// Those of nodes that know this node's public key. To others the port is silent.
+    Known,
 }
 
 /// What a sender asks of those who acknowledge its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
@@ -151,6 +168,7 @@ impl Default for NodeConfig {
             node_memory: 512 << 20,
             max_message: 16 << 20,
             max_links: 1024,
+            max_links_per_key: 32,
             max_sessions: 1024,
             max_flows: 256,
             epoch_packets: 1 << 20,
@@ -162,6 +180,7 @@ impl Default for NodeConfig {
             sessions_from: SessionAccess::AsLinks,
             session_psk: None,
             accept: true,
+            answer: Answer::Anyone,
             plaintext: false,
             psk: None,
             neighbour_psks: BTreeMap::new(),
@@ -209,8 +228,10 @@ pub struct Node {
     /// Links that may have something to send.
     ready: VecDeque<LinkId>,
     timers: Deadlines<TimerKey>,
-    /// Links that were answered but not confirmed, by the initiator's address and id.
-    half_open: HashMap<(SocketAddr, ConnectionId), LinkId>,
+    /// Links that were answered but not confirmed.
+    half_open: half_open::HalfOpen,
+    /// Links that this node opened.
+    initiated: usize,
     /// Datagrams without a link: version lists, cookies.
     replies: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
     throttle: accept::Throttle,
@@ -243,7 +264,8 @@ impl Node {
             events: VecDeque::new(),
             ready: VecDeque::new(),
             timers: Deadlines::new(),
-            half_open: HashMap::new(),
+            half_open: Default::default(),
+            initiated: 0,
             replies: VecDeque::new(),
             throttle,
             relays: Default::default(),
@@ -251,6 +273,12 @@ impl Node {
             joins: HashMap::new(),
             orphans: HashMap::new(),
         }
+    }
+
+    /// Mixes what `source` writes into every generator that the node makes from now on: at each handshake, fresh keys and paths. A node that was copied or
+    /// set back, with its machine, so does not repeat its secrets. Without it the seed alone decides, as tests want it.
+    pub fn set_entropy(&mut self, source: impl FnMut(&mut [u8; 32]) + Send + 'static) {
+        self.shared.entropy = shared::Entropy::new(source);
     }
 
     /// This node's public key.
@@ -360,9 +388,7 @@ impl Node {
             match event {
                 LinkEvent::Up => {
                     link.was_up = true;
-                    if let Some(key) = link.half_open_key.take() {
-                        self.half_open.remove(&key);
-                    }
+                    self.half_open.remove(id);
                     if let Some(peer) = link.peer {
                         self.shared.tracer.of(id).emit(now, || What::LinkUp { new: "up", peer: peer.to_string() });
                         self.events.push_back(Event::LinkUp { link: id, peer });
@@ -371,7 +397,15 @@ impl Node {
                     self.on_link_up(now, id);
                     self.revise_routes(now);
                 }
+                LinkEvent::Supersedes(older) => {
+                    if let Some(older) = self.links.get_mut(&older) {
+                        older.close(now, CloseReason::local(Code::TooMany, Layer::Link, "newer links of the same key took its place"));
+                    }
+                    self.settle(now, older);
+                }
                 LinkEvent::Down(reason) => {
+                    self.half_open.remove(id);
+                    self.shared.admitted.remove(id);
                     self.shared.tracer.of(id).emit(now, || What::down(&reason));
                     self.on_link_down(now, id, reason);
                 }
@@ -414,10 +448,10 @@ impl Node {
     }
 
     fn forget_link(&mut self, id: LinkId) {
-        let Some(mut link) = self.links.remove(&id) else { return };
-        if let Some(key) = link.half_open_key.take() {
-            self.half_open.remove(&key);
-        }
+        let Some(link) = self.links.remove(&id) else { return };
+        self.half_open.remove(id);
+        self.shared.admitted.remove(id);
+        self.initiated -= usize::from(link.is_initiator);
         for flow in link.flows.out.values() {
             self.shared.ledger.close(&flow.account);
             self.flows.remove(&flow.id);

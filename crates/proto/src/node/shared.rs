@@ -2,6 +2,7 @@
 
 use super::NodeConfig;
 use super::ledger::Ledger;
+use crate::crypto::mac1::Mac1;
 use crate::crypto::{PublicKey, SecretKey};
 use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
 use crate::path::PathConfig;
@@ -12,6 +13,7 @@ use crate::wire::params::Params;
 use crate::work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 
 /// Connection ids that this node gives out have this many bytes (P2, P6).
@@ -71,6 +73,32 @@ impl Counters {
     }
 }
 
+/// Writes fresh random bytes.
+type Source = dyn FnMut(&mut [u8; 32]) + Send;
+
+/// Where fresh randomness comes from: the driver, for this crate draws none itself.
+#[derive(Default)]
+pub(crate) struct Entropy(Option<Box<Source>>);
+
+impl Entropy {
+    pub(crate) fn new(source: impl FnMut(&mut [u8; 32]) + Send + 'static) -> Self {
+        Self(Some(Box::new(source)))
+    }
+
+    fn draw(&mut self) -> Option<[u8; 32]> {
+        let source = self.0.as_mut()?;
+        let mut fresh = [0; 32];
+        source(&mut fresh);
+        Some(fresh)
+    }
+}
+
+impl core::fmt::Debug for Entropy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(if self.0.is_some() { "Entropy(driver)" } else { "Entropy(seed)" })
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -78,6 +106,9 @@ pub(crate) struct Shared {
     pub(crate) identity: SecretKey,
     /// This process among all that have had this identity: handshakes say it, so that far ends tell a restarted node from one that was away.
     pub(crate) restart_epoch: u64,
+    /// For first packets to this node.
+    pub(crate) mac1: Mac1,
+    pub(crate) admitted: super::admission::Admitted,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) tracer: Tracer,
@@ -90,7 +121,10 @@ pub(crate) struct Shared {
     #[cfg(any(test, fuzzing))]
     pub(crate) lies: super::lies::Lies,
     rng: ChaCha12Rng,
+    pub(crate) entropy: Entropy,
     cids: HashMap<ConnectionId, (LinkId, PathId)>,
+    /// The same ids by link: what a link leaves is found without looking at others'.
+    cids_of: BTreeSet<(LinkId, ConnectionId)>,
     next_flow: u64,
     next_link: u64,
 }
@@ -105,6 +139,8 @@ impl Shared {
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
             config,
+            mac1: Mac1::new(&identity.public()),
+            admitted: Default::default(),
             identity,
             restart_epoch: u64::from_be_bytes(epoch) >> 2,
             counters: Counters::default(),
@@ -115,7 +151,9 @@ impl Shared {
             #[cfg(any(test, fuzzing))]
             lies: Default::default(),
             rng,
+            entropy: Entropy::default(),
             cids: HashMap::new(),
+            cids_of: BTreeSet::new(),
             next_flow: 0,
             next_link: 0,
         }
@@ -127,8 +165,12 @@ impl Shared {
         out
     }
 
-    /// A generator of its own for a machine below.
+    /// A generator of its own for a machine below, fed afresh if there is something to feed it with.
     pub(crate) fn fork_rng(&mut self) -> ChaCha12Rng {
+        if let Some(fresh) = self.entropy.draw() {
+            let old = self.random_bytes::<32>();
+            self.rng = ChaCha12Rng::from_seed(crate::crypto::mixed(&old, &fresh));
+        }
         ChaCha12Rng::from_seed(self.random_bytes())
     }
 
@@ -142,6 +184,7 @@ impl Shared {
             let id = self.random_cid();
             if let std::collections::hash_map::Entry::Vacant(slot) = self.cids.entry(id.clone()) {
                 slot.insert((link, path));
+                self.cids_of.insert((link, id.clone()));
                 return id;
             }
         }
@@ -152,14 +195,17 @@ impl Shared {
     }
 
     pub(crate) fn forget_cid(&mut self, id: &ConnectionId) {
-        self.cids.remove(id);
+        if let Some((link, _)) = self.cids.remove(id) {
+            self.cids_of.remove(&(link, id.clone()));
+        }
     }
 
+    /// Forgets a link's ids, in as many steps as it has ids.
     pub(crate) fn forget_link(&mut self, link: LinkId) {
-        self.cids.retain(|_, (l, _)| {
-            work::step();
-            *l != link
-        });
+        let first = (link, ConnectionId::default());
+        let own = self.cids_of.range(first..).inspect(|_| work::step()).take_while(|(l, _)| *l == link);
+        let ids: SmallVec<[ConnectionId; 4]> = own.map(|(_, id)| id.clone()).collect();
+        ids.iter().for_each(|id| self.forget_cid(id));
     }
 
     pub(crate) fn next_flow_id(&mut self) -> FlowId {

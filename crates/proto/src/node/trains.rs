@@ -83,6 +83,11 @@ impl Node {
                     match &packet.body {
                         HandshakeBody::OtherVersion => self.refuse_version(remote, local, &packet, size),
                         HandshakeBody::Initiate { .. } => self.on_initiate(now, remote, local, &packet, size),
+                        HandshakeBody::Finish(message) => {
+                            if let Some((id, _)) = self.shared.lookup_cid(&packet.destination) {
+                                self.on_finish(now, remote, id, message);
+                            }
+                        }
                         _ => {
                             if let Some((id, _)) = self.shared.lookup_cid(&packet.destination)
                                 && let Some(link) = self.links.get_mut(&id)

@@ -78,6 +78,21 @@ pub struct AckTracker {
     replayed: u64,
 }
 
+fn expand(expected: u64, low: u32) -> PacketNumber {
+    if switch::is_off(Mechanism::NumberExpansion) {
+        return PacketNumber(u64::from(low));
+    }
+    let candidate = (expected & !0xffff_ffff) | u64::from(low);
+    let half = 1 << 31;
+    PacketNumber(if candidate + half <= expected {
+        candidate + (1 << 32)
+    } else if candidate > expected + half && candidate >= 1 << 32 {
+        candidate - (1 << 32)
+    } else {
+        candidate
+    })
+}
+
 impl AckTracker {
     /// Nothing received yet.
     pub fn new(config: AckConfig) -> Self {
@@ -108,19 +123,12 @@ impl AckTracker {
 
     /// The full number of a packet that shows its low 32 bits: the one nearest to what is expected next.
     pub fn expand(&self, low: u32) -> PacketNumber {
-        if switch::is_off(Mechanism::NumberExpansion) {
-            return PacketNumber(u64::from(low));
-        }
-        let expected = self.largest.map_or(switch::first_number(), |l| l + 1);
-        let candidate = (expected & !0xffff_ffff) | u64::from(low);
-        let half = 1 << 31;
-        PacketNumber(if candidate + half <= expected {
-            candidate + (1 << 32)
-        } else if candidate > expected + half && candidate >= 1 << 32 {
-            candidate - (1 << 32)
-        } else {
-            candidate
-        })
+        expand(self.largest.map_or(switch::first_number(), |l| l + 1), low)
+    }
+
+    /// The same for a path on which nothing has come yet.
+    pub fn expand_first(low: u32) -> PacketNumber {
+        expand(switch::first_number(), low)
     }
 
     /// Received before, or too old to tell: must not be processed.

@@ -553,6 +553,10 @@ impl Path {
     pub fn expand(&self, low: u32) -> PacketNumber {
         self.acks.expand(low)
     }
+    /// The same for a path that is not there yet.
+    pub fn expand_first(low: u32) -> PacketNumber {
+        AckTracker::expand_first(low)
+    }
     /// Received before, or beyond the replay window (P3).
     pub fn is_duplicate(&self, pn: PacketNumber) -> bool {
         self.acks.is_duplicate(pn)

@@ -29,7 +29,7 @@ impl Display for HandshakePacket<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let ids = |f: &mut Formatter<'_>| write!(f, " v{:08x} {} > {}", self.version, self.source, self.destination);
         match &self.body {
-            HandshakeBody::Initiate { pattern, token, message } => {
+            HandshakeBody::Initiate { pattern, token, message, .. } => {
                 f.write_str("INITIATE")?;
                 ids(f)?;
                 write!(f, " {pattern:?} token {} noise {}", token.len(), message.len())

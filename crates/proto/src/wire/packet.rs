@@ -5,7 +5,7 @@ use super::varint::Reader;
 use smallvec::SmallVec;
 
 /// A connection id of 4-8 bytes; empty only in version lists and packets of other versions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub SmallVec<[u8; 8]>);
 
 impl ConnectionId {
@@ -24,14 +24,14 @@ impl ConnectionId {
     }
 }
 
-/// The version of this implementation: "noc1".
-pub const VERSION: u32 = 0x6e6f_6331;
+/// The version of this implementation: "noc2".
+pub const VERSION: u32 = 0x6e6f_6332;
 /// The version field of a version list (P1).
 pub const VERSION_LIST: u32 = 0;
 /// Bytes of the authentication tag at the end of a protected packet.
 pub const TAG_LEN: usize = 16;
-/// Bytes of a RETRY's integrity tag.
-pub const RETRY_TAG_LEN: usize = 16;
+/// Bytes of an INITIATE's proof that its sender knows the responder's public key.
+pub const MAC1_LEN: usize = 16;
 /// Longest RETRY token in bytes.
 pub const MAX_TOKEN: usize = 128;
 
@@ -97,6 +97,11 @@ pub enum Pattern {
 }
 
 impl Pattern {
+    /// The initiator knows the responder's key.
+    pub fn is_pinned(self) -> bool {
+        matches!(self, Self::Ik | Self::IkPsk2)
+    }
+
     fn from_u8(v: u8) -> Result<Self, WireError> {
         Ok(match v {
             0 => Self::Ik,
@@ -115,6 +120,8 @@ pub enum HandshakeBody<'a> {
     Initiate {
         /// Handshake pattern.
         pattern: Pattern,
+        /// Shows that the sender knows the responder's public key; see [`crate::crypto::mac1`]. Zeros in the XX patterns, which do not.
+        mac1: [u8; MAC1_LEN],
         /// Token of a RETRY, or empty.
         token: &'a [u8],
         /// First Noise message.
@@ -128,8 +135,6 @@ pub enum HandshakeBody<'a> {
     Retry {
         /// To be returned.
         token: &'a [u8],
-        /// See [`crate::crypto::cookie`].
-        tag: [u8; RETRY_TAG_LEN],
     },
     /// The version asked for is not spoken here; these are (P1). Network-order 32-bit numbers.
     VersionList(&'a [u8]),
@@ -183,18 +188,18 @@ impl<'a> HandshakePacket<'a> {
         let body = match first >> 4 & 3 {
             0 => {
                 let pattern = Pattern::from_u8(rest.u8()?)?;
+                let mac1 = rest.array()?;
                 let token = parse_token(&mut rest)?;
-                HandshakeBody::Initiate { pattern, token, message: rest.take_rest() }
+                HandshakeBody::Initiate { pattern, mac1, token, message: rest.take_rest() }
             }
             1 => HandshakeBody::Respond(rest.take_rest()),
             2 => HandshakeBody::Finish(rest.take_rest()),
             _ => {
                 let token = parse_token(&mut rest)?;
-                let tag = rest.array()?;
                 if token.is_empty() || !rest.is_empty() {
                     return Err(WireError::Invalid("RETRY"));
                 }
-                HandshakeBody::Retry { token, tag }
+                HandshakeBody::Retry { token }
             }
         };
         Ok((Self { version, destination, source, body }, len))
@@ -217,17 +222,17 @@ impl<'a> HandshakePacket<'a> {
         let length_at = out.len();
         out.extend_from_slice(&[0, 0]);
         match &self.body {
-            HandshakeBody::Initiate { pattern, token, message } => {
+            HandshakeBody::Initiate { pattern, mac1, token, message } => {
                 out.push(*pattern as u8);
+                out.extend_from_slice(mac1);
                 out.extend_from_slice(&(token.len() as u16).to_be_bytes());
                 out.extend_from_slice(token);
                 out.extend_from_slice(message);
             }
             HandshakeBody::Respond(message) | HandshakeBody::Finish(message) => out.extend_from_slice(message),
-            HandshakeBody::Retry { token, tag } => {
+            HandshakeBody::Retry { token } => {
                 out.extend_from_slice(&(token.len() as u16).to_be_bytes());
                 out.extend_from_slice(token);
-                out.extend_from_slice(tag);
             }
             HandshakeBody::VersionList(list) => out.extend_from_slice(list),
             HandshakeBody::OtherVersion => {}
@@ -237,7 +242,7 @@ impl<'a> HandshakePacket<'a> {
         out[length_at..length_at + 2].copy_from_slice(&(length as u16).to_be_bytes());
     }
 
-    /// What the Noise handshake that an INITIATE begins is bound to (P1, P19): version, pattern and everything of the INITIATE that can be seen.
+    /// What the Noise handshake that an INITIATE begins is bound to (P1, P19): version, pattern and everything of the INITIATE that can be seen, but `mac1`, which is computed over it.
     /// `None` for other packets.
     pub fn prologue(&self) -> Option<Vec<u8>> {
         let HandshakeBody::Initiate { pattern, token, .. } = self.body else { return None };

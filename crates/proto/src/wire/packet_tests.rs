@@ -23,10 +23,15 @@ fn body() -> impl Strategy<Value = HandshakeBody<'static>> {
     // Leaked: a few kilobytes per run, so that packets can borrow.
     let bytes = |range| proptest::collection::vec(any::<u8>(), range).prop_map(|v| &*v.leak());
     prop_oneof![
-        (pattern(), bytes(0..129), bytes(0..600)).prop_map(|(pattern, token, message)| HandshakeBody::Initiate { pattern, token, message }),
+        (pattern(), any::<[u8; 16]>(), bytes(0..129), bytes(0..600)).prop_map(|(pattern, mac1, token, message)| HandshakeBody::Initiate {
+            pattern,
+            mac1,
+            token,
+            message
+        }),
         bytes(0..600).prop_map(HandshakeBody::Respond),
         bytes(0..600).prop_map(HandshakeBody::Finish),
-        (bytes(1..129), any::<[u8; 16]>()).prop_map(|(token, tag)| HandshakeBody::Retry { token, tag }),
+        bytes(1..129).prop_map(|token| HandshakeBody::Retry { token }),
     ]
 }
 
@@ -151,7 +156,7 @@ fn impossible_parameters_are_refused() {
 fn an_unknown_version_is_recognised_and_answered_with_the_list() {
     let (destination, source) = (ConnectionId::new(&[1; 8]).unwrap(), ConnectionId::new(&[2; 4]).unwrap());
     let mut datagram = Vec::new();
-    let body = HandshakeBody::Initiate { pattern: Pattern::Xx, token: b"", message: b"anything" };
+    let body = HandshakeBody::Initiate { pattern: Pattern::Xx, mac1: [0; 16], token: b"", message: b"anything" };
     HandshakePacket { version: 0x6e6f_6339, destination: destination.clone(), source: source.clone(), body }.emit(&mut datagram);
     // Beyond the ids nothing is known of another version.
     datagram.truncate(1 + 4 + 9 + 5);
@@ -170,7 +175,7 @@ fn an_unknown_version_is_recognised_and_answered_with_the_list() {
 fn the_prologue_covers_all_that_can_be_seen() {
     let packet = |version, destination, source, pattern, token| {
         let id = |b: u8| ConnectionId::new(&[b; 4]).unwrap();
-        let body = HandshakeBody::Initiate { pattern, token, message: b"" };
+        let body = HandshakeBody::Initiate { pattern, mac1: [0; 16], token, message: b"" };
         HandshakePacket { version, destination: id(destination), source: id(source), body }.prologue().unwrap()
     };
     let reference = packet(VERSION, 1, 2, Pattern::Ik, b"");

@@ -8,7 +8,7 @@ use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, MetricsConfig, Re
 use crate::identity::{self, host_with_port};
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
-use noctule::{CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
+use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -92,6 +92,7 @@ impl Checker<'_, '_> {
             listen,
             addresses,
             relay: node.relay,
+            answer: node.answer.as_ref().map_or(Answer::Known, |a| self.answer(a)),
             psk: node.psk.as_ref().and_then(|p| self.psk(p, "[node] psk")),
             congestion: congestion.unwrap_or(CongestionControl::Model),
             keep_alive: node.keep_alive.as_ref().map(|t| self.time(Some(t), "[node] keep-alive", defaults.idle_timeout / 3)),
@@ -340,6 +341,19 @@ impl Checker<'_, '_> {
     }
 
     // --- single values ---------------------------------------------------------------------------------------------------------
+
+    /// A node has links with its neighbours only, which know its key: strangers need not learn that it is there.
+    fn answer(&mut self, text: &Text) -> Answer {
+        match text.get_ref().as_str() {
+            "known" => Answer::Known,
+            "anyone" => Answer::Anyone,
+            other => {
+                let what = format!("{other:?} is neither \"known\" (those that know this node's public key) nor \"anyone\"");
+                self.book.complain(text.span(), "[node] answer", what);
+                Answer::Known
+            }
+        }
+    }
 
     fn parse<T: FromStr<Err: std::fmt::Display>>(&mut self, text: &Text, key: &str, hint: &str) -> Option<T> {
         match text.get_ref().parse() {

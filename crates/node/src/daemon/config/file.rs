@@ -93,6 +93,7 @@ pub struct NodeTable {
     pub addresses: Vec<Text>,
     #[serde(default)]
     pub relay: bool,
+    pub answer: Option<Text>,
     pub psk: Option<Text>,
     pub congestion: Option<Text>,
     pub idle_timeout: Option<Text>,

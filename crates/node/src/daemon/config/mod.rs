@@ -10,7 +10,7 @@ pub use complaint::Complaints;
 
 use crate::further_path::FurtherPath;
 use ipnet::IpNet;
-use noctule::{Bandwidth, CongestionControl, PublicKey};
+use noctule::{Answer, Bandwidth, CongestionControl, PublicKey};
 use noctule_proto::blind::{Plan, Shape};
 use noctule_proto::units::Probability;
 use std::net::{IpAddr, SocketAddr};
@@ -47,6 +47,8 @@ pub struct Config {
     pub addresses: Vec<IpAddr>,
     /// Forwards flows of others.
     pub relay: bool,
+    /// Whose first packets are answered.
+    pub answer: Answer,
     /// A pre-shared key for all links but those of neighbours that have one of their own.
     pub psk: Option<LinkKey>,
     /// Congestion control of every path.

@@ -99,6 +99,14 @@ fn a_right_file_means_what_it_says() {
 }
 
 #[test]
+fn a_node_answers_those_that_know_its_key_unless_its_file_says_otherwise() {
+    for (line, expected) in [("", Answer::Known), ("answer = \"known\"", Answer::Known), ("answer = \"anyone\"", Answer::Anyone)] {
+        let config = read(&right().replace("relay = true", &format!("relay = true\n{line}"))).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(config.answer, expected);
+    }
+}
+
+#[test]
 fn the_smallest_file_is_a_node_that_waits_for_nobody() {
     let config = read("[node]\nkey = \"key\"\n").unwrap();
     assert_eq!((config.listen, config.relay, config.nodes.len(), config.tun.is_none(), config.metrics), (Vec::new(), false, 0, true, None));
@@ -110,6 +118,11 @@ fn each_mistake_names_file_line_and_key_and_what_to_do() {
         ("relay = true", "rely = true", "node.toml:6: unknown field `rely`"),
         ("relay = true", "relay = 1", "node.toml:6: invalid type: integer `1`, expected a boolean"),
         ("relay = true", "relay =", "node.toml:6: "),
+        (
+            "relay = true",
+            "answer = \"nobody\"",
+            "node.toml:6: [node] answer: \"nobody\" is neither \"known\" (those that know this node's public key) nor \"anyone\"",
+        ),
         ("[::]:4242", "[::]", "node.toml:4: [node] listen: \"[::]\" is not ADDRESS:PORT: write it as"),
         ("\"[::]:4242\"", "[]", "node.toml:4: [node] listen: an empty list is no place to listen"),
         ("\"[::]:4242\"", "4242", "node.toml:4: invalid type: integer `4242`, expected a text or a list of texts"),

@@ -2,36 +2,57 @@
 
 use super::pair::{A, B, Conditions, Pair, address};
 use super::{MS, at, deaf, lossy};
-use crate::crypto::{Initiator, SecretKey};
+use crate::crypto::mac1::Mac1;
+use crate::crypto::{Initiator, PublicKey, SecretKey};
 use crate::event::Event;
-use crate::node::accept::MAX_HALF_OPEN;
+use crate::node::half_open::MAX_HALF_OPEN;
 use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Ecn, Time};
-use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Pattern, VERSION};
+use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, Pattern, VERSION};
 use crate::wire::params::Params;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use std::net::SocketAddr;
 
-/// A first flight that can be sent under any source id: the first message of XX is not bound to it. Where the id stands in it.
-pub(super) fn first_flight() -> (Vec<u8>, usize) {
+/// A first flight of the node with `secret`, XX or, if the responder's key is given, IK, with a token, padded to 1200 bytes.
+pub(super) fn flight_of(secret: u8, responder: Option<PublicKey>, source: u32, token: &[u8]) -> Vec<u8> {
     let id = |n: u32| ConnectionId::new(&n.to_be_bytes()).unwrap();
+    let pattern = if responder.is_some() { Pattern::Ik } else { Pattern::Xx };
     let packet = |message| HandshakePacket {
         version: VERSION,
         destination: id(7),
-        source: id(0x5eed_5eed),
-        body: HandshakeBody::Initiate { pattern: Pattern::Xx, token: b"", message },
+        source: id(source),
+        body: HandshakeBody::Initiate { pattern, mac1: [0; 16], token, message },
     };
     let mut payload = Vec::new();
     Params::default().emit(&mut payload, 0);
-    let mut rng = ChaCha12Rng::seed_from_u64(1);
-    let (_, message) =
-        Initiator::start(&SecretKey::from_bytes([1; 32]), None, None, &packet(&[]).prologue().unwrap(), &payload, &mut rng).unwrap();
+    let mut rng = ChaCha12Rng::seed_from_u64(source.into());
+    let prologue = packet(&[]).prologue().unwrap();
+    let (_, message) = Initiator::start(&SecretKey::from_bytes([secret; 32]), responder, None, &prologue, &payload, &mut rng).unwrap();
+    let mut packet = packet(&message);
+    responder.iter().for_each(|key| Mac1::new(key).sign(&mut packet));
     let mut out = Vec::new();
-    packet(&message).emit(&mut out);
+    packet.emit(&mut out);
     out.resize(1200, 0);
+    out
+}
+
+/// A first flight that can be sent under any source id: the first message of XX is not bound to it. Where the id stands in it.
+pub(super) fn first_flight() -> (Vec<u8>, usize) {
+    let out = flight_of(1, None, 0x5eed_5eed, b"");
     let place = out.windows(4).position(|w| w == [0x5e, 0xed, 0x5e, 0xed]).unwrap();
     (out, place)
+}
+
+/// The same with a token that was issued for it.
+pub(super) fn with_token(flight: &[u8], token: &[u8]) -> Vec<u8> {
+    let Ok(Packet::Handshake(mut packet, _)) = Packet::parse(flight, 4) else { panic!() };
+    let HandshakeBody::Initiate { pattern, mac1, message, .. } = packet.body else { panic!() };
+    packet.body = HandshakeBody::Initiate { pattern, mac1, token, message };
+    let mut out = Vec::new();
+    packet.emit(&mut out);
+    out.resize(flight.len(), 0);
+    out
 }
 
 fn is_up(p: &Pair, node: usize) -> bool {
@@ -76,7 +97,7 @@ fn flood() -> (Option<Duration>, usize) {
 /// What the node answers to addresses of the flood goes nowhere; what it sends to the honest node stays in its queue for the pair.
 fn drain_strangers(p: &mut Pair) {
     p.nodes[B].replies.retain(|(remote, ..)| *remote == address(A));
-    let strangers: Vec<_> = p.nodes[B].half_open.iter().filter(|((remote, _), _)| *remote != address(A)).map(|(_, id)| *id).collect();
+    let strangers = p.nodes[B].half_open.from(|remote| remote != address(A));
     p.nodes[B].ready.retain(|id| !strangers.contains(id));
 }
 

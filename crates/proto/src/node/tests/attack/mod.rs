@@ -1,9 +1,10 @@
 //! A victim between a hostile neighbour, which has a link and the right keys, and an honest one whose transfer must not suffer (P3, P9, P15, P19, P22).
 //!
 //! Each story sends what its name says in mid-transfer under loss, asserts the counter that shows it and a bound on memory, and the honest
-//! neighbour's megabyte arrives. What strangers can do is in `flood.rs` and `datagrams.rs`.
+//! neighbour's megabyte arrives. What strangers can do is in `door.rs`, `flood.rs` and `datagrams.rs`.
 
 mod datagrams;
+mod door;
 mod flood;
 mod floods;
 mod flows;
