@@ -140,7 +140,7 @@ impl Gateway {
         let link = peer.newest_link();
         self.tasks.extend([
             tokio::spawn(Arc::clone(&peer).keep_session()),
-            tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone(), Vec::new())),
+            tokio::spawn(call(endpoint.clone(), Arc::clone(&peer), host.clone(), Vec::new(), None)),
         ]);
         let closed = async {
             match &link {

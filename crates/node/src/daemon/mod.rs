@@ -43,27 +43,43 @@ use tunnel::{Device, Tunnel};
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Links of one neighbour at a time: what a restart or a lost address leaves behind lives for one idle timeout.
 const LINKS_PER_NEIGHBOUR: usize = 4;
+/// Last words of sessions over relays have so long to leave the host.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A running node.
 pub struct Daemon {
     file: PathBuf,
     config: RwLock<Arc<Config>>,
+    /// What the node was started with: what no reload changes is still so.
+    started_with: Config,
     endpoint: Endpoint,
     key: PublicKey,
     started: Instant,
     peers: Mutex<HashMap<PublicKey, Running>>,
     tunnel: Option<Arc<Tunnel>>,
+    /// Sessions that other nodes have opened.
+    accepted: Mutex<Vec<Session>>,
+    /// Where names of neighbours led when the node started.
+    known: HashMap<PublicKey, SocketAddr>,
     one_ways: one_way::OneWays,
     /// Objects that it passes on.
     trees: trees::Trees,
     kernel: watch::Sender<Vec<kernel::KernelRoute>>,
-    kernel_task: Mutex<Option<JoinHandle<()>>>,
+    kernel_task: Mutex<Option<(config::KernelRoutes, JoinHandle<()>)>>,
     /// Links or configuration changed: routes may lead elsewhere.
     routes_changed: Notify,
-    reloads: Mutex<()>,
+    reloads: tokio::sync::Mutex<()>,
     /// Links and sessions of nodes that the file does not name.
     strange_links: strangers::Strangers,
     strange_sessions: strangers::Strangers,
+}
+
+/// What came of taking a file over.
+#[derive(Default)]
+struct Applied {
+    /// One line for each thing that changed.
+    notes: Vec<String>,
+    failures: Vec<Failure>,
 }
 
 /// A peer and its tasks.
@@ -117,6 +133,7 @@ impl Daemon {
             sessions_from: SessionAccess::Keys(keys_of(&config)),
             psk: config.psk.as_ref().map(|psk| psk.0),
             neighbour_psks: psks_of(&config),
+            one_process_per_key: true,
             ..identity.node.clone()
         };
         let one_ways = one_way::OneWays::new(identity.identity.clone(), config.state.clone());
@@ -128,27 +145,35 @@ impl Daemon {
             None => None,
         };
         let tunnel = match &config.tun {
-            Some(tun) => Some(Tunnel::new(Device::make(tun).await.map_err(|e| Failure::System(e.to_string()))?)),
+            Some(tun) => {
+                let ports = endpoint.local_addrs().iter().map(SocketAddr::port).collect();
+                Some(Tunnel::new(Device::make(tun, ports).await.map_err(|e| Failure::System(e.to_string()))?))
+            }
             None => None,
         };
+        let called = config.neighbours().filter_map(|(node, link)| Some((node.key, link.endpoint.clone()?)));
+        let known = neighbours::resolve(called).await;
         let daemon = Arc::new(Self {
             file,
+            started_with: config.clone(),
             config: RwLock::new(Arc::new(config)),
             endpoint,
             key,
             started: Instant::now(),
             peers: Mutex::default(),
             tunnel,
+            accepted: Mutex::default(),
+            known,
             one_ways,
             trees: trees::Trees::default(),
             kernel: watch::Sender::new(Vec::new()),
             kernel_task: Mutex::default(),
             routes_changed: Notify::new(),
-            reloads: Mutex::default(),
+            reloads: Default::default(),
             strange_links: strangers::Strangers::default(),
             strange_sessions: strangers::Strangers::default(),
         });
-        if let Some(failure) = daemon.apply(None).await.into_iter().next() {
+        if let Some(failure) = daemon.apply().await.failures.into_iter().next() {
             return Err(failure);
         }
         daemon.begin(listener, metrics);
@@ -186,22 +211,44 @@ impl Daemon {
         let mut hangup = signal(SignalKind::hangup()).map_err(signal_error)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(signal_error)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(signal_error)?;
-        loop {
+        let outcome = loop {
             tokio::select! {
                 _ = hangup.recv() => match self.reload().await {
                     Ok(notes) => tracing::info!(notes = notes.join("; "), "reloaded"),
                     Err(error) => tracing::error!("not reloaded, the node goes on as it was: {error}"),
                 },
-                _ = interrupt.recv() => break,
-                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break Ok(()),
+                _ = terminate.recv() => break Ok(()),
+                error = keep_tunnel(self.tunnel.as_ref()) => break Err(Failure::System(error.to_string())),
             }
-        }
+        };
         tracing::info!("ending");
+        self.take_leave().await;
         tokio::task::block_in_place(|| self.one_ways.end());
-        self.lock_peers().clear();
         self.endpoint.close(0, "the node ends");
         let _ = tokio::time::timeout(FAREWELL, self.endpoint.wait_idle()).await;
-        Ok(())
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.device().clear().await;
+        }
+        outcome
+    }
+
+    /// Says goodbye in sessions over relays: links close with a word of their own, which reaches neighbours only.
+    async fn take_leave(&self) {
+        let mut sessions = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sessions.extend(self.peers().iter().flat_map(|p| {
+            let view = p.view();
+            view.session.into_iter().chain(view.further)
+        }));
+        sessions.retain(|s| s.far_address().is_some() && s.close_reason().is_none());
+        // Nobody opens new ones.
+        self.lock_peers().clear();
+        if sessions.is_empty() {
+            return;
+        }
+        sessions.iter().for_each(|s| s.abort(0, "the node ends"));
+        // The words go out at once; nobody waits for an answer.
+        tokio::time::sleep(LAST_WORDS).await;
     }
 
     fn config(&self) -> Arc<Config> {
@@ -223,65 +270,83 @@ impl Daemon {
         config.nodes.iter().filter_map(|n| peers.get(&n.key)).map(|r| Arc::clone(&r.peer)).collect()
     }
 
-    /// Reads the file again and takes over what can change while the node runs; says what cannot.
+    /// Reads the file again and makes the running node, and what the kernel holds for it, what the file says. Tells what it has changed and what it cannot.
     ///
     /// # Errors
     /// The file is wrong: nothing changes.
     pub async fn reload(self: &Arc<Self>) -> Result<Vec<String>, ConfigError> {
         let new = Config::read(&self.file)?;
-        let old = {
-            let _one_at_a_time = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), Arc::new(new.clone()))
-        };
+        let _one_at_a_time = self.reloads.lock().await;
+        let old = std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), Arc::new(new.clone()));
         self.endpoint.set_authorised(Some(neighbours_of(&new)), SessionAccess::Keys(keys_of(&new)));
         self.endpoint.set_neighbour_psks(psks_of(&new));
-        let failures = self.apply(Some(&old)).await;
-        let mut notes = needs_restart(&old, &new);
+        let Applied { mut notes, failures } = self.apply().await;
+        notes.extend(changed_values(&old, &new));
+        notes.extend(needs_restart(&self.started_with, &new));
         for failure in failures {
             tracing::error!("{failure}");
             notes.push(failure.to_string());
         }
+        if notes.is_empty() {
+            notes.push("nothing to change: the node and the kernel's routes are as the file says".into());
+        }
         Ok(notes)
     }
 
-    /// Makes peers, tunnel, streams and routes what the configuration says; tells what the system did not let it do.
-    async fn apply(self: &Arc<Self>, old: Option<&Config>) -> Vec<Failure> {
+    /// Makes peers, tunnel, streams and routes what the configuration says, whatever they are now.
+    async fn apply(self: &Arc<Self>) -> Applied {
         let config = self.config();
-        {
-            let mut peers = self.lock_peers();
-            peers.retain(|key, running| {
-                let stays = config.nodes.iter().any(|n| n.key == *key);
-                if !stays {
-                    tracing::info!(node = %running.peer.name(), "removed from the file");
-                    running.peer.drop_links("this node is not a neighbour any more");
-                }
-                stays
-            });
-            for node in &config.nodes {
-                let was = old.and_then(|o| o.nodes.iter().find(|n| n.key == node.key));
-                match peers.get(&node.key) {
-                    Some(running) if was.is_some_and(|w| w.link == node.link) => running.peer.set_config(node.clone()),
-                    Some(_) => {
-                        // Called elsewhere, or by others now: its links and its session begin anew.
-                        if let Some(running) = peers.remove(&node.key) {
-                            running.peer.drop_links("the neighbour's entry changed");
-                        }
-                        peers.insert(node.key, self.start_peer(node));
+        let mut applied = Applied::default();
+        self.apply_peers(&config, &mut applied.notes);
+        self.endpoint.set_addresses(&config.addresses);
+        self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
+        self.follow_kernel(config.kernel_routes.as_ref());
+        // Threads of streams that are over are waited for.
+        applied.failures = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
+        if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
+            match tunnel.configure(&self.peers(), &self.one_ways.outlets(), tun.treatment, tun.install_routes).await {
+                Ok(changes) => applied.notes.extend(changes.into_iter().map(|c| format!("[tun] {c}"))),
+                Err(error) => applied.failures.push(Failure::System(error.to_string())),
+            }
+        }
+        self.routes_changed.notify_one();
+        applied
+    }
+
+    fn apply_peers(self: &Arc<Self>, config: &Config, notes: &mut Vec<String>) {
+        let mut peers = self.lock_peers();
+        peers.retain(|key, running| {
+            let stays = config.nodes.iter().any(|n| n.key == *key);
+            if !stays {
+                tracing::info!(node = %running.peer.name(), "removed from the file");
+                notes.push(format!("{:?} removed", running.peer.name()));
+                running.peer.drop_links("this node is not a neighbour any more");
+            }
+            stays
+        });
+        for node in &config.nodes {
+            match peers.get(&node.key).map(|running| running.peer.config()) {
+                Some(was) if was == *node => {}
+                Some(was) if was.link == node.link => {
+                    notes.push(format!("{:?} changed", node.name));
+                    if let Some(running) = peers.get(&node.key) {
+                        running.peer.set_config(node.clone());
                     }
-                    None => drop(peers.insert(node.key, self.start_peer(node))),
+                }
+                Some(_) => {
+                    notes.push(format!("{:?} changed: its links and its session begin anew", node.name));
+                    // Called elsewhere, or by others now.
+                    if let Some(running) = peers.remove(&node.key) {
+                        running.peer.drop_links("the neighbour's entry changed");
+                    }
+                    peers.insert(node.key, self.start_peer(node));
+                }
+                None => {
+                    notes.push(format!("{:?} added", node.name));
+                    peers.insert(node.key, self.start_peer(node));
                 }
             }
         }
-        self.endpoint.set_addresses(&config.addresses);
-        self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
-        self.follow_kernel(old.and_then(|o| o.kernel_routes.as_ref()), config.kernel_routes.as_ref());
-        // Threads of streams that are over are waited for.
-        let failures = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
-        if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
-            tunnel.configure(&self.peers(), &self.one_ways.outlets(), tun.treatment, tun.install_routes).await;
-        }
-        self.routes_changed.notify_one();
-        failures
     }
 
     fn start_peer(self: &Arc<Self>, node: &config::RemoteNode) -> Running {
@@ -290,21 +355,35 @@ impl Daemon {
         if let Some(link) = &node.link
             && let Some(host) = link.endpoint.clone()
         {
-            tasks.push(tokio::spawn(neighbours::call(self.endpoint.clone(), Arc::clone(&peer), host, link.paths.clone())));
+            tasks.push(tokio::spawn(neighbours::call(
+                self.endpoint.clone(),
+                Arc::clone(&peer),
+                host,
+                link.paths.clone(),
+                self.known.get(&node.key).copied(),
+            )));
         }
         Running { peer, tasks }
     }
 
-    fn follow_kernel(&self, old: Option<&config::KernelRoutes>, new: Option<&config::KernelRoutes>) {
+    fn follow_kernel(&self, new: Option<&config::KernelRoutes>) {
         let mut task = self.kernel_task.lock().unwrap_or_else(PoisonError::into_inner);
-        if old == new && task.is_some() {
+        if task.as_ref().map(|(followed, _)| followed) == new {
             return;
         }
-        if let Some(task) = task.take() {
+        if let Some((_, task)) = task.take() {
             task.abort();
         }
         self.kernel.send_replace(Vec::new());
-        *task = new.map(|config| tokio::spawn(kernel::follow(config.clone(), self.kernel.clone())));
+        *task = new.map(|config| (config.clone(), tokio::spawn(kernel::follow(config.clone(), self.kernel.clone()))));
+    }
+}
+
+/// Until the tunnel's device is lost; for ever without one.
+async fn keep_tunnel(tunnel: Option<&Arc<Tunnel>>) -> tunnel::DeviceError {
+    match tunnel {
+        Some(tunnel) => tunnel.device().keep().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -319,6 +398,11 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
             continue;
         };
         tracing::debug!(node = %peer.name(), far = ?session.far_address(), "session accepted");
+        {
+            let mut accepted = daemon.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+            accepted.retain(|s| s.close_reason().is_none());
+            accepted.push(session.clone());
+        }
         tokio::spawn(take_flows(Arc::clone(&daemon), session, peer));
     }
 }
@@ -386,7 +470,22 @@ fn bind(listen: &[SocketAddr], config: EndpointConfig) -> Result<Endpoint, Failu
     })
 }
 
-/// What a reload cannot change.
+/// Single values that a reload has taken over.
+fn changed_values(old: &Config, new: &Config) -> Vec<String> {
+    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes));
+    let changed = [
+        ("[node] name", old.name != new.name),
+        ("[node] addresses", old.addresses != new.addresses),
+        ("[node] relay", old.relay != new.relay),
+        ("[[route]]", old.routes != new.routes),
+        ("[kernel-routes]", old.kernel_routes != new.kernel_routes),
+        ("[tun]", tun(old) != tun(new)),
+        ("[[one-way]]", old.one_ways != new.one_ways),
+    ];
+    changed.iter().filter(|(_, is)| *is).map(|(what, _)| format!("{what} changed")).collect()
+}
+
+/// What a reload cannot change, as the node was started with another value.
 fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let tun = |c: &Config| c.tun.as_ref().map(|t| (t.name.clone(), t.mtu, t.addresses.clone()));
     let changed = [

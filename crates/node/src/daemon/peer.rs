@@ -12,8 +12,9 @@ use tokio::sync::{Notify, watch};
 
 /// A session that the far end has not taken after this long is given up.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(10);
-/// Pauses between attempts double from the first to the second of these.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// Pauses between attempts double from the first to the second of these. A first flight that nobody answers is repeated each second as well; a node
+/// that was away for long is to be found soon after it is back.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
 /// A pause that doubles, with a random part so that many nodes do not move in step.
 #[derive(Debug)]
@@ -293,7 +294,8 @@ impl Peer {
 
     async fn fail(&self, text: &str, backoff: &mut Backoff) {
         self.note_trouble(text.to_owned());
-        self.state().is_wanted = false;
+        // Somebody who waits for it goes on wanting it.
+        self.state().is_wanted = self.session.receiver_count() > 0;
         // A link that comes up is a reason to try at once.
         let _ = tokio::time::timeout(backoff.next(), self.news.notified()).await;
     }

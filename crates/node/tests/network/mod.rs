@@ -75,6 +75,27 @@ impl Node {
         }
     }
 
+    /// Ends it as a supervisor does, and waits until it has gone.
+    pub fn terminate(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Its exit code, once it has ended by itself.
+    pub fn ending(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        let child = self.child.as_mut()?;
+        while Instant::now() < deadline {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
     /// Starts it again.
     pub fn restart(&mut self) {
         self.kill();

@@ -177,7 +177,7 @@ impl Checker<'_, '_> {
         nodes
     }
 
-    /// A link that ran through the tunnel would carry itself.
+    /// An address of the overlay exists only once there are links. (What lies behind other nodes may hold an endpoint: the node's own packets do not go in.)
     fn endpoints_outside_the_tunnel(&mut self, file: &File, nodes: &[RemoteNode]) {
         if file.tun.is_none() {
             return;
@@ -186,10 +186,9 @@ impl Checker<'_, '_> {
             let Some(endpoint) = &n.endpoint else { continue };
             let host = host_with_port(endpoint.get_ref(), crate::cli::DEFAULT_PORT);
             let Ok(at) = host.parse::<SocketAddr>() else { continue };
-            let covers = |node: &&RemoteNode| node.prefixes.iter().any(|p| p.contains(&at.ip())) || node.addresses.contains(&at.ip());
-            if let Some(node) = nodes.iter().find(covers) {
+            if let Some(node) = nodes.iter().find(|node| node.addresses.contains(&at.ip())) {
                 let text = format!(
-                    "{} lies behind {:?}, so the tunnel would carry its own packets: take it out of the prefixes there",
+                    "{} is the address of {:?} in the overlay, which exists only once there is a link: name the one that it has outside",
                     at.ip(),
                     node.name
                 );

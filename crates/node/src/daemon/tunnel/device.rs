@@ -1,17 +1,25 @@
-//! The TUN device and the kernel's routes into it.
+//! The TUN device, and the keeper of what the kernel holds for it.
 
+use super::kernel_state::{Broken, KernelState, Wanted};
 use crate::daemon::config::TunConfig;
+use futures_util::StreamExt;
 use ipnet::IpNet;
-use rtnetlink::packet_route::route::RouteProtocol;
-use rtnetlink::{Handle, RouteMessageBuilder};
+use rtnetlink::{MulticastGroup, new_multicast_connection};
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
 /// Packets that the kernel keeps while the daemon is kept from running. What stands longer stands in CoDel's queues.
 const QUEUE_PACKETS: u32 = 4096;
-/// `ip route` shows it as "proto 110"; free according to /etc/iproute2/rt_protos.
-const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
+/// Others change many things in a row; the state is looked at once they are through.
+const SETTLE: Duration = Duration::from_millis(50);
+/// It is looked at anyway from time to time: a netlink socket that overflowed tells nothing.
+const REREAD: Duration = Duration::from_secs(30);
+/// After the kernel has refused something.
+const RETRY: Duration = Duration::from_secs(2);
+/// So many refusals in a row end the node: its supervisor, or a person, has to know.
+const MOST_REFUSALS: u32 = 5;
 
 /// The device could not be made or set up.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +41,9 @@ pub enum DeviceError {
     /// Another program has it.
     #[error("the device {0} exists already, another program or another node has it: choose another [tun] name")]
     Busy(String),
+    /// Somebody has removed it.
+    #[error("the device {0} is gone: another program or a person has removed it; the node ends, for its supervisor to start it again")]
+    Gone(String),
     /// Anything else.
     #[error("cannot set up the TUN device {name}: {what}: {error}")]
     Other {
@@ -45,20 +56,19 @@ pub enum DeviceError {
     },
 }
 
-/// The device, its addresses, and the kernel's routes that lead into it. It goes with all of them when this is dropped.
+/// The device, its addresses, and the kernel's routes that lead into it. The device goes when this is dropped, its rules with [`Device::clear`].
 pub struct Device {
     /// Packets in and out.
     pub io: AsyncDevice,
     /// What it was made from.
     pub config: TunConfig,
-    netlink: Handle,
-    index: u32,
-    routes: tokio::sync::Mutex<BTreeSet<IpNet>>,
+    kernel: KernelState,
+    wanted: tokio::sync::Mutex<Wanted>,
 }
 
 impl Device {
-    /// Makes the device, gives it its addresses and brings it up.
-    pub async fn make(config: &TunConfig) -> Result<Self, DeviceError> {
+    /// Makes the device, gives it its addresses and brings it up. `ports`: where the node's own packets come from.
+    pub async fn make(config: &TunConfig, ports: BTreeSet<u16>) -> Result<Self, DeviceError> {
         let name = config.name.clone();
         let builder = DeviceBuilder::new().name(&name).mtu(config.mtu).with(|b| {
             b.tx_queue_len(QUEUE_PACKETS);
@@ -77,47 +87,92 @@ impl Device {
         let index = io.if_index().map_err(|e| other("find its index", &e))?;
         let (connection, netlink, _) = rtnetlink::new_connection().map_err(|e| other("open a netlink socket", &e))?;
         tokio::spawn(connection);
-        for address in &config.addresses {
-            let result = netlink.address().add(index, address.addr(), address.prefix_len()).execute().await;
-            result.map_err(|e| other(&format!("give it the address {address}"), &e))?;
-        }
-        Ok(Self { io, config: config.clone(), netlink, index, routes: tokio::sync::Mutex::default() })
+        let kernel = KernelState::new(netlink, index, config.clone());
+        let wanted = Wanted { prefixes: BTreeSet::new(), ports };
+        kernel.mend(&wanted).await.map_err(|broken| match broken {
+            Broken::Gone => other("find it again", &"it is gone"),
+            Broken::Refused(text) => other("set it up", &text),
+        })?;
+        Ok(Self { io, config: config.clone(), kernel, wanted: tokio::sync::Mutex::new(wanted) })
     }
 
-    /// Makes the kernel route these prefixes into the device, and none of those before that are not among them.
-    pub async fn route(&self, wanted: impl IntoIterator<Item = IpNet>) {
+    /// Makes the kernel route these prefixes into the device, and none of those before that are not among them. Says what it has changed.
+    pub async fn route(&self, wanted: impl IntoIterator<Item = IpNet>) -> Result<Vec<String>, DeviceError> {
         let is_on_link = |net: &IpNet| self.config.addresses.iter().any(|a| a.trunc().contains(net));
-        let wanted: BTreeSet<IpNet> = wanted.into_iter().filter(|net| !is_on_link(net)).collect();
-        let mut routes = self.routes.lock().await;
-        for gone in routes.difference(&wanted).copied().collect::<Vec<_>>() {
-            if let Err(error) = self.netlink.route().del(self.message(gone)).execute().await {
-                tracing::warn!(prefix = %gone, %error, "cannot remove the kernel's route");
+        let mut now = self.wanted.lock().await;
+        now.prefixes = wanted.into_iter().filter(|net| !is_on_link(net)).collect();
+        self.mend(&now).await
+    }
+
+    async fn mend(&self, wanted: &Wanted) -> Result<Vec<String>, DeviceError> {
+        self.kernel.mend(wanted).await.map_err(|broken| match broken {
+            Broken::Gone => DeviceError::Gone(self.config.name.clone()),
+            Broken::Refused(text) => {
+                DeviceError::Other { name: self.config.name.clone(), what: "keep it as it must be".into(), error: text }
             }
-            routes.remove(&gone);
+        })
+    }
+
+    /// Takes the rules and routes away that would outlive the device.
+    pub async fn clear(&self) {
+        let mut now = self.wanted.lock().await;
+        now.prefixes.clear();
+        if let Err(error) = self.mend(&now).await {
+            tracing::warn!(%error, "rules or routes of the tunnel may be left");
         }
-        for new in wanted.difference(&routes.clone()).copied() {
-            match self.netlink.route().add(self.message(new)).replace().execute().await {
-                Ok(()) => drop(routes.insert(new)),
+    }
+
+    /// Follows the kernel's state for ever and puts back what others take away. Returns when that is not possible any more.
+    pub async fn keep(&self) -> DeviceError {
+        let mut refusals = 0;
+        loop {
+            match self.keep_once(&mut refusals).await {
+                Err(error @ DeviceError::Gone(_)) => return error,
+                Err(error) if refusals + 1 >= MOST_REFUSALS => return error,
                 Err(error) => {
-                    tracing::error!(prefix = %new, device = %self.config.name, %error, "cannot add a kernel route; packets for it will not find the tunnel")
+                    refusals += 1;
+                    tracing::error!(%error, "trying again");
+                    tokio::time::sleep(RETRY).await;
                 }
+                Ok(()) => tokio::time::sleep(RETRY).await,
             }
         }
     }
 
-    fn message(&self, to: IpNet) -> rtnetlink::packet_route::route::RouteMessage {
-        match to {
-            IpNet::V4(net) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-                .destination_prefix(net.addr(), net.prefix_len())
-                .output_interface(self.index)
-                .scope(rtnetlink::packet_route::route::RouteScope::Link)
-                .protocol(PROTOCOL)
-                .build(),
-            IpNet::V6(net) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-                .destination_prefix(net.addr(), net.prefix_len())
-                .output_interface(self.index)
-                .protocol(PROTOCOL)
-                .build(),
+    /// Until the netlink socket is closed.
+    async fn keep_once(&self, refusals: &mut u32) -> Result<(), DeviceError> {
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+            MulticastGroup::Ipv4Rule,
+            MulticastGroup::Ipv6Rule,
+        ];
+        let (connection, _netlink, mut news) = new_multicast_connection(&groups).map_err(|e| DeviceError::Other {
+            name: self.config.name.clone(),
+            what: "follow the kernel's state".into(),
+            error: e.to_string(),
+        })?;
+        tokio::spawn(connection);
+        loop {
+            let changes = {
+                let wanted = self.wanted.lock().await;
+                self.mend(&wanted).await?
+            };
+            *refusals = 0;
+            if !changes.is_empty() {
+                tracing::info!(device = %self.config.name, changes = changes.join("; "), "others have changed the kernel's routes, rules or the device");
+            }
+            match tokio::time::timeout(REREAD, news.next()).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(_)) => {
+                    tokio::time::sleep(SETTLE).await;
+                    while let Ok(Some(_)) = tokio::time::timeout(Duration::ZERO, news.next()).await {}
+                }
+                Err(_) => {}
+            }
         }
     }
 }

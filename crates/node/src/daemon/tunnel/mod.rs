@@ -8,12 +8,13 @@ mod classify;
 mod device;
 mod flow;
 mod icmp;
+mod kernel_state;
 mod node;
 mod packet;
 mod prefixes;
 
 pub use classify::Key;
-pub use device::Device;
+pub use device::{Device, DeviceError};
 pub use flow::FlowView;
 pub use node::TunnelNode;
 
@@ -28,6 +29,7 @@ use packet::Header;
 use prefixes::Prefixes;
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -86,6 +88,14 @@ pub struct Totals {
     pub malformed: u64,
 }
 
+/// Multicast of one link (RFC 5771 §4, RFC 4291 §2.7).
+fn is_local_multicast(to: IpAddr) -> bool {
+    match to {
+        IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(v6) => v6.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
 impl Tunnel {
     /// A tunnel on a device that is up. Nothing is carried before [`configure`](Self::configure).
     pub fn new(device: Device) -> Arc<Self> {
@@ -104,14 +114,14 @@ impl Tunnel {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes over what the file says; flows towards nodes that stay go on.
+    /// Takes over what the file says; flows towards nodes that stay go on. Says what changed in the kernel.
     pub async fn configure(
         &self,
         peers: &[Arc<Peer>],
         one_ways: &HashMap<PublicKey, Arc<Outlet>>,
         treatment: Treatment,
         install_routes: bool,
-    ) {
+    ) -> Result<Vec<String>, DeviceError> {
         let old = self.table();
         let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment };
         let mut prefixes = Vec::new();
@@ -137,7 +147,7 @@ impl Tunnel {
             }
         }
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-        self.device.route(if install_routes { prefixes } else { Vec::new() }).await;
+        self.device.route(if install_routes { prefixes } else { Vec::new() }).await
     }
 
     /// The device.
@@ -197,7 +207,10 @@ impl Tunnel {
             self.counters.malformed.fetch_add(1, Relaxed);
             return;
         };
-        // The kernel's own chatter on a device that comes up (RFC 4861, RFC 3810) is for nobody behind it.
+        // The kernel's own chatter on a device that comes up (RFC 4861, RFC 3810) is for nobody behind it, and no router passes it on.
+        if is_local_multicast(header.destination) {
+            return;
+        }
         let Some(Way { node, mtu, one_way }) = table.by_prefix.get(header.destination) else {
             self.counters.unreachable.fetch_add(1, Relaxed);
             self.refuse(&packet, &header, Refusal::Unreachable);
