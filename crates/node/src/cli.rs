@@ -45,14 +45,14 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Errors are to be printed as JSON.
-    pub fn is_json(&self) -> bool {
+    /// Errors are to be printed as JSON. A measurement's stands in its report.
+    pub fn has_json_errors(&self) -> bool {
         match &self.command {
             Command::Keygen(_) => false,
             Command::Send(a) => a.json,
             Command::Recv(a) => a.json,
-            Command::Perf(a) => a.json,
-            Command::Ping(a) => a.json,
+            Command::Perf(a) => a.json && a.client.is_none(),
+            Command::Ping(_) => false,
             Command::Doctor(a) => a.json,
             Command::Man(_) | Command::Completions(_) => false,
             Command::Status(a) => a.json,

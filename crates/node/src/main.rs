@@ -29,7 +29,7 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    let is_json = cli.is_json();
+    let is_json = cli.has_json_errors();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -51,14 +51,23 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
     let result = runtime.block_on(async {
-        // A daemon ends on request, and well.
-        let is_daemon = matches!(cli.command, cli::Command::Node(_));
+        // A daemon ends on request, and well; a measurement shows what it has.
+        let ends_itself = match &cli.command {
+            cli::Command::Node(_) | cli::Command::Ping(_) => true,
+            cli::Command::Perf(args) => args.client.is_some(),
+            _ => false,
+        };
         let aftermath = aftermath(&cli.command);
         // As a task: it shares a worker's thread with the driver of its sockets, where this thread would have to be woken for each packet.
         let mut work = tokio::spawn(work(cli));
         tokio::select! {
-            result = &mut work => result.unwrap_or_else(|error| Err(Failure::system("a task", error))),
-            () = interrupted(), if !is_daemon => {
+            result = &mut work => {
+                if ends_itself {
+                    tokio::time::sleep(FAREWELL).await;
+                }
+                result.unwrap_or_else(|error| Err(Failure::system("a task", error)))
+            }
+            () = interrupted(), if !ends_itself => {
                 work.abort();
                 let _ = work.await;
                 // It was dropped: its farewell to the peers is still to be sent.
@@ -95,6 +104,14 @@ fn aftermath(command: &cli::Command) -> &'static str {
             "; of a transfer under way what has arrived is kept, and goes on when it is sent again"
         }
         _ => "",
+    }
+}
+
+/// The result of `work`, unless it is interrupted before.
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        result = work => result,
+        () = interrupted() => Err(Failure::Interrupted("")),
     }
 }
 

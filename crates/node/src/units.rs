@@ -97,6 +97,87 @@ impl FromStr for Span {
     }
 }
 
+/// Bytes, with K, M, G and T as iperf3 means them: powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount(pub u64);
+
+impl FromStr for Amount {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let power = match unit.as_str() {
+            "" | "b" => 0,
+            "k" | "kib" => 1,
+            "m" | "mib" => 2,
+            "g" | "gib" => 3,
+            "t" | "tib" => 4,
+            _ => return Err(format!("{text:?}: write bytes as 1200, 64K, 100M or 2G (powers of 1024)")),
+        };
+        let bytes = number * 1024f64.powi(power);
+        if bytes > (1u64 << 62) as f64 {
+            return Err(format!("{text:?}: more than 2^62 bytes"));
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+/// Units in which rates are shown: iperf3's `-f`; the default follows the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Mbit/s, above 10,000 of them Gbit/s.
+    #[default]
+    Auto,
+    /// Bits or bytes per second, by a power of 1000 (bits) or 1024 (bytes).
+    Fixed {
+        /// 1 for k, 2 for M, ...
+        power: usize,
+        /// Bytes instead of bits.
+        is_bytes: bool,
+    },
+}
+
+const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
+
+impl FromStr for Scale {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let power = match text.to_ascii_lowercase().as_str() {
+            "k" => 1,
+            "m" => 2,
+            "g" => 3,
+            "t" => 4,
+            _ => return Err(format!("{text:?}: k, m, g or t for bits per second, K, M, G or T for bytes per second")),
+        };
+        Ok(Self::Fixed { power, is_bytes: text.chars().all(|c| c.is_ascii_uppercase()) })
+    }
+}
+
+impl Scale {
+    /// A rate in bits per second.
+    pub fn rate(self, bits: f64) -> String {
+        match self {
+            Self::Auto if bits >= 1e10 => format!("{:.2} Gbit/s", bits * 1e-9),
+            Self::Auto => format!("{:.2} Mbit/s", bits * 1e-6),
+            Self::Fixed { power, is_bytes: false } => format!("{:.2} {}bit/s", bits / 1000f64.powi(power as i32), PREFIXES[power]),
+            Self::Fixed { power, is_bytes: true } => {
+                format!("{:.2} {}iB/s", bits / 8.0 / 1024f64.powi(power as i32), PREFIXES[power].to_uppercase())
+            }
+        }
+    }
+}
+
+/// Bytes for people, in powers of 1000.
+pub fn size(bytes: f64) -> String {
+    let power = if bytes < 1e9 {
+        2
+    } else if bytes < 1e12 {
+        3
+    } else {
+        4
+    };
+    format!("{:.2} {}B", bytes / 1000f64.powi(power), PREFIXES[power as usize])
+}
+
 /// How long silence of the other side is borne.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience(pub Duration);
@@ -155,6 +236,12 @@ mod tests {
         assert_eq!("1.5G".parse::<Rate>().unwrap().0.mbit(), 1500.0);
         assert_eq!("60ms".parse::<Span>().unwrap().0, Duration::from_millis(60));
         assert!("0mbit".parse::<Rate>().is_err());
+        assert_eq!("64K".parse::<Amount>().unwrap(), Amount(65_536));
+        assert!("64 pages".parse::<Amount>().unwrap_err().contains("64K"));
+        let scale = |text: &str| text.parse::<Scale>().unwrap().rate(8e6);
+        assert_eq!([scale("m"), scale("K"), Scale::default().rate(8e6)], ["8.00 Mbit/s", "976.56 KiB/s", "8.00 Mbit/s"]);
+        assert!("x".parse::<Scale>().is_err());
+        assert_eq!([size(1.5e6), size(2.5e9)], ["1.50 MB", "2.50 GB"]);
         assert!("20 apples".parse::<Rate>().unwrap_err().contains("20mbit"));
         assert_eq!("1.5GiB".parse::<Size>().unwrap().0, 3 << 29);
         assert_eq!(["20MB", "7", "64k"].map(|t| t.parse::<Size>().unwrap().0), [20_000_000, 7, 65_536]);

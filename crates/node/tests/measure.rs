@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
+use std::time::Duration;
 use support::{assert_fails, keygen, noctule};
 
 /// A `perf -s` that serves; ended when dropped.
@@ -75,7 +76,7 @@ fn perf_counts_every_byte_in_every_mode_and_direction_on_one_server() {
         assert_eq!(end["bytes_wrong"], 0, "{more:?}");
         assert_eq!(end["sum_received"]["bytes"], end["bytes"]);
         let mode = more[1];
-        assert_eq!(report["start"]["test_start"]["protocol"], mode);
+        assert_eq!(report["start"]["mode"], mode);
         if more.contains(&"--bidir") {
             assert!(end["bidir_reverse"]["bytes"].as_u64().unwrap() > 100_000, "{more:?}: {end}");
             assert_eq!(end["bidir_reverse"]["bytes_wrong"], 0);
@@ -102,6 +103,117 @@ fn a_file_as_source_arrives_whole_and_its_hash_is_told() {
     assert_fails(&server.perf(&["-F", "/nonexistent/f"]), 3, "/nonexistent/f");
 }
 
+/// Runs a client, interrupts it after some lines or `after`, and gives what it printed.
+fn interrupted(mut client: std::process::Command, after: Duration) -> Output {
+    let child = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(after);
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn interrupted_measurements_tell_what_they_have() {
+    let server = Server::start(&[]);
+    let client = |command: &[&str], more: &[&str]| {
+        let mut c = noctule();
+        c.args(command).args(["-p", &server.port, "--peer-key", &server.key]).args(more);
+        c
+    };
+    let perf = |more: &[&str]| interrupted(client(&["perf", "-c", "127.0.0.1"], more), Duration::from_secs(3));
+    for more in [&[][..], &["-r"], &["--mode", "btp"], &["--mode", "tcp"]] {
+        let out = perf(&[&["-t", "60", "-b", "2mbit", "-i", "0.2", "-J"], more].concat());
+        assert_eq!(out.status.code(), Some(130), "{more:?}");
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(report["error"], "interrupted", "{more:?}");
+        assert!(report["intervals"].as_array().unwrap().len() > 2, "{more:?}: {report}");
+        assert!(report["end"]["sum_received"]["bytes"].as_u64().unwrap() > 20_000, "{more:?}: {report}");
+        assert_eq!(report["end"]["sum_received"]["lost_packets"].as_u64().unwrap_or(0), 0, "{more:?}");
+    }
+    let out = perf(&["-t", "60", "-b", "2mbit"]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("MB in ") && String::from_utf8_lossy(&out.stderr).contains("interrupted"), "{text}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("p.csv");
+    let out =
+        interrupted(client(&["ping", "127.0.0.1"], &["-c", "1000", "-i", "20ms", "--csv", csv.to_str().unwrap()]), Duration::from_secs(3));
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.code() == Some(130) && text.contains("residual loss 0.000 %"), "{text}");
+    assert!(fs::read_to_string(&csv).unwrap().lines().count() > 20);
+}
+
+#[test]
+fn a_far_end_that_goes_leaves_the_report_of_what_there_was() {
+    let mut server = Server::start(&[]);
+    let args = ["-t", "60", "-b", "2mbit", "-i", "0.2", "-J", "--timeout", "2s"];
+    let client = noctule()
+        .args(["perf", "-c", "127.0.0.1", "-p", &server.port, "--peer-key", &server.key])
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    server.child.kill().unwrap();
+    let out = client.wait_with_output().unwrap();
+    assert!(matches!(out.status.code(), Some(6 | 7)), "{:?}", out.status);
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(report["error"].is_string() && report["end"]["bytes"].as_u64().unwrap() > 20_000, "{report}");
+}
+
+#[test]
+fn reports_have_what_the_parser_of_iperf3_asks_for() {
+    let server = Server::start(&[]);
+    for more in [&["-P", "2"][..], &["-r"], &["--mode", "btp", "-b", "5mbit"], &["--mode", "tcp", "-O", "0.4"]] {
+        let report = json(&server.perf(&[&["-J", "-t", "1", "-i", "0.2"], more].concat()));
+        let start = &report["start"];
+        for name in ["system_info", "version"] {
+            assert!(start[name].is_string(), "{more:?}: {name}");
+        }
+        assert!(start["timestamp"]["time"].is_string() && start["timestamp"]["timesecs"].is_u64());
+        for name in ["local_host", "local_port", "remote_host", "remote_port"] {
+            assert!(!start["connected"][0][name].is_null(), "{more:?}: {name}: {start}");
+        }
+        for name in ["protocol", "num_streams", "blksize", "omit", "duration", "reverse"] {
+            assert!(!start["test_start"][name].is_null(), "{more:?}: {name}");
+        }
+        let end = &report["end"];
+        let cpu = end["cpu_utilization_percent"].as_object().unwrap();
+        assert!(
+            ["host_total", "host_user", "host_system", "remote_total", "remote_user", "remote_system"].iter().all(|n| cpu.contains_key(*n))
+        );
+        if start["test_start"]["protocol"] == "UDP" {
+            for name in ["bytes", "bits_per_second", "jitter_ms", "packets", "lost_packets", "lost_percent", "seconds"] {
+                assert!(end["sum"][name].is_number(), "{more:?}: {name}");
+            }
+        } else {
+            assert!(end["sum_sent"]["bits_per_second"].is_number() && end["sum_received"]["bytes"].is_number());
+        }
+        let flows = if more.contains(&"-P") { 2 } else { 1 };
+        assert_eq!(report["intervals"][1]["streams"].as_array().unwrap().len(), flows, "{more:?}");
+        assert_eq!(end["streams"].as_array().unwrap().len(), flows, "{more:?}");
+        if more.contains(&"tcp") {
+            assert!(end["sender_tcp_congestion"].is_string() && start["cc"] == end["sender_tcp_congestion"], "{end}");
+            assert_eq!(report["intervals"][0]["sum"]["omitted"], true);
+        }
+    }
+}
+
+#[test]
+fn options_of_iperf3_work_or_are_refused_with_what_to_say_instead() {
+    let server = Server::start(&[]);
+    let report = json(&server.perf(&["-J", "-n", "2M", "-R"]));
+    assert_eq!((report["end"]["bytes"].as_u64(), report["start"]["test_start"]["reverse"].as_u64()), (Some(2 << 20), Some(1)));
+    let out = server.perf(&["-t", "500ms", "-f", "K", "-P", "2"]);
+    assert!(String::from_utf8_lossy(&out.stdout).contains("KiB/s"), "{}", String::from_utf8_lossy(&out.stdout));
+    for (option, instead) in
+        [("-u", "--mode btp"), ("-4", "IPv4 address"), ("-6", "IPv6 address"), ("--connect-timeout=5", "--timeout"), ("-w=1M", "windows")]
+    {
+        assert_fails(&server.perf(&[option]), 2, instead);
+    }
+}
+
 #[test]
 fn lines_go_to_a_log_file_with_the_time_of_day() {
     let server = Server::start(&["--once"]);
@@ -111,7 +223,7 @@ fn lines_go_to_a_log_file_with_the_time_of_day() {
     assert!(out.status.success() && out.stdout.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = fs::read_to_string(&log).unwrap();
     assert!(text.lines().filter(|l| !l.is_empty()).all(|l| l.starts_with("20") && l.as_bytes()[10] == b'T'), "{text}");
-    assert!(text.contains("goodput") && text.contains("Mbit/s") && text.contains("per Gbit"), "{text}");
+    assert!(text.contains("goodput") && text.contains("Mbit/s") && text.contains("per useful byte"), "{text}");
 }
 
 #[test]
@@ -156,7 +268,7 @@ fn ping_gets_every_answer_in_every_mode_and_writes_its_tables_and_figures() {
     }
     let out = server.ping(&["-c", "20", "-i", "5ms"]);
     let words = String::from_utf8_lossy(&out.stdout);
-    for expected in ["messages 0-9: mean", "p99.9", "residual loss 0.000 %", "first answer after"] {
+    for expected in ["messages 10-19: mean", "p99.9", "residual loss 0.000 %", "first answer after"] {
         assert!(words.contains(expected), "{expected:?} is not in {words}");
     }
 }

@@ -4,7 +4,7 @@
 use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::perf::protocol::Mode;
-use crate::units::{CcName, Rate, Span};
+use crate::units::{Amount, CcName, Rate, Scale, Span};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct PerfArgs {
     #[command(flatten)]
     pub trace: TraceArgs,
     /// Server: end after one test, or one ping, that succeeded.
-    #[arg(long, requires = "server")]
+    #[arg(short = '1', long, visible_alias = "one-off", requires = "server")]
     pub once: bool,
     /// Server: seconds that one test may take; a longer one is refused.
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", conflicts_with = "client")]
@@ -41,17 +41,23 @@ pub struct PerfArgs {
     /// Client: what carries the data.
     #[arg(long, value_enum, default_value = "brtp", conflicts_with = "server")]
     pub mode: Mode,
-    /// Client: seconds to send.
-    #[arg(short = 't', long, default_value_t = 10.0, value_name = "SECONDS", conflicts_with = "server")]
-    pub time: f64,
-    /// Client: seconds between reports, at least 0.1.
-    #[arg(short = 'i', long, default_value_t = 1.0, value_name = "SECONDS", conflicts_with = "server")]
-    pub interval: f64,
+    /// Client: time to send (10, 10s). What has not arrived soon after it is given up.
+    #[arg(short = 't', long, default_value = "10s", value_name = "TIME", conflicts_with = "server")]
+    pub time: Span,
+    /// Client: bytes to send in each direction instead (100M: powers of 1024), however long it takes.
+    #[arg(short = 'n', long, value_name = "BYTES", conflicts_with_all = ["server", "time"])]
+    pub bytes: Option<Amount>,
+    /// Client: time at the beginning that counts for nothing.
+    #[arg(short = 'O', long, default_value = "0s", value_name = "TIME", conflicts_with_all = ["server", "bytes", "file"])]
+    pub omit: Span,
+    /// Client: time between reports (1, 500ms), at least 100ms.
+    #[arg(short = 'i', long, default_value = "1s", value_name = "TIME", conflicts_with = "server")]
+    pub interval: Span,
     /// Client: parallel flows (tcp: connections).
     #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128), conflicts_with = "server")]
     pub parallel: u16,
     /// Client: the server sends.
-    #[arg(short = 'r', long, conflicts_with = "server")]
+    #[arg(short = 'r', visible_short_alias = 'R', long, conflicts_with = "server")]
     pub reverse: bool,
     /// Client: both send at once.
     #[arg(long, conflicts_with_all = ["server", "reverse"])]
@@ -62,7 +68,7 @@ pub struct PerfArgs {
     pub rate: Option<Rate>,
     /// Client: bytes per message, at least 16 [default: a byte stream for brtp, 1200 for btp and transparent].
     #[arg(short = 'l', long, value_name = "BYTES", conflicts_with = "server")]
-    pub length: Option<usize>,
+    pub length: Option<Amount>,
     /// Client, btp: lifetime of a message.
     #[arg(long, value_name = "TIME", default_value = "500ms", conflicts_with = "server")]
     pub lifetime: Span,
@@ -74,7 +80,7 @@ pub struct PerfArgs {
     #[arg(long, default_value = "model", value_name = "NAME")]
     pub cc: CcName,
     /// Client, tcp: congestion control of both kernels (cubic, bbr, ...) [default: each kernel's own].
-    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    #[arg(short = 'C', long, visible_alias = "congestion", value_name = "NAME", conflicts_with = "server")]
     pub tcp_cc: Option<String>,
     /// Client: append what is printed to this file instead.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
@@ -85,6 +91,40 @@ pub struct PerfArgs {
     /// Client: JSON at the end, fields named as iperf3 names them where they mean the same.
     #[arg(short = 'J', long, conflicts_with = "server")]
     pub json: bool,
+    /// Client: units of rates: k, m, g, t for bits, K, M, G, T for bytes per second [default: Mbit/s, then Gbit/s].
+    #[arg(short = 'f', long, value_name = "UNIT", conflicts_with_all = ["server", "json"])]
+    pub format: Option<Scale>,
+    /// Client: CPU and repair ahead of loss, too; lines are longer than 80 columns.
+    #[arg(short = 'V', long, conflicts_with_all = ["server", "json"])]
+    pub verbose: bool,
+    /// Known from iperf3; see [`PerfArgs::foreign`].
+    #[arg(short = 'u', long = "udp", hide = true)]
+    udp: bool,
+    #[arg(short = '4', hide = true)]
+    only_ipv4: bool,
+    #[arg(short = '6', hide = true)]
+    only_ipv6: bool,
+    #[arg(long, hide = true, value_name = "MS")]
+    connect_timeout: Option<String>,
+    #[arg(short = 'w', long = "window", hide = true, value_name = "BYTES")]
+    window: Option<String>,
+}
+
+impl PerfArgs {
+    /// Options of iperf3 that have another name here, or no meaning: each is refused with what to say instead.
+    pub fn foreign(&self) -> Result<(), Failure> {
+        let known: [(bool, &str); 5] = [
+            (self.udp, "-u: datagrams that may be lost are --mode btp (with coding) or --mode transparent (without), their rate is -b"),
+            (self.only_ipv4, "-4: give an IPv4 address as HOST; a server listens on both"),
+            (self.only_ipv6, "-6: give an IPv6 address as HOST; a server listens on both"),
+            (self.connect_timeout.is_some(), "--connect-timeout: --timeout TIME gives the other side up, 1s to 30s"),
+            (self.window.is_some(), "-w: windows follow the path by themselves"),
+        ];
+        match known.iter().find(|(is_given, _)| *is_given) {
+            Some((_, instead)) => Err(Failure::Usage((*instead).to_owned())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// `noctule ping`.

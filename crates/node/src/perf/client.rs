@@ -3,7 +3,7 @@
 use super::end::{self, Carrier, Role};
 use super::output::Output;
 use super::protocol::{CONTROL_TAG, Direction, Mode, Record, Request, TcpOffer, VERSION};
-use super::report::Report;
+use super::report::{self, Ends, Form, Report};
 use super::tcp;
 use crate::cli::{IdentityArgs, PeerArgs, PerfArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
@@ -12,8 +12,11 @@ use crate::overlay::{self, Gateway};
 use crate::transfer::records::{self, Reader};
 use crate::units::CcName;
 use noctule::{Endpoint, FarText, FlowOptions, NodeConfig, PublicKey, RouteStats, SendStream, Session};
+use std::net::SocketAddr;
 use tokio::sync::mpsc;
 
+/// Code of a session that a client leaves in the middle.
+const INTERRUPTED: u64 = 2;
 /// Bytes per btp message unless told: fits one packet on any path.
 const MESSAGE_LENGTH: usize = 1200;
 
@@ -23,8 +26,8 @@ fn request(args: &PerfArgs) -> Request {
         version: VERSION,
         mode: args.mode,
         // A file ends when it ends.
-        seconds: if args.file.is_some() { 86_400.0 } else { args.time },
-        interval: args.interval,
+        seconds: if args.file.is_some() || args.bytes.is_some() { 86_400.0 } else { (args.time.0 + args.omit.0).as_secs_f64() },
+        interval: args.interval.0.as_secs_f64(),
         parallel: args.parallel,
         direction: match (args.reverse, args.bidir) {
             (true, _) => Direction::Reverse,
@@ -32,9 +35,10 @@ fn request(args: &PerfArgs) -> Request {
             _ => Direction::Forward,
         },
         rate: args.rate.map(|r| r.0.bytes_per_sec() * 8.0),
-        length: args.length.or(is_lossy.then_some(MESSAGE_LENGTH)),
+        length: args.length.map(|l| usize::try_from(l.0).unwrap_or(usize::MAX)).or(is_lossy.then_some(MESSAGE_LENGTH)),
         lifetime_ms: (args.mode == Mode::Btp).then_some(args.lifetime.0.as_secs_f64() * 1e3),
         is_file: args.file.is_some(),
+        bytes: args.bytes.map(|b| b.0),
         cc: args.cc.to_string().into(),
         tcp_cc: args.tcp_cc.as_deref().map(FarText::from),
     }
@@ -98,6 +102,22 @@ impl Connection {
         self.session.remote_address().map_or_else(|| self.peer.host.clone(), |a| a.to_string())
     }
 
+    /// The far end by the name under which a test of it is reported: over nodes its address there, not that of the first node.
+    fn far_end(&self) -> String {
+        self.peer.overlay.map_or_else(|| self.remote(), |address| address.to_string())
+    }
+
+    /// This side's address of the link.
+    fn local(&self) -> Option<SocketAddr> {
+        let ip = self.session.stats().paths().first().and_then(|p| p.local);
+        Some(SocketAddr::new(ip.unwrap_or(self.endpoint.local_addr().ip()), self.endpoint.local_addr().port()))
+    }
+
+    /// Leaves in the middle: the far end hears that this side was not content.
+    pub fn leave(self) {
+        self.session.abort(INTERRUPTED, "the client was interrupted, or the test failed there");
+    }
+
     /// The nodes that a session goes by at once, as they were named.
     fn named(&self, routes: Vec<(PublicKey, RouteStats)>) -> Vec<(String, RouteStats)> {
         let name = |key| self.gateway.as_ref().and_then(|g| g.name_of(key)).unwrap_or_else(|| key.to_string());
@@ -144,8 +164,35 @@ impl Connection {
     }
 }
 
-/// Runs one test.
+/// Runs one test. An interruption, or a far end that goes, still gives the report of what there is.
 pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
+    let form =
+        Form { is_json: args.json, is_verbose: args.verbose, scale: args.format.unwrap_or_default(), omit: args.omit.0.as_secs_f64() };
+    let begun = crate::unless_interrupted(begin(args, host)).await;
+    let (output, test) = match begun {
+        Ok(begun) => begun,
+        Err(failure) => {
+            if args.json {
+                say!("{}", report::failed_to_begin(&failure));
+            }
+            return Err(failure);
+        }
+    };
+    test.run(args, form, output).await
+}
+
+/// A test that the server has agreed to.
+struct Test {
+    connection: Connection,
+    request: Request,
+    /// Kept: its end would be the end of the test.
+    ask: SendStream,
+    answers: Reader,
+    tcp: Vec<tokio::net::TcpStream>,
+}
+
+async fn begin(args: &PerfArgs, host: &str) -> Result<(Output, Test), Failure> {
+    args.foreign()?;
     let request = request(args);
     request.check().map_err(Failure::Usage)?;
     overlay::check_mode(&args.via, request.mode)?;
@@ -156,7 +203,7 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
     let how = How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule perf -c" };
     let connection = Connection::open(host, args.port, args.cc, &args.peer, how).await?;
-    let (_ask, mut answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
+    let (ask, answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();
     if request.mode == Mode::Tcp {
         let offer = offer.ok_or_else(|| Failure::Stranger("it offers no TCP port".into()))?;
@@ -164,35 +211,61 @@ pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
             tcp.push(connection.tcp(&offer, args.tcp_cc.as_deref()).await?);
         }
     }
-    let cc = match request.mode {
-        Mode::Tcp => args.tcp_cc.clone().unwrap_or_else(|| "of the kernel".into()),
-        Mode::Transparent => "none".into(),
-        Mode::Brtp | Mode::Btp => args.cc.to_string(),
-    };
-    let mut report = Report::new(request.clone(), connection.remote(), cc, args.json, output);
-    let (out, mut views) = mpsc::channel(64);
-    let role =
-        Role { sends: request.direction != Direction::Reverse, receives: request.direction != Direction::Forward, file: args.file.clone() };
-    let carrier = Carrier { session: connection.session.clone(), tcp };
-    let endpoint = connection.endpoint.clone();
-    let work = end::run(&endpoint, carrier, request, role, out);
-    tokio::pin!(work);
-    let (mut is_done, mut is_told) = (false, false);
-    while !(is_done && is_told && views.is_empty()) {
-        tokio::select! {
-            result = &mut work, if !is_done => {
-                is_done = true;
-                result.map_err(|e| connection.failure(e))?;
+    Ok((output, Test { connection, request, ask, answers, tcp }))
+}
+
+impl Test {
+    async fn run(self, args: &PerfArgs, form: Form, output: Output) -> Result<(), Failure> {
+        let Self { connection, request, ask, mut answers, tcp } = self;
+        let cc = match request.mode {
+            // The kernel's own choice decides a comparison with it.
+            Mode::Tcp => tcp.first().and_then(tcp::congestion).unwrap_or_else(|| "of the kernel".into()),
+            Mode::Transparent => "none".into(),
+            Mode::Brtp | Mode::Btp => args.cc.to_string(),
+        };
+        let ends = Ends { remote: connection.far_end(), local: connection.local() };
+        let mut report = Report::new(request.clone(), ends, cc, form, output);
+        let (out, mut views) = mpsc::channel(64);
+        let role = Role {
+            sends: request.direction != Direction::Reverse,
+            receives: request.direction != Direction::Forward,
+            file: args.file.clone(),
+        };
+        let carrier = Carrier { session: connection.session.clone(), tcp };
+        let endpoint = connection.endpoint.clone();
+        let work = end::run(&endpoint, carrier, request, role, out);
+        let interrupted = crate::interrupted();
+        tokio::pin!(work, interrupted);
+        let (mut is_done, mut is_told) = (false, false);
+        let result = loop {
+            if is_done && is_told && views.is_empty() {
+                break Ok(());
             }
-            Some(view) = views.recv() => report.take(view, true),
-            answer = answers.record::<Record>(), if !is_told => match answer.map_err(|e| connection.failure(e))? {
-                Some(view) => report.take(view, false),
-                None => is_told = true,
-            },
+            tokio::select! {
+                result = &mut work, if !is_done => match result {
+                    Ok(()) => is_done = true,
+                    Err(e) => break Err(connection.failure(e)),
+                },
+                Some(view) = views.recv() => report.take(view, true),
+                answer = answers.record::<Record>(), if !is_told => match answer {
+                    Ok(Some(view)) => report.take(view, false),
+                    Ok(None) => is_told = true,
+                    Err(e) => break Err(connection.failure(e)),
+                },
+                () = &mut interrupted => break Err(Failure::Interrupted("")),
+            }
+        };
+        while let Ok(view) = views.try_recv() {
+            report.take(view, true);
         }
+        let routes = connection.session.routes();
+        let broken = result.as_ref().err();
+        let reported = report.finish(endpoint.stats().memory.peak as u64, &connection.named(routes), broken);
+        drop(ask);
+        match result {
+            Ok(()) => connection.close().await,
+            Err(_) => connection.leave(),
+        }
+        result.and(reported)
     }
-    let routes = connection.session.routes();
-    let result = report.finish(endpoint.stats().memory.peak as u64, &connection.named(routes));
-    connection.close().await;
-    result
 }

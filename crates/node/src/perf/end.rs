@@ -103,10 +103,10 @@ async fn send(
     file: Option<PathBuf>,
     out: &mpsc::Sender<Record>,
 ) -> Result<(), Failure> {
-    let messages = Arc::default();
-    let mut watch = Watch::new(session, watched, Arc::clone(&messages));
+    let progress = Arc::default();
+    let mut watch = Watch::new(session, watched, Arc::clone(&progress));
     let mut ticks = ticks(&request);
-    let work = source::run(outlet, request, file, messages);
+    let work = source::run(outlet, request, file, progress);
     tokio::pin!(work);
     let mut index = 0;
     loop {
@@ -127,7 +127,7 @@ async fn send(
 
 /// The receiving half; `Total` comes last.
 async fn receive(endpoint: &Endpoint, inlet: Inlet, request: &Request, out: &mpsc::Sender<Record>) -> Result<(), Failure> {
-    let mut sink = Sink::new();
+    let mut sink = Sink::new(request.parallel);
     let mut ticks = ticks(request);
     let work = sink.read(inlet, request);
     tokio::pin!(work);

@@ -10,6 +10,8 @@ pub const VERSION: u32 = 3;
 pub const CONTROL_TAG: u64 = 0x70657266;
 /// Tag of data flows.
 pub const DATA_TAG: u64 = 0x64617461;
+/// Code of a reset at the end of a test's time, when not everything had arrived: for the receiving side the end, no failure.
+pub const TIME_OVER: u64 = 0x74696d65;
 /// Tag of flows whose messages are sent back.
 pub const PING_TAG: u64 = 0x70696e67;
 /// Bytes of a message before the pattern: its number, and when it was sent.
@@ -76,6 +78,8 @@ pub struct Request {
     pub lifetime_ms: Option<f64>,
     /// The client sends the content of a file: it ends when the file does, and hashes are compared.
     pub is_file: bool,
+    /// Bytes to send in each direction that is used, instead of sending for a time.
+    pub bytes: Option<u64>,
     /// Congestion control for the server to send with.
     pub cc: FarText,
     /// The same for TCP, as the server's kernel names it; none: its default.
@@ -83,6 +87,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// It ends when its time is over, not when an amount has arrived.
+    pub fn is_timed(&self) -> bool {
+        !self.is_file && self.bytes.is_none()
+    }
+
     /// Refuses what makes no sense, in words.
     pub fn check(&self) -> Result<(), String> {
         let fail = |text: &str| Err(text.to_owned());
@@ -106,6 +115,9 @@ impl Request {
         }
         if self.rate.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
             return fail("the rate (-b) must be above zero");
+        }
+        if self.bytes == Some(0) {
+            return fail("the number of bytes (-n) must be above zero");
         }
         self.cc.raw().parse::<CcName>().map_err(|e| FarText::new(e).to_string())?;
         match self.mode {
@@ -146,6 +158,14 @@ pub struct Sent {
     pub repair_share: f64,
     /// Share of its coded packets that was sent before anything was known to be missing.
     pub proactive_share: f64,
+    /// Coded packets sent so far.
+    pub coded_packets: u64,
+    /// Of these, repair.
+    pub repair_packets: u64,
+    /// Of these, sent before anything was known to be missing.
+    pub proactive_packets: u64,
+    /// Packets of the transport sent so far; with TCP, segments.
+    pub sent_packets: u64,
     /// CPU time of the process by wall time, 1 = one core.
     pub cpu: f64,
     /// Messages offered so far.
@@ -156,6 +176,10 @@ pub struct Sent {
     pub lost_packets: u64,
     /// BLAKE3 of the file, at its end.
     pub blake3: Option<FarText>,
+    /// The time was over before everything had arrived; the rest was given up.
+    pub is_cut: bool,
+    /// The kernel's congestion control, with TCP.
+    pub tcp_cc: Option<FarText>,
 }
 
 /// The receiving side's view of an interval.
@@ -179,6 +203,8 @@ pub struct Received {
     pub cpu: f64,
     /// Bytes that were not what was sent.
     pub bytes_wrong: u64,
+    /// Bytes of each flow in it, in the order in which the flows began.
+    pub flows: Vec<u64>,
 }
 
 /// Totals of the receiving side.
@@ -259,6 +285,7 @@ mod tests {
             length: None,
             lifetime_ms: None,
             is_file: false,
+            bytes: None,
             cc: "model".into(),
             tcp_cc: None,
         };
@@ -275,6 +302,7 @@ mod tests {
             Request { mode: Mode::Tcp, length: Some(1000), ..good.clone() },
             Request { is_file: true, parallel: 2, ..good.clone() },
             Request { rate: Some(0.0), ..good.clone() },
+            Request { bytes: Some(0), ..good.clone() },
             Request { cc: "bbr9".into(), ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");

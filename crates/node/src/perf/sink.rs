@@ -2,9 +2,10 @@
 
 use super::arrivals::Arrivals;
 use super::pattern;
-use super::protocol::{DATA_TAG, Received, Request, Total};
+use super::protocol::{DATA_TAG, Received, Request, TIME_OVER, Total};
 use crate::failure::Failure;
-use noctule::{Endpoint, FarText, IncomingFlow, Message, RecvStream, Session};
+use noctule::{Endpoint, FarText, FlowError, IncomingFlow, Message, RecvStream, Session};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ pub enum Inlet {
 /// Counts that the reading tasks share.
 #[derive(Debug, Default)]
 struct Counts {
-    bytes: AtomicU64,
+    /// Of each flow, in the order in which they began.
+    flows: Vec<AtomicU64>,
     messages: AtomicU64,
     wrong: AtomicU64,
     /// Nanoseconds after the start at which the last byte was read.
@@ -41,8 +43,16 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Counts {
-    fn note(&self, start: Instant, bytes: usize, messages: u64, wrong: u64) {
-        self.bytes.fetch_add(bytes as u64, Relaxed);
+    fn of(flows: u16) -> Self {
+        Self { flows: (0..flows).map(|_| AtomicU64::new(0)).collect(), ..Self::default() }
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.flows.iter().map(|f| f.load(Relaxed)).collect()
+    }
+
+    fn note(&self, flow: usize, start: Instant, bytes: usize, messages: u64, wrong: u64) {
+        self.flows[flow].fetch_add(bytes as u64, Relaxed);
         self.messages.fetch_add(messages, Relaxed);
         self.wrong.fetch_add(wrong, Relaxed);
         self.last.store(nanos(start.elapsed()), Relaxed);
@@ -63,17 +73,19 @@ impl Counts {
 pub struct Sink {
     counts: Arc<Counts>,
     start: Instant,
-    reported: (u64, u64, i64),
+    /// Bytes of each flow, messages, messages lost.
+    reported: (Vec<u64>, u64, i64),
     reported_at: f64,
     index: u64,
     cpu: super::end::Cpu,
 }
 
 impl Sink {
-    /// Begins to count.
-    pub fn new() -> Self {
-        let cpu = super::end::Cpu::start();
-        Self { counts: Arc::default(), start: Instant::now(), reported: (0, 0, 0), reported_at: 0.0, index: 0, cpu }
+    /// Begins to count so many flows.
+    pub fn new(flows: u16) -> Self {
+        let counts = Counts::of(flows);
+        let reported = (counts.bytes(), 0, 0);
+        Self { counts: Arc::new(counts), start: Instant::now(), reported, reported_at: 0.0, index: 0, cpu: super::end::Cpu::start() }
     }
 
     /// Accepts as many data flows as the test has and reads them to their end.
@@ -83,19 +95,19 @@ impl Sink {
             let mut tasks = tokio::task::JoinSet::new();
             match inlet {
                 Inlet::Tcp(halves) => {
-                    for half in halves {
-                        let (counts, is_file) = (Arc::clone(&counts), request.is_file);
-                        tasks.spawn(async move { read_tcp(half, &counts, start, is_file).await });
+                    for (flow, half) in halves.into_iter().enumerate() {
+                        let check = Check::new(Arc::clone(&counts), flow, start, request.is_file);
+                        let cut = request.is_timed().then(|| start + Duration::from_secs_f64(request.seconds));
+                        tasks.spawn(read_tcp(half, check, cut));
                     }
                 }
                 Inlet::Session(session) => {
-                    for _ in 0..request.parallel {
+                    for number in 0..usize::from(request.parallel) {
                         let flow = session.accept_flow().await?;
                         if flow.tag() != DATA_TAG {
                             return Err(Failure::Stranger("it opened a flow that does not belong to the test".into()));
                         }
-                        let (counts, is_file) = (Arc::clone(&counts), request.is_file);
-                        tasks.spawn(async move { read_flow(flow, &counts, start, is_file).await });
+                        tasks.spawn(read_flow(flow, Check::new(Arc::clone(&counts), number, start, request.is_file)));
                     }
                 }
             }
@@ -108,19 +120,21 @@ impl Sink {
 
     /// The interval that ends now.
     pub fn interval(&mut self) -> Received {
-        let (bytes, messages) = (self.counts.bytes.load(Relaxed), self.counts.messages.load(Relaxed));
+        let (bytes, messages) = (self.counts.bytes(), self.counts.messages.load(Relaxed));
         let (lost, _, jitter_ms) = self.counts.arrivals();
         let end = self.start.elapsed().as_secs_f64();
+        let flows: Vec<u64> = bytes.iter().zip(&self.reported.0).map(|(now, before)| now - before).collect();
         let received = Received {
             index: self.index,
             start: self.reported_at,
             end,
-            bytes: bytes - self.reported.0,
+            bytes: flows.iter().sum(),
             messages: messages - self.reported.1,
             lost_messages: lost - self.reported.2,
             jitter_ms,
             cpu: self.cpu.take(),
             bytes_wrong: self.counts.wrong.load(Relaxed),
+            flows,
         };
         (self.reported, self.reported_at, self.index) = ((bytes, messages, lost), end, self.index + 1);
         received
@@ -131,7 +145,7 @@ impl Sink {
         let (_, out_of_order, jitter_ms) = self.counts.arrivals();
         Total {
             seconds: self.counts.last.load(Relaxed) as f64 * 1e-9,
-            bytes: self.counts.bytes.load(Relaxed),
+            bytes: self.counts.bytes().iter().sum(),
             messages: self.counts.messages.load(Relaxed),
             out_of_order,
             jitter_ms,
@@ -142,17 +156,18 @@ impl Sink {
     }
 }
 
-/// Checks the bytes of a stream: against the pattern, or by their hash.
-struct Check<'a> {
-    counts: &'a Counts,
+/// Counts one flow, and checks its bytes: against the pattern, or by their hash.
+struct Check {
+    counts: Arc<Counts>,
+    flow: usize,
     start: Instant,
     offset: u64,
     hash: Option<Box<blake3::Hasher>>,
 }
 
-impl<'a> Check<'a> {
-    fn new(counts: &'a Counts, start: Instant, is_file: bool) -> Self {
-        Self { counts, start, offset: 0, hash: is_file.then(|| Box::new(blake3::Hasher::new())) }
+impl Check {
+    fn new(counts: Arc<Counts>, flow: usize, start: Instant, is_file: bool) -> Self {
+        Self { counts, flow, start, offset: 0, hash: is_file.then(|| Box::new(blake3::Hasher::new())) }
     }
 
     fn take(&mut self, data: &[u8]) {
@@ -163,8 +178,12 @@ impl<'a> Check<'a> {
             }
             None => pattern::wrong(self.offset, data),
         };
-        self.counts.note(self.start, data.len(), 0, wrong);
+        self.counts.note(self.flow, self.start, data.len(), 0, wrong);
         self.offset += data.len() as u64;
+    }
+
+    fn message(&self, data: &[u8]) {
+        self.counts.note(self.flow, self.start, data.len(), 1, pattern::wrong_in_message(data));
     }
 
     fn end(self) {
@@ -174,23 +193,32 @@ impl<'a> Check<'a> {
     }
 }
 
-async fn read_tcp(mut half: OwnedReadHalf, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
-    let mut check = Check::new(counts, start, is_file);
+/// A flow that its sender cut because the time was over has ended.
+fn unless_cut<T>(result: Result<T, FlowError>, ended: T) -> Result<T, FlowError> {
+    match result {
+        Err(FlowError::Closed(reason)) if reason.is_remote && reason.application == TIME_OVER => Ok(ended),
+        other => other,
+    }
+}
+
+/// `cut`: when the sender may cut the connection by a reset.
+async fn read_tcp(mut half: OwnedReadHalf, mut check: Check, cut: Option<Instant>) -> Result<(), Failure> {
     let mut buffer = vec![0; TCP_PIECE];
     loop {
-        match half.read(&mut buffer).await.map_err(|e| Failure::PeerGone(format!("the TCP connection broke: {e}")))? {
-            0 => break,
-            n => check.take(&buffer[..n]),
+        match half.read(&mut buffer).await {
+            Ok(0) => break,
+            Ok(n) => check.take(&buffer[..n]),
+            Err(e) if e.kind() == ErrorKind::ConnectionReset && cut.is_some_and(|at| Instant::now() >= at) => break,
+            Err(e) => return Err(Failure::PeerGone(format!("the TCP connection broke: {e}"))),
         }
     }
     check.end();
     Ok(())
 }
 
-async fn read_stream(mut recv: RecvStream, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
-    let mut check = Check::new(counts, start, is_file);
+async fn read_stream(mut recv: RecvStream, mut check: Check) -> Result<(), Failure> {
     let mut chunks = Vec::new();
-    while recv.read_chunks(&mut chunks, 1 << 20).await? > 0 {
+    while unless_cut(recv.read_chunks(&mut chunks, 1 << 20).await, 0)? > 0 {
         for chunk in chunks.drain(..) {
             check.take(&chunk);
         }
@@ -199,16 +227,16 @@ async fn read_stream(mut recv: RecvStream, counts: &Counts, start: Instant, is_f
     Ok(())
 }
 
-async fn read_flow(flow: IncomingFlow, counts: &Counts, start: Instant, is_file: bool) -> Result<(), Failure> {
+async fn read_flow(flow: IncomingFlow, check: Check) -> Result<(), Failure> {
     match flow {
-        IncomingFlow::Stream { recv, .. } => return read_stream(recv, counts, start, is_file).await,
+        IncomingFlow::Stream { recv, .. } => return read_stream(recv, check).await,
         IncomingFlow::Messages(mut recv) => {
             let arrivals = Arc::new(Mutex::new(Arrivals::default()));
-            locked(&counts.arrivals).push(Arc::clone(&arrivals));
-            while let Some(Message { data, .. }) = recv.recv().await? {
-                counts.note(start, data.len(), 1, pattern::wrong_in_message(&data));
+            locked(&check.counts.arrivals).push(Arc::clone(&arrivals));
+            while let Some(Message { data, .. }) = unless_cut(recv.recv().await, None)? {
+                check.message(&data);
                 if let Some((number, sent)) = pattern::header(&data) {
-                    locked(&arrivals).note(number, sent, nanos(start.elapsed()) / 1000);
+                    locked(&arrivals).note(number, sent, nanos(check.start.elapsed()) / 1000);
                 }
             }
         }

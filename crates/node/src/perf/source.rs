@@ -1,20 +1,25 @@
 //! The sending side of a test.
 
 use super::pattern::{self, MAX_PIECE};
-use super::protocol::{DATA_TAG, Mode, Request};
+use super::protocol::{DATA_TAG, Mode, Request, TIME_OVER};
+use super::watch::Progress;
 use crate::failure::Failure;
 use bytes::{Bytes, BytesMut};
 use noctule::{FlowKind, FlowOptions, MessageOptions, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::{Instant as TokioInstant, sleep_until};
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout};
 
 /// Bytes per write of a stream whose rate is given: small enough that a slow rate is smooth.
 const PACED_PIECE: usize = 8 * 1024;
+
+/// How long what is on its way when the time is over may take to arrive, beyond two base RTTs. The rest is given up, so that a test lasts as long as was
+/// asked for, however slow the path is.
+const DRAIN: Duration = Duration::from_millis(500);
 
 /// Where the data go.
 pub enum Outlet {
@@ -24,34 +29,29 @@ pub enum Outlet {
     Tcp(Vec<OwnedWriteHalf>),
 }
 
-/// Opens the flows and sends for the time asked for; then waits until everything was delivered. With a file, its BLAKE3.
-pub async fn run(outlet: Outlet, request: Request, file: Option<PathBuf>, messages: Arc<AtomicU64>) -> Result<Option<String>, Failure> {
+/// Opens the flows and sends for the time, or the bytes, asked for; then waits until what is on its way has arrived. With a file, its BLAKE3.
+pub async fn run(outlet: Outlet, request: Request, file: Option<PathBuf>, progress: Arc<Progress>) -> Result<Option<String>, Failure> {
     let mut tasks = tokio::task::JoinSet::new();
     let start = Instant::now();
     match outlet {
         Outlet::Tcp(halves) => {
             for half in halves {
-                let (request, file) = (request.clone(), file.clone());
+                let (request, file, progress) = (request.clone(), file.clone(), Arc::clone(&progress));
                 tasks.spawn(async move {
                     let mut half = half;
                     let hash = send_bytes(&mut half, &request, file, start).await?;
-                    half.shutdown().await.map_err(|e| Failure::PeerGone(format!("the TCP connection broke: {e}")))?;
+                    end_tcp(half, &request, &progress).await?;
                     Ok(hash)
                 });
             }
         }
         Outlet::Session(session) => {
             for _ in 0..request.parallel {
-                let (session, request, file, messages) = (session.clone(), request.clone(), file.clone(), Arc::clone(&messages));
+                let (session, request, file, progress) = (session.clone(), request.clone(), file.clone(), Arc::clone(&progress));
                 tasks.spawn(async move {
                     match request.length {
-                        Some(length) => send_messages(&session, &request, length, start, &messages).await.map(|()| None),
-                        None => {
-                            let mut stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
-                            let hash = send_bytes(&mut stream, &request, file, start).await?;
-                            stream.finish().await?;
-                            Ok(hash)
-                        }
+                        Some(length) => send_messages(&session, &request, length, start, &progress).await.map(|()| None),
+                        None => send_stream(&session, &request, file, start, &progress).await,
                     }
                 });
             }
@@ -65,22 +65,88 @@ pub async fn run(outlet: Outlet, request: Request, file: Option<PathBuf>, messag
     Ok(hash)
 }
 
+/// How long what is on its way at the end may take; none: until it has arrived, because an amount was asked for.
+fn drain(request: &Request, session: &Session) -> Option<Duration> {
+    let rtt = session.stats().paths().first().map_or(Duration::ZERO, |p| p.min_rtt);
+    request.is_timed().then(|| DRAIN + 2 * rtt.min(Duration::from_secs(2)))
+}
+
+/// Waits for `delivered`, but no longer than `limit`; false if that was over first.
+async fn within<E: Into<Failure>>(limit: Option<Duration>, delivered: impl Future<Output = Result<(), E>>) -> Result<bool, Failure> {
+    match limit {
+        None => delivered.await.map(|()| true).map_err(Into::into),
+        Some(limit) => match timeout(limit, delivered).await {
+            Ok(result) => result.map(|()| true).map_err(Into::into),
+            Err(_) => Ok(false),
+        },
+    }
+}
+
+async fn send_stream(
+    session: &Session,
+    request: &Request,
+    file: Option<PathBuf>,
+    start: Instant,
+    progress: &Progress,
+) -> Result<Option<String>, Failure> {
+    let mut stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
+    let hash = send_bytes(&mut stream, request, file, start).await?;
+    let is_whole = within(drain(request, session), stream.finish()).await?;
+    progress.ended(&stream.stats());
+    if !is_whole {
+        progress.is_cut.store(true, Relaxed);
+        stream.reset(TIME_OVER);
+    }
+    Ok(hash)
+}
+
+/// The kernel tells how much of a connection has not been acknowledged.
+async fn end_tcp(mut half: OwnedWriteHalf, request: &Request, progress: &Progress) -> Result<(), Failure> {
+    let broken = |e: std::io::Error| Failure::PeerGone(format!("the TCP connection broke: {e}"));
+    half.shutdown().await.map_err(broken)?;
+    let end = Instant::now() + DRAIN;
+    while request.is_timed() && super::tcp::outstanding(half.as_ref()) > 0 {
+        if Instant::now() >= end {
+            progress.is_cut.store(true, Relaxed);
+            // Closing now resets the connection: the far end reads no more of what is queued.
+            socket2::SockRef::from(half.as_ref()).set_linger(Some(Duration::ZERO)).map_err(broken)?;
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
 /// When the next piece may leave, at the rate of one flow.
 struct Schedule {
     start: Instant,
     end: Instant,
     interval: Option<Duration>,
     count: u32,
+    /// Bytes of this flow, if an amount was asked for.
+    left: Option<u64>,
 }
 
 impl Schedule {
     fn new(request: &Request, piece: usize, start: Instant) -> Self {
         let interval = request.rate.map(|rate| Duration::from_secs_f64(piece as f64 * 8.0 * f64::from(request.parallel) / rate));
-        Self { start, end: start + Duration::from_secs_f64(request.seconds), interval, count: 0 }
+        let left = request.bytes.map(|b| b.div_ceil(u64::from(request.parallel)));
+        Self { start, end: start + Duration::from_secs_f64(request.seconds), interval, count: 0, left }
     }
 
-    /// Waits for the turn of the next piece; false when the time is over.
+    /// Of a piece of this length, as much as is left to send.
+    fn take(&mut self, length: usize) -> usize {
+        let Some(left) = &mut self.left else { return length };
+        let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
+        *left -= taken as u64;
+        taken
+    }
+
+    /// Waits for the turn of the next piece; false when the time is over, or nothing is left to send.
     async fn turn(&mut self) -> bool {
+        if self.left == Some(0) {
+            return false;
+        }
         if let Some(interval) = self.interval {
             let due = self.start + interval * self.count;
             self.count += 1;
@@ -123,6 +189,7 @@ async fn send_bytes(
     let mut offset = 0;
     while schedule.turn().await {
         let mut data = pattern::at(offset, piece);
+        data.truncate(schedule.take(piece));
         offset += data.len() as u64;
         while !data.is_empty() {
             let n = out.write(&data).await.map_err(broken)?;
@@ -147,7 +214,7 @@ pub fn message_options(mode: Mode, is_ordered: bool, lifetime: Option<Duration>,
     FlowOptions { mode, kind, lifetime: lifetime.filter(|_| mode == noctule::Mode::Btp), tag, ..FlowOptions::default() }
 }
 
-async fn send_messages(session: &Session, request: &Request, length: usize, start: Instant, messages: &AtomicU64) -> Result<(), Failure> {
+async fn send_messages(session: &Session, request: &Request, length: usize, start: Instant, progress: &Progress) -> Result<(), Failure> {
     let lifetime = request.lifetime_ms.map(|ms| Duration::from_secs_f64(ms * 1e-3));
     let mut flow = session.open_messages(message_options(request.mode, request.mode == Mode::Brtp, lifetime, DATA_TAG))?;
     let mut schedule = Schedule::new(request, length, start);
@@ -156,8 +223,14 @@ async fn send_messages(session: &Session, request: &Request, length: usize, star
         let sent = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         flow.send(pattern::message(number, sent, length), MessageOptions::default()).await?;
         number += 1;
-        messages.fetch_add(1, Relaxed);
+        schedule.take(length);
+        progress.messages.fetch_add(1, Relaxed);
     }
-    flow.finish().await?;
+    let is_whole = within(drain(request, session), flow.finish()).await?;
+    progress.ended(&flow.stats());
+    if !is_whole {
+        progress.is_cut.store(true, Relaxed);
+        flow.reset(TIME_OVER);
+    }
     Ok(())
 }

@@ -80,9 +80,31 @@ pub async fn connect(server: SocketAddr, offer: &TcpOffer, congestion: Option<&s
 pub fn set_congestion(stream: &TcpStream, name: Option<&str>) -> Result<(), Failure> {
     let Some(name) = name else { return Ok(()) };
     socket2::SockRef::from(stream).set_tcp_congestion(name.as_bytes()).map_err(|e| {
-        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-        Failure::Usage(format!("TCP congestion control {name:?}: {e}; this kernel allows: {}", known.trim()))
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+        Failure::Usage(format!("TCP congestion control {name:?}: {e}; this kernel has: {}", known.trim()))
     })
+}
+
+/// The kernel's congestion control for what this side sends, by the kernel's name for it; none where the kernel does not say.
+pub fn congestion(stream: &impl std::os::fd::AsFd) -> Option<String> {
+    let name = socket2::SockRef::from(stream).tcp_congestion().ok()?;
+    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    String::from_utf8(name[..end].to_vec()).ok().filter(|n| !n.is_empty())
+}
+
+/// Bytes of a connection that the far end has not acknowledged; 0 where the kernel does not say.
+#[cfg(target_os = "linux")]
+pub fn outstanding(stream: &impl std::os::fd::AsRawFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open as long as `stream` lives; the kernel writes one int.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
+/// Elsewhere nothing is known.
+#[cfg(not(target_os = "linux"))]
+pub fn outstanding<T>(_: &T) -> usize {
+    0
 }
 
 /// What the kernel knows of what this side sends.

@@ -2,24 +2,57 @@
 
 use super::protocol::{DATA_TAG, Sent};
 use super::tcp;
-use noctule::Session;
+use noctule::{FarText, FlowStats, Session};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Coded packets: all, of these repair, of these sent before anything was known to be missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Coded {
+    all: u64,
+    repair: u64,
+    proactive: u64,
+}
+
+impl Coded {
+    fn add(&mut self, f: &FlowStats) {
+        self.all += f.source_packets + f.repair_packets;
+        self.repair += f.repair_packets;
+        self.proactive += f.proactive_packets;
+    }
+}
+
+/// What the tasks that send know and the session's counters do not.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Messages offered.
+    pub messages: AtomicU64,
+    /// The time was over before everything had arrived.
+    pub is_cut: AtomicBool,
+    /// Counts of flows that have ended: the session lists them no more.
+    ended: Mutex<Coded>,
+}
+
+impl Progress {
+    /// A flow has ended with these counts.
+    pub fn ended(&self, stats: &FlowStats) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).add(stats);
+    }
+}
 
 /// Takes the sending side's view once per interval.
 pub struct Watch {
     session: Session,
     /// Connections of a test over TCP.
     tcp: Vec<OwnedFd>,
-    messages: Arc<AtomicU64>,
+    progress: Arc<Progress>,
     cpu: super::end::Cpu,
     /// Sent and lost.
     packets: (u64, u64),
-    /// Source, repair, and of these proactive.
-    coded: (u64, u64, u64),
-    /// Before the test began: bytes sent, packets lost.
-    before: (u64, u64),
+    coded: Coded,
+    /// Before the test began: bytes sent, packets sent, packets lost.
+    before: (u64, u64, u64),
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -28,11 +61,11 @@ fn share(part: u64, whole: u64) -> f64 {
 
 impl Watch {
     /// Begins.
-    pub fn new(session: Session, tcp: Vec<OwnedFd>, messages: Arc<AtomicU64>) -> Self {
+    pub fn new(session: Session, tcp: Vec<OwnedFd>, progress: Arc<Progress>) -> Self {
         let cpu = super::end::Cpu::start();
-        let mut this = Self { session, tcp, messages, cpu, packets: (0, 0), coded: (0, 0, 0), before: (0, 0) };
+        let mut this = Self { session, tcp, progress, cpu, packets: (0, 0), coded: Coded::default(), before: (0, 0, 0) };
         let first = this.take(0);
-        this.before = (first.wire_bytes, first.lost_packets);
+        this.before = (first.wire_bytes, first.sent_packets, first.lost_packets);
         this
     }
 
@@ -48,24 +81,30 @@ impl Watch {
             let rtt = views.iter().map(|v| v.rtt_ms).sum::<f64>() / views.len() as f64;
             (rtt, (views.iter().map(|v| v.segments).sum(), views.iter().map(|v| v.retransmitted).sum()), 0)
         };
-        let flows = self.session.flow_stats();
-        let flows = flows.iter().filter(|f| f.is_sender && f.options.tag == DATA_TAG).map(|f| &f.stats);
-        let coded = flows
-            .fold((0, 0, 0), |sum: (u64, u64, u64), f| (sum.0 + f.source_packets, sum.1 + f.repair_packets, sum.2 + f.proactive_packets));
-        // A flow that ended is no longer listed.
+        // Ended flows first: one that ends in between is counted twice for a moment rather than never.
+        let mut coded = *self.progress.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        for flow in self.session.flow_stats().iter().filter(|f| f.is_sender && f.options.tag == DATA_TAG) {
+            coded.add(&flow.stats);
+        }
         let of = |now: u64, before: u64| now.saturating_sub(before);
-        let (source, repair, proactive) = (of(coded.0, self.coded.0), of(coded.1, self.coded.1), of(coded.2, self.coded.2));
+        let all = of(coded.all, self.coded.all);
         let sent = Sent {
             index,
             rtt_ms,
             loss: share(of(packets.1, self.packets.1), of(packets.0, self.packets.0)),
-            repair_share: share(repair, repair + source),
-            proactive_share: share(proactive, repair + source),
+            repair_share: share(of(coded.repair, self.coded.repair), all),
+            proactive_share: share(of(coded.proactive, self.coded.proactive), all),
+            coded_packets: coded.all,
+            repair_packets: coded.repair,
+            proactive_packets: coded.proactive,
+            sent_packets: of(packets.0, self.before.1),
             cpu: self.cpu.take(),
-            messages: self.messages.load(Relaxed),
-            wire_bytes: wire.saturating_sub(self.before.0),
-            lost_packets: packets.1.saturating_sub(self.before.1),
+            messages: self.progress.messages.load(Relaxed),
+            wire_bytes: of(wire, self.before.0),
+            lost_packets: of(packets.1, self.before.2),
             blake3: None,
+            is_cut: self.progress.is_cut.load(Relaxed),
+            tcp_cc: self.tcp.first().and_then(tcp::congestion).map(FarText::from),
         };
         (self.packets, self.coded) = (packets, coded);
         sent

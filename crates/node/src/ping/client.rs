@@ -13,35 +13,75 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 
-/// Runs a ping.
+/// From this interval on each message has a line of its own.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// Runs a ping. An interruption, or a far end that goes, still gives the summary of what there is.
 pub async fn run(args: PingArgs) -> Result<(), Failure> {
+    let begun = crate::unless_interrupted(begin(&args)).await;
+    let result = match begun {
+        Ok((peer, output)) => measure(&args, peer, output).await,
+        Err(failure) => Err((failure, false)),
+    };
+    result.map_err(|(failure, is_reported)| {
+        if args.json && !is_reported {
+            say!("{}", report::failed_to_begin(&failure));
+        }
+        failure
+    })
+}
+
+async fn begin(args: &PingArgs) -> Result<(Peer, Output), Failure> {
     line::check_length(args.length)?;
     overlay::check_mode(&args.via, args.mode)?;
-    let interval = args.interval()?;
+    args.interval()?;
     // Files that cannot be written are told before anything is measured.
     for path in [&args.csv, &args.svg].into_iter().flatten() {
         std::fs::File::create(path).map_err(|e| Failure::target(path, &e))?;
     }
-    let mut output = Output::new(None, args.timestamps)?;
-    let peer = Peer::far_end(&args.host, args.port, &args.peer, &args.identity, &args.via).await?;
+    let output = Output::new(None, args.timestamps)?;
+    Ok((Peer::far_end(&args.host, args.port, &args.peer, &args.identity, &args.via).await?, output))
+}
+
+/// An error comes with whether it stands in a report already.
+async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), (Failure, bool)> {
+    let early = |e: Failure| (e, false);
     if let Some(count) = args.first {
         // The code is proven once, and no part of what is measured.
         let peer = match peer.has_code() {
             true => {
-                let connection = Connection::to(peer.clone(), args.cc, how(&args)).await?;
+                let connection = crate::unless_interrupted(Connection::to(peer.clone(), args.cc, how(args))).await.map_err(early)?;
                 connection.close().await;
                 peer.proven()
             }
             false => peer,
         };
-        let all = first(&args, &peer, count, &mut output).await?;
-        return report::first(&args, &all, mean_first(&all), output);
+        let mut all = Vec::new();
+        let result = crate::unless_interrupted(first(args, &peer, count, &mut all, &mut output)).await;
+        let reported = report::first(args, &all, mean_first(&all), result.as_ref().err(), output);
+        return result.and(reported).map_err(|e| (e, true));
     }
-    let connection = Connection::to(peer, args.cc, how(&args)).await?;
+    let interval = args.interval().map_err(early)?;
+    let connection = crate::unless_interrupted(Connection::to(peer, args.cc, how(args))).await.map_err(early)?;
     let remote = connection.remote();
-    let samples = steady(&args, &connection, interval, &mut output).await.map_err(|e| connection.failure(e));
-    connection.close().await;
-    report::steady(&args, &remote, &samples?, output)
+    let table: Table = Arc::default();
+    let result =
+        crate::unless_interrupted(steady(args, &connection, interval, &table, &mut output)).await.map_err(|e| connection.failure(e));
+    let samples = Samples { all: decided(&lock(&table), result.is_err(), args), wait_ms: ms(args.wait.0) };
+    match &result {
+        Ok(()) => connection.close().await,
+        Err(_) => connection.leave(),
+    }
+    let reported = report::steady(args, &remote, &samples, result.as_ref().err(), output);
+    result.and(reported).map_err(|e| (e, true))
+}
+
+/// The messages whose fate is known: where a ping breaks off, the last ones may still have been answered.
+fn decided(table: &[Sample], is_broken: bool, args: &PingArgs) -> Vec<Sample> {
+    let end = table.last().map_or(0.0, |s| s.due) - args.wait.0.as_secs_f64();
+    let is_open = |s: &&Sample| is_broken && s.rtt_ms.is_none() && s.due > end;
+    let open = table.iter().rev().take_while(is_open).count();
+    table[..table.len() - open].to_vec()
 }
 
 fn how(args: &PingArgs) -> How<'_> {
@@ -49,7 +89,7 @@ fn how(args: &PingArgs) -> How<'_> {
 }
 
 /// A new connection for each message: how long a user waits who has just begun.
-async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) -> Result<Vec<First>, Failure> {
+async fn first(args: &PingArgs, peer: &Peer, count: u32, all: &mut Vec<First>, output: &mut Output) -> Result<(), Failure> {
     // Where TCP is offered has to be asked once; each sample then is a TCP connection of its own.
     let control = match args.mode {
         crate::perf::protocol::Mode::Tcp => Some(Connection::to(peer.clone(), args.cc, how(args)).await?),
@@ -59,7 +99,6 @@ async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) ->
         Some(connection) => line::ask(connection, args).await?,
         None => None,
     };
-    let mut all = Vec::new();
     for number in 0..count {
         let start = Instant::now();
         let fresh = match &control {
@@ -89,7 +128,7 @@ async fn first(args: &PingArgs, peer: &Peer, count: u32, output: &mut Output) ->
         drop(offered);
         connection.close().await;
     }
-    Ok(all)
+    Ok(())
 }
 
 fn ms(d: Duration) -> f64 {
@@ -99,17 +138,16 @@ fn ms(d: Duration) -> f64 {
 type Table = Arc<Mutex<Vec<Sample>>>;
 
 /// One connection, messages at a steady rate.
-async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, output: &mut Output) -> Result<Samples, Failure> {
+async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, table: &Table, output: &mut Output) -> Result<(), Failure> {
     let offered = line::ask(connection, args).await?;
     let (mut there, mut back) = line::open(connection, offered.as_ref(), args).await?;
     report::headline(args, &connection.remote(), interval, output);
-    let table: Table = Arc::default();
     let start = Instant::now();
     let mut wrong = 0;
-    let mut tens = Tens { shown: 0 };
+    let mut lines = Lines { shown: 0, step: if interval >= SLOW { 1 } else { TEN } };
     let result = {
-        let sending = send(&mut there, args, interval, start, &table);
-        let receiving = receive(&mut back, start, &table, &mut wrong);
+        let sending = send(&mut there, args, interval, start, table);
+        let receiving = receive(&mut back, start, table, &mut wrong);
         tokio::pin!(sending, receiving);
         let mut is_sent = None;
         let mut look = tokio::time::interval(interval.max(Duration::from_millis(20)).min(Duration::from_millis(200)));
@@ -121,8 +159,8 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
                 }
                 result = &mut receiving => break result,
                 _ = look.tick() => {
-                    tens.show(args, &lock(&table), start.elapsed().as_secs_f64(), false, output);
-                    let has_all = || lock(&table).iter().all(|s| s.rtt_ms.is_some());
+                    lines.show(args, &lock(table), start.elapsed().as_secs_f64(), false, output);
+                    let has_all = || lock(table).iter().all(|s| s.rtt_ms.is_some());
                     if is_sent.is_some_and(|end| TokioInstant::now() >= end || has_all()) {
                         break Ok(());
                     }
@@ -134,9 +172,8 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ou
     if wrong > 0 {
         tell!("noctule: {wrong} BYTES WERE WRONG: please report this");
     }
-    let all = lock(&table).clone();
-    tens.show(args, &all, start.elapsed().as_secs_f64(), true, output);
-    Ok(Samples { all, wait_ms: ms(args.wait.0) })
+    lines.show(args, &lock(table), start.elapsed().as_secs_f64(), true, output);
+    Ok(())
 }
 
 fn lock(table: &Table) -> std::sync::MutexGuard<'_, Vec<Sample>> {
@@ -172,25 +209,31 @@ async fn receive(back: &mut Back, start: Instant, table: &Table, wrong: &mut u64
     Ok(())
 }
 
-/// Prints a line for each ten messages, once the wait for the last of them is over or all have come.
-struct Tens {
+/// Prints a line for each message, or where they are many for each ten, once the wait for the last of them is over or all have come.
+struct Lines {
     shown: usize,
+    step: usize,
 }
 
-impl Tens {
+impl Lines {
     /// Prints what is ready; everything that is left, if `is_end`.
     fn show(&mut self, args: &PingArgs, all: &[Sample], now: f64, is_end: bool, output: &mut Output) {
         let (wait, wait_ms) = (args.wait.0.as_secs_f64(), ms(args.wait.0));
         while let Some(rest) = all.get(self.shown..).filter(|rest| !rest.is_empty()) {
-            let ten = &rest[..rest.len().min(TEN)];
-            let is_ready = ten.len() == TEN && ten.iter().all(|s| s.rtt_ms.is_some() || now - s.due > wait);
+            let group = &rest[..rest.len().min(self.step)];
+            let is_ready = group.len() == self.step && group.iter().all(|s| s.rtt_ms.is_some() || now - s.due > wait);
             if !(is_ready || is_end) {
                 return;
             }
-            if let Some(ten) = (Samples { all: ten.to_vec(), wait_ms }).tens().first() {
-                report::ten(args, self.shown, ten, output);
+            match group {
+                [one] => report::one(args, self.shown, one, wait_ms, output),
+                _ => {
+                    if let Some(ten) = (Samples { all: group.to_vec(), wait_ms }).tens().first() {
+                        report::ten(args, self.shown, ten, output);
+                    }
+                }
             }
-            self.shown += TEN;
+            self.shown += self.step;
         }
     }
 }

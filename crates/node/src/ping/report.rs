@@ -1,7 +1,7 @@
 //! What a ping prints and writes: lines, a summary, JSON, CSV, SVG.
 
 use super::figure;
-use super::summary::{First, Samples, Summary, Ten};
+use super::summary::{First, Sample, Samples, Summary, Ten};
 use crate::cli::PingArgs;
 use crate::failure::Failure;
 use crate::perf::output::Output;
@@ -14,8 +14,27 @@ use std::time::Duration;
 pub fn headline(args: &PingArgs, remote: &str, interval: Duration, output: &mut Output) {
     if !args.json {
         let rate = 1.0 / interval.as_secs_f64();
-        output.line(&format!("{} to {remote}: {} messages of {} bytes, {rate:.4} a second", args.mode.name(), args.count(), args.length));
+        output.line(&format!(
+            "{} to {remote}: {} messages of {} bytes, {} a second",
+            args.mode.name(),
+            args.count(),
+            args.length,
+            (rate * 1e4).round() * 1e-4
+        ));
     }
+}
+
+/// One message.
+pub fn one(args: &PingArgs, number: usize, sample: &Sample, wait_ms: f64, output: &mut Output) {
+    if args.json || args.quiet {
+        return;
+    }
+    let answer = match sample.rtt_ms {
+        Some(ms) if ms <= wait_ms => format!("{ms:.2} ms"),
+        Some(ms) => format!("{ms:.2} ms, late"),
+        None => "no answer".to_owned(),
+    };
+    output.line(&format!("message {number}: {answer}"));
 }
 
 /// Ten messages, the first of them number `first`.
@@ -41,15 +60,29 @@ pub fn one_first(args: &PingArgs, number: u32, first: Option<First>, output: &mu
     }
 }
 
-/// The end of `--first`.
-pub fn first(args: &PingArgs, all: &[First], mean: First, mut output: Output) -> Result<(), Failure> {
+/// Why a ping broke off.
+fn note(report: &mut serde_json::Value, broken: Option<&Failure>) {
+    if let Some(failure) = broken {
+        report["error"] = json!(failure.to_string());
+        report["code"] = json!(failure.exit_code());
+    }
+}
+
+/// A ping that could not begin.
+pub fn failed_to_begin(failure: &Failure) -> String {
+    json!({"error": failure.to_string(), "code": failure.exit_code()}).to_string()
+}
+
+/// The end of `--first`; with `broken` of the starts that there are.
+pub fn first(args: &PingArgs, all: &[First], mean: First, broken: Option<&Failure>, mut output: Output) -> Result<(), Failure> {
     let asked = args.first.unwrap_or(0);
     if args.json {
-        let report = json!({
+        let mut report = json!({
             "mode": args.mode.name(), "length": args.length, "starts": asked, "answered": all.len(),
             "mean": {"connect_ms": mean.connect_ms, "answer_ms": mean.answer_ms, "total_ms": mean.connect_ms + mean.answer_ms},
             "samples": all,
         });
+        note(&mut report, broken);
         output.plain(&report.to_string());
     } else {
         output.line(&format!(
@@ -64,15 +97,16 @@ pub fn first(args: &PingArgs, all: &[First], mean: First, mut output: Output) ->
     if all.is_empty() { Err(Failure::Unreachable(args.host.clone())) } else { Ok(()) }
 }
 
-/// The end of a steady ping.
-pub fn steady(args: &PingArgs, remote: &str, samples: &Samples, mut output: Output) -> Result<(), Failure> {
+/// The end of a steady ping; with `broken` of the messages that there are.
+pub fn steady(args: &PingArgs, remote: &str, samples: &Samples, broken: Option<&Failure>, mut output: Output) -> Result<(), Failure> {
     let summary = samples.summary();
     let first = samples.all.first().and_then(|s| s.rtt_ms);
     if args.json {
-        let report = json!({
+        let mut report = json!({
             "mode": args.mode.name(), "remote": remote, "length": args.length, "count": args.count(), "wait_ms": samples.wait_ms,
             "summary": summary, "first_answer_ms": first, "tens": samples.tens(),
         });
+        note(&mut report, broken);
         output.plain(&report.to_string());
     } else {
         for line in text(&summary, first, samples.wait_ms) {
