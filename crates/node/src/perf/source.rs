@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout};
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout, timeout_at};
 
 /// Bytes per write of a stream whose rate is given: small enough that a slow rate is smooth.
 const PACED_PIECE: usize = 8 * 1024;
@@ -92,7 +92,6 @@ async fn send_stream(
     let mut stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
     let hash = send_bytes(&mut stream, request, file, start).await?;
     let is_whole = within(drain(request, session), stream.finish()).await?;
-    progress.ended(&stream.stats());
     if !is_whole {
         progress.is_cut.store(true, Relaxed);
         stream.reset(TIME_OVER);
@@ -132,6 +131,11 @@ impl Schedule {
         let interval = request.rate.map(|rate| Duration::from_secs_f64(piece as f64 * 8.0 * f64::from(request.parallel) / rate));
         let left = request.bytes.map(|b| b.div_ceil(u64::from(request.parallel)));
         Self { start, end: start + Duration::from_secs_f64(request.seconds), interval, count: 0, left }
+    }
+
+    /// When the time is over.
+    fn over(&self) -> TokioInstant {
+        TokioInstant::from_std(self.end)
     }
 
     /// Of a piece of this length, as much as is left to send.
@@ -192,11 +196,10 @@ async fn send_bytes(
         data.truncate(schedule.take(piece));
         offset += data.len() as u64;
         while !data.is_empty() {
-            let n = out.write(&data).await.map_err(broken)?;
-            data = data.slice(n..);
-            // Without a rate the end must not wait for a whole piece on a slow path.
-            if request.rate.is_none() && Instant::now() >= schedule.end {
-                break;
+            // On a slow path the end does not wait for room.
+            match timeout_at(schedule.over(), out.write(&data)).await {
+                Ok(n) => data = data.slice(n.map_err(broken)?..),
+                Err(_) => break,
             }
         }
     }
@@ -221,13 +224,15 @@ async fn send_messages(session: &Session, request: &Request, length: usize, star
     let mut number = 0;
     while schedule.turn().await {
         let sent = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        flow.send(pattern::message(number, sent, length), MessageOptions::default()).await?;
+        match timeout_at(schedule.over(), flow.send(pattern::message(number, sent, length), MessageOptions::default())).await {
+            Ok(sent) => sent?,
+            Err(_) => break,
+        };
         number += 1;
         schedule.take(length);
         progress.messages.fetch_add(1, Relaxed);
     }
     let is_whole = within(drain(request, session), flow.finish()).await?;
-    progress.ended(&flow.stats());
     if !is_whole {
         progress.is_cut.store(true, Relaxed);
         flow.reset(TIME_OVER);
