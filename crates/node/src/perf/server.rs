@@ -1,7 +1,7 @@
 //! `noctule perf -s`: the one responder for measurements. It serves one test after another, and sends pings back, to keys that may measure.
 
 use super::end::{self, Carrier, Role};
-use super::protocol::{CONTROL_TAG, Direction, Mode, PING_TAG, Record, Request, VERSION};
+use super::protocol::{CONTROL_TAG, Direction, Mode, PING_TAG, Record, Request, Sent, Total, VERSION};
 use super::tcp::{self, Offer};
 use super::turns::{Asked, MOST_WAITING, Turn, Turns};
 use crate::cli::PerfArgs;
@@ -13,10 +13,10 @@ use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::ping::echo;
 use crate::transfer::records::{self, Reader};
-use crate::units::CcName;
+use crate::units::{CcName, Scale, size};
 use noctule::{Endpoint, FarText, IncomingFlow, NodeConfig, SendStream, Session};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 /// How long a client may take to ask, or to leave.
@@ -160,11 +160,11 @@ impl Server {
             return refuse(send, session, message).await.map(|()| false);
         }
         let longest = self.longest.as_secs_f64();
-        if !request.is_file && request.seconds > longest {
+        if request.is_timed() && request.seconds > longest {
             let message = format!("a test of {} s: this server takes at most {longest} s (perf -s --longest)", request.seconds);
             return refuse(send, session, message).await.map(|()| false);
         }
-        // Nobody knows how long a file takes.
+        // How long a file or an amount takes is not known.
         let limit = Duration::from_secs_f64(request.seconds.min(longest)) + MARGIN;
         let _turn: Turn = match self.turns.ask(limit) {
             Asked::Now(turn) => turn,
@@ -215,13 +215,17 @@ async fn test(
     request: Request,
 ) -> Result<(), Failure> {
     let flows = if request.parallel == 1 { "1 flow".to_owned() } else { format!("{} flows", request.parallel) };
-    let who = match request.direction {
+    let sender = match request.direction {
         Direction::Forward => "",
         Direction::Reverse => ", this side sends",
         Direction::Both => ", both send",
     };
-    let time = if request.is_file { "a file".to_owned() } else { format!("{} s", request.seconds) };
-    tell!("test for {peer}: {}, {time}, {flows}{who}", request.mode.name());
+    let amount = match (request.is_file, request.bytes) {
+        (true, _) => "a file".to_owned(),
+        (false, Some(bytes)) => size(bytes as f64),
+        (false, None) => format!("{} s", request.seconds),
+    };
+    tell!("{} test for {peer}: {}, {amount}, {flows}{sender}", now(), request.mode.name());
     if let Ok(cc) = request.cc.raw().parse::<CcName>() {
         session.set_congestion(cc.0);
     }
@@ -256,7 +260,9 @@ async fn test(
             outcome = session.closed() => Err(Failure::PeerGone(outcome.reason.to_string())),
         }
     };
-    let (worked, told) = tokio::join!(work, tell(&mut send, &mut views));
+    let mut result = Outcome::default();
+    let (worked, told) = tokio::join!(work, tell(&mut send, &mut views, &mut result));
+    tell!("{} {peer}: {}", now(), result.shown());
     // The client keeps its half open until it has everything.
     drop(reader);
     worked.and(told)?;
@@ -277,8 +283,49 @@ async fn echo_tcp(mut send: SendStream, port: u16, length: usize, session: &Sess
     }
 }
 
-async fn tell(send: &mut SendStream, views: &mut mpsc::Receiver<Record>) -> Result<(), Failure> {
+/// What this side knows of a test when it is over.
+#[derive(Default)]
+struct Outcome {
+    received: Option<(u64, f64)>,
+    total: Option<Total>,
+    sent: Option<Sent>,
+}
+
+impl Outcome {
+    fn take(&mut self, record: &Record) {
+        match record {
+            Record::Received(r) => self.received = Some((self.received.map_or(0, |(bytes, _)| bytes) + r.bytes, r.end)),
+            Record::Total(t) => self.total = Some(t.clone()),
+            Record::Sent(s) | Record::Finished(s) => self.sent = Some(s.clone()),
+            _ => {}
+        }
+    }
+
+    fn shown(&self) -> String {
+        let received = self.total.as_ref().map(|t| (t.bytes, t.seconds)).or(self.received);
+        let received = received.map(|(bytes, seconds)| {
+            let rate = Scale::default().rate(bytes as f64 * 8.0 / seconds.max(1e-9));
+            format!("received {} in {seconds:.2} s, {rate}", size(bytes as f64))
+        });
+        let sent = self
+            .sent
+            .as_ref()
+            .filter(|s| s.wire_bytes > 0)
+            .map(|s| format!("sent {}, headers and repair included", size(s.wire_bytes as f64)));
+        let all: Vec<_> = received.into_iter().chain(sent).collect();
+        if all.is_empty() { "over".to_owned() } else { all.join("; ") }
+    }
+}
+
+/// The time of day (UTC).
+fn now() -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_seconds(SystemTime::now())
+}
+
+/// Passes this side's views on, and keeps the last of them.
+async fn tell(send: &mut SendStream, views: &mut mpsc::Receiver<Record>, result: &mut Outcome) -> Result<(), Failure> {
     while let Some(record) = views.recv().await {
+        result.take(&record);
         records::write(send, &record).await?;
     }
     Ok(())
