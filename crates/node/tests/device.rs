@@ -93,8 +93,9 @@ mod linux {
         let socket = udp(&a, "0.0.0.0:0");
         assert!(ping(&socket, "192.168.50.1:7007").is_some(), "traffic flows\n{}", node.log());
         // A network that the host itself is attached to is not the tunnel's, even one that comes later.
-        ip(&a, "link add other type dummy");
+        ip(&a, "link add other type veth peer name its-end");
         ip(&a, "link set other up");
+        ip(&a, "link set its-end up");
         ip(&a, "addr add 192.168.50.129/25 dev other");
         until("an attached network", &node, || !into("192.168.50.130") && into("192.168.50.1"));
         ip(&a, "link del other");
