@@ -149,13 +149,18 @@ def check_handshakes(sections):
 
 
 def check_rekey(sections):
-    s, before = sections["generation 1 after handshake Ik"], sections["handshake Ik"]
+    check_generation(sections, "generation 1 after handshake Ik", b"noctule rekey")
+    check_generation(sections, "generation 1 of a session after handshake Ik", b"noctule session rekey")
+
+
+def check_generation(sections, title, label):
+    s, before = sections[title], sections["handshake Ik"]
     h = unhex(before, "hash")
     secrets = unhex(before, "initiator_to_responder") + unhex(before, "responder_to_initiator")
-    psk = hkdf_sha256_expand(hmac.new(h, secrets, hashlib.sha256).digest(), b"noctule rekey", 32)
+    psk = hkdf_sha256_expand(hmac.new(h, secrets, hashlib.sha256).digest(), label, 32)
     expect("rekey psk", psk, unhex(s, "psk"))
     ephemerals = [unhex(s, "initiator_ephemeral"), unhex(s, "responder_ephemeral")]
-    prologue = b"noctule rekey" + struct.pack(">Q", 1) + h
+    prologue = label + struct.pack(">Q", 1) + h
     messages, h, keys = noise("NNpsk0", prologue, None, ephemerals, psk, [b"", b""])
     expect("rekey message 1", messages[0], unhex(s, "message1"))
     expect("rekey message 2", messages[1], unhex(s, "message2"))
@@ -241,7 +246,12 @@ def check_sessions(sections):
         flow = flow_part if name.endswith(" part") else flow_alone
         direction, c = unhex(s, "direction_secret"), bytes([number])
         secret = hkdf_sha256_expand(direction, b"noctule session flow" + c + flow, 32)
-        mac_key = hkdf_sha256_expand(direction, b"noctule session mac" + struct.pack(">I", 0), 4096)
+        mac_secret = hkdf_sha256_expand(direction, b"noctule session mac secret", 32)
+        mac_key = hkdf_sha256_expand(mac_secret, b"noctule session mac" + struct.pack(">I", 0), 4096)
+        if name.endswith(" part"):
+            opening = hkdf_sha256_expand(direction, b"noctule session opening", 32)
+            statement = flow + struct.pack(">QQQ", 3, 0, 0)
+            expect(f"{name} proof", hmac.new(opening, statement, hashlib.sha256).digest()[:16], unhex(s, "opening_proof"))
 
         def seal(okm, n, data):
             return cipher(okm[:key_len]).encrypt(xor(okm[32:], struct.pack(">IQ", 0, n)), data, b"")

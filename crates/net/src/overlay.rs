@@ -44,9 +44,13 @@ impl Endpoint {
         self.shared().lock().node.next_hop(destination, &[])
     }
 
-    /// Replaces who may open links, and sessions over relays, from now on; what is up stays.
+    /// Replaces who may open links, and sessions over relays, from now on. Links that are up stay; sessions over relays whose far end opened them and may not do so
+    /// any more are closed.
     pub fn set_authorised(&self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
-        self.shared().lock().node.set_authorised(links, sessions);
+        let mut state = self.shared().lock();
+        let now = state.now;
+        state.node.set_authorised(now, links, sessions);
+        state.kick();
     }
 
     /// Replaces the pre-shared keys of single neighbours, by their static key, from now on; links that are up stay.

@@ -25,6 +25,7 @@ pub mod sent;
 pub mod session;
 pub mod stats;
 mod switch;
+mod table;
 pub mod trace;
 pub mod units;
 pub mod wire;

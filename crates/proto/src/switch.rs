@@ -67,6 +67,10 @@ pub(crate) enum Mechanism {
     PollutionCheck,
     /// Ends of sealed flows are believed from the far end's session only (P16).
     FarEnds,
+    /// Only the source of a flow opens it again (P16).
+    OpeningProofs,
+    /// Keys of relayed sessions are renewed (P3).
+    SessionRenewal,
     /// Sessions whose packets are altered or do not arrive take another route (P16).
     RouteAvoidance,
     /// Idle flows leave their memory to others (P15).

@@ -47,6 +47,7 @@ fn open(input: &mut Input<'_>, names: &[SessionKey], nodes: &[IpAddr]) -> FlowOp
         first: Seq(number(input)),
         fits: input.u16(),
         part: if bits & 64 == 0 { 0 } else { number(input) },
+        proof: (bits & 128 != 0).then(|| [input.u8(); 16]),
     });
     FlowOpen {
         session: name,

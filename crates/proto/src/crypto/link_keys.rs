@@ -7,7 +7,7 @@ use super::CryptoError;
 use super::aead::{OpenJob, SealJob};
 use super::handshake::Established;
 use super::keys::{ReceiveKeys, SendKeys};
-use super::rekey::{Root, Secrets};
+use super::rekey::{OF_LINKS, Root, Secrets};
 use crate::ids::{PacketNumber, PathId};
 use crate::units::{Duration, Time};
 use crate::wire::frame::Frame;
@@ -52,7 +52,7 @@ struct Generation {
 
 impl Generation {
     fn new(number: u64, config: &LinkKeysConfig, secrets: Secrets, now: Time) -> Result<Self, CryptoError> {
-        let root = Root::new(&secrets.from_initiator, &secrets.from_responder, secrets.hash)?;
+        let root = Root::new(OF_LINKS, &secrets.from_initiator, &secrets.from_responder, secrets.hash)?;
         let (send, receive) = match config.is_initiator {
             true => (secrets.from_initiator, secrets.from_responder),
             false => (secrets.from_responder, secrets.from_initiator),

@@ -4,6 +4,7 @@
 
 mod aead;
 pub mod cookie;
+mod flow_key;
 mod handshake;
 #[cfg(test)]
 mod handshake_tests;
@@ -17,17 +18,20 @@ mod noise;
 mod one_way;
 mod rekey;
 mod session_keys;
+mod session_renewal;
 #[cfg(test)]
 mod vector_tests;
 
 pub use aead::{OpenJob, SealJob, choose_cipher, preferred_ciphers};
+pub use flow_key::{FlowGeneration, FlowKey};
 pub use handshake::{Established, Initiator, PreSharedKeys, Responder, ResponderStep};
 pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
 pub use noctule_codes::mac::Tag as MacTag;
 pub use one_way::{ObjectKey, open_announcement, seal_announcement};
-pub use session_keys::{DirectionKeys, FlowKey, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
+pub use session_keys::{DirectionKeys, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
+pub use session_renewal::{Fresh, Renewal};
 
 use crate::error::{CloseReason, Code};
 

@@ -11,24 +11,29 @@ use zeroize::Zeroize;
 
 const NAME: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
+/// The label of links.
+pub(super) const OF_LINKS: &[u8] = b"noctule rekey";
+
 /// What the next generation is authenticated by: a key that only the two neighbours have, and the hash of the handshake before.
 #[derive(Debug)]
 pub(super) struct Root {
+    /// What it is the root of: links and sessions never mistake each other's.
+    label: &'static [u8],
     psk: RawKey,
     hash: [u8; 32],
 }
 
 impl Root {
     /// From the secrets of a generation (the link initiator's direction first) and its handshake hash.
-    pub(super) fn new(from_initiator: &RawKey, from_responder: &RawKey, hash: [u8; 32]) -> Result<Self, CryptoError> {
+    pub(super) fn new(label: &'static [u8], from_initiator: &RawKey, from_responder: &RawKey, hash: [u8; 32]) -> Result<Self, CryptoError> {
         let mut secrets = [0; 64];
         secrets[..32].copy_from_slice(from_initiator.as_bytes());
         secrets[32..].copy_from_slice(from_responder.as_bytes());
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, &hash).extract(&secrets);
         secrets.zeroize();
         let mut psk = [0; 32];
-        prk.expand(&[b"noctule rekey"], Len(32)).and_then(|okm| okm.fill(&mut psk)).map_err(|_| CryptoError::NoKey)?;
-        let root = Self { psk: RawKey::new(psk), hash };
+        prk.expand(&[label], Len(32)).and_then(|okm| okm.fill(&mut psk)).map_err(|_| CryptoError::NoKey)?;
+        let root = Self { label, psk: RawKey::new(psk), hash };
         psk.zeroize();
         Ok(root)
     }
@@ -40,7 +45,7 @@ impl Root {
     }
 
     fn state(&self, generation: u64, is_initiator: bool, rng: &mut ChaCha12Rng) -> Result<HandshakeState, CryptoError> {
-        let mut prologue = b"noctule rekey".to_vec();
+        let mut prologue = self.label.to_vec();
         prologue.extend_from_slice(&generation.to_be_bytes());
         prologue.extend_from_slice(&self.hash);
         Setup { name: NAME, prologue: &prologue, secret: None, peer: None, psk: Some((0, self.psk.as_bytes())) }.build(is_initiator, rng)

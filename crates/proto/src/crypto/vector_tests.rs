@@ -4,7 +4,7 @@
 
 use super::aead::PacketKey;
 use super::mac1::Mac1;
-use super::rekey::{Root, Secrets};
+use super::rekey::{OF_LINKS, Root, Secrets};
 use super::session_keys::DirectionKeys;
 use super::{Established, Initiator, PreSharedKeys, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
 use crate::error::{CloseReason, Code, Layer};
@@ -84,6 +84,7 @@ fn open_part() -> FlowOpen {
         first: Seq(0),
         fits: 1300,
         part: 3,
+        proof: None,
     };
     FlowOpen { relayed: Some(relayed), mode: Mode::Brtp, lifetime: None, ..flow_open() }
 }
@@ -125,6 +126,7 @@ fn frames(book: &mut Book) {
                     first: Seq(4096),
                     fits: 1300,
                     part: 0,
+                    proof: Some(*b"only its source "),
                 }),
                 ..flow_open()
             }),
@@ -254,7 +256,11 @@ fn sessions(book: &mut Book) {
         let mut out = Vec::new();
         Frame::FlowOpen(open.clone()).emit(&mut out);
         book.frame("flow_open", &out);
-        let mut key = DirectionKeys::from_secret(secret, cipher).flow(&open).unwrap();
+        let mut keys = DirectionKeys::new(secret, cipher).unwrap();
+        if open.part() > 0 {
+            book.bytes("opening_proof", &keys.opening_proof(&open));
+        }
+        let mut key = keys.flow(&open).unwrap();
         let mut mixed = Vec::new();
         let coefficients = [0x8e, 0x35];
         for (seq, plain) in [((1 << 20) - 1, &b"the last packet of an epoch"[..]), (1 << 20, b"the first of the next")] {
@@ -334,14 +340,15 @@ fn handshakes(book: &mut Book) {
         }
         results(book, &established);
         if pattern == Pattern::Ik {
-            rekey(book, &established);
+            rekey(book, &established, OF_LINKS, "");
+            rekey(book, &established, b"noctule session rekey", " of a session");
         }
     }
 }
 
-fn rekey(book: &mut Book, established: &Established) {
-    book.section("generation 1 after handshake Ik");
-    let root = Root::new(&established.send, &established.receive, established.hash).unwrap();
+fn rekey(book: &mut Book, established: &Established, label: &'static [u8], of: &str) {
+    book.section(&format!("generation 1{of} after handshake Ik"));
+    let root = Root::new(label, &established.send, &established.receive, established.hash).unwrap();
     book.bytes("psk", root.psk());
     book.bytes("initiator_ephemeral", &ephemeral([3; 32], 1));
     book.bytes("responder_ephemeral", &ephemeral([4; 32], 1));

@@ -14,7 +14,6 @@ use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::ConnectionId;
-use crate::work;
 use smallvec::SmallVec;
 
 /// Reports go by the fastest of the paths that were heard within this before the newest was.
@@ -193,17 +192,11 @@ impl Link {
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        let flows = || self.schedule.iter().inspect(|_| work::step()).filter_map(|label| self.flows.out.get(label));
-        let is_asked = flows().any(|flow| flow.open.waits_in_order()) || self.has_proactive_order();
-        if is_asked && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
+        let flows = || self.schedule.iter().filter_map(|label| self.flows.out.get(label));
+        if self.flows.has_ordered_waiting() && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
             context.leisure = own.leisure(now);
         }
         Some(context)
-    }
-
-    /// Datagrams that wait for each other are to be protected.
-    fn has_proactive_order(&self) -> bool {
-        self.proactive.iter().inspect(|_| work::step()).filter_map(|label| self.flows.out.get(label)).any(|flow| flow.open.waits_in_order())
     }
 
     /// Round trip of the slowest path that has something in flight: what feedback of a flow waits for.

@@ -4,15 +4,20 @@
 //! A relay feeds one half from the other (`node/relay.rs`); its session halves stay empty.
 
 use crate::flow;
-use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId};
+use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId, SessionKey};
 use crate::node::ledger::{Account, Ledger};
 use crate::node::shared::INITIAL_CREDIT;
 use crate::options::{Class, FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
+use crate::table::Table;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{Coded, FlowOpen};
+use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory that a session's control flow gets at most, in bytes.
 const CONTROL_MEMORY: usize = 256 * 1024;
@@ -77,10 +82,12 @@ pub(crate) struct OutFlow {
     pub(crate) hungry_below: u64,
     /// Packets of the whole that are kept until they are known to be there, in bytes.
     pub(crate) kept_bytes: usize,
-    /// Flows of this link that carry parts of the same flow: together they take the turns of one.
-    pub(crate) siblings: u32,
+    /// A part's: how many flows of this link carry parts of the same flow. Together they take the turns of one.
+    pub(crate) siblings: Option<Arc<AtomicU32>>,
     /// Waits in the scheduler's ring.
     pub(crate) is_queued: bool,
+    /// Waits for spare rate, for proactive repair.
+    pub(crate) is_proactive_queued: bool,
     /// Deficit-round-robin balance in bytes.
     pub(crate) balance: i64,
     /// `Sender::finish` was called.
@@ -107,6 +114,16 @@ impl OutFlow {
             || self.sender.has_control()
             || (self.open.relayed.is_some() && self.sender.has(flow::Stage::Source))
             || (self.has_symbols(now) && self.sender.room() > 0)
+    }
+
+    /// Flows that take the turns of one with this one, itself included.
+    pub(crate) fn siblings(&self) -> u32 {
+        self.siblings.as_ref().map_or(1, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Datagrams that wait for each other are to be sent or protected.
+    fn is_ordered_waiting(&self) -> bool {
+        self.open.waits_in_order() && (self.is_queued || self.is_proactive_queued)
     }
 
     /// Data wait to become symbols.
@@ -245,6 +262,11 @@ pub(crate) struct InFlow {
 }
 
 impl InFlow {
+    /// Gaps in it are acknowledged at once (P8).
+    fn is_urgent(&self) -> bool {
+        (self.open.class == Class::Latency && self.open.index != CONTROL_INDEX) || self.open.waits_in_order()
+    }
+
     /// The far end of a relayed session should hear how far this flow has come.
     pub(crate) fn is_progress_due(&mut self, now: Time) -> bool {
         let done = self.done_with();
@@ -322,24 +344,123 @@ impl ClosedLabels {
     }
 }
 
-/// All flows of a link.
+/// A flow that is parted, as all nodes know it.
+type PartedName = (IpAddr, IpAddr, SessionKey, u64);
+
+fn parted_name(open: &FlowOpen) -> Option<PartedName> {
+    open.relayed.filter(|r| r.part > 0).map(|r| (r.source, r.destination, open.session, open.index))
+}
+
+/// All flows of a link. What concerns one flow, or those of one session, costs nothing for the others: no walk over all of them per frame or packet.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    pub(crate) out: BTreeMap<FlowLabel, OutFlow>,
-    pub(crate) incoming: BTreeMap<FlowLabel, InFlow>,
+    pub(crate) out: Table<FlowLabel, OutFlow>,
+    pub(crate) incoming: Table<FlowLabel, InFlow>,
     pub(crate) closed: ClosedLabels,
+    /// Flows of this node's sessions, control flows included; `true`: outgoing.
+    of_session: BTreeSet<(SessionId, bool, FlowLabel)>,
+    /// Incoming flows for which time counts.
+    urgent: usize,
+    /// Outgoing parts, by the flow that they are parts of.
+    parted: BTreeMap<PartedName, Arc<AtomicU32>>,
+    /// Incoming parts of which no packet had opened when they were last looked at.
+    new_parts: BTreeSet<FlowLabel>,
+    /// Outgoing flows of ordered datagrams that wait for a turn or for spare rate.
+    ordered_waiting: usize,
     next_label: u64,
 }
 
+/// A flow of no session: it passes.
+const NO_SESSION: SessionId = SessionId(0);
+
 impl Flows {
-    /// A flow was opened or went: how many of those that are here carry parts of the same one.
-    pub(crate) fn count_siblings(&mut self) {
-        let name = |open: &FlowOpen| open.relayed.filter(|r| r.part > 0).map(|r| (r.source, r.destination, open.session, open.index));
-        let mut counts = BTreeMap::new();
-        self.out.values().filter_map(|flow| name(&flow.open)).for_each(|name| *counts.entry(name).or_insert(0) += 1);
-        for flow in self.out.values_mut() {
-            flow.siblings = name(&flow.open).and_then(|name| counts.get(&name).copied()).unwrap_or(1);
+    /// A flow goes out by this link from now on.
+    pub(crate) fn insert_out(&mut self, label: FlowLabel, mut flow: OutFlow) {
+        flow.siblings = parted_name(&flow.open).map(|name| self.parted.entry(name).or_default().clone());
+        if let Some(count) = &flow.siblings {
+            count.fetch_add(1, Ordering::Relaxed);
         }
+        if flow.session != NO_SESSION {
+            self.of_session.insert((flow.session, true, label));
+        }
+        self.ordered_waiting += usize::from(flow.is_ordered_waiting());
+        self.out.insert(label, flow);
+    }
+
+    /// A flow goes out by this link no more.
+    pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
+        let mut flow = self.out.remove(&label)?;
+        self.of_session.remove(&(flow.session, true, label));
+        self.ordered_waiting -= usize::from(flow.is_ordered_waiting());
+        if let Some(count) = flow.siblings.take()
+            && count.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(name) = parted_name(&flow.open)
+        {
+            self.parted.remove(&name);
+        }
+        Some(flow)
+    }
+
+    /// A flow comes in by this link from now on.
+    pub(crate) fn insert_in(&mut self, label: FlowLabel, flow: InFlow) {
+        if flow.session != NO_SESSION {
+            self.of_session.insert((flow.session, false, label));
+            if flow.open.part() > 0 {
+                self.new_parts.insert(label);
+            }
+        }
+        self.urgent += usize::from(flow.is_urgent());
+        self.incoming.insert(label, flow);
+    }
+
+    /// A flow comes in by this link no more.
+    pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<InFlow> {
+        let flow = self.incoming.remove(&label)?;
+        self.of_session.remove(&(flow.session, false, label));
+        self.new_parts.remove(&label);
+        self.urgent -= usize::from(flow.is_urgent());
+        self.closed.insert(label);
+        Some(flow)
+    }
+
+    /// Changes whether a flow waits for its turn, or for spare rate.
+    pub(crate) fn set_waiting(&mut self, label: FlowLabel, change: impl FnOnce(&mut OutFlow)) {
+        if let Some(flow) = self.out.get_mut(&label) {
+            let was = usize::from(flow.is_ordered_waiting());
+            change(flow);
+            self.ordered_waiting = self.ordered_waiting + usize::from(flow.is_ordered_waiting()) - was;
+        }
+    }
+
+    /// Datagrams that wait for each other are to be sent or protected.
+    pub(crate) fn has_ordered_waiting(&self) -> bool {
+        self.ordered_waiting > 0
+    }
+
+    /// A flow comes in for which time counts.
+    pub(crate) fn has_urgent(&self) -> bool {
+        self.urgent > 0
+    }
+
+    /// Flows of a session that go out here, its control flow included.
+    pub(crate) fn out_of(&self, session: SessionId) -> Vec<FlowLabel> {
+        self.labels_of(session, true)
+    }
+
+    /// Flows of a session that come in here, its control flow included.
+    pub(crate) fn in_of(&self, session: SessionId) -> Vec<FlowLabel> {
+        self.labels_of(session, false)
+    }
+
+    fn labels_of(&self, session: SessionId, is_outgoing: bool) -> Vec<FlowLabel> {
+        let all = (session, is_outgoing, FlowLabel(0))..=(session, is_outgoing, FlowLabel(u64::MAX));
+        self.of_session.range(all).inspect(|_| work::step()).map(|(_, _, label)| *label).collect()
+    }
+
+    /// Parts of which no packet has opened yet: nobody knows whose they are.
+    pub(crate) fn new_parts(&mut self) -> usize {
+        self.new_parts.retain(|label| self.incoming.get(label).is_some_and(|f| !f.sink.is_proven()));
+        self.new_parts.len()
     }
 
     /// The next label for a flow that we send.

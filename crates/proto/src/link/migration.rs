@@ -89,8 +89,12 @@ impl Link {
 
     /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
     pub(super) fn poll_lull(&mut self, now: Time, path: PathId, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let p = self.paths.get_mut(&path)?;
+        if !p.is_lull_due() {
+            return None;
+        }
         let is_wanted = self.flows.incoming.values().any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete());
-        if !self.paths.get_mut(&path)?.poll_lull(is_wanted) {
+        if !p.poll_lull(is_wanted) {
             return None;
         }
         let size = usize::from(self.paths.get(&path)?.datagram_size());

@@ -26,7 +26,7 @@ use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
 use crate::node::NodeConfig;
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
-use crate::options::{Class, Mode};
+use crate::options::Mode;
 use crate::path::{Address, Fates, Path, Standing};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
@@ -36,7 +36,6 @@ use crate::trace::{Tracer, What};
 use crate::units::{Duration, Ecn, Probability, Time};
 use crate::wire::frame::FlowOpen;
 use crate::wire::params::Params;
-use crate::work;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
 pub(crate) use event::LinkEvent;
@@ -310,8 +309,9 @@ impl Link {
             is_relay_told: false,
             hungry_below: 0,
             kept_bytes: 0,
-            siblings: 1,
+            siblings: None,
             is_queued: false,
+            is_proactive_queued: false,
             balance: 0,
             is_ended: false,
             is_end_told: false,
@@ -319,7 +319,7 @@ impl Link {
             is_announced: false,
             account,
         };
-        self.flows.out.insert(label, flow);
+        self.flows.insert_out(label, flow);
         self.touch_out(label, now);
         label
     }
@@ -339,9 +339,10 @@ impl Link {
             self.events.push_back(LinkEvent::Skipped(label));
         }
         if !flow.is_queued && flow.has_work(now) {
-            flow.is_queued = true;
             self.schedule.push(label, flow.open.class);
+            self.flows.set_waiting(label, |flow| flow.is_queued = true);
         }
+        let Some(flow) = self.flows.out.get_mut(&label) else { return };
         if !flow.is_datagram_queued && flow.has_datagrams(now) {
             flow.is_datagram_queued = true;
             self.datagrams.push_back(label);
@@ -381,6 +382,9 @@ impl Link {
                 failure = Some(reason);
                 break;
             }
+        }
+        if flow.sink.has_older_key() {
+            flow.sink.settle_key(flow.receiver.done().0);
         }
         if failure.is_none()
             && let Some(end) = flow.receiver.end()
@@ -446,7 +450,7 @@ impl Link {
     /// Forgets a flow that we sent.
     pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
         self.timers.set(TimerKey::Out(label), None);
-        let flow = self.flows.out.remove(&label)?;
+        let flow = self.flows.remove_out(label)?;
         self.trace.emit_also(|| What::closed(label.0, "out", &flow.stats()));
         Some(flow)
     }
@@ -454,9 +458,8 @@ impl Link {
     /// Forgets a flow that we received; late packets of it are dropped in silence.
     pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
         self.timers.set(TimerKey::In(label), None);
-        let flow = self.flows.incoming.remove(&label)?;
+        let flow = self.flows.remove_in(label)?;
         self.trace.emit_also(|| What::closed(label.0, "in", &flow.stats()));
-        self.flows.closed.insert(label);
         if let Some(end) = flow.receiver.end().filter(|_| flow.receiver.is_complete()) {
             self.send_control(Control::FlowDone { flow: label, end });
         }
@@ -655,7 +658,7 @@ impl Link {
             handshake_time: self.handshake_time,
             flows: {
                 let mut flows = self.ended.clone();
-                self.add_flows(&mut flows, |_| true);
+                self.add_flows(&mut flows);
                 flows
             },
             // The node adds those of flows that still pass.
@@ -663,11 +666,18 @@ impl Link {
         }
     }
 
-    /// Adds the data flows that exist and belong to certain sessions.
-    pub(crate) fn add_flows(&self, totals: &mut FlowTotals, is_wanted: impl Fn(SessionId) -> bool) {
-        let is_counted = |session, index| index != CONTROL_INDEX && is_wanted(session);
-        self.flows.out.values().filter(|f| is_counted(f.session, f.open.index)).for_each(|f| totals.add(true, &f.stats()));
-        self.flows.incoming.values().filter(|f| is_counted(f.session, f.open.index)).for_each(|f| totals.add(false, &f.stats()));
+    /// Adds the data flows that exist.
+    fn add_flows(&self, totals: &mut FlowTotals) {
+        self.flows.out.values().filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(true, &f.stats()));
+        self.flows.incoming.values().filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(false, &f.stats()));
+    }
+
+    /// Adds the data flows of a session.
+    pub(crate) fn add_flows_of(&self, totals: &mut FlowTotals, session: SessionId) {
+        let out = self.flows.out_of(session).into_iter().filter_map(|label| self.flows.out.get(&label));
+        out.filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(true, &f.stats()));
+        let incoming = self.flows.in_of(session).into_iter().filter_map(|label| self.flows.incoming.get(&label));
+        incoming.filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(false, &f.stats()));
     }
 
     /// Smallest round trip of its paths in their windows.
@@ -685,14 +695,13 @@ impl Link {
     /// Takes a flow that we send off the link, as it is: what is on its way has no fate any more.
     pub(crate) fn take_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
         self.timers.set(TimerKey::Out(label), None);
-        self.flows.out.remove(&label)
+        self.flows.remove_out(label)
     }
 
     /// Takes a flow that we receive off the link, as it is.
     pub(crate) fn take_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
         self.timers.set(TimerKey::In(label), None);
-        let flow = self.flows.incoming.remove(&label)?;
-        self.flows.closed.insert(label);
+        let flow = self.flows.remove_in(label)?;
         self.set_ack_urgency();
         Some(flow)
     }
@@ -702,11 +711,11 @@ impl Link {
         let label = self.flows.allocate_label();
         flow.open.label = label;
         flow.sender.restart(label, self.peer_params.initial_credit);
-        (flow.is_open_acked, flow.is_announced, flow.is_queued, flow.balance) = (false, false, false, 0);
+        (flow.is_open_acked, flow.is_announced, flow.is_queued, flow.is_proactive_queued, flow.balance) = (false, false, false, false, 0);
         if let Some(relayed) = &mut flow.open.relayed {
             relayed.first = flow.sender.first_held();
         }
-        self.flows.out.insert(label, flow);
+        self.flows.insert_out(label, flow);
         self.touch_out(label, now);
         label
     }
@@ -718,7 +727,7 @@ impl Link {
         flow.receiver.rebind(label, first, initial_credit);
         flow.open = open;
         flow.is_report_queued = false;
-        self.flows.incoming.insert(label, flow);
+        self.flows.insert_in(label, flow);
         self.set_ack_urgency();
         self.touch_in(label, now);
     }
@@ -748,20 +757,16 @@ impl Link {
     fn note_proactive(&mut self, label: FlowLabel) {
         if let Some(flow) = self.flows.out.get(&label)
             && flow.sender.has(crate::flow::Stage::Proactive)
-            && !self.proactive.contains(&label)
+            && !flow.is_proactive_queued
         {
             self.proactive.push_back(label);
+            self.flows.set_waiting(label, |flow| flow.is_proactive_queued = true);
         }
     }
 
     /// Gaps are acknowledged at once while a flow comes in for which time counts (P8).
     pub(crate) fn set_ack_urgency(&mut self) {
-        let is_urgent = self
-            .flows
-            .incoming
-            .values()
-            .inspect(|_| work::step())
-            .any(|f| (f.open.class == Class::Latency && f.open.index != 0) || f.open.waits_in_order());
+        let is_urgent = self.flows.has_urgent();
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);
         }

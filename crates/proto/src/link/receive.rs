@@ -18,7 +18,6 @@ use crate::wire::frame::{Coded, FlowOpen, Frame};
 
 use crate::wire::packet::ProtectedHeader;
 use crate::wire::varint::Reader;
-use crate::work;
 use smallvec::SmallVec;
 
 pub(super) type Touched = SmallVec<[FlowLabel; 4]>;
@@ -306,7 +305,7 @@ impl Link {
             }
             Verdict::Polluted => {
                 shared.counters.polluted += 1;
-                return self.on_pollution(coded, touched_in);
+                return self.on_pollution(coded, touched_in, shared);
             }
         }
         let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
@@ -358,15 +357,16 @@ impl Link {
     }
 
     /// A packet that nobody with the session's key made.
-    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched) {
+    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched, shared: &mut Shared) {
         let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
         self.polluted += 1;
         flow.polluted += 1;
+        let is_too_much = shared.sessions.count_forgery(flow.session);
         // The neighbour counts it as arrived: it hears that it is not.
         flow.receiver.want_rank(coded.base);
         touch(touched_in, coded.flow);
         // Told at the first, and at ever larger numbers.
-        if flow.polluted.is_power_of_two() {
+        if flow.polluted.is_power_of_two() || is_too_much {
             self.events.push_back(LinkEvent::Polluted(coded.flow));
         }
         self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::Polluted as u64 });
@@ -377,7 +377,7 @@ impl Link {
         if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) {
             return;
         }
-        let session = match shared.session_for_open(now, self.id, &open, crate::node::sessions::limits_of(self)) {
+        let session = match shared.session_for_open(now, self.id, self.id, &open, crate::node::sessions::limits_of(self)) {
             Ok(session) => session,
             Err(code) => {
                 shared.counters.refused_flows += 1;
@@ -444,8 +444,10 @@ impl Link {
     /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
     pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
         let label = open.label;
-        let is_new_part = |f: &&InFlow| f.open.part() > 0 && !f.sink.is_proven();
-        if open.part() > 0 && self.flows.incoming.values().inspect(|_| work::step()).filter(is_new_part).count() >= MOST_NEW_PARTS {
+        if open.part() > 0 && self.flows.new_parts() >= MOST_NEW_PARTS {
+            return Err(Code::TooMany);
+        }
+        if !matches!(self.state, State::Parking) && self.flows.incoming.len() >= shared.config.max_link_flows {
             return Err(Code::TooMany);
         }
         let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
@@ -472,8 +474,9 @@ impl Link {
             initial_credit: crate::node::shared::INITIAL_CREDIT,
         });
         let id = shared.next_flow_id();
+        shared.sessions.note_hop(session, self.id);
         self.trace.emit_also(|| What::opened(&open, "in"));
-        self.flows.incoming.insert(
+        self.flows.insert_in(
             label,
             InFlow {
                 id,

@@ -375,7 +375,7 @@ impl Link {
         while draft.room(buf) >= WORTHWHILE && misses < MISSES {
             let Some(label) = self.schedule.pop(wanted) else { break };
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
-            let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings };
+            let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings() };
             if self.schedule.defers(label, flow.open.class, siblings, &mut flow.balance) {
                 continue;
             }
@@ -389,12 +389,12 @@ impl Link {
             if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX && !flow.open.waits_in_order() {
                 self.bulk_at = Some(now);
             }
-            flow.is_queued = false;
             // A flow that could not use a whole packet is blocked; whatever unblocks it touches it.
-            if flow.has_work(now) && (bytes > 0 || cut.is_some() || !is_fresh) {
-                flow.is_queued = true;
+            let goes_on = flow.has_work(now) && (bytes > 0 || cut.is_some() || !is_fresh);
+            if goes_on {
                 again.push((label, bytes));
             }
+            self.flows.set_waiting(label, |flow| flow.is_queued = goes_on);
             self.note_proactive(label);
             self.touch_out(label, now);
             self.settle_out(label, shared);
@@ -404,7 +404,7 @@ impl Link {
         }
         for (label, bytes) in again.into_iter().rev() {
             if let Some(flow) = self.flows.out.get_mut(&label) {
-                let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings };
+                let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings() };
                 self.schedule.again(label, flow.open.class, bytes, siblings, &mut flow.balance);
             }
         }
@@ -431,6 +431,7 @@ impl Link {
                 }
                 _ => {
                     self.proactive.pop_front();
+                    self.flows.set_waiting(label, |flow| flow.is_proactive_queued = false);
                     self.touch_out(label, now);
                 }
             }
@@ -441,7 +442,7 @@ impl Link {
     fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) -> bool {
         let Some(context) = self.context_of(path, now) else { return false };
         let labels: smallvec::SmallVec<[FlowLabel; 8]> =
-            self.flows.out.iter().inspect(|_| work::step()).filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
+            self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
         for label in labels {
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
             // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.

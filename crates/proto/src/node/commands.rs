@@ -69,10 +69,18 @@ impl Node {
     }
 
     /// Replaces who may open links ([`NodeConfig::authorised`](super::NodeConfig::authorised)) and sessions over relays
-    /// ([`NodeConfig::sessions_from`](super::NodeConfig::sessions_from)) from now on; what is up stays.
-    pub fn set_authorised(&mut self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
+    /// ([`NodeConfig::sessions_from`](super::NodeConfig::sessions_from)) from now on. Links that are up stay, which their owner ends; sessions over relays that a far end
+    /// opened which may not do so any more are closed.
+    pub fn set_authorised(&mut self, now: Time, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         self.shared.config.authorised = links;
         self.shared.config.sessions_from = sessions;
+        for id in self.shared.sessions.opened_by_strangers(|key| self.shared.may_open_sessions(key)) {
+            self.fail_session(
+                now,
+                id,
+                CloseReason::local(Code::NotAuthorised, Layer::Session, "this key may not open sessions here any more"),
+            );
+        }
     }
 
     /// Replaces the pre-shared keys of single neighbours ([`NodeConfig::neighbour_psks`](super::NodeConfig::neighbour_psks)) from now on; links that are up
@@ -206,7 +214,9 @@ impl Node {
     pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
         let mut totals = self.shared.sessions.ended_flows(session)?.clone();
         // Flows come by other links than they go by, and several at once.
-        self.links.values().for_each(|link| link.add_flows(&mut totals, |s| s == session));
+        for link in self.shared.sessions.hops(session).iter().filter_map(|id| self.links.get(id)) {
+            link.add_flows_of(&mut totals, session);
+        }
         Some(totals)
     }
 

@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::reroute::PARKING;
-use super::sessions::Entry;
+use super::sessions::{Entry, MOST_FORGERIES};
 use super::shared::FlowPlace;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
@@ -11,7 +11,6 @@ use crate::link::flows::options_of;
 use crate::options::Mode;
 use crate::session::{Accepted, CONTROL_INDEX, FarWord, SessionAction};
 use crate::units::Time;
-use crate::work;
 
 impl Node {
     /// The neighbour opened a flow.
@@ -52,6 +51,10 @@ impl Node {
                 }
             }
         }
+        if self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.is_unanswered()) {
+            // Nothing is said, nor memory spent on saying it, before the first packet of the handshake is here (P19).
+            return self.arm_session(session);
+        }
         self.pump_session(now, session);
     }
 
@@ -84,7 +87,7 @@ impl Node {
             SessionAction::Opened => self.events.push_back(Event::SessionOpened { session }),
             SessionAction::Limits(limits) => {
                 let max = usize::try_from(limits.max_message).unwrap_or(usize::MAX);
-                for place in self.flows.values().inspect(|_| work::step()).filter(|p| p.session == session && p.is_outgoing) {
+                for (_, place) in self.flows.of_session(session).filter(|(_, p)| p.is_outgoing) {
                     if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.flows.out.get_mut(&place.label)) {
                         flow.source.set_max_message(max);
                     }
@@ -128,6 +131,8 @@ impl Node {
                     link.touch_out(label, now);
                 }
             }
+            SessionAction::Rekey { generation, step, message } => self.on_session_rekey(now, session, generation, step, message),
+            SessionAction::Keys { generation, is_last, firsts } => self.on_session_keys(now, session, generation, is_last, &firsts),
             SessionAction::Polluted => self.on_far_pollution(now, session),
             SessionAction::PartDelivered { flow, part, packets } => self.on_part_delivered(now, flow, part, packets),
             SessionAction::Window { flow, limit } => {
@@ -205,8 +210,13 @@ impl Node {
     pub(super) fn on_pollution(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);
+        let is_part = flow.open.part() > 0;
         self.events.push_back(Event::Polluted { session, link: id });
-        if flow.open.part() > 0 {
+        if self.shared.sessions.entry(session).is_some_and(|e| e.polluted >= MOST_FORGERIES) {
+            let text = "too many packets were altered on the way to guess no tag among them";
+            return self.fail_session(now, session, CloseReason::local(Code::Polluted, Layer::Session, text));
+        }
+        if is_part {
             return self.refuse_part(id, label);
         }
         if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {

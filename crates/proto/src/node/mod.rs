@@ -12,7 +12,9 @@ mod hosts;
 pub(crate) mod ledger;
 #[cfg(any(test, fuzzing))]
 mod lies;
+mod places;
 mod relay;
+mod renewal;
 mod reroute;
 mod restarts;
 pub mod routing;
@@ -24,6 +26,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 mod trains;
+mod unproven;
 mod vigilance;
 
 use crate::congestion::CongestionControl;
@@ -38,7 +41,7 @@ use crate::trace::{TraceEvent, What};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::params::MIN_DATAGRAM;
 use bytes::Bytes;
-use shared::{FlowPlace, Shared};
+use shared::Shared;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -74,11 +77,13 @@ pub struct NodeConfig {
     pub max_sessions: usize,
     /// Flows per session and direction, at most. Default 256.
     pub max_flows: usize,
+    /// Flows that come by one link, those that pass this node included, at most. Default 4096.
+    pub max_link_flows: usize,
     /// Packets in one key epoch (P3); a power of two. Default 2^20; tests use 1024.
     pub epoch_packets: u64,
-    /// Fresh Diffie-Hellman after this long or 2^26 packets (P3). Default 120 s.
+    /// Fresh Diffie-Hellman after this long or 2^26 packets (P3), on links and in relayed sessions that are opened here. Default 120 s.
     pub rekey_after: Duration,
-    /// Packets, both directions together, after which a fresh Diffie-Hellman is due. Default 2^26.
+    /// Packets, both directions together, after which a fresh Diffie-Hellman is due, on a link and in a relayed session. Default 2^26.
     pub rekey_packets: u64,
     /// Mark packets as ECN-capable. Default true.
     pub ecn: bool,
@@ -171,6 +176,7 @@ impl Default for NodeConfig {
             max_links_per_key: 32,
             max_sessions: 1024,
             max_flows: 256,
+            max_link_flows: 4096,
             epoch_packets: 1 << 20,
             rekey_after: Duration::from_secs(120),
             rekey_packets: crate::crypto::GENERATION_PACKETS,
@@ -223,7 +229,7 @@ pub struct Node {
     links: BTreeMap<LinkId, Box<Link>>,
     shared: Shared,
     /// Where each flow of an application lives.
-    flows: HashMap<FlowId, FlowPlace>,
+    flows: places::Places,
     events: VecDeque<Event>,
     /// Links that may have something to send.
     ready: VecDeque<LinkId>,
@@ -260,7 +266,7 @@ impl Node {
         Self {
             links: BTreeMap::from([(reroute::PARKING, Box::new(reroute::parking(now)))]),
             shared,
-            flows: HashMap::new(),
+            flows: places::Places::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
             timers: Deadlines::new(),

@@ -15,11 +15,12 @@ use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, RecvHalf, RecvLimits, SendHalf, SendLimits};
 use crate::stats::{RelayedStats, SpanStats};
 use crate::switch::{self, Mechanism};
+use crate::table::Table;
 use crate::units::{Duration, Time};
-use crate::wire::frame::{FlowOpen, Relayed};
+use crate::wire::frame::{FlowOpen, OpeningProof, Relayed};
 use crate::work;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// What a node forwards at most.
@@ -35,8 +36,11 @@ impl Default for RelayLimits {
     }
 }
 
-/// A flow as all nodes know it.
-type Name = (IpAddr, IpAddr, SessionKey, u64, u64);
+/// A flow as all nodes know it, and which opening of it this is. A relay cannot check what an opening claims, so that one never ends another: the destination
+/// decides between them, and refuses the one that is over (P16).
+type Name = (IpAddr, IpAddr, SessionKey, u64, u64, u64, Option<OpeningProof>);
+/// Of the flows that may pass and that others leave, those that come by one link may be so many in four.
+const FLOWS_OF_ONE: usize = 3;
 type Hop = (LinkId, FlowLabel);
 
 /// A flow that passes.
@@ -63,16 +67,63 @@ impl Relay {
 }
 
 fn name_of(open: &FlowOpen, ends: &Relayed) -> Name {
-    (ends.source, ends.destination, open.session, open.index, ends.part)
+    (ends.source, ends.destination, open.session, open.index, ends.part, ends.incarnation, ends.proof)
 }
 
 /// All flows that pass, and whether any may.
 #[derive(Debug, Default)]
 pub(crate) struct Relays {
     limits: Option<RelayLimits>,
-    flows: BTreeMap<RelayId, Relay>,
+    flows: Table<RelayId, Relay>,
     by_name: BTreeMap<Name, RelayId>,
+    /// By the links that they come and go by.
+    by_link: BTreeSet<(LinkId, RelayId)>,
+    /// How many come by each link.
+    coming: BTreeMap<LinkId, usize>,
     next: u64,
+}
+
+impl Relays {
+    /// One more may come by a link.
+    fn has_room(&self, up: LinkId, limits: RelayLimits) -> bool {
+        let (all, own) = (self.flows.len(), self.coming.get(&up).copied().unwrap_or(0));
+        all < limits.flows && (own == 0 || own < (limits.flows - (all - own)) * FLOWS_OF_ONE / 4)
+    }
+
+    fn insert(&mut self, id: RelayId, relay: Relay) {
+        self.by_name.insert(relay.name(), id);
+        self.by_link.extend([(relay.up.0, id), (relay.down.0, id)]);
+        *self.coming.entry(relay.up.0).or_default() += 1;
+        self.flows.insert(id, relay);
+    }
+
+    fn remove(&mut self, id: RelayId) -> Option<Relay> {
+        let relay = self.flows.remove(&id)?;
+        self.by_name.remove(&relay.name());
+        self.by_link.remove(&(relay.up.0, id));
+        self.by_link.remove(&(relay.down.0, id));
+        if let Some(count) = self.coming.get_mut(&relay.up.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.coming.remove(&relay.up.0);
+            }
+        }
+        Some(relay)
+    }
+
+    /// The flow goes by another link from now on.
+    fn divert(&mut self, id: RelayId, down: Hop) {
+        if let Some(relay) = self.flows.get_mut(&id) {
+            self.by_link.remove(&(relay.down.0, id));
+            relay.down = down;
+            self.by_link.extend([(relay.up.0, id), (down.0, id)]);
+        }
+    }
+
+    /// Flows that come or go by a link.
+    fn on(&self, link: LinkId) -> Vec<RelayId> {
+        self.by_link.range((link, RelayId(0))..=(link, RelayId(u64::MAX))).inspect(|_| work::step()).map(|(_, id)| *id).collect()
+    }
 }
 
 impl Node {
@@ -137,14 +188,12 @@ impl Node {
         let limits = self.relays.limits.filter(|_| open.mode != Mode::Transparent).ok_or(Code::NoRelay)?;
         let hop_limit = open.hop_limit.checked_sub(1).ok_or(Code::HopLimit)?;
         let name = name_of(&open, &ends);
-        if let Some(&known) = self.relays.by_name.get(&name) {
-            // The same incarnation again: it has come back.
-            if self.relays.flows.get(&known).is_some_and(|r| r.ends.incarnation >= ends.incarnation) {
-                return Err(Code::HopLimit);
-            }
-            self.break_relay(known, Some(Code::Rerouted), true);
+        // The same opening again: it has come back.
+        if self.relays.by_name.contains_key(&name) {
+            return Err(Code::HopLimit);
         }
-        if self.relays.flows.len() >= limits.flows {
+        let is_crowded = self.links.get(&link).is_none_or(|l| l.flows.incoming.len() >= self.shared.config.max_link_flows);
+        if is_crowded || !self.relays.has_room(link, limits) {
             return Err(Code::NoMemory);
         }
         let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
@@ -193,7 +242,7 @@ impl Node {
         if let Some(l) = self.links.get_mut(&link) {
             // P17: lifetimes are what remains.
             lifetime = lifetime.map(|t| t.saturating_sub(l.min_rtt() / 2).max(Duration::from_millis(1)));
-            l.flows.incoming.insert(label, incoming);
+            l.flows.insert_in(label, incoming);
             l.set_ack_urgency();
         }
         let open = FlowOpen { hop_limit, lifetime, ..open };
@@ -225,8 +274,9 @@ impl Node {
             is_datagram_queued: false,
             hungry_below: 0,
             kept_bytes: 0,
-            siblings: 1,
+            siblings: None,
             is_queued: false,
+            is_proactive_queued: false,
             balance: 0,
             is_ended: false,
             is_end_told: false,
@@ -235,12 +285,8 @@ impl Node {
             account,
         };
         let down = (next, l.adopt_out(outgoing, now));
-        if ends.part > 0 {
-            l.flows.count_siblings();
-        }
         let relay = Relay { open, ends, up: (link, label), down, tried: SmallVec::new(), drain: Drain::new(now) };
-        self.relays.by_name.insert(name, id);
-        self.relays.flows.insert(id, relay);
+        self.relays.insert(id, relay);
         self.advance_relay(now, id);
         Ok(())
     }
@@ -315,19 +361,13 @@ impl Node {
         if let Some(link) = self.links.get_mut(&hop.0)
             && let Some(flow) = link.remove_out(hop.1)
         {
-            if flow.open.part() > 0 {
-                link.flows.count_siblings();
-            }
             link.ended.add_ended(true, flow.stats());
             self.shared.ledger.close(&flow.account);
         }
     }
 
     fn forget_relay(&mut self, id: RelayId) -> Option<Relay> {
-        let relay = self.relays.flows.remove(&id)?;
-        if self.relays.by_name.get(&relay.name()) == Some(&id) {
-            self.relays.by_name.remove(&relay.name());
-        }
+        let relay = self.relays.remove(id)?;
         // What its links have counted stays with them.
         let spans = self.spans_of(&relay);
         if let Some(up) = self.links.get_mut(&relay.up.0) {
@@ -347,7 +387,7 @@ impl Node {
     /// Spans of all flows that came by a link or went by it.
     pub(super) fn link_spans(&self, id: LinkId) -> SpanStats {
         let mut sum = self.links.get(&id).map_or_else(SpanStats::default, |l| l.spans.clone());
-        for relay in self.relays.flows.values().filter(|r| r.up.0 == id || r.down.0 == id) {
+        for relay in self.relays.on(id).iter().filter_map(|relay| self.relays.flows.get(relay)) {
             let SpanStats { rank_in, rank_out, recoded } = self.spans_of(relay);
             if relay.up.0 == id {
                 sum.add(&SpanStats { rank_in, ..SpanStats::default() });
@@ -404,10 +444,10 @@ impl Node {
         }
         let Some(link) = self.links.get_mut(&next) else { return };
         let label = link.adopt_out(flow, now);
-        link.flows.count_siblings();
-        if let Some(relay) = self.relays.flows.get_mut(&id) {
-            relay.down = (next, label);
+        if let Some(relayed) = link.flows.out.get_mut(&label).and_then(|f| f.open.relayed.as_mut()) {
+            relayed.first = first; // as its proof says
         }
+        self.relays.divert(id, (next, label));
         self.advance_relay(now, id);
     }
 
@@ -428,7 +468,7 @@ impl Node {
 
     /// A link is gone: its flows come, or go, no more.
     pub(super) fn on_relays_link_down(&mut self, now: Time, link: LinkId) {
-        for id in self.relays_on(link) {
+        for id in self.relays.on(link) {
             let Some(relay) = self.relays.flows.get(&id) else { continue };
             if relay.up.0 == link {
                 self.break_relay(id, None, true);
@@ -453,10 +493,6 @@ impl Node {
             }
             self.divert_relay(now, id, Code::Rerouted, true);
         }
-    }
-
-    fn relays_on(&self, link: LinkId) -> Vec<RelayId> {
-        self.relays.flows.iter().inspect(|_| work::step()).filter(|(_, r)| r.up.0 == link || r.down.0 == link).map(|(id, _)| *id).collect()
     }
 }
 

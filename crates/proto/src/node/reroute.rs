@@ -71,9 +71,12 @@ impl Node {
             self.shared.counters.stale_flows += 1;
             return Err(Code::UnknownSession);
         }
+        if known.is_none() && index == CONTROL_INDEX {
+            self.make_room_for_opener(now, link);
+        }
         let tried = self.shared.links_tried(ends.source);
         let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
-        let session = self.shared.session_for_open(now, back, &open, crate::node::sessions::FLOOR)?;
+        let session = self.shared.session_for_open(now, link, back, &open, crate::node::sessions::FLOOR)?;
         let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
         l.accept_flow(open, session, &mut self.shared)?;
         if index == CONTROL_INDEX {
@@ -92,6 +95,16 @@ impl Node {
         if newest > incarnation(&open) {
             return Err(Code::Rerouted);
         }
+        // A relay that carried the session once knows its names: it must not take its flows (P16).
+        let securing = self.shared.sessions.entry(place.session).and_then(|e| e.securing.as_ref());
+        if securing.is_some_and(|s| !s.believes_opening(&open)) {
+            if let Some(l) = self.links.get_mut(&link) {
+                l.count_lie();
+            }
+            self.shared.counters.polluted += 1;
+            return Err(Code::Rerouted);
+        }
+        let Some(old) = self.links.get_mut(&place.link) else { return Err(Code::Internal) };
         let flow = old.take_in(place.label).ok_or(Code::Internal)?;
         // What a relay took along when the way broke, or what was given up meanwhile, nobody sends any more (P17).
         let lossy = open.mode == Mode::Btp && !switch::is_off(Mechanism::ReopeningSkips);
@@ -102,6 +115,7 @@ impl Node {
         }
         let (id, index, label) = (flow.id, open.index, open.label);
         if let Some(l) = self.links.get_mut(&link) {
+            self.shared.sessions.note_hop(place.session, link);
             l.adopt_in(flow, open, INITIAL_CREDIT, now);
             if let Some((floor, flow)) = skip.zip(l.flows.incoming.get_mut(&label)) {
                 flow.receiver.on_skip(floor);
@@ -148,6 +162,7 @@ impl Node {
         let label = parking.flows.allocate_label();
         let mut open = flow.open.clone();
         open.label = label;
+        self.shared.sessions.note_hop(session, PARKING);
         parking.adopt_in(flow, open, 0, now);
         self.note_incoming_place(now, flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
         if index == CONTROL_INDEX
@@ -197,11 +212,12 @@ impl Node {
             entry.incarnation += 1;
         }
         let (incarnation, control) = (entry.incarnation, entry.control());
+        self.shared.sessions.note_hop(id, to);
         let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> = self
             .flows
-            .iter()
-            .filter(|(flow, p)| p.session == id && p.is_outgoing && !self.spreads.contains_key(flow))
-            .map(|(flow, p)| (p.label, Some(*flow)))
+            .of_session(id)
+            .filter(|(flow, p)| p.is_outgoing && !self.spreads.contains_key(flow))
+            .map(|(flow, p)| (p.label, Some(flow)))
             .collect();
         labels.sort_unstable();
         // The control flow goes first: the others mean nothing without it.
@@ -218,6 +234,11 @@ impl Node {
                 ends.fits = new.fits(flow.open.batch_size, &self.shared);
             }
             let label = new.adopt_out(flow, now);
+            if let Some(flow) = new.flows.out.get_mut(&label)
+                && let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref())
+            {
+                securing.prove(&mut flow.open);
+            }
             match flow_id {
                 Some(flow) => {
                     self.flows.insert(flow, FlowPlace { link: to, session: id, label, is_outgoing: true });
@@ -316,6 +337,16 @@ impl Node {
 
 #[cfg(test)]
 impl Node {
+    /// The only link.
+    pub(super) fn next_hop_link(&self) -> LinkId {
+        self.links.keys().copied().find(|id| *id != PARKING).expect("a link")
+    }
+
+    /// Flows on a link, out and in.
+    pub(super) fn link_flows(&self, id: LinkId) -> (usize, usize) {
+        self.links.get(&id).map_or((0, 0), |l| (l.flows.out.len(), l.flows.incoming.len()))
+    }
+
     /// When sessions that no link carries look for a way again.
     pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
         let parked = self.shared.sessions.entries().filter(|e| e.link == PARKING);

@@ -2,11 +2,12 @@
 //!
 //! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
 
+mod attempts;
+
 use super::Node;
-use super::flow_events::is_absurd;
-use super::reroute::PARKING;
+use super::renewal::Handover;
 use super::sessions::Far;
-use super::shared::{FlowPlace, Shared};
+use super::shared::Shared;
 use super::vigilance::Vigilance;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
 use crate::error::{CloseReason, Code, Layer};
@@ -16,17 +17,15 @@ use crate::link::Control;
 use crate::options::Mode;
 use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
 use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
-use crate::work;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
 /// An opener that does not go on with its handshake is forgotten after this long (P19).
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
-/// Sessions towards this node whose opener has not proven its key, at most: each holds the memory of two control flows (P19).
-const MAX_HALF_OPEN: usize = 128;
 
 /// Who may open sessions to this node over relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +64,16 @@ pub(crate) struct Securing {
     /// Acceptor: the opener's control flow begins again, with a packet 0 that was answered already.
     is_begun_again: bool,
     pub(super) vigilance: Vigilance,
+    /// Where the exchange that leads to the next keys stands, beside what the keys know of it.
+    pub(super) handover: Handover,
+    /// Opener: what somebody on the way said, whose key nobody knows. It counts when the time is over, and no one else has answered.
+    hearsay: Option<CloseReason>,
+    /// Opener: all routes were tried; they are tried again then.
+    again_at: Option<Time>,
 }
 
+/// All routes having been tried, they are tried again after this long.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Handshakes that may come to nothing before the opener gives up.
 const MAX_ATTEMPTS: u8 = 16;
 /// Flows that may be opened by who has not proven its key yet.
@@ -82,6 +89,8 @@ enum Stage {
     },
     /// Acceptor: waits for the first packet.
     Answering,
+    /// Acceptor: the answer is being sent.
+    Answered,
     /// Acceptor, XX: waits for packet 1.
     Waiting(Box<Waiting>),
     /// Acceptor, IK: keys stand, but the first packet may have been a replay.
@@ -107,7 +116,36 @@ impl Securing {
             early: Vec::new(),
             is_begun_again: false,
             vigilance: Vigilance::new(now),
+            handover: Handover::default(),
+            hearsay: None,
+            again_at: None,
         }))
+    }
+
+    /// Opener: nothing is to be sent before the routes are tried again.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.again_at.is_some()
+    }
+
+    /// Both ends have the keys and know each other.
+    pub(super) fn is_secured(&self) -> bool {
+        matches!(self.stage, Stage::Secured)
+    }
+
+    /// The keys, if they stand.
+    pub(super) fn keys(&mut self) -> Option<&mut SessionKeys> {
+        self.keys.as_mut()
+    }
+
+    /// Generation of the keys.
+    pub(super) fn generation(&self) -> u64 {
+        self.keys.as_ref().map_or(0, |keys| keys.renewal.generation())
+    }
+
+    /// When the next keys are due.
+    pub(super) fn renewal_due(&self) -> Option<Time> {
+        let keys = self.keys.as_ref().filter(|_| self.is_secured() && !switch::is_off(Mechanism::SessionRenewal))?;
+        keys.renewal.due(keys.packets())
     }
 
     /// Flows of the far end can be taken.
@@ -118,6 +156,16 @@ impl Securing {
     /// The far end's key and process, once the far end has proven that it has the keys.
     pub(crate) fn far_process(&self) -> Option<(PublicKey, u64)> {
         self.peer.zip(self.restart_epoch).filter(|_| matches!(self.stage, Stage::Secured))
+    }
+
+    /// Acceptor: the first packet of the handshake is not here.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.stage, Stage::Answering)
+    }
+
+    /// The far end's key, proven.
+    pub(super) fn peer(&self) -> Option<PublicKey> {
+        self.peer
     }
 
     /// Keys stand.
@@ -135,7 +183,8 @@ impl Securing {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        [self.deadline, self.vigilance.poll_timeout()].into_iter().flatten().min()
+        let renewal = self.handover.poll_timeout(self.renewal_due());
+        [self.deadline, self.vigilance.poll_timeout(), renewal, self.again_at].into_iter().flatten().min()
     }
 
     /// Prepares a sending half: the control flow begins with the handshake, data waits for keys.
@@ -149,6 +198,7 @@ impl Securing {
 
     /// Gives a sending half its key, if there are keys.
     fn key_out(&mut self, open: &mut FlowOpen, source: &mut SendHalf) -> Result<(), CryptoError> {
+        self.prove(open);
         let Some(keys) = &mut self.keys else { return Ok(()) };
         if let Some(symbol) = self.symbol.filter(|_| source.packets() == 0) {
             // P5: T as the destination saw it.
@@ -158,15 +208,38 @@ impl Securing {
         Ok(())
     }
 
+    /// States with authority that this side opens the flow so.
+    pub(super) fn prove(&self, open: &mut FlowOpen) {
+        let proof = self.keys.as_ref().map(|keys| keys.send.opening_proof(open));
+        if let Some(relayed) = &mut open.relayed {
+            relayed.proof = proof;
+        }
+    }
+
+    /// The far end opens the flow so, or it has no keys to say so with: a control flow that begins, or that comes another way during the handshake.
+    pub(super) fn believes_opening(&self, open: &FlowOpen) -> bool {
+        if switch::is_off(Mechanism::OpeningProofs) {
+            return true;
+        }
+        let relayed = open.relayed;
+        let is_before_keys = open.index == CONTROL_INDEX
+            && relayed.is_some_and(|r| r.proof.is_none() && (r.incarnation == 0 || !matches!(self.stage, Stage::Secured)));
+        is_before_keys || self.keys.as_ref().is_some_and(|keys| keys.receive.proves_opening(open))
+    }
+
     /// Prepares a receiving half. `Err(UnknownFlow)`: too early, to be offered again.
     pub(crate) fn equip_in(&mut self, open: &FlowOpen, sink: &mut RecvHalf) -> Result<(), Code> {
         // Bare datagrams have no sequence numbers to seal them by.
         if open.mode == Mode::Transparent {
             return Err(Code::SessionProtocol);
         }
+        let is_believed = self.believes_opening(open);
         match &mut self.keys {
+            // Nobody else opens flows of this session.
+            Some(_) if open.index != CONTROL_INDEX && !is_believed => Err(Code::Rerouted),
             Some(keys) if open.index != CONTROL_INDEX => {
-                let key = keys.receive.flow(open).map_err(|e| e.code())?;
+                let mut key = keys.receive.flow(open).map_err(|e| e.code())?;
+                self.handover.welcome(open, &mut key);
                 sink.await_key(0);
                 sink.set_key(key).map_err(|reason| reason.code)
             }
@@ -185,7 +258,7 @@ impl Shared {
         Credentials { identity: &self.identity, psk: self.config.session_psk, restart_epoch: self.restart_epoch }
     }
 
-    fn may_open_sessions(&self, key: PublicKey) -> bool {
+    pub(super) fn may_open_sessions(&self, key: PublicKey) -> bool {
         match &self.config.sessions_from {
             SessionAccess::Anyone => true,
             SessionAccess::Keys(keys) => keys.contains(&key),
@@ -224,21 +297,33 @@ impl Shared {
             early: Vec::new(),
             is_begun_again: false,
             vigilance: Vigilance::new(now),
+            handover: Handover::default(),
+            hearsay: None,
+            again_at: None,
         })))
     }
 
     /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
     pub(crate) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
-        self.sessions.entries().filter(|e| !e.is_announced && e.far.address() == Some(far)).map(|e| e.link).collect()
-    }
-
-    /// There is room for one more session whose opener is unknown (P19).
-    pub(crate) fn may_answer(&self) -> bool {
-        self.sessions.entries().filter(|e| !e.is_announced).count() < MAX_HALF_OPEN
+        self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
     }
 }
 
 impl Node {
+    /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
+    pub(super) fn make_room_for_opener(&mut self, now: Time, from: LinkId) {
+        let Some(id) = self.shared.sessions.unproven.in_the_way_of(from) else { return };
+        self.shared.counters.refused_sessions += 1;
+        // An honest opener begins again, and has a place for a round trip, which is all it needs.
+        if let Some((link, label)) = self.shared.sessions.control_in(id)
+            && let Some(l) = self.links.get_mut(&link)
+        {
+            l.refuse_flow(label, Code::UnknownSession);
+            self.mark_ready(link);
+        }
+        self.fail_session(now, id, CloseReason::local(Code::TooMany, Layer::Session, "others opened sessions by the same link"));
+    }
+
     /// The far end's static key, once it has proven to own it: the neighbour's, or the destination's if the session is relayed.
     pub fn session_peer(&self, session: SessionId) -> Option<PublicKey> {
         let entry = self.shared.sessions.entry(session)?;
@@ -278,7 +363,7 @@ impl Node {
                     _ => return,
                 }
             }
-            Stage::Unconfirmed | Stage::Secured => return,
+            Stage::Answered | Stage::Unconfirmed | Stage::Secured => return,
         };
         match result {
             Ok(secured) => {
@@ -286,14 +371,14 @@ impl Node {
                     self.fail_session(now, id, reason);
                 }
             }
+            // Another key than the destination's: whoever answered is not the destination, and may be anyone on the way.
+            Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
             Err(Failure::Fatal(reason)) => self.fail_session(now, id, reason),
             // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
             Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(link, label, id),
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
-                if !self.open_elsewhere(now, id, &reason) {
-                    self.fail_session(now, id, reason);
-                }
+                self.put_off(now, id, &reason);
             }
         }
     }
@@ -360,6 +445,12 @@ impl Node {
         if let Some(securing) = &mut entry.securing {
             securing.lead.push(answer.packet);
         }
+        // Opens our control flow, which begins with the answer.
+        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+            securing.stage = Stage::Answered;
+        }
+        self.shared.sessions.note_untold(id);
+        self.pump_session(now, id);
         self.send_leads(now, id);
         let result = match answer.step {
             AnswerStep::Waiting(waiting) => {
@@ -398,7 +489,9 @@ impl Node {
         let securing = entry.securing.as_mut().ok_or_else(gone)?;
         securing.peer = Some(peer);
         securing.restart_epoch = secured.restart_epoch;
-        securing.keys = Some(secured.keys);
+        let mut keys = secured.keys;
+        keys.renewal.begin(now, self.shared.config.rekey_after, self.shared.config.rekey_packets);
+        securing.keys = Some(keys);
         securing.symbol = secured.symbol;
         securing.lead.extend(secured.third);
         let is_confirmed = matches!(stage, Stage::Secured);
@@ -409,19 +502,12 @@ impl Node {
         }
         self.send_leads(now, id);
         let defect = |e: CryptoError| CloseReason::local(e.code(), Layer::Session, e.to_string());
-        for (link_id, link) in &mut self.links {
+        for link_id in self.shared.sessions.hops(id) {
+            let Some(link) = self.links.get_mut(&link_id) else { continue };
             let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
             let mut is_touched = false;
-            let labels: Vec<FlowLabel> = link
-                .flows
-                .out
-                .iter()
-                .inspect(|_| work::step())
-                .filter(|(_, f)| f.session == id && !f.source.is_in_parts())
-                .map(|(l, _)| *l)
-                .collect();
-            for label in labels {
-                if let Some(flow) = link.flows.out.get_mut(&label) {
+            for label in link.flows.out_of(id) {
+                if let Some(flow) = link.flows.out.get_mut(&label).filter(|f| !f.source.is_in_parts()) {
                     securing.key_out(&mut flow.open, &mut flow.source).map_err(defect)?;
                     flow.sender.set_symbol(flow.open.symbol);
                 }
@@ -429,9 +515,7 @@ impl Node {
                 is_touched = true;
             }
             if let Some(keys) = &mut securing.keys {
-                let labels: Vec<FlowLabel> =
-                    link.flows.incoming.iter().inspect(|_| work::step()).filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
-                for label in labels {
+                for label in link.flows.in_of(id) {
                     if let Some(flow) = link.flows.incoming.get_mut(&label) {
                         let key = keys.receive.flow(&flow.open).map_err(defect)?;
                         flow.sink.set_key(key)?;
@@ -442,7 +526,7 @@ impl Node {
             }
             if is_touched && !link.is_ready {
                 link.is_ready = true;
-                self.ready.push_back(*link_id);
+                self.ready.push_back(link_id);
             }
         }
         if role == SessionRole::Opener {
@@ -483,72 +567,8 @@ impl Node {
         let Some(peer) = entry.securing.as_ref().and_then(|s| s.peer) else { return };
         if !core::mem::replace(&mut entry.is_announced, true) {
             let (link, far) = (entry.link, entry.far.address());
+            self.shared.sessions.prove(id);
             self.events.push_back(Event::SessionIncoming { session: id, link, peer, far });
-        }
-    }
-
-    /// The control flow of a session that is being opened was refused. True if another attempt was begun.
-    pub(super) fn retry_opening(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
-        let Some(entry) = self.shared.sessions.entry(id) else { return false };
-        let Some(securing) = &entry.securing else { return false };
-        // Nobody there can read what was written for the expected key: ask who answers.
-        match securing.stage {
-            Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => {
-                self.restart_opening(now, id, true).is_ok()
-            }
-            // The destination has forgotten a handshake that got no further.
-            Stage::Opening { is_probe, .. } if reason.code == Code::UnknownSession => self.restart_opening(now, id, is_probe).is_ok(),
-            // A relay may have made a mess of the handshake.
-            Stage::Opening { .. } if reason.code == Code::Handshake || is_absurd(reason.code) => self.open_elsewhere(now, id, reason),
-            _ => false,
-        }
-    }
-
-    /// Begins the handshake anew, under another name.
-    pub(super) fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
-        let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
-        let entry = self.shared.sessions.entry(id).ok_or_else(gone)?;
-        let (far, link) = (entry.far, entry.link);
-        let expected = entry.securing.as_ref().and_then(|s| s.expected);
-        let mut securing = self.shared.start_securing(now, far, key, expected, is_probe)?;
-        let old = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
-        if let (Some(securing), Some(old)) = (&mut securing, old) {
-            if old.attempts == MAX_ATTEMPTS {
-                return Err(gone());
-            }
-            securing.attempts = old.attempts + 1;
-            securing.deadline = old.deadline; // of all attempts together
-            securing.vigilance = old.vigilance.clone();
-        }
-        self.drop_control(id);
-        // What came of the answer to the attempt before is none of the next one's.
-        self.forget_control_in(id);
-        self.shared.sessions.rename(id, key, securing);
-        // Another name: nobody has heard of earlier incarnations of it.
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
-            entry.incarnation = 0;
-        }
-        for at in [link, PARKING] {
-            for flow in self.links.get_mut(&at).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
-                flow.open.session = key;
-                if let Some(ends) = &mut flow.open.relayed {
-                    ends.incarnation = 0;
-                }
-            }
-        }
-        self.pump_session(now, id);
-        Ok(())
-    }
-
-    /// Forgets our control flow; the next node is told.
-    pub(super) fn drop_control(&mut self, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
-        let link = entry.link;
-        if let Some(label) = entry.take_control() {
-            self.drop_out(FlowPlace { link, session: id, label, is_outgoing: true });
-            if let Some(l) = self.links.get_mut(&link) {
-                l.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
-            }
         }
     }
 
@@ -559,22 +579,6 @@ impl Node {
         {
             securing.symbol = Some(symbol);
         }
-    }
-
-    /// The time for a handshake is over.
-    pub(super) fn on_securing_timeout(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry(id) else { return };
-        let Some(securing) = &entry.securing else { return };
-        if securing.deadline.is_none_or(|at| now < at) {
-            return;
-        }
-        let text = match entry.far {
-            Far::Relayed { far, .. } if entry.session.role() == SessionRole::Opener => {
-                format!("no answer from {far} within {:.0} s", self.shared.config.connect_timeout.as_secs_f64())
-            }
-            _ => "the opener did not go on with the handshake".into(),
-        };
-        self.fail_session(now, id, CloseReason::local(Code::Unreachable, Layer::Session, text));
     }
 }
 

@@ -6,7 +6,7 @@ use super::shared::FlowPlace;
 use super::spread::Spread;
 use super::{Node, TimerKey};
 use crate::crypto::PublicKey;
-use crate::error::{CloseReason, Code, CommandError};
+use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::link::Control;
@@ -15,7 +15,6 @@ use crate::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::session::{self, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionRole};
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
-use crate::work;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
@@ -68,7 +67,8 @@ impl Node {
         link: LinkId,
         expected: Option<PublicKey>,
     ) -> Result<SessionId, CommandError> {
-        if self.shared.sessions.entries.len() >= self.shared.config.max_sessions {
+        // What others open takes no place of what is opened here.
+        if self.shared.sessions.own() >= self.shared.config.max_sessions {
             return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
         }
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
@@ -78,7 +78,7 @@ impl Node {
         };
         let limits = self.shared.session_limits();
         let securing = self.shared.start_securing(now, far, key, expected, false).map_err(CommandError::Closed)?;
-        let id = self.shared.sessions.insert(far, link, Session::new(key, SessionRole::Opener, limits, peer), securing);
+        let id = self.shared.sessions.insert(far, link, None, Session::new(key, SessionRole::Opener, limits, peer), securing);
         self.pump_session(now, id);
         self.settle(now, link);
         Ok(id)
@@ -149,6 +149,7 @@ impl Node {
                 first: Seq(0),
                 fits: link.fits(options.batch_size, &self.shared),
                 part: 0,
+                proof: None,
             }),
         };
         let mut open = FlowOpen {
@@ -193,6 +194,7 @@ impl Node {
         }
         let label = link.open_out(id, session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
+        self.shared.sessions.note_hop(session, on);
         Ok(label)
     }
 
@@ -200,7 +202,7 @@ impl Node {
     pub(super) fn pump_session(&mut self, now: Time, id: SessionId) {
         let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
         let link_id = entry.link;
-        if entry.control.is_none() {
+        if entry.control.is_none() && !entry.securing.as_ref().is_some_and(|s| s.is_waiting() || s.is_unanswered()) {
             let flow = self.shared.next_flow_id();
             if let Ok(label) = self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options())
                 && let Some(entry) = self.shared.sessions.entries.get_mut(&id)
@@ -209,6 +211,10 @@ impl Node {
             }
         }
         let Some(entry) = self.shared.sessions.entries.get_mut(&id) else { return };
+        if entry.session.owes_too_much() {
+            let text = "the far end acknowledges no control message";
+            entry.session.fail(now, CloseReason::local(Code::TooMany, Layer::Session, text));
+        }
         if let (Some(label), Some(link)) = (entry.control, self.links.get_mut(&link_id)) {
             let mut is_written = false;
             if let Some(flow) = link.flows.out.get_mut(&label) {
@@ -266,7 +272,7 @@ impl Node {
         let totals = self.session_stats(id).unwrap_or_default();
         let Some(mut entry) = self.shared.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
-        let places: Vec<FlowPlace> = self.flows.values().inspect(|_| work::step()).filter(|p| p.session == id).copied().collect();
+        let places: Vec<FlowPlace> = self.flows.of_session(id).map(|(_, place)| place).collect();
         for place in places {
             if place.is_outgoing {
                 self.drop_out(place);
@@ -303,16 +309,14 @@ impl Node {
                 link.touch_out(label, now);
             }
             let Some(link) = self.links.get_mut(&entry.link) else { return };
-            let controls: Vec<FlowLabel> =
-                link.flows.incoming.iter().inspect(|_| work::step()).filter(|(_, f)| f.session == id).map(|(l, _)| *l).collect();
-            for label in controls {
+            for label in link.flows.in_of(id) {
                 self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
             }
             self.mark_ready(entry.link);
             self.rearm(entry.link);
         }
         if entry.securing.is_some() {
-            self.drop_parts_of(id);
+            self.drop_parts_of(id, &entry.hops);
         }
         if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
             self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
@@ -350,8 +354,7 @@ impl Node {
 
     /// Nothing more follows on any data flow of ours in this session.
     pub(super) fn finish_all_out(&mut self, now: Time, session: SessionId) {
-        let places: Vec<FlowPlace> =
-            self.flows.values().inspect(|_| work::step()).filter(|p| p.session == session && p.is_outgoing).copied().collect();
+        let places: Vec<FlowPlace> = self.flows.of_session(session).map(|(_, place)| place).filter(|p| p.is_outgoing).collect();
         for place in places {
             if let Some(link) = self.links.get_mut(&place.link) {
                 if let Some(flow) = link.flows.out.get_mut(&place.label) {
@@ -366,6 +369,7 @@ impl Node {
 
     pub(super) fn on_session_timeout(&mut self, now: Time, id: SessionId) {
         self.on_securing_timeout(now, id);
+        self.drive_renewal(now, id);
         self.check_delivery(now, id);
         if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);

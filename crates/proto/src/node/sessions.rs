@@ -4,14 +4,18 @@
 use super::reroute::{SessionName, Trouble};
 use super::secure::Securing;
 use super::shared::{INITIAL_CREDIT, Shared};
+use super::unproven::Unproven;
+use crate::crypto::PublicKey;
 use crate::error::Code;
 use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Link, State};
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
+use crate::table::Table;
 use crate::units::Time;
 use crate::wire::frame::FlowOpen;
 use crate::work;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
@@ -21,6 +25,11 @@ pub(crate) const FLOOR: SessionLimits = SessionLimits { max_message: 64 * 1024, 
 const REMEMBERED: usize = 1024;
 /// One in so many places for sessions is kept for links that have none.
 const KEPT_FOR_NEWCOMERS: usize = 64;
+/// Of the places that others leave, one neighbour may have so many in four.
+const PLACES_OF_ONE: usize = 3;
+/// Coded packets of a session that nobody with its keys made, at most: each is one guess at a tag of 64 bits (codes.md 6).
+pub(super) const MOST_FORGERIES: u64 = 1 << 16;
+
 /// The far end of a session, as this node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Far {
@@ -52,6 +61,12 @@ pub(crate) struct Entry {
     pub(crate) far: Far,
     /// Where its flows go out now.
     pub(crate) link: LinkId,
+    /// The link by which the far end opened it; `None`: it was opened here.
+    pub(super) from: Option<LinkId>,
+    /// Links that any flow of it has been on, and that there are.
+    pub(super) hops: SmallVec<[LinkId; 4]>,
+    /// Coded packets of it that nobody with its keys made (P16).
+    pub(super) polluted: u64,
     /// Relayed: which of several equally good routes it takes first.
     pub(crate) turn: usize,
     /// The handshake and the keys of a relayed session.
@@ -93,9 +108,17 @@ impl Entry {
 /// All sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    pub(super) entries: BTreeMap<SessionId, Entry>,
+    pub(super) entries: Table<SessionId, Entry>,
     by_key: BTreeMap<(Far, SessionKey), SessionId>,
-    ended: VecDeque<(Far, SessionKey)>,
+    /// Sessions by the link that their flows go out by.
+    by_link: BTreeSet<(LinkId, SessionId)>,
+    /// Sessions that far ends opened, by the link that they came by, and all of them.
+    opened_by: BTreeMap<LinkId, usize>,
+    incoming: usize,
+    pub(super) unproven: Unproven,
+    /// Names of ended sessions, oldest first, and for looking up.
+    ended: VecDeque<SessionName>,
+    ended_names: BTreeSet<SessionName>,
     /// Sessions whose `is_told` is false: only these have control messages to move or to hear of.
     pub(super) untold: BTreeSet<(LinkId, SessionId)>,
     next: u64,
@@ -118,6 +141,7 @@ impl Sessions {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
@@ -139,17 +163,36 @@ impl Sessions {
         self.by_key.insert((entry.far, key), id);
     }
 
-    pub(super) fn insert(&mut self, far: Far, link: LinkId, session: Session, securing: Option<Box<Securing>>) -> SessionId {
+    /// `from`: the link by which the far end opened it.
+    pub(super) fn insert(
+        &mut self,
+        far: Far,
+        link: LinkId,
+        from: Option<LinkId>,
+        session: Session,
+        securing: Option<Box<Securing>>,
+    ) -> SessionId {
         let is_announced = session.role() == SessionRole::Opener;
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((far, session.key()), id);
+        self.by_link.insert((link, id));
+        if let Some(from) = from {
+            *self.opened_by.entry(from).or_default() += 1;
+            self.incoming += 1;
+            if let Some(address) = far.address() {
+                self.unproven.insert(id, from, address);
+            }
+        }
         self.entries.insert(
             id,
             Entry {
                 session,
                 far,
                 link,
+                from,
+                hops: SmallVec::new(),
+                polluted: 0,
                 turn: 0,
                 securing,
                 control: None,
@@ -164,20 +207,87 @@ impl Sessions {
                 routes: BTreeMap::new(),
             },
         );
-        self.untold.insert((link, id));
+        // Nothing is told before the opener's first packet is here.
+        if from.is_none() || far.address().is_none() {
+            self.untold.insert((link, id));
+        }
         id
     }
 
+    /// The session has something to tell.
+    pub(super) fn note_untold(&mut self, id: SessionId) {
+        if let Some(entry) = self.entries.get(&id) {
+            self.untold.insert((entry.link, id));
+        }
+    }
+
     pub(super) fn remove(&mut self, id: SessionId) -> Option<Entry> {
+        self.prove(id);
         let entry = self.entries.remove(&id)?;
         let name = (entry.far, entry.session.key());
         self.untold.remove(&(entry.link, id));
         self.by_key.remove(&name);
-        self.ended.push_back(name);
-        if self.ended.len() > REMEMBERED {
-            self.ended.pop_front();
+        self.by_link.remove(&(entry.link, id));
+        if let Some(from) = entry.from
+            && let Some(count) = self.opened_by.get_mut(&from)
+        {
+            self.incoming -= 1;
+            *count -= 1;
+            if *count == 0 {
+                self.opened_by.remove(&from);
+            }
+        }
+        // Who has not proven its key is not remembered: else it would push out the names of others.
+        if entry.is_announced && self.ended_names.insert(name) {
+            self.ended.push_back(name);
+            if self.ended.len() > REMEMBERED
+                && let Some(oldest) = self.ended.pop_front()
+            {
+                self.ended_names.remove(&oldest);
+            }
         }
         Some(entry)
+    }
+
+    /// The opener of a session has proven its key, or will not any more.
+    pub(super) fn prove(&mut self, id: SessionId) {
+        if let Some(entry) = self.entries.get(&id)
+            && let (Some(from), Some(far)) = (entry.from, entry.far.address())
+        {
+            self.unproven.remove(id, from, far);
+        }
+    }
+
+    /// A coded packet of the session came that nobody with its keys made. True once when there were so many that it has to end.
+    pub(crate) fn count_forgery(&mut self, id: SessionId) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        entry.polluted += 1;
+        entry.polluted == MOST_FORGERIES
+    }
+
+    /// A flow of the session is on this link.
+    pub(crate) fn note_hop(&mut self, id: SessionId, link: LinkId) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && !entry.hops.contains(&link)
+        {
+            entry.hops.push(link);
+        }
+    }
+
+    /// Links that flows of the session are, or have been, on.
+    pub(super) fn hops(&self, id: SessionId) -> SmallVec<[LinkId; 4]> {
+        self.entries.get(&id).map(|e| e.hops.clone()).unwrap_or_default()
+    }
+
+    /// Sessions over relays whose far end opened them with a key that may not.
+    pub(super) fn opened_by_strangers(&self, may_open: impl Fn(PublicKey) -> bool) -> Vec<SessionId> {
+        let is_stranger = |e: &Entry| e.from.is_some() && e.securing.as_ref().and_then(|s| s.peer()).is_some_and(|key| !may_open(key));
+        self.entries.iter().filter(|(_, e)| is_stranger(e)).map(|(id, _)| *id).collect()
+    }
+
+    /// Sessions that were opened here.
+    pub(super) fn own(&self) -> usize {
+        self.entries.len() - self.incoming
     }
 
     pub(crate) fn named(&self, name: SessionName) -> Option<SessionId> {
@@ -208,6 +318,8 @@ impl Sessions {
     pub(crate) fn move_to(&mut self, id: SessionId, link: LinkId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let from = core::mem::replace(&mut entry.link, link);
+        self.by_link.remove(&(from, id));
+        self.by_link.insert((link, id));
         if self.untold.remove(&(from, id)) {
             self.untold.insert((link, id));
         }
@@ -219,7 +331,7 @@ impl Sessions {
     }
 
     pub(super) fn on_link(&self, link: LinkId) -> Vec<SessionId> {
-        self.entries.iter().inspect(|_| work::step()).filter(|(_, e)| e.link == link).map(|(id, _)| *id).collect()
+        self.by_link.range((link, SessionId(0))..=(link, SessionId(u64::MAX))).inspect(|_| work::step()).map(|(_, id)| *id).collect()
     }
 }
 
@@ -228,17 +340,29 @@ impl Shared {
         SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
     }
 
-    /// Whether a neighbour may open one more. The last places are for neighbours that have none: nobody takes them all.
-    fn has_room_for_session(&self, link: LinkId) -> bool {
-        let (open, limit) = (self.sessions.entries.len(), self.config.max_sessions);
-        open < limit - limit / KEPT_FOR_NEWCOMERS
-            || (open < limit && self.sessions.entries.values().inspect(|_| work::step()).all(|e| e.link != link))
+    /// Whether one more session may come by a link. One link has three quarters of what others leave, and the last places are for links that have none.
+    fn has_room_for_session(&self, from: LinkId) -> bool {
+        let (open, limit) = (self.sessions.incoming, self.config.max_sessions);
+        let own = self.sessions.opened_by.get(&from).copied().unwrap_or(0);
+        let left = limit.saturating_sub(open - own);
+        match own {
+            0 => open < limit,
+            _ => open < limit - limit / KEPT_FOR_NEWCOMERS && own < left * PLACES_OF_ONE / 4,
+        }
     }
 
-    /// The session that an offered flow belongs to; a name that is new makes a session. An error refuses the flow.
+    /// The session that a flow belongs to which is offered on the link `from`; a name that is new makes a session, whose flows go out by `link`. An error
+    /// refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
-    pub(crate) fn session_for_open(&mut self, now: Time, link: LinkId, open: &FlowOpen, peer: SessionLimits) -> Result<SessionId, Code> {
+    pub(crate) fn session_for_open(
+        &mut self,
+        now: Time,
+        from: LinkId,
+        link: LinkId,
+        open: &FlowOpen,
+        peer: SessionLimits,
+    ) -> Result<SessionId, Code> {
         let far = match &open.relayed {
             None => Far::Neighbour(link),
             Some(r) if self.routing.is_local(r.destination) => Far::Relayed { far: r.source, near: r.destination },
@@ -249,21 +373,20 @@ impl Shared {
         let name = (far, open.session);
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
-            None if self.sessions.ended.contains(&name) => {
+            None if self.sessions.ended_names.contains(&name) => {
                 self.counters.stale_flows += 1;
                 return Err(Code::UnknownSession);
             }
-            None if !self.has_room_for_session(link) => {
+            None if !self.has_room_for_session(from) => {
                 self.counters.refused_sessions += 1;
                 return Err(Code::TooMany);
             }
             // A relayed session begins with the handshake on its control flow.
             None if open.relayed.is_some() && open.index != CONTROL_INDEX => return Err(Code::UnknownFlow),
-            None if open.relayed.is_some() && !self.may_answer() => return Err(Code::TooMany),
             None => {
                 let limits = self.session_limits();
                 let session = Session::new(open.session, SessionRole::Acceptor, limits, peer);
-                self.sessions.insert(far, link, session, Securing::accepting(far, now))
+                self.sessions.insert(far, link, Some(from), session, Securing::accepting(far, now))
             }
         };
         if open.index != CONTROL_INDEX

@@ -3,13 +3,11 @@
 //! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
 
 use super::Node;
-use super::flow_events::is_absurd;
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{LinkId, SessionId};
 use crate::session::SessionState;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
-use crate::work;
 use smallvec::SmallVec;
 
 /// Nothing delivered for this long although something was sent, at first; a handshake's round trips beyond that. A link that is dead is found silent before, and
@@ -76,6 +74,11 @@ impl Vigilance {
             self.answered_at = now;
         }
         is_first
+    }
+
+    /// All routes were tried: from the beginning.
+    pub(super) fn forgive(&mut self) {
+        self.shunned.clear();
     }
 
     /// Words about the way before the present one may still be on their way.
@@ -188,14 +191,10 @@ impl Node {
         // Acknowledgements of acknowledgements never come.
         let control = if entry.session.state() == SessionState::Opening { packets } else { packets.min(entry.asked) };
         let delivered = entry.session.control_delivered().min(control);
-        let data = self
-            .flows
-            .iter()
-            .inspect(|_| work::step())
-            .filter(|(_, place)| place.session == id && place.is_outgoing && place.link == entry.link);
+        let data = self.flows.of_session(id).filter(|(_, place)| place.is_outgoing && place.link == entry.link);
         Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
             let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
-            (sent + packets, delivered + entry.session.delivered(*flow).min(packets))
+            (sent + packets, delivered + entry.session.delivered(flow).min(packets))
         }))
     }
 
@@ -205,14 +204,6 @@ impl Node {
         if !securing.vigilance.has_just_moved(now) {
             self.avoid_route(now, id);
         }
-    }
-
-    /// A handshake came to nothing: another route may lead to the true destination. False if there is none.
-    pub(super) fn open_elsewhere(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
-        (reason.code == Code::Handshake || is_absurd(reason.code))
-            && !switch::is_off(Mechanism::RouteAvoidance)
-            && self.avoid_route(now, id)
-            && self.restart_opening(now, id, false).is_ok()
     }
 }
 

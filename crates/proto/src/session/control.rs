@@ -39,6 +39,10 @@ pub mod frame_type {
     pub const PART_DELIVERED: u64 = 0x16;
     /// WINDOW.
     pub const WINDOW: u64 = 0x18;
+    /// REKEY.
+    pub const REKEY: u64 = 0x1a;
+    /// KEYS.
+    pub const KEYS: u64 = 0x1c;
 }
 
 /// Parameter ids within PARAMS. Unknown ids are ignored.
@@ -163,6 +167,24 @@ pub enum SessionFrame {
         /// One past the last packet.
         limit: u64,
     },
+    /// A Noise message of a fresh Diffie-Hellman for generation `generation` of the session's keys.
+    Rekey {
+        /// Generation being agreed.
+        generation: u64,
+        /// 0: the opener's message, 1: the acceptor's.
+        step: u8,
+        /// Noise message.
+        message: Vec<u8>,
+    },
+    /// The sender of this frame seals with generation `generation` from now on.
+    Keys {
+        /// Generation.
+        generation: u64,
+        /// All flows have been named.
+        is_last: bool,
+        /// Flows of the sender of this frame that have packets of generations before: index, part, first packet of this one.
+        firsts: Vec<(u64, u64, u64)>,
+    },
 }
 
 impl SessionFrame {
@@ -227,6 +249,21 @@ impl SessionFrame {
                 varint::emit(b, *limit);
                 frame_type::WINDOW
             }
+            Self::Rekey { generation, step, message } => {
+                varint::emit(b, *generation);
+                b.push(*step);
+                b.extend_from_slice(message);
+                frame_type::REKEY
+            }
+            Self::Keys { generation, is_last, firsts } => {
+                varint::emit(b, *generation);
+                b.push(u8::from(*is_last));
+                varint::emit(b, firsts.len() as u64);
+                for (index, part, first) in firsts {
+                    [index, part, first].into_iter().for_each(|n| varint::emit(b, *n));
+                }
+                frame_type::KEYS
+            }
             Self::Stop { index, code } => {
                 varint::emit(b, *index);
                 varint::emit(b, *code);
@@ -276,6 +313,8 @@ impl SessionFrame {
                 pair(&mut r).and_then(|(index, part)| Ok(Self::PartDelivered { index, part, packets: r.varint()? }))
             }
             frame_type::WINDOW => pair(&mut r).map(|(index, limit)| Self::Window { index, limit }),
+            frame_type::REKEY => parse_rekey(&mut r),
+            frame_type::KEYS => parse_keys(&mut r),
             frame_type::CLOSE => parse_close(&mut r),
             frame_type::CLOSED => parse_closed(&mut r),
             unknown if unknown % 2 == 1 => return Ok(None), // P1: optional
@@ -332,6 +371,33 @@ fn parse_reset(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
     Ok(SessionFrame::Reset { index, mode, code: r.varint()? })
 }
 
+fn parse_rekey(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
+    let (generation, step) = (r.varint()?, r.u8()?);
+    let message = r.rest().to_vec();
+    *r = Reader::new(&[]);
+    Ok(SessionFrame::Rekey { generation, step, message })
+}
+
+fn parse_keys(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
+    let generation = r.varint()?;
+    let is_last = parse_flag(r)?;
+    let count = r.varint()?;
+    // Each entry takes three bytes at least, so the message itself bounds the list.
+    if count > r.rest().len() as u64 / 3 {
+        return Err(WireError::Truncated);
+    }
+    let firsts = (0..count).map(|_| Ok((r.varint()?, r.varint()?, r.varint()?))).collect::<Result<_, _>>()?;
+    Ok(SessionFrame::Keys { generation, is_last, firsts })
+}
+
+fn parse_flag(r: &mut Reader<'_>) -> Result<bool, WireError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Invalid("flag")),
+    }
+}
+
 fn parse_close(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
     let reason = parse_reason(r)?;
     let linger = Duration::from_millis(r.varint()?);
@@ -339,11 +405,7 @@ fn parse_close(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
 }
 
 fn parse_closed(r: &mut Reader<'_>) -> Result<SessionFrame, WireError> {
-    let all_received = match r.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(WireError::Invalid("flag")),
-    };
+    let all_received = parse_flag(r)?;
     Ok(SessionFrame::Closed { all_received, totals: parse_totals(r)? })
 }
 

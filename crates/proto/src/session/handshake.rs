@@ -227,7 +227,7 @@ impl Opening {
         }
         let third = established.third_message.take();
         let Parameters { symbol, restart_epoch, .. } = parameters;
-        Ok(Secured { keys: SessionKeys::new(&established, cipher), peer: established.peer, symbol, restart_epoch, third })
+        Ok(Secured { keys: SessionKeys::new(&established, cipher, true)?, peer: established.peer, symbol, restart_epoch, third })
     }
 }
 
@@ -324,7 +324,7 @@ pub fn answer(
     let (packet, step) = match step {
         ResponderStep::Waiting { reply, responder } => (reply, AnswerStep::Waiting(Box::new(Waiting { responder, cipher }))),
         ResponderStep::Established { reply, established } => {
-            let secured = Box::new(secured(&established, cipher));
+            let secured = Box::new(secured(&established, cipher)?);
             let step = match refusal {
                 Some(reason) => AnswerStep::Refused(reason, secured),
                 None => AnswerStep::Secured(secured),
@@ -335,9 +335,9 @@ pub fn answer(
     Ok(Answer { packet, lead, step })
 }
 
-fn secured(established: &Established, cipher: Cipher) -> Secured {
+fn secured(established: &Established, cipher: Cipher) -> Result<Secured, CryptoError> {
     let Parameters { symbol, restart_epoch, .. } = Parameters::parse(&established.payload).unwrap_or_default();
-    Secured { keys: SessionKeys::new(established, cipher), peer: established.peer, symbol, restart_epoch, third: None }
+    Ok(Secured { keys: SessionKeys::new(established, cipher, false)?, peer: established.peer, symbol, restart_epoch, third: None })
 }
 
 impl Waiting {
@@ -347,6 +347,6 @@ impl Waiting {
     /// `Forged`: the true one may still come.
     pub fn complete(&self, message: &[u8]) -> Result<Secured, Failure> {
         let established = self.responder.complete(message)?;
-        Ok(secured(&established, self.cipher))
+        Ok(secured(&established, self.cipher)?)
     }
 }

@@ -51,6 +51,10 @@ pub const CONTROL_INDEX: u64 = 0;
 pub const MAX_CONTROL_MESSAGE: usize = 64 * 1024;
 /// Frames waiting for the control flow, beyond which no further flow of the far end is accepted.
 const MAX_QUEUED: usize = 4096;
+/// PART_DELIVERED and WINDOW that wait for the control flow, for each flow that the far end may have: it has eight parts of one at once, and may replace them.
+const MOST_WORDS_PER_FLOW: usize = 16;
+/// Flows that one KEYS names.
+const FIRSTS_AT_ONCE: usize = 64;
 /// Control messages are cut when they exceed this many bytes.
 const CONTROL_TARGET: usize = 1024;
 
@@ -137,6 +141,24 @@ pub enum SessionAction {
     },
     /// The far end's session acknowledges the first packets of our control flow (P14).
     ControlDelivered(u64),
+    /// A message of the exchange that leads to the next generation of keys.
+    Rekey {
+        /// Generation.
+        generation: u64,
+        /// 0: the opener's, 1: the acceptor's.
+        step: u8,
+        /// Noise message.
+        message: Vec<u8>,
+    },
+    /// The far end seals with a generation of keys from now on.
+    Keys {
+        /// Generation.
+        generation: u64,
+        /// All its flows have been named.
+        is_last: bool,
+        /// Index, part and first packet of the generation.
+        firsts: Vec<(u64, u64, u64)>,
+    },
     /// A flow towards us has this many packets in all.
     FlowEnd {
         /// The receiving half.
@@ -200,6 +222,9 @@ pub struct Session {
     has_peer_params: bool,
     flows: FlowTable,
     out: VecDeque<SessionFrame>,
+    /// Frames that have left `out`, and where in all there were the SKIPs stand that wait there.
+    taken: u64,
+    skips: BTreeMap<u64, u64>,
     /// What the far end said of flows that were not heard of yet.
     early: BTreeMap<u64, FarWord>,
     /// The far end's control flow brought more than acknowledgements of ours, and has not been acknowledged since.
@@ -234,6 +259,8 @@ impl Session {
             has_peer_params: false,
             flows: FlowTable::default(),
             out,
+            taken: 0,
+            skips: BTreeMap::new(),
             early: BTreeMap::new(),
             is_control_owed: false,
             asks: false,
@@ -484,6 +511,8 @@ impl Session {
                     actions.push(SessionAction::Window { flow, limit });
                 }
             }
+            SessionFrame::Rekey { generation, step, message } => actions.push(SessionAction::Rekey { generation, step, message }),
+            SessionFrame::Keys { generation, is_last, firsts } => actions.push(SessionAction::Keys { generation, is_last, firsts }),
             SessionFrame::Fits { symbol } => actions.push(SessionAction::Fits(u16::try_from(symbol).unwrap_or(u16::MAX))),
             SessionFrame::End { index, packets } => match self.flows.incoming(index) {
                 Some(flow) => actions.push(SessionAction::FlowEnd { flow, packets }),
@@ -575,13 +604,31 @@ impl Session {
     pub fn tell_skip(&mut self, flow: FlowId, floor: u64) {
         if let Some((Direction::Outgoing, index)) = self.flows.index_of(flow) {
             // Only the newest counts, and where no way is open many may come to wait.
-            let waiting = self.out.iter_mut().rev().find_map(|frame| match frame {
-                SessionFrame::Skip { index: of, floor } if *of == index => Some(floor),
-                _ => None,
-            });
-            match waiting {
-                Some(known) => *known = floor.max(*known),
-                None => self.out.push_back(SessionFrame::Skip { index, floor }),
+            let at = self.skips.get(&index).map(|at| (at - self.taken) as usize);
+            match at.and_then(|at| self.out.get_mut(at)) {
+                Some(SessionFrame::Skip { floor: known, .. }) => *known = floor.max(*known),
+                _ => {
+                    self.skips.insert(index, self.taken + self.out.len() as u64);
+                    self.out.push_back(SessionFrame::Skip { index, floor });
+                }
+            }
+        }
+    }
+
+    /// Sends a message of the exchange that leads to the next generation of keys.
+    pub fn tell_rekey(&mut self, generation: u64, step: u8, message: Vec<u8>) {
+        self.out.push_back(SessionFrame::Rekey { generation, step, message });
+    }
+
+    /// Tells the far end that what leaves from now on is sealed by this generation of keys, and which packets of which flows are the first.
+    pub fn tell_keys(&mut self, generation: u64, firsts: &[(u64, u64, u64)]) {
+        let mut rest = firsts;
+        loop {
+            let (these, others) = rest.split_at(rest.len().min(FIRSTS_AT_ONCE));
+            rest = others;
+            self.out.push_back(SessionFrame::Keys { generation, is_last: rest.is_empty(), firsts: these.to_vec() });
+            if rest.is_empty() {
+                return;
             }
         }
     }
@@ -650,12 +697,22 @@ impl Session {
             } else if is_behind && let Some((index, packets)) = self.acknowledgements.pop_first() {
                 SessionFrame::FlowDelivered { index, packets }.emit(&mut message);
             } else if let Some(frame) = self.out.pop_front() {
+                self.taken += 1;
+                if let SessionFrame::Skip { index, .. } = frame {
+                    self.skips.remove(&index);
+                }
                 frame.emit(&mut message);
             } else {
                 break;
             }
         }
         Some(message.into())
+    }
+
+    /// The far end makes this side say ever more, of numbers that it chooses, and takes none of it.
+    pub fn owes_too_much(&self) -> bool {
+        let most = MOST_WORDS_PER_FLOW * usize::try_from(self.local.max_flows).unwrap_or(usize::MAX).clamp(64, MAX_QUEUED);
+        self.state != SessionState::Closed && self.parts.len() + self.windows.len() > most
     }
 
     /// [`poll_control`](Self::poll_control) has something. O(1).

@@ -8,7 +8,7 @@ use super::seal::Cipher;
 use super::slab_size::SlabSize;
 use super::standing::Standing;
 use super::stream_queue::StreamQueue;
-use crate::crypto::FlowKey;
+use crate::crypto::{FlowGeneration, FlowKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::flow::Symbol;
 use crate::ids::Seq;
@@ -163,6 +163,18 @@ impl SendHalf {
     /// The key of this flow.
     pub fn set_key(&mut self, key: FlowKey) {
         self.cipher = Cipher::Sealed(Box::new(key));
+    }
+
+    /// The next packet is the first that the session's next generation of keys seals.
+    pub fn renew_key(&mut self, next: FlowGeneration) {
+        if let Some(key) = self.cipher.key_mut() {
+            key.renew(next);
+        }
+    }
+
+    /// There is a key.
+    pub fn is_keyed(&self) -> bool {
+        self.cipher.key().is_some()
     }
 
     /// What this flow carries is sealed end to end.

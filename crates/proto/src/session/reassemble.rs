@@ -8,7 +8,7 @@ use super::seal::Cipher;
 use super::stream::Stream;
 use super::unordered::Unordered;
 use super::violation;
-use crate::crypto::FlowKey;
+use crate::crypto::{FlowGeneration, FlowKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{MAX_SPAN, coefficient_row};
 use crate::ids::Seq;
@@ -215,6 +215,36 @@ impl RecvHalf {
         self.cipher = Cipher::Sealed(Box::new(key));
         let result = core::mem::take(&mut self.lead.early).into_iter().try_for_each(|(seq, payload)| self.take_packet(Seq(seq), payload));
         self.close_on_error(result)
+    }
+
+    /// From some packet on the session's next generation of keys seals.
+    pub fn expect_key(&mut self, next: FlowGeneration) {
+        if let Some(key) = self.cipher.key_mut() {
+            key.expect(next);
+        }
+    }
+
+    /// The key, for what the far end says of it.
+    pub fn key_mut(&mut self) -> Option<&mut FlowKey> {
+        self.cipher.key_mut()
+    }
+
+    /// Packets of an older generation of keys may still come.
+    pub fn has_older_key(&self) -> bool {
+        self.cipher.key().is_some_and(FlowKey::has_older)
+    }
+
+    /// The same, and it is known how many there are.
+    pub fn has_older_key_with_border(&self) -> bool {
+        self.cipher.key().is_some_and(FlowKey::has_older_with_border)
+    }
+
+    /// All packets below `done` are here or given up: the older generation of keys is forgotten when it sealed nothing else.
+    pub fn settle_key(&mut self, done: u64) {
+        if let Some(key) = self.cipher.key_mut() {
+            // None that can occur: pads of packets that were checked before.
+            let _ = key.settle(done);
+        }
     }
 
     /// Nothing of this flow means anything before a key has opened it.

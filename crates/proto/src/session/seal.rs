@@ -38,6 +38,16 @@ impl Cipher {
         }
     }
 
+    /// The key, if there is one.
+    pub fn key_mut(&mut self) -> Option<&mut FlowKey> {
+        if let Self::Sealed(key) = self { Some(key) } else { None }
+    }
+
+    /// The same to look at.
+    pub fn key(&self) -> Option<&FlowKey> {
+        if let Self::Sealed(key) = self { Some(key) } else { None }
+    }
+
     /// There are keys, or none are needed.
     pub fn is_ready(&self) -> bool {
         !matches!(self, Self::Awaited)

@@ -43,6 +43,8 @@ pub(super) struct Unordered {
     /// From `base` on.
     slots: VecDeque<u8>,
     skip: u64,
+    /// First packet that is not here and may come; never falls.
+    missing: u64,
     partials: BTreeMap<u64, Partial>,
     ready: VecDeque<Ready>,
     joiner: Joiner,
@@ -61,6 +63,7 @@ impl Unordered {
             base: 0,
             slots: VecDeque::new(),
             skip: 0,
+            missing: 0,
             partials: BTreeMap::new(),
             ready: VecDeque::new(),
             joiner: Joiner::default(),
@@ -78,8 +81,7 @@ impl Unordered {
     }
     /// First packet that is not here and may come.
     pub fn first_missing(&self) -> u64 {
-        let is_over = |(seq, slot): &(u64, &u8)| **slot != MISSING || *seq < self.skip;
-        self.base + (self.base..).zip(&self.slots).take_while(is_over).count() as u64
+        self.missing
     }
     pub fn is_starved(&self) -> bool {
         self.is_starved
@@ -303,6 +305,10 @@ impl Unordered {
         if self.slots.is_empty() {
             self.base = self.base.max(self.skip);
         }
+        self.missing = self.missing.max(self.base);
+        while self.slots.get((self.missing - self.base) as usize).is_some_and(|slot| *slot != MISSING || self.missing < self.skip) {
+            self.missing += 1;
+        }
         while let Some((&head, _)) = self.partials.range(..self.base).find(|(_, p)| p.is_dead) {
             self.partials.remove(&head);
         }
@@ -329,4 +335,32 @@ impl Unordered {
 
 fn head_of(seq: u64, distance: u64) -> Result<u64, CloseReason> {
     seq.checked_sub(distance).ok_or_else(|| violation("a message began before the flow"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::items;
+    use bytes::BytesMut;
+
+    #[test]
+    fn the_first_missing_packet_is_known_whatever_comes_or_is_given_up() {
+        let mut u = Unordered::new(1000, MessageBudget::new(1000));
+        let take = |u: &mut Unordered, seq: u64| {
+            let mut packet = BytesMut::new();
+            items::put_whole(&mut packet, Some(seq), b"x", false);
+            u.on_packet(seq, &packet.freeze()).unwrap();
+        };
+        let missing: Vec<u64> = [1, 2, 0, 4, 3, 7].map(|seq| (take(&mut u, seq), u.first_missing()).1).to_vec();
+        assert_eq!(missing, [0, 0, 3, 3, 5, 5]);
+        u.on_skip(6);
+        assert_eq!(u.first_missing(), 6);
+        while u.recv().is_some() {}
+        take(&mut u, 6);
+        assert_eq!(u.first_missing(), 8);
+        u.on_skip(20);
+        assert_eq!((u.first_missing(), u.consumed()), (8, 6));
+        while u.recv().is_some() {}
+        assert_eq!((u.first_missing(), u.consumed()), (20, 20));
+    }
 }

@@ -93,7 +93,7 @@ pub struct Relayed {
     pub destination: IpAddr,
     /// Node that it comes from.
     pub source: IpAddr,
-    /// How often the source has opened the flow before: a newer incarnation replaces an older one, wherever it comes from.
+    /// How often the source has opened the flow before: to the destination a newer incarnation replaces an older one, wherever it comes from.
     pub incarnation: u64,
     /// First sequence number of this incarnation: everything below was acknowledged end to end, or given up.
     pub first: Seq,
@@ -101,7 +101,12 @@ pub struct Relayed {
     pub fits: u16,
     /// Which part of a flow that takes several routes at once this is, from 1 on and never again in its flow; 0: the flow itself.
     pub part: u64,
+    /// What only the source can say, and only the destination check: that it opens this flow, this part, this incarnation (P16).
+    pub proof: Option<OpeningProof>,
 }
+
+/// A MAC under a key of the session (session.md 8.2).
+pub type OpeningProof = [u8; 16];
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq)]

@@ -259,6 +259,7 @@ const HAS_ANSWERS: u8 = 2;
 const IS_BIDIRECTIONAL: u8 = 4;
 const IS_RELAYED: u8 = 8;
 const IS_PART: u8 = 16;
+const IS_PROVEN: u8 = 32;
 
 impl FlowOpen {
     /// Bytes after the last field that is known are left for later versions.
@@ -309,6 +310,7 @@ impl FlowOpen {
                 first: Seq(r.varint()?),
                 fits: r.u16()?,
                 part: if flags & IS_PART != 0 { r.varint()? } else { 0 },
+                proof: if flags & IS_PROVEN != 0 { Some(r.array()?) } else { None },
             }),
         };
         Ok(Self {
@@ -331,7 +333,7 @@ impl FlowOpen {
     }
 
     fn emit_body(&self, out: &mut Vec<u8>) {
-        // At most 8 + 9 varints of 8 + 8 single bytes + 2 addresses of 17 + 4: the length always takes two bytes in the form 0b01.
+        // At most 8 + 9 varints of 8 + 8 single bytes + 2 addresses of 17 + 4 + 16: the length always takes two bytes in the form 0b01.
         let length_at = out.len();
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&self.session.0.to_be_bytes());
@@ -359,7 +361,8 @@ impl FlowOpen {
                 | flag(self.answers.is_some(), HAS_ANSWERS)
                 | flag(self.bidirectional, IS_BIDIRECTIONAL)
                 | flag(self.relayed.is_some(), IS_RELAYED)
-                | flag(self.part() > 0, IS_PART),
+                | flag(self.part() > 0, IS_PART)
+                | flag(self.relayed.is_some_and(|r| r.proof.is_some()), IS_PROVEN),
         );
         if let Some(lifetime) = self.lifetime {
             varint::emit(out, u64::try_from(lifetime.as_micros().div_ceil(1000)).unwrap_or(varint::MAX));
@@ -375,6 +378,7 @@ impl FlowOpen {
             if relayed.part > 0 {
                 varint::emit(out, relayed.part);
             }
+            out.extend_from_slice(relayed.proof.as_ref().map_or(&[], |proof| &proof[..]));
         }
         let length = (out.len() - length_at - 2) as u16;
         out[length_at..length_at + 2].copy_from_slice(&(length | 0x4000).to_be_bytes());

@@ -65,7 +65,15 @@ fn flow_open() -> impl Strategy<Value = Frame<'static>> {
 
 fn relayed() -> impl Strategy<Value = Option<Relayed>> {
     proptest::option::of((any::<std::net::IpAddr>(), any::<std::net::IpAddr>(), number(), number(), any::<u16>(), number()).prop_map(
-        |(destination, source, incarnation, first, fits, part)| Relayed { destination, source, incarnation, first: Seq(first), fits, part },
+        |(destination, source, incarnation, first, fits, part)| Relayed {
+            destination,
+            source,
+            incarnation,
+            first: Seq(first),
+            fits,
+            part,
+            proof: (incarnation % 2 == 1).then_some([incarnation as u8; 16]),
+        },
     ))
 }
 

@@ -298,7 +298,14 @@ impl Node {
         let mut open = FlowOpen {
             label: FlowLabel(0),
             symbol: spread.symbol.unwrap_or_else(|| link.symbol_ceiling(&self.shared)),
-            relayed: Some(Relayed { incarnation: 0, first: Seq(0), fits: link.fits(whole.batch_size, &self.shared), part: number, ..ends }),
+            relayed: Some(Relayed {
+                incarnation: 0,
+                first: Seq(0),
+                fits: link.fits(whole.batch_size, &self.shared),
+                part: number,
+                proof: None,
+                ..ends
+            }),
             ..whole
         };
         let account = self.shared.ledger.open(floor_of(&open), self.shared.config.flow_memory)?;
@@ -314,7 +321,7 @@ impl Node {
         let link = self.links.get_mut(&on)?;
         let label = link.open_out(id, spread.session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
-        link.flows.count_siblings();
+        self.shared.sessions.note_hop(spread.session, on);
         spread.parts.push(Part::new(now, number, on, label));
         Some(())
     }
@@ -338,7 +345,6 @@ impl Node {
         if link.is_up() && flow.is_announced {
             link.send_control(Control::FlowReset { flow: part.label, reason: Code::Rerouted as u64 });
         }
-        link.flows.count_siblings();
         self.shared.ledger.close(&flow.account);
         self.note_ended(part.link, session, true, flow.open.index, FlowStats { app_bytes: 0, ..flow.stats() });
         self.mark_ready(part.link);

@@ -205,11 +205,12 @@ impl Node {
     }
 
     /// A session is over: parts that belong to no flow yet go with it.
-    pub(in crate::node) fn drop_parts_of(&mut self, session: SessionId) {
+    pub(in crate::node) fn drop_parts_of(&mut self, session: SessionId, hops: &[LinkId]) {
         let mut parts: Vec<(LinkId, FlowLabel)> = Vec::new();
-        for (on, link) in &self.links {
-            let its = link.flows.incoming.iter().filter(|(_, f)| f.session == session && f.open.part() > 0);
-            parts.extend(its.map(|(label, _)| (*on, *label)));
+        for on in hops {
+            let Some(link) = self.links.get(on) else { continue };
+            let its = link.flows.in_of(session).into_iter();
+            parts.extend(its.filter(|label| link.flows.incoming.get(label).is_some_and(|f| f.open.part() > 0)).map(|label| (*on, label)));
         }
         parts.into_iter().for_each(|(on, label)| self.forget_part_in(on, label));
     }

@@ -19,15 +19,18 @@ mod mtu;
 mod multicast;
 mod multipath;
 mod objects;
+mod openings;
 mod ordered;
 #[path = "../../../tests/pair/mod.rs"]
 mod pair;
 mod paths;
 mod relayed;
 mod relays;
+mod renewal;
 mod restarts;
 mod routes;
 mod sealed;
+mod shares;
 mod strangers;
 mod trains;
 mod transparent;

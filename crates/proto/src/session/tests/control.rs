@@ -50,6 +50,11 @@ fn session_frames_have_these_bytes() {
     assert_eq!(emit(&[SessionFrame::Polluted { index: 1, packets: 2 }]), [0x14, 2, 1, 2]);
     assert_eq!(emit(&[SessionFrame::PartDelivered { index: 1, part: 2, packets: 70 }]), [0x16, 4, 1, 2, 0x40, 70]);
     assert_eq!(emit(&[SessionFrame::Window { index: 1, limit: 300 }]), [0x18, 3, 1, 0x41, 0x2c]);
+    assert_eq!(emit(&[SessionFrame::Rekey { generation: 1, step: 0, message: vec![7, 8] }]), [0x1a, 4, 1, 0, 7, 8]);
+    let keys = SessionFrame::Keys { generation: 1, is_last: true, firsts: vec![(0, 0, 9), (3, 2, 300)] };
+    let bytes = emit(std::slice::from_ref(&keys));
+    assert_eq!(bytes, [0x1c, 10, 1, 1, 2, 0, 0, 9, 3, 2, 0x41, 0x2c]);
+    assert_eq!(parse(&bytes), Ok(vec![keys]));
     let totals = Totals { opened: 3, ends: vec![(2, 10)] };
     assert_eq!(emit(&[SessionFrame::Closed { all_received: true, totals: totals.clone() }]), [0x0c, 5, 1, 3, 1, 2, 10]);
     let close = SessionFrame::Close { reason: CloseReason::application(5, "bye"), linger: Duration::from_millis(60), totals };

@@ -228,7 +228,7 @@ impl Duo {
     }
 
     fn relayed(&self, session: u64, to: IpAddr) -> FlowOpen {
-        let relayed = Relayed { destination: to, source: ip(2), incarnation: 0, first: Seq(0), fits: 1200, part: 0 };
+        let relayed = Relayed { destination: to, source: ip(2), incarnation: 0, first: Seq(0), fits: 1200, part: 0, proof: None };
         FlowOpen {
             symbol: 1200,
             batch_size: 8,

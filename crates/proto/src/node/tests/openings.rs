@@ -1,0 +1,146 @@
+//! Who may open the flows of a relayed session again: its source, and no relay that knows their names (P16); and the same stories when nothing is asked (P26).
+
+use super::MS;
+use super::hostile::{LIAR, diamond, finish, link_to, swallow};
+use super::mesh::{Mesh, ip};
+use super::pair::{Conditions, key};
+use super::shares::wait;
+use crate::error::Code;
+use crate::event::Event;
+use crate::ids::FlowLabel;
+use crate::switch::{Mechanism, without};
+use crate::wire::Frames;
+use crate::wire::frame::{FlowOpen, Frame, Relayed};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Openings of the session's flows towards a node that pass another from now on.
+fn watch(m: &mut Mesh, at: usize, to: usize) -> Rc<RefCell<Vec<FlowOpen>>> {
+    let seen: Rc<RefCell<Vec<FlowOpen>>> = Rc::default();
+    let found = Rc::clone(&seen);
+    m.nodes[at].shared.lies.set(move |frames| {
+        let opens = Frames::new(frames).flatten().filter_map(|frame| match frame {
+            Frame::FlowOpen(open) if open.relayed.is_some_and(|r| r.destination == ip(to)) => Some(open),
+            _ => None,
+        });
+        found.borrow_mut().extend(opens);
+    });
+    seen
+}
+
+/// The same flows once more, as the newest incarnation that there can be.
+fn claims(opens: &[FlowOpen], from: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (n, open) in opens.iter().enumerate() {
+        let relayed = open.relayed.map(|r| Relayed { incarnation: (1 << 62) - 1, ..r });
+        Frame::FlowOpen(FlowOpen { label: FlowLabel(from + n as u64), relayed, ..open.clone() }).emit(&mut bytes);
+    }
+    bytes
+}
+
+/// The liar passes a session on for 300 ms, then opens all its flows at the destination with the largest incarnation and swallows what comes: whether a transfer is
+/// completed by the other route.
+fn captured() -> bool {
+    let mut m = diamond(0.0);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let seen = watch(&mut m, LIAR, 3);
+    let at = m.now + MS(300);
+    m.run_until(MS(300), |m| {
+        s.write(m, 3_000_000);
+        s.read(m, 3);
+        m.now >= at
+    });
+    let opens = seen.borrow().clone();
+    assert!(opens.iter().any(|open| open.index > 0), "flows of the session have passed");
+    m.nodes[LIAR].shared.lies.set(swallow);
+    let (now, link) = (m.now, link_to(&m, LIAR, 3));
+    m.nodes[LIAR].inject(now, link, claims(&opens, 1_000_000));
+    finish(&mut m, &mut s, 3_000_000)
+}
+
+#[test]
+fn a_relay_cannot_keep_the_flows_of_a_session_by_a_newer_incarnation() {
+    assert!(captured());
+}
+
+#[test]
+fn a_relay_keeps_them_where_nobody_asks_whose_incarnation_it_is() {
+    assert!(!without(Mechanism::OpeningProofs, captured));
+}
+
+/// Node 0 sends to 2 by the relay 1, of which 3 is another neighbour.
+#[test]
+fn what_one_neighbour_of_a_relay_claims_of_anothers_flows_does_not_end_them() {
+    let c = Conditions { delay: MS(5), rate: Some(2.5e6), ..Conditions::default() };
+    let mut m = Mesh::new(4, &[(0, 1, c.clone()), (1, 2, c.clone()), (3, 1, c)], 5);
+    m.connect_all();
+    let now = m.now;
+    let routes = vec![m.route(0, 0, 0), m.route(2, 2, 0)];
+    m.nodes[1].set_routes(now, routes);
+    for (node, far) in [(0, 2), (2, 0), (3, 2)] {
+        let routes = vec![m.route(far, 1, 0)];
+        m.nodes[node].set_routes(now, routes);
+    }
+    let seen = watch(&mut m, 1, 2);
+    let session = m.open(0, 2);
+    let mut s = m.stream(0, session);
+    assert!(!s.transfer(&mut m, 2, 2_000_000, MS(300)));
+    let (opens, link) = (seen.borrow().clone(), link_to(&m, 3, 2));
+    assert!(opens.iter().any(|open| open.index > 0));
+    for round in 0..10 {
+        let now = m.now;
+        m.nodes[3].inject(now, link, claims(&opens, 1_000 * (1 + round)));
+        assert!(!s.transfer(&mut m, 2, 2_000_000, MS(20)), "in mid-transfer");
+    }
+    assert!(s.transfer(&mut m, 2, 2_000_000, MS(10_000)));
+    assert_eq!(m.nodes[0].shared.sessions.entry(session).unwrap().incarnation, 0, "the way was never lost");
+    wait(&mut m, MS(200));
+    assert!(m.nodes[1].relayed_flows().count() <= 4, "what the destination refused is gone");
+}
+
+#[test]
+fn flows_that_a_relay_invents_are_none_of_the_session() {
+    let mut m = diamond(0.0);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let seen = watch(&mut m, LIAR, 3);
+    assert!(!s.transfer(&mut m, 3, 1_000_000, MS(200)));
+    let open = seen.borrow().iter().find(|open| open.index > 0).cloned().unwrap();
+    let invented: Vec<FlowOpen> = (0..12).map(|n| FlowOpen { index: 2 + n, ..open.clone() }).collect();
+    let (now, link) = (m.now, link_to(&m, LIAR, 3));
+    m.nodes[LIAR].inject(now, link, claims(&invented, 5_000));
+    assert!(s.transfer(&mut m, 3, 1_000_000, MS(5000)));
+    let flows = m.events[3].iter().filter(|e| matches!(e, Event::FlowIncoming { .. })).count();
+    assert_eq!(flows, 0, "the stream has taken its own");
+}
+
+/// The preferred relay says that it is the destination: it refuses what is written for the destination's key, and shows its own key when it is asked for one.
+fn beside_an_impostor(has_other_route: bool) -> Mesh {
+    let mut m = diamond(0.0);
+    m.nodes[LIAR].set_addresses(&[ip(LIAR), ip(3)]);
+    if !has_other_route {
+        let now = m.now;
+        let routes = vec![m.route(3, LIAR, 1)];
+        m.nodes[0].set_routes(now, routes);
+    }
+    let now = m.now;
+    m.nodes[0].open_session_to(now, ip(3), Some(key(3).public())).unwrap();
+    m.run_until(MS(15_000), |m| m.events[0].iter().any(|e| matches!(e, Event::SessionOpened { .. } | Event::SessionClosed { .. })));
+    m
+}
+
+#[test]
+fn who_shows_another_key_is_not_the_destination_and_another_route_is_taken() {
+    let m = beside_an_impostor(true);
+    let session = m.events[0].iter().find_map(|e| if let Event::SessionOpened { session } = e { Some(*session) } else { None });
+    assert_eq!(session.and_then(|s| m.nodes[0].session_peer(s)), Some(m.nodes[3].public_key()), "{:?}", m.events[0]);
+}
+
+#[test]
+fn where_nobody_else_answers_the_other_key_is_named_when_the_time_is_over() {
+    let mut m = beside_an_impostor(false);
+    let reason = m.take(0, |e| if let Event::SessionClosed { outcome, .. } = e { Some(outcome.reason.clone()) } else { None }).unwrap();
+    assert_eq!(reason.code, Code::WrongKey);
+    assert!(reason.to_string().contains(&m.nodes[LIAR].public_key().to_string()), "{reason}");
+}
