@@ -77,6 +77,13 @@ class Symmetric:
         self.mix_hash(h)
         self.n = 0
 
+    def decrypt_and_hash(self, data):
+        nonce = bytes(4) + struct.pack("<Q", self.n)
+        plain = ChaCha20Poly1305(self.k).decrypt(nonce, data, self.h)
+        self.n += 1
+        self.mix_hash(data)
+        return plain
+
     def encrypt_and_hash(self, data):
         if self.k is not None:
             nonce = bytes(4) + struct.pack("<Q", self.n)
@@ -205,6 +212,25 @@ def check_mac1(sections):
     expect("mac1", hmac.new(key, prologue + message, hashlib.sha256).digest()[:16], pinned[pattern + 1 : pattern + 17])
 
 
+def check_announcement(sections):
+    """blind.md 6: the tag by the receiver's public key, then the message of Noise's pattern X by its secret."""
+    s = sections["announcement"]
+    receiver, datagram = unhex(s, "receiver_static"), unhex(s, "datagram")
+    head, tag, message = datagram[:5], datagram[5:21], datagram[21:]
+    key = hashlib.sha256(b"noctule announcement" + public(receiver)).digest()
+    expect("tag of an announcement", hmac.new(key, head + message, hashlib.sha256).digest()[:16], tag)
+    state = Symmetric("Noise_X_25519_ChaChaPoly_BLAKE2s", b"noctule one-way" + head)
+    state.mix_hash(public(receiver))
+    state.mix_hash(message[:32])
+    state.mix_key(dh(receiver, message[:32]))
+    sender = state.decrypt_and_hash(message[32:80])
+    expect("sender of an announcement", sender, public(unhex(s, "sender_static")))
+    state.mix_key(dh(receiver, sender))
+    stamp, k, m, d, t, block, messages = map(int, s["stamp, K, M, d, T, block, messages"][0].split(", "))
+    payload = struct.pack(">Q", stamp) + unhex(s, "name") + unhex(s, "secret") + struct.pack(">HBBHIQ", k, m, d, t, block, messages)
+    expect("payload of an announcement", state.decrypt_and_hash(message[80:]), payload)
+
+
 def gf_mul(a, b):
     """GF(256), polynomial 0x11d."""
     product = 0
@@ -281,7 +307,7 @@ def check_sessions(sections):
 
 def main():
     sections = read(pathlib.Path(__file__).with_name("vectors.txt"))
-    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_mac1, check_sessions):
+    for check in (check_handshakes, check_rekey, check_packets, check_identities, check_mac1, check_announcement, check_sessions):
         check(sections)
         print(check.__name__.removeprefix("check_"), "as specified")
 

@@ -92,10 +92,10 @@ impl BlindHost {
 }
 
 impl Host for BlindHost {
-    fn handle_datagram(&mut self, now: Time, _: SocketAddr, _: IpAddr, _: Ecn, data: &mut [u8]) {
+    fn handle_datagram(&mut self, now: Time, from: SocketAddr, _: IpAddr, _: Ecn, data: &mut [u8]) {
         match &mut self.role {
             Role::Source(_) => {}
-            Role::Relay(relay) => relay.handle_datagram(now, data),
+            Role::Relay(relay) => relay.handle_datagram(now, from.ip(), data),
             Role::Sink(sink) => {
                 sink.handle_datagram(data);
                 while let Some((number, data)) = sink.poll_message() {
@@ -155,7 +155,7 @@ fn run(flags: &Flags, percent: f64, seed: u64) -> Result<(), Box<dyn std::error:
         } else if node == flags.hops {
             Role::Sink(Box::new(Sink::new(STREAM, shape, &KEY)?))
         } else {
-            Role::Relay(Box::new(Relay::new(RelayConfig { rate, loss }, random)))
+            Role::Relay(Box::new(Relay::new(RelayConfig::new(rate, loss), random)))
         };
         let to = (node < flags.hops).then(|| address(node + 1));
         hosts.push(world.add_host(address(node), BlindHost { role, to, pushed: 0, bytes: 0, wrong: 0, window, len: shape.max_message() }));

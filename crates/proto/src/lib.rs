@@ -4,6 +4,7 @@
 //! [`Node::poll_timeout`] and call [`Node::handle_timeout`] no later than that.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod blind;
 pub mod codel;
 pub mod congestion;

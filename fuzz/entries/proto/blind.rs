@@ -5,16 +5,16 @@ use super::Input;
 use noctule_proto::blind::{Announcement, Packet, Plan, Receiver, Relay, RelayConfig, Shape, Sink, Source, SourceConfig, StreamName};
 use noctule_proto::crypto::SecretKey;
 use noctule_proto::units::{Bandwidth, Duration, Probability, Time};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 
+const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NAME: StreamName = StreamName(*b"fuzz");
 const KEY: [u8; 32] = [5; 32];
 /// Blocks that the source sends.
 const BLOCKS: usize = 4;
-/// Longest datagram that is invented here, and streams and groups that a relay holds.
-const LONGEST: usize = 4096;
-const STREAMS: usize = 16;
-const GROUP: usize = 1024;
+/// Bytes that a relay may hold: few, so that inputs reach the bound.
+const MEMORY: usize = 1 << 20;
 
 fn shape() -> Shape {
     Shape::new(32, 8, 2, 64).expect("a shape that is permitted")
@@ -74,11 +74,12 @@ pub fn run(data: &[u8]) {
     parsers(data);
     let mut input = Input::new(data);
     let sent = datagrams();
-    let mut relay = Relay::new(RelayConfig { rate: Bandwidth::from_mbit(8.0), loss: Probability::new(0.1) }, [2; 32]);
+    let mut relay =
+        Relay::new(RelayConfig { memory: MEMORY, ..RelayConfig::new(Bandwidth::from_mbit(8.0), Probability::new(0.1)) }, [2; 32]);
     let mut sink = Sink::new(NAME, shape(), &KEY).expect("a key");
-    let mut receiver = Receiver::new(secret(2), None, [(secret(1).public(), 0)]);
-    receiver.handle_datagram(Time::ZERO, data);
-    receiver.handle_datagram(Time::ZERO, announcement());
+    let mut receiver = Receiver::new(secret(2), None, [(secret(1).public(), 0)], [4; 32]);
+    receiver.handle_datagram(Time::ZERO, FROM, data);
+    receiver.handle_datagram(Time::ZERO, FROM, announcement());
     let (mut seen, mut taken) = ([false; BLOCKS * 32], [false; BLOCKS * 32]);
     let (mut now, mut next, mut out) = (Time::ZERO, 0, Vec::new());
     for _ in 0..2000 {
@@ -109,18 +110,19 @@ pub fn run(data: &[u8]) {
             datagram[at] ^= input.u8();
         }
         match what & 24 {
-            0 | 16 => relay.handle_datagram(now, &datagram),
-            8 => sink.handle_datagram(&datagram),
-            _ => receiver.handle_datagram(now, &datagram),
+            0 | 16 => relay.handle_datagram(now, FROM, &datagram),
+            8 => {
+                sink.handle_datagram(&datagram);
+            }
+            _ => receiver.handle_datagram(now, FROM, &datagram),
         }
         now += Duration::from_micros(50);
         while relay.poll_transmit(now, &mut out) {
             assert!(Packet::parse(&out).is_ok() || Announcement::mark(&out).is_some(), "a relay sends packets");
             sink.handle_datagram(&out);
-            receiver.handle_datagram(now, &out);
+            receiver.handle_datagram(now, FROM, &out);
         }
-        let rows = GROUP * (LONGEST + 24) + GROUP / 8 * 3 * 64 * 64;
-        assert!(relay.memory() <= (2 * STREAMS + 8) * rows, "{}", relay.memory());
+        assert!(relay.memory() <= MEMORY, "{}", relay.memory());
         while let Some((number, got)) = sink.poll_message() {
             assert!(!core::mem::replace(&mut seen[number as usize], true), "message {number} was handed over before");
             assert_eq!(got, message(number), "message {number}");

@@ -2,7 +2,7 @@
 //! given, and no block is handed over that is not the sender's. Layouts, statuses and announcements of any bytes are read or refused.
 
 use super::Input;
-use noctule_proto::crypto::SecretKey;
+use noctule_proto::crypto::{Addressed, SecretKey};
 use noctule_proto::object::one_way::Announcement;
 use noctule_proto::object::{BlockJob, HashTree, Layout, Receiver, Root, SourceBlock, Status, leaf};
 use noctule_proto::wire::varint::Reader;
@@ -24,7 +24,8 @@ fn parsers(bytes: &[u8]) {
             assert_eq!(Status::parse(&mut Reader::new(&out), &layout), Ok(status));
         }
     }
-    let _ = Announcement::open(bytes, &SecretKey::from_bytes([3; 32]), None);
+    let secret = SecretKey::from_bytes([3; 32]);
+    let _ = Announcement::open(bytes, &Addressed::to(&secret.public()), &secret, None);
 }
 
 pub fn run(data: &[u8]) {

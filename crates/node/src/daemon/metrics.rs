@@ -278,11 +278,12 @@ fn one_way(out: &mut String, report: &OneWayReport) {
         }
     }
     type OfRelay = fn(&OneWayRelayReport) -> u64;
-    let of_relays: [(&str, &str, OfRelay); 6] = [
+    let of_relays: [(&str, &str, OfRelay); 7] = [
         ("one_way_relay_received_datagrams_total", "Datagrams that came.", |r| r.received_datagrams),
         ("one_way_relay_passed_packets_total", "Packets passed on as they came.", |r| r.passed),
         ("one_way_relay_recoded_packets_total", "Packets combined here.", |r| r.recoded),
         ("one_way_relay_dropped_packets_total", "Packets for which there was no room.", |r| r.dropped),
+        ("one_way_relay_refused_datagrams_total", "Datagrams that may not pass.", |r| r.refused),
         ("one_way_relay_sent_datagrams_total", "Datagrams that went on.", |r| r.sent_datagrams),
         ("one_way_relay_sent_bytes_total", "Bytes of UDP payload that went on.", |r| r.sent_bytes),
     ];

@@ -7,7 +7,7 @@ use super::Daemon;
 use super::peer::Peer;
 use crate::transfer::wire::{Record, Records};
 use crate::tree::child::{self, Says};
-use crate::tree::{self, Branch, EVERY, Expectation, Expected, Member, SOON, Waits, Ways};
+use crate::tree::{self, Branch, EVERY, Expectation, Expected, Lull, Member, SOON, Waits, Ways};
 use bytes::Bytes;
 use noctule::{IncomingFlow, MessageReceiver, PublicKey, RecvStream, SendStream};
 use noctule_proto::object::one_way::id_of;
@@ -130,14 +130,24 @@ impl Daemon {
             return Err("it does not relay (relay = true in its file)");
         }
         let mut passing = self.trees.lock();
-        if passing.len() >= config.limits.trees {
-            return Err("it passes on as many objects as it may ([limits] trees in its file)");
-        }
+        let of_neighbour = passing.keys().filter(|(from, _)| *from == name.0).count();
+        may_enter(passing.len(), of_neighbour, config.limits.trees)?;
         let Some(expectation) = self.trees.expected.expect(name.0, name.1) else { return Err("an object of the same number passes it") };
         passing.insert(name, view);
         drop(passing);
         Ok((Place { daemon: Arc::clone(self), name }, expectation))
     }
+}
+
+/// Whether an object has a place, where so many pass and so many of them come from the same neighbour: a quarter of the places for each, one at least.
+fn may_enter(passing: usize, of_neighbour: usize, most: usize) -> Result<(), &'static str> {
+    if passing >= most {
+        return Err("it passes on as many objects as it may ([limits] trees in its file)");
+    }
+    if of_neighbour >= (most / 4).max(1) {
+        return Err("it passes on as many objects as it may for one neighbour (a quarter of [limits] trees in its file)");
+    }
+    Ok(())
 }
 
 /// Reads what is asked, and does it.
@@ -200,6 +210,7 @@ struct Passage {
     children: BTreeMap<ChildId, Child>,
     words: mpsc::Receiver<(ChildId, Says)>,
     start: Instant,
+    lull: Lull,
     /// Receivers to be told of as lost.
     lost: Vec<(Vec<u64>, String)>,
     _branches: JoinSet<()>,
@@ -228,7 +239,8 @@ impl Passage {
         }
         let lost = unreached.into_iter().map(|(why, members)| (members, format!("{own}: {why}"))).collect();
         let ways = Ways::new(branch.layout);
-        Self { place, own, branch, ways, children, words, start: Instant::now(), lost, _branches: branches }
+        let start = Instant::now();
+        Self { place, own, branch, ways, children, words, start, lull: Lull::new(start), lost, _branches: branches }
     }
 
     /// Passes packets down and words up until all children are done, or the parent has gone.
@@ -242,6 +254,9 @@ impl Passage {
             for (members, message) in std::mem::take(&mut self.lost) {
                 tracing::info!(receivers = members.len(), "an object does not reach everybody: {message}");
                 say(answers, &Record::Lost { members, message }).await?;
+            }
+            if self.lull.is_over(Instant::now()) {
+                return self.give_up(answers).await;
             }
             let waits = self.ways.give(Time::ZERO + self.start.elapsed(), || ready.take());
             let now = Instant::now();
@@ -277,7 +292,10 @@ impl Passage {
                     self.ways.end(child, &self.branch.layout);
                 },
                 packet = packet(data.as_mut()), if waits == Waits::Packet && ready.is_none() => match packet {
-                    Some(packet) => ready = id_of(&packet).map(|id| (id, packet)),
+                    Some(packet) => {
+                        self.lull.packet(Instant::now());
+                        ready = id_of(&packet).map(|id| (id, packet));
+                    }
                     None => data = None,
                 },
                 () = tokio::time::sleep(if told.is_some() { SOON } else { EVERY }) => {}
@@ -285,8 +303,19 @@ impl Passage {
         }
     }
 
+    /// Says that nothing goes on here, so that the source gives the receivers what they lack.
+    async fn give_up(&mut self, answers: &mut SendStream) -> Result<(), noctule::FlowError> {
+        let members: Vec<u64> = self.children.values_mut().flat_map(|child| std::mem::take(&mut child.members)).collect();
+        let message = format!("{}: neither packets nor news came for too long", self.own);
+        tracing::info!(receivers = members.len(), "an object is not passed on any more: {message}");
+        say(answers, &Record::Lost { members, message }).await
+    }
+
     fn hear(&mut self, id: ChildId, says: Says) {
         let Some(child) = self.children.get_mut(&id) else { return };
+        if let Says::Ready(_, status) | Says::Status(status) = &says {
+            self.lull.status(Instant::now(), id, status);
+        }
         match says {
             Says::Ready(data, status) => {
                 child.is_ready = true;
@@ -352,5 +381,21 @@ async fn packet(data: Option<&mut MessageReceiver>) -> Option<Bytes> {
     match data {
         Some(data) => data.recv().await.ok().flatten().map(|message| message.data),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_neighbour_has_a_quarter_of_the_places() {
+        // The first sixteen of one neighbour pass, and leave room for others.
+        let of_one = (0..64).take_while(|n| may_enter(*n, *n, 64).is_ok()).count();
+        assert_eq!(of_one, 16);
+        assert!(may_enter(16, 16, 64).unwrap_err().contains("for one neighbour"));
+        assert!(may_enter(16, 0, 64).is_ok() && may_enter(63, 15, 64).is_ok());
+        assert!(may_enter(64, 0, 64).unwrap_err().contains("as many objects as it may ("));
+        assert!(may_enter(0, 0, 1).is_ok() && may_enter(1, 1, 2).is_err());
     }
 }

@@ -7,10 +7,12 @@
 mod branch;
 pub mod child;
 mod expected;
+mod lull;
 mod ways;
 
 pub use branch::{Branch, MAX_HOPS, MAX_RECEIVERS, Member};
 pub use expected::{Expectation, Expected};
+pub use lull::Lull;
 pub use ways::{Waits, Ways};
 
 use noctule::{Class, FlowKind, FlowOptions, Mode, Probability};

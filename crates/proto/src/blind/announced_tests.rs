@@ -3,13 +3,16 @@
 use super::*;
 use crate::crypto::SecretKey;
 use crate::units::{Bandwidth, Duration, Probability, Time};
+use crate::work::Work;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use std::net::{IpAddr, Ipv4Addr};
 
 fn secret(n: u8) -> SecretKey {
     SecretKey::from_bytes([n; 32])
 }
 
+const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SENDER: u8 = 1;
 const RECEIVER: u8 = 2;
 
@@ -28,7 +31,7 @@ fn config(loss: f64) -> SenderConfig {
 }
 
 fn receiver(stamp: u64) -> Receiver {
-    Receiver::new(secret(RECEIVER), None, [(secret(SENDER).public(), stamp)])
+    Receiver::new(secret(RECEIVER), None, [(secret(SENDER).public(), stamp)], [7; 32])
 }
 
 fn message(number: u32) -> Vec<u8> {
@@ -59,7 +62,11 @@ impl Way {
     }
 
     fn give(&mut self, datagram: &[u8]) {
-        self.receiver.handle_datagram(self.now, datagram);
+        self.give_from(HOME, datagram);
+    }
+
+    fn give_from(&mut self, from: IpAddr, datagram: &[u8]) {
+        self.receiver.handle_datagram(self.now, from, datagram);
         while let Some((0, data)) = self.receiver.poll_message() {
             let number = u32::from_be_bytes(*data.first_chunk().unwrap());
             assert_eq!(data, message(number), "not one byte wrong");
@@ -198,32 +205,118 @@ fn only_who_is_on_the_list_is_heard() {
     ] {
         let mut way = Way::new(other, 0.0);
         way.run(100, Duration::from_millis(1), Duration::from_secs(1));
-        assert!(way.arrived.is_empty() && way.receiver.stats().refused > 5, "{name}: {:?}", way.receiver.stats());
+        assert!(
+            way.arrived.is_empty() && way.receiver.stats().refused + way.receiver.stats().unaddressed > 5,
+            "{name}: {:?}",
+            way.receiver.stats()
+        );
     }
     let mut way = Way::new(SenderConfig { psk: Some([1; 32]), ..config(0.1) }, 0.0);
-    way.receiver = Receiver::new(secret(RECEIVER), Some([1; 32]), [(secret(SENDER).public(), 0)]);
+    way.receiver = Receiver::new(secret(RECEIVER), Some([1; 32]), [(secret(SENDER).public(), 0)], [7; 32]);
     way.run(100, Duration::from_millis(1), Duration::from_secs(1));
     way.assert_each_once(1.0);
 }
 
+/// An announcement that somebody else made for the receiver: it knows the public key, and is on no list.
+fn strangers(n: u32) -> Vec<u8> {
+    let said = Announcement { stamp: 9, stream: StreamName(*b"evil"), key: [1; 32], shape: config(0.1).shape, block: 0, messages: 0 };
+    let mut seed = [8; 32];
+    seed[..4].copy_from_slice(&n.to_be_bytes());
+    said.seal(&secret(9), &secret(RECEIVER).public(), None, seed).unwrap()
+}
+
 #[test]
-fn a_flood_of_announcements_costs_fifty_a_second() {
+fn who_does_not_know_the_receivers_key_makes_it_do_no_more_than_one_hash() {
     let mut way = Way::new(config(0.1), 0.0);
     way.run(50, Duration::from_millis(1), Duration::ZERO);
-    let flood = [&way.tape[0][..5], &[9; 150]].concat();
-    for _ in 0..10_000 {
-        way.now += Duration::from_micros(100);
-        way.give(&flood);
-    }
+    let flood = [&way.tape[0][..5], &[9; 170]].concat();
+    let (cost, ()) = Work::of(|| {
+        for _ in 0..10_000 {
+            way.now += Duration::from_micros(100);
+            way.give(&flood);
+        }
+    });
+    assert_eq!(cost, Work { hash: 10_000, ..Work::default() });
     let stats = way.receiver.stats();
-    assert!(stats.refused <= 100 && stats.unread >= 9_900, "{stats:?}");
+    assert_eq!((stats.unaddressed, stats.refused, stats.unread), (10_000, 0, 0), "{stats:?}");
     way.run(50, Duration::from_millis(1), Duration::from_secs(1));
     way.assert_each_once(1.0);
 }
 
 #[test]
+fn a_flood_of_announcements_for_the_right_key_neither_keeps_a_sender_out_nor_costs_more_than_its_share() {
+    // From one host, and from as many as it invents; by a sender that has been heard before, and by one that has not.
+    let inventions: Vec<Vec<u8>> = (0..20).map(strangers).collect();
+    for (hosts, is_known) in [(1, false), (1, true), (10_000, true)] {
+        let mut way = Way::new(config(0.1), 0.0);
+        if is_known {
+            way.run(50, Duration::from_millis(1), Duration::from_secs(1));
+        }
+        for n in 0..2_000u32 {
+            way.now += Duration::from_micros(100);
+            way.give_from(IpAddr::from((0x0a00_0000 + n % hosts).to_be_bytes()), &inventions[n as usize % 20]);
+        }
+        let stats = way.receiver.stats();
+        // Three shares of one host; 100 (1 + ln 20) of all.
+        assert!(stats.refused <= if hosts == 1 { 60 } else { 500 }, "{stats:?}");
+        // In the same second the sender begins anew, and is heard before its first packet comes.
+        let stamp = way.sender.stamp();
+        way.sender = Sender::new(config(0.1), way.now, stamp + 1, [4; 32]).unwrap();
+        way.run(100, Duration::from_millis(1), Duration::from_secs(1));
+        way.assert_each_once(1.0);
+    }
+    // Nothing is known of the sender, and the flood comes from everywhere: it is heard later, but it is heard.
+    let mut way = Way::new(config(0.1), 0.0);
+    for second in 0..12u32 {
+        for n in 0..400u32 {
+            way.now += Duration::from_micros(10);
+            way.give_from(IpAddr::from((0x0a00_0000 + second * 1000 + n).to_be_bytes()), &inventions[n as usize % 20]);
+        }
+        way.run(20, Duration::from_millis(10), Duration::from_millis(795));
+    }
+    assert!(way.arrived.contains(&(way.pushed - 1)), "{:?}", way.receiver.stats());
+}
+
+#[test]
+fn who_copies_the_name_of_anothers_stream_takes_nothing_from_it() {
+    const COPIER: u8 = 3;
+    let mut way = Way::new(config(0.1), 0.0);
+    let senders = [(secret(COPIER).public(), 0), (secret(SENDER).public(), 0)];
+    way.receiver = Receiver::new(secret(RECEIVER), None, senders, [7; 32]);
+    let mut out = Vec::new();
+    while !out.starts_with(&[0x42]) {
+        way.sender.push(message(0)).ok();
+        way.now = way.sender.poll_timeout().max(way.now);
+        if way.sender.poll_transmit(way.now, &mut out) {
+            way.receiver.handle_datagram(way.now, HOME, &out);
+        }
+    }
+    let stream = StreamName(*out[1..].first_chunk().unwrap());
+    // Both have one stream of this name; of the other one no block lies ahead of what comes.
+    let said = Announcement { stamp: 9, stream, key: [1; 32], shape: config(0.1).shape, block: 0, messages: 0 };
+    let copied = said.seal(&secret(COPIER), &secret(RECEIVER).public(), None, [8; 32]).unwrap();
+    way.receiver.handle_datagram(way.now, HOME, &copied);
+    let before = way.receiver.senders().nth(1).unwrap().sink.messages;
+    for number in 1..40 {
+        way.sender.push(message(number)).unwrap();
+    }
+    for _ in 0..200 {
+        way.now += Duration::from_millis(1);
+        while way.sender.poll_transmit(way.now, &mut out) {
+            way.receiver.handle_datagram(way.now, HOME, &out);
+        }
+    }
+    let views: Vec<_> = way.receiver.senders().collect();
+    assert_eq!((views[0].streams, views[0].sink.messages), (1, 0));
+    assert!(views[1].sink.messages >= before + 39, "{views:?}");
+    while let Some((sender, _)) = way.receiver.poll_message() {
+        assert_eq!(sender, 1);
+    }
+}
+
+#[test]
 fn a_relay_passes_each_announcement_once_and_not_more_than_its_share() {
-    let config = RelayConfig { rate: Bandwidth::from_mbit(100.0), loss: Probability::new(0.1) };
+    let config = RelayConfig::new(Bandwidth::from_mbit(100.0), Probability::new(0.1));
     let mut relay = Relay::new(config, [1; 32]);
     let mut way = Way::new(super::announced_tests::config(0.1), 0.0);
     way.run(0, Duration::ZERO, Duration::from_secs(1));
@@ -231,18 +324,18 @@ fn a_relay_passes_each_announcement_once_and_not_more_than_its_share() {
     assert!(said.len() > 5);
     let (mut now, mut out, mut passed) = (Time::from_millis(1), Vec::new(), Vec::new());
     for datagram in said.iter().chain(&said) {
-        relay.handle_datagram(now, datagram);
+        relay.handle_datagram(now, HOME, datagram);
         now += Duration::from_millis(1);
         while relay.poll_transmit(now, &mut out) {
             passed.push(out.clone());
         }
     }
     assert!(passed == said, "as they are, and those that come around again no more");
-    // Inventions: at most a hundred a second.
+    // Inventions: three shares of a hundred in the first second.
     for n in 0..1000u32 {
-        relay.handle_datagram(now, &[&said[0][..5], &n.to_be_bytes(), &[9; 150]].concat());
+        relay.handle_datagram(now, HOME, &[&said[0][..21], &n.to_be_bytes(), &[9; 150]].concat());
     }
-    assert!(relay.stats().announcements <= 100 + said.len() as u64 && relay.stats().dropped >= 900, "{:?}", relay.stats());
-    relay.handle_datagram(now, b"neither this nor that");
+    assert!(relay.stats().announcements <= 300 + said.len() as u64 && relay.stats().dropped >= 700, "{:?}", relay.stats());
+    relay.handle_datagram(now, HOME, b"neither this nor that");
     assert_eq!(relay.stats().foreign, 1);
 }

@@ -1,15 +1,13 @@
 //! What the destination has to know of a stream before its first packet, where nobody can be asked: name, cut, key, and what was sent so far.
 
 use super::{Shape, ShapeError, StreamName};
-use crate::crypto::{CryptoError, PublicKey, SecretKey, open_announcement, seal_announcement};
+use crate::crypto::{ANNOUNCEMENT_HEAD as HEAD, Addressed, CryptoError, PublicKey, SecretKey, open_announcement, seal_announcement};
 use crate::wire::WireError;
 use crate::wire::packet::VERSION;
 use crate::wire::varint::Reader;
 
 const TYPE: u8 = 0x43;
-/// Type and version.
-const HEAD: usize = 1 + 4;
-/// A Noise message of the pattern X with this payload: ephemeral key, static key and payload with their tags.
+/// Head, tag, and a Noise message of the pattern X with this payload: ephemeral key, static key and payload with their tags.
 const LONGEST: usize = 512;
 
 /// Everything that the destination of a stream has to know.
@@ -68,14 +66,19 @@ impl Announcement {
         payload.extend_from_slice(&self.messages.to_be_bytes());
         let head = head();
         let message = seal_announcement(&head, secret, receiver, psk, seed, &payload)?;
-        Ok([&head[..], &message].concat())
+        Ok(Addressed::to(receiver).emit(&head, &message))
     }
 
-    /// Who made it, and what it says.
+    /// Who made it, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
     ///
     /// # Errors
     /// It is none, or none for this receiver, or from another version.
-    pub fn open(datagram: &[u8], secret: &SecretKey, psk: Option<&[u8; 32]>) -> Result<(PublicKey, Self), AnnouncementError> {
+    pub fn open(
+        datagram: &[u8],
+        addressed: &Addressed,
+        secret: &SecretKey,
+        psk: Option<&[u8; 32]>,
+    ) -> Result<(PublicKey, Self), AnnouncementError> {
         let mut r = Reader::new(datagram);
         let (kind, version) = (r.u8()?, r.u32()?);
         if kind != TYPE || datagram.len() > LONGEST {
@@ -84,16 +87,21 @@ impl Announcement {
         if version != VERSION {
             return Err(AnnouncementError::Version(version));
         }
-        let (sender, payload) = open_announcement(&head(), secret, psk, r.take_rest())?;
+        let message = addressed.check(datagram).ok_or(CryptoError::Authentication)?;
+        let (sender, payload) = open_announcement(&head(), secret, psk, message)?;
         let mut r = Reader::new(&payload);
         let (stamp, stream, key) = (r.u64()?, StreamName(r.array()?), r.array()?);
         let shape = Shape::new(r.u16()?, r.u8()?, r.u8()?, r.u16()?)?;
         Ok((sender, Self { stamp, stream, key, shape, block: r.u32()?, messages: r.u64()? }))
     }
 
-    /// What tells an announcement from others, for who cannot read it: its one-time key. None if it is no announcement.
+    /// Whether a datagram is one, by type and length.
+    pub fn is_one(datagram: &[u8]) -> bool {
+        datagram.first() == Some(&TYPE) && datagram.len() <= LONGEST
+    }
+
+    /// What tells an announcement from others, for who cannot read it. None if it is no announcement.
     pub fn mark(datagram: &[u8]) -> Option<[u8; 32]> {
-        let is_one = datagram.first() == Some(&TYPE) && datagram.len() <= LONGEST;
-        datagram.get(HEAD..)?.first_chunk().copied().filter(|_| is_one)
+        Self::is_one(datagram).then(|| *blake3::hash(datagram).as_bytes())
     }
 }

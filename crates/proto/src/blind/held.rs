@@ -5,6 +5,9 @@ use noctule_codes::span::{Basis, Insert, MAX_SPAN, encode};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 
+/// Bytes that a row takes beside its symbol.
+const ROW: usize = 24;
+
 /// Rows of one batch.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -52,10 +55,28 @@ impl Held {
         Packet { batch: self.batch, coefficients: Coefficients::Vector(vector), symbol: &symbol, ..like }.emit(out);
     }
 
+    /// Whether a packet would raise the rank.
+    pub(super) fn is_innovative(&self, packet: &Packet<'_>) -> bool {
+        let mut row = [0; MAX_SPAN];
+        let row = &mut row[..self.basis.n()];
+        packet.vector(row);
+        self.basis.is_innovative(row)
+    }
+
     /// Bytes held.
     pub(super) fn memory(&self) -> usize {
         let n = self.basis.n();
-        3 * n * n + self.symbols.iter().map(|s| s.capacity() + 24).sum::<usize>()
+        3 * n * n + self.symbols.iter().map(|s| s.len() + ROW).sum::<usize>()
+    }
+
+    /// Bytes of a batch of which nothing is held, and of a packet that is.
+    pub(super) fn empty_memory(batch_size: u8) -> usize {
+        3 * usize::from(batch_size) * usize::from(batch_size)
+    }
+
+    /// See above.
+    pub(super) fn row_memory(packet: &Packet<'_>) -> usize {
+        packet.symbol.len() + ROW
     }
 }
 

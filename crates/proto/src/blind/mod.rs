@@ -24,6 +24,7 @@ mod announced_tests;
 mod announcement;
 mod held;
 mod packet;
+mod passing;
 mod plan;
 mod queue;
 mod receiver;
@@ -31,6 +32,8 @@ mod relay;
 mod sender;
 mod sink;
 mod source;
+#[cfg(test)]
+mod stranger_tests;
 #[cfg(test)]
 mod tests;
 

@@ -1,8 +1,9 @@
 //! Datagrams that leave one by one at a given rate.
 
+use crate::admission::Host;
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of IP and UDP header that the rate counts as well (IPv4).
 const HEADERS: usize = 28;
@@ -13,10 +14,19 @@ const BURST: Duration = Duration::from_micros(100);
 const LATE: Duration = Duration::from_millis(8);
 const LATE_BYTES: u64 = 64 << 10;
 
+/// What stands in a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Standing {
+    pub(super) datagrams: usize,
+    pub(super) bytes: usize,
+}
+
 /// A queue with a pacer.
 #[derive(Debug)]
 pub(super) struct Queue {
-    datagrams: VecDeque<Vec<u8>>,
+    datagrams: VecDeque<(Option<Host>, Vec<u8>)>,
+    /// What stands here of each host whose datagrams are counted.
+    shares: BTreeMap<Host, Standing>,
     spare: Vec<Vec<u8>>,
     rate: Bandwidth,
     next_at: Time,
@@ -29,7 +39,16 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(rate: Bandwidth) -> Self {
-        Self { datagrams: VecDeque::new(), spare: Vec::new(), rate, next_at: Time::ZERO, is_waiting: false, bytes: 0, mean: 0.0 }
+        Self {
+            datagrams: VecDeque::new(),
+            shares: BTreeMap::new(),
+            spare: Vec::new(),
+            rate,
+            next_at: Time::ZERO,
+            is_waiting: false,
+            bytes: 0,
+            mean: 0.0,
+        }
     }
 
     /// An empty buffer for a datagram.
@@ -38,10 +57,19 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, datagram: Vec<u8>) {
+        self.push_of(None, datagram);
+    }
+
+    /// A datagram that a host's share pays for.
+    pub(super) fn push_of(&mut self, host: Option<Host>, datagram: Vec<u8>) {
+        if let Some(host) = host {
+            let share = self.shares.entry(host).or_default();
+            (share.datagrams, share.bytes) = (share.datagrams + 1, share.bytes + datagram.len());
+        }
         self.bytes += datagram.len();
         let len = datagram.len() as f64;
         self.mean = if self.mean == 0.0 { len } else { self.mean + (len - self.mean) / 64.0 };
-        self.datagrams.push_back(datagram);
+        self.datagrams.push_back((host, datagram));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,6 +83,16 @@ impl Queue {
     /// How long what stands here takes to leave.
     pub(super) fn delay(&self) -> Duration {
         self.rate.time_for((self.bytes + self.len() * HEADERS) as u64)
+    }
+
+    /// What stands here of a host.
+    pub(super) fn share(&self, host: Host) -> Standing {
+        self.shares.get(&host).copied().unwrap_or_default()
+    }
+
+    /// How long so much takes to leave.
+    pub(super) fn time_for(&self, standing: Standing) -> Duration {
+        self.rate.time_for((standing.bytes + standing.datagrams * HEADERS) as u64)
     }
 
     /// Datagrams like those of late that leave in such a time, and the fraction of the last one.
@@ -77,8 +115,16 @@ impl Queue {
         if now < self.next_at {
             return false;
         }
-        let Some(mut datagram) = self.datagrams.pop_front() else { return false };
+        let Some((host, mut datagram)) = self.datagrams.pop_front() else { return false };
         self.bytes -= datagram.len();
+        if let Some(host) = host
+            && let Some(share) = self.shares.get_mut(&host)
+        {
+            (share.datagrams, share.bytes) = (share.datagrams - 1, share.bytes - datagram.len());
+            if share.datagrams == 0 {
+                self.shares.remove(&host);
+            }
+        }
         let is_late = self.is_waiting && !switch::is_off(Mechanism::LateHosts);
         let made_up = if is_late { LATE.min(self.rate.time_for(LATE_BYTES)).max(BURST) } else { BURST };
         self.is_waiting = !self.is_empty();

@@ -1,13 +1,17 @@
 //! Receives streams that announce themselves, of senders whose keys are known: each sender has one stream at a time, and none comes back.
 
 use super::{Announcement, Packet, Sink, SinkStats, StreamName};
-use crate::crypto::{PublicKey, SecretKey};
-use crate::units::{Duration, Time};
+use crate::admission::{Admission, Host};
+use crate::crypto::{Addressed, PublicKey, SecretKey};
+use crate::units::Time;
 use bytes::Bytes;
+use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Announcements that are looked at in a second: each costs two Diffie-Hellman operations, and anybody can send some.
-const ANNOUNCEMENTS: u32 = 50;
+/// Announcements that are looked at in a second, of one host and of all hosts from which none was taken before: each costs two Diffie-Hellman operations, and
+/// anybody who knows this node's public key can make some. A sender makes five of each stream, and five a second.
+const OF_ONE_HOST: u32 = 20;
+const OF_STRANGERS: u32 = 100;
 /// Bytes of a block, at most; three are held of each stream, and what is needed to solve them.
 const MOST_BLOCK_BYTES: usize = 8 << 20;
 
@@ -18,11 +22,13 @@ pub struct ReceiverStats {
     pub garbage: u64,
     /// Packets of streams that were not announced, or not any more.
     pub unknown: u64,
+    /// Announcements whose maker did not know this node's public key.
+    pub unaddressed: u64,
     /// Announcements that nobody on the list made for this node, or that ask for too much.
     pub refused: u64,
     /// Announcements that are no newer than one that was taken.
     pub replayed: u64,
-    /// Announcements beyond the number that is looked at in a second.
+    /// Announcements that came in a flood, and were not looked at.
     pub unread: u64,
 }
 
@@ -44,10 +50,10 @@ pub struct SenderView {
 /// Receives what some nodes send one way.
 pub struct Receiver {
     secret: SecretKey,
+    addressed: Addressed,
     psk: Option<[u8; 32]>,
     senders: Vec<Known>,
-    /// Since when, and how many announcements may still be looked at.
-    looked: (Time, u32),
+    admission: Admission,
     ready: VecDeque<(usize, Bytes)>,
     stats: ReceiverStats,
 }
@@ -56,6 +62,8 @@ pub struct Receiver {
 struct Known {
     key: PublicKey,
     view: SenderView,
+    /// From where its last announcement came.
+    host: Option<Host>,
     current: Option<Current>,
     /// Of streams that are over.
     before: (SinkStats, u64),
@@ -76,15 +84,21 @@ struct Current {
 }
 
 impl Receiver {
-    /// A receiver for these senders, each with the stamp of the newest announcement that this node ever took from it (0: none).
-    pub fn new(secret: SecretKey, psk: Option<[u8; 32]>, senders: impl IntoIterator<Item = (PublicKey, u64)>) -> Self {
-        let known =
-            |(key, stamp)| Known { key, view: SenderView { stamp, ..SenderView::default() }, current: None, before: Default::default() };
+    /// A receiver for these senders, each with the stamp of the newest announcement that this node ever took from it (0: none); `seed` is random.
+    pub fn new(secret: SecretKey, psk: Option<[u8; 32]>, senders: impl IntoIterator<Item = (PublicKey, u64)>, seed: [u8; 32]) -> Self {
+        let known = |(key, stamp)| Known {
+            key,
+            view: SenderView { stamp, ..SenderView::default() },
+            host: None,
+            current: None,
+            before: Default::default(),
+        };
         Self {
+            addressed: Addressed::to(&secret.public()),
             secret,
             psk,
             senders: senders.into_iter().map(known).collect(),
-            looked: (Time::ZERO, ANNOUNCEMENTS),
+            admission: Admission::new(OF_ONE_HOST, OF_STRANGERS, seed),
             ready: VecDeque::new(),
             stats: ReceiverStats::default(),
         }
@@ -105,42 +119,47 @@ impl Receiver {
         self.ready.pop_front()
     }
 
-    /// A datagram from whomsoever.
-    pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
-        if Announcement::mark(datagram).is_some() {
-            return self.on_announcement(now, datagram);
+    /// A datagram that came from such an address, whosever it is.
+    pub fn handle_datagram(&mut self, now: Time, from: IpAddr, datagram: &[u8]) {
+        if Announcement::is_one(datagram) {
+            return self.on_announcement(now, from.into(), datagram);
         }
         let Ok(packet) = Packet::parse(datagram) else {
             self.stats.garbage += 1;
             return;
         };
-        let is_its = |known: &Known| known.current.as_ref().is_some_and(|c| c.stream == packet.stream);
-        let Some(at) = self.senders.iter().position(is_its) else {
-            self.stats.unknown += 1;
-            return;
-        };
-        let Known { view, current: Some(current), .. } = &mut self.senders[at] else { return };
-        let before = current.sink.stats().innovative;
-        current.sink.handle_datagram(datagram);
-        if current.sink.stats().innovative > before {
-            view.heard_at = Some(now);
+        // Names are drawn, or copied, by senders: the key decides.
+        let mut is_known = false;
+        for (at, known) in self.senders.iter_mut().enumerate() {
+            let Some(current) = known.current.as_mut().filter(|c| c.stream == packet.stream) else { continue };
+            is_known = true;
+            let before = current.sink.stats().innovative;
+            let is_its = current.sink.handle_datagram(datagram);
+            if current.sink.stats().innovative > before {
+                known.view.heard_at = Some(now);
+            }
+            while let Some((number, message)) = current.sink.poll_message() {
+                current.note((number / current.block_packets) as u32);
+                self.ready.push_back((at, message));
+            }
+            if is_its {
+                break;
+            }
         }
-        while let Some((number, message)) = current.sink.poll_message() {
-            current.note((number / current.block_packets) as u32);
-            self.ready.push_back((at, message));
-        }
+        self.stats.unknown += u64::from(!is_known);
     }
 
-    fn on_announcement(&mut self, now: Time, datagram: &[u8]) {
-        if now.since(self.looked.0) >= Duration::from_secs(1) {
-            self.looked = (now, ANNOUNCEMENTS);
+    fn on_announcement(&mut self, now: Time, host: Host, datagram: &[u8]) {
+        if self.addressed.check(datagram).is_none() {
+            self.stats.unaddressed += 1;
+            return;
         }
-        if self.looked.1 == 0 {
+        let is_known = self.senders.iter().any(|known| known.host == Some(host));
+        if !self.admission.admits(now, host, is_known) {
             self.stats.unread += 1;
             return;
         }
-        self.looked.1 -= 1;
-        let opened = Announcement::open(datagram, &self.secret, self.psk.as_ref()).ok();
+        let opened = Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref()).ok();
         let small = opened.filter(|(_, said)| said.shape.block_packets() * usize::from(said.shape.symbol()) <= MOST_BLOCK_BYTES);
         let Some((known, said)) = small.and_then(|(key, said)| Some((self.senders.iter_mut().find(|k| k.key == key)?, said))) else {
             self.stats.refused += 1;
@@ -173,7 +192,7 @@ impl Receiver {
                 known.view.streams += 1;
             }
         }
-        (known.view.stamp, known.view.heard_at) = (said.stamp, Some(now));
+        (known.view.stamp, known.view.heard_at, known.host) = (said.stamp, Some(now), Some(host));
     }
 }
 

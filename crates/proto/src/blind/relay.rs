@@ -4,23 +4,44 @@
 //! comes in. How they are shared among batches of different rank is adaptive recoding for the loss that the owner states and the ranks that
 //! were seen (RFC 9426 §4.1).
 
-use super::held::{Held, in_turn};
-use super::queue::Queue;
-use super::{Announcement, Packet, StreamName};
+use super::held::in_turn;
+use super::passing::{PAUSE, Place, Stream};
+use super::queue::{Queue, Standing};
+use super::{Announcement, Coefficients, Packet, StreamName};
+use crate::admission::{Admission, Host};
+use crate::crypto::{Addressed, PublicKey};
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Probability, Time};
-use noctule_codes::recoding::{self, RankDistribution, Sends};
+use core::net::IpAddr;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a [`Relay`] is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RelayConfig {
     /// Of the link that leads on, in IP bytes.
     pub rate: Bandwidth,
     /// What it is expected to lose.
     pub loss: Probability,
+    /// Bytes of the largest symbol that passes.
+    pub symbol: u16,
+    /// Bytes of rows and of datagrams that wait, of all streams; of one stream and one host see [`Relay`].
+    pub memory: usize,
+    /// Whose streams pass, by the public keys of their destinations; empty: everybody's.
+    pub destinations: Vec<PublicKey>,
+}
+
+impl RelayConfig {
+    /// Bytes of the largest symbol, unless stated otherwise: with its header it fills a packet of 1500 bytes.
+    pub const SYMBOL: u16 = 1472;
+    /// Bytes, unless stated otherwise.
+    pub const MEMORY: usize = 64 << 20;
+
+    /// For a link of this rate and loss, for everybody, with the usual bounds.
+    pub fn new(rate: Bandwidth, loss: Probability) -> Self {
+        Self { rate, loss, symbol: Self::SYMBOL, memory: Self::MEMORY, destinations: Vec::new() }
+    }
 }
 
 /// Counts of a relay.
@@ -40,17 +61,26 @@ pub struct RelayStats {
     pub rank: u64,
     /// Packets for which there was no room.
     pub dropped: u64,
+    /// Datagrams that may not pass: symbols beyond what is permitted, announcements for nobody that this relay serves, streams that none announced, packets of a
+    /// stream from another host or in another cut.
+    pub refused: u64,
     /// Announcements passed on.
     pub announcements: u64,
     /// Datagrams that are of no stream.
     pub foreign: u64,
 }
 
-/// Announcements of a second, and those of late that are not passed twice: a relay cannot tell who made them.
-const ANNOUNCEMENTS: u32 = 100;
-const REMEMBERED: usize = 64;
-/// Those for which there is room while data stand here.
+/// Announcements of a second, of one host and of all hosts without a stream here, and those of late that are not passed twice.
+const OF_ONE_HOST: u32 = 100;
+const OF_STRANGERS: u32 = 200;
+const REMEMBERED: usize = 1024;
+/// A host whose announcement was for a destination of this relay may begin streams for so long: a source announces every 10 s at least.
+const VOUCHED: Duration = Duration::from_secs(30);
+const MOST_VOUCHED: usize = 64;
+/// Announcements for which there is room while data stand here.
 const ANNOUNCEMENTS_WAITING: usize = 64;
+/// Bytes of a datagram in front of its symbol, at most.
+const LONGEST_HEAD: usize = 12 + noctule_codes::span::MAX_SPAN;
 /// Ranks of a batch: 0 to 64.
 const RANKS: usize = noctule_codes::span::MAX_SPAN + 1;
 
@@ -58,64 +88,51 @@ const RANKS: usize = noctule_codes::span::MAX_SPAN + 1;
 const MOST_STREAMS: usize = 16;
 /// A stream of which nothing comes is forgotten.
 const IDLE: Duration = Duration::from_secs(5);
-/// Nothing more comes of batches that are this old: the stream pauses.
-const PAUSE: Duration = Duration::from_millis(20);
 /// No combinations while so much stands here: the next link is slower than the one before (P15). Where a link carries less than two groups of
 /// batches in that time, so many.
 const STANDING: Duration = Duration::from_millis(10);
 const STANDING_GROUPS: usize = 2;
 /// Nothing passes at all while so many times as much stands here.
 const FULL: usize = 4;
-/// Batches by which the ranks that come are judged: few at first, then more.
-const FIRST_SAMPLE: u64 = 4;
-const SAMPLE: u64 = 64;
-/// A batch is worth no more than this many times its size: what one packet more adds is next to nothing then.
-const MOST_SENDS: f64 = 2.0;
 
 /// Passes streams on.
+///
+/// Streams of one host share what there is of that host's; hosts have equal shares of the queue, and of the places for streams as soon as there are more streams than
+/// places. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
 #[derive(Debug)]
 pub struct Relay {
     config: RelayConfig,
+    destinations: Vec<Addressed>,
     streams: BTreeMap<StreamName, Stream>,
     queue: Queue,
     rng: ChaCha12Rng,
     stats: RelayStats,
     /// Batches that are over, by rank.
     ranks: [u64; RANKS],
-    /// When announcements were last counted, how many may still pass, and what begins those that did.
-    announced: (Time, u32, VecDeque<[u8; 32]>),
-}
-
-/// One stream.
-#[derive(Debug)]
-struct Stream {
-    /// The batches that come in now, and those before, of which stragglers still pass.
-    group: (u32, u16),
-    held: Vec<Held>,
-    before: Option<((u32, u16), Vec<Held>)>,
-    heard_at: Time,
-    is_open: bool,
-    batch_size: u8,
-    depth: u8,
-    ranks: Vec<u64>,
-    seen: u64,
-    sample: u64,
-    /// When the sample began, and packets to send for each rank as it was judged last.
-    since: Time,
-    sends: Vec<Sends>,
+    admission: Admission,
+    /// Announcements that passed, the oldest first.
+    passed: (BTreeSet<[u8; 32]>, VecDeque<[u8; 32]>),
+    /// Until when hosts may begin streams.
+    vouched: BTreeMap<Host, Time>,
 }
 
 impl Relay {
     /// A relay; `seed` is random.
     pub fn new(config: RelayConfig, seed: [u8; 32]) -> Self {
+        let mut rng = ChaCha12Rng::from_seed(seed);
+        let mut chance = [0; 32];
+        rng.fill_bytes(&mut chance);
         Self {
-            config,
+            destinations: config.destinations.iter().map(Addressed::to).collect(),
             streams: BTreeMap::new(),
             queue: Queue::new(config.rate),
-            rng: ChaCha12Rng::from_seed(seed),
+            rng,
             stats: RelayStats::default(),
             ranks: [0; RANKS],
-            announced: (Time::ZERO, ANNOUNCEMENTS, VecDeque::new()),
+            admission: Admission::new(OF_ONE_HOST, OF_STRANGERS, chance),
+            passed: Default::default(),
+            vouched: BTreeMap::new(),
+            config,
         }
     }
 
@@ -134,90 +151,220 @@ impl Relay {
         self.queue.delay()
     }
 
-    /// Bytes held: at most two groups of batches of each of 16 streams, and what the rate carries in 40 ms, or eight groups, with one group's combinations.
+    /// Bytes held, at most as many as the configuration says.
     pub fn memory(&self) -> usize {
-        let rows = |held: &Vec<Held>| held.iter().map(Held::memory).sum::<usize>();
-        let streams = self.streams.values().map(|s| rows(&s.held) + s.before.as_ref().map_or(0, |(_, held)| rows(held)));
-        streams.sum::<usize>() + self.queue.bytes
+        self.streams.values().map(Stream::memory).sum::<usize>() + self.queue.bytes
     }
 
-    /// A datagram from the link before. What is none of a blind stream is dropped.
-    pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
-        if let Some(mark) = Announcement::mark(datagram) {
-            return self.pass_announcement(now, mark, datagram);
+    /// A datagram from the link before, and the address that it came from. What is none of a blind stream is dropped.
+    pub fn handle_datagram(&mut self, now: Time, from: IpAddr, datagram: &[u8]) {
+        let host = Host::from(from);
+        if Announcement::is_one(datagram) {
+            return self.pass_announcement(now, host, datagram);
         }
         let Ok(packet) = Packet::parse(datagram) else {
             self.stats.foreign += 1;
             return;
         };
-        self.forget_idle(now);
-        if !self.streams.contains_key(&packet.stream) && self.streams.len() == MOST_STREAMS {
-            self.stats.dropped += 1;
+        if packet.symbol.len() > usize::from(self.config.symbol) {
+            self.stats.refused += 1;
             return;
         }
-        let known = self.streams.entry(packet.stream).or_insert_with(|| Stream::new(now, &packet));
-        known.heard_at = now;
-        if known.batch_size != packet.batch_size {
-            *known = Stream::new(now, &packet);
+        self.handle_packet(now, host, &packet, datagram);
+    }
+
+    fn handle_packet(&mut self, now: Time, host: Host, packet: &Packet<'_>, datagram: &[u8]) {
+        self.streams.retain(|_, stream| now.since(stream.heard_at) <= IDLE);
+        let name = packet.stream;
+        if !self.streams.contains_key(&name) && !self.begin(now, host, packet) {
+            return;
         }
-        if packet.group() > known.group {
-            if known.is_open {
-                self.end_group(now, packet.stream);
+        let Some(stream) = self.streams.get_mut(&name) else { return };
+        match stream.place(host, packet) {
+            Place::Present => {}
+            Place::Next => {
+                if stream.is_open {
+                    self.end_group(now, name);
+                }
+                let Some(stream) = self.streams.get_mut(&name) else { return };
+                stream.open(packet.group());
             }
-            if let Some(stream) = self.streams.get_mut(&packet.stream) {
-                (stream.group, stream.is_open) = (packet.group(), true);
+            place => return self.on_rival(now, host, place, packet, datagram),
+        }
+        self.take(now, host, packet, datagram);
+    }
+
+    /// A stream that was not known: whether there is a place for it.
+    fn begin(&mut self, now: Time, host: Host, packet: &Packet<'_>) -> bool {
+        if !self.may_begin(now, host) {
+            self.stats.refused += 1;
+            return false;
+        }
+        if self.streams.len() >= MOST_STREAMS {
+            // Hosts have equal shares: the one that has most gives a place to one that has two less, the stream that was silent for longest.
+            let of = |host: Host| self.streams.values().filter(|s| s.host == host).count();
+            let Some(most) = self.streams.values().map(|s| s.host).max_by_key(|host| of(*host)) else { return false };
+            let silent = self.streams.iter().filter(|(_, s)| s.host == most).min_by_key(|(_, s)| s.heard_at).map(|(name, _)| *name);
+            match silent.filter(|_| of(host) + 1 < of(most)) {
+                Some(name) => drop(self.streams.remove(&name)),
+                None => {
+                    self.stats.dropped += 1;
+                    return false;
+                }
             }
         }
+        self.streams.insert(packet.stream, Stream::new(now, host, packet));
+        true
+    }
+
+    fn may_begin(&self, now: Time, host: Host) -> bool {
+        self.destinations.is_empty() || self.vouched.get(&host).is_some_and(|until| now < *until)
+    }
+
+    /// A packet that contradicts what is known of its stream.
+    fn on_rival(&mut self, now: Time, host: Host, place: Place, packet: &Packet<'_>, datagram: &[u8]) {
+        let may_begin = self.may_begin(now, host);
         let Some(stream) = self.streams.get_mut(&packet.stream) else { return };
-        let held = match &mut stream.before {
-            _ if stream.is_open && packet.group() == stream.group => &mut stream.held,
-            Some((before, held)) if *before == packet.group() => held,
-            _ => {
-                self.stats.late += 1;
+        match place {
+            Place::Ahead => {}
+            Place::Behind => self.stats.late += 1,
+            _ => self.stats.refused += 1,
+        }
+        if matches!(place, Place::Elsewhere(_)) {
+            // What this relay sent comes around a circle with nothing new.
+            let of_here = stream.place(stream.host, packet);
+            if !may_begin || (of_here == Place::Present && !stream.is_innovative(packet)) {
                 return;
             }
-        };
-        let at = held.iter().position(|h| h.batch == packet.batch).unwrap_or_else(|| {
-            held.push(Held::new(packet.batch, packet.batch_size));
-            held.len() - 1
-        });
-        if !held[at].insert(&packet) {
-            self.stats.redundant += 1;
+        }
+        if !stream.note_rival(now, place, packet, datagram) {
             return;
         }
-        if is_held_up(&self.queue, packet.batch_size, packet.depth, FULL) {
+        if place == Place::Ahead {
+            return self.believe(now, packet.stream);
+        }
+        stream.begin_again(now, host, packet);
+        self.take(now, host, packet, datagram);
+    }
+
+    /// Goes on with the group ahead of which packets came.
+    fn believe(&mut self, now: Time, name: StreamName) {
+        if self.streams.get(&name).is_some_and(|s| s.is_open) {
+            self.end_group(now, name);
+        }
+        let Some(stream) = self.streams.get_mut(&name) else { return };
+        let Some(rival) = stream.rival.take() else { return };
+        let host = stream.host;
+        stream.open(rival.group);
+        for datagram in rival.kept {
+            if let Ok(packet) = Packet::parse(&datagram) {
+                self.handle_packet(now, host, &packet, &datagram);
+            }
+        }
+    }
+
+    /// A packet of a group that is held: passes if it is new and there is room. What cannot pass is not kept.
+    fn take(&mut self, now: Time, host: Host, packet: &Packet<'_>, datagram: &[u8]) {
+        if !self.has_room(host, packet.batch_size, packet.depth, FULL) || !self.holds(packet) {
             self.stats.dropped += 1;
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&packet.stream) else { return };
+        if !stream.insert(now, packet) {
+            self.stats.redundant += 1;
             return;
         }
         self.stats.passed += 1;
-        let mut out = self.queue.buffer();
-        out.extend_from_slice(datagram);
-        self.queue.push(out);
+        self.enqueue(host, datagram);
     }
 
-    /// Passes on what only the destination can read: each once, so that ways in a circle do no harm, and not too many.
-    fn pass_announcement(&mut self, now: Time, mark: [u8; 32], datagram: &[u8]) {
-        let (since, left, seen) = &mut self.announced;
-        if now.since(*since) >= Duration::from_secs(1) {
-            (*since, *left) = (now, ANNOUNCEMENTS);
+    /// Bytes of a datagram at most.
+    fn largest(&self) -> usize {
+        usize::from(self.config.symbol) + LONGEST_HEAD
+    }
+
+    /// Whether there is room for one more row of the stream, with what is kept of a rival.
+    fn holds(&mut self, packet: &Packet<'_>) -> bool {
+        let most = self.config.memory / 4 * 3 / MOST_STREAMS;
+        let size = usize::from(packet.batch_size);
+        let more = 4 * self.largest() + 3 * size * size;
+        let Some(stream) = self.streams.get_mut(&packet.stream) else { return false };
+        if stream.bytes + more > most && stream.before.is_some() {
+            stream.forget_before();
         }
-        if seen.contains(&mark) {
+        stream.bytes + more <= most
+    }
+
+    /// Whether less than so many times as much stands here of a host as should at most.
+    fn has_room(&self, host: Host, batch_size: u8, depth: u8, times: usize) -> bool {
+        let hosts = self.hosts();
+        let Standing { datagrams, bytes } = self.queue.share(host);
+        let share = Standing { datagrams: datagrams * hosts, bytes: bytes * hosts };
+        let is_long = self.queue.time_for(share) > STANDING * times as u32;
+        let is_deep = share.datagrams > STANDING_GROUPS * times * usize::from(batch_size) * usize::from(depth);
+        !(is_long && is_deep) && self.fits(share.bytes)
+    }
+
+    /// Whether the queue's memory takes one more datagram of a host of which so much would stand here if it were alone.
+    fn fits(&self, share: usize) -> bool {
+        share.max(self.queue.bytes) + self.largest() <= self.config.memory / 4
+    }
+
+    /// Hosts that have streams here.
+    fn hosts(&self) -> usize {
+        let hosts = || self.streams.values().map(|stream| stream.host);
+        hosts().enumerate().filter(|(at, host)| !hosts().take(*at).any(|other| other == *host)).count().max(1)
+    }
+
+    fn enqueue(&mut self, host: Host, datagram: &[u8]) {
+        let mut out = self.queue.buffer();
+        out.extend_from_slice(datagram);
+        self.queue.push_of(Some(host), out);
+    }
+
+    /// Passes on what only the destination can read: each once, so that paths in a circle do no harm, and not too many.
+    fn pass_announcement(&mut self, now: Time, host: Host, datagram: &[u8]) {
+        if !self.destinations.is_empty() && !self.destinations.iter().any(|to| to.check(datagram).is_some()) {
+            self.stats.refused += 1;
+            return;
+        }
+        let Some(mark) = Announcement::mark(datagram) else { return };
+        if self.passed.0.contains(&mark) {
             self.stats.redundant += 1;
             return;
         }
-        if *left == 0 || (self.queue.delay() > STANDING * FULL as u32 && self.queue.len() > ANNOUNCEMENTS_WAITING) {
+        let is_known = self.streams.values().any(|stream| stream.host == host);
+        let share = self.queue.share(host);
+        let is_full = self.queue.time_for(share) > STANDING * FULL as u32 && share.datagrams > ANNOUNCEMENTS_WAITING;
+        if !self.admission.admits(now, host, is_known) || is_full || !self.fits(share.bytes) {
             self.stats.dropped += 1;
             return;
         }
-        *left -= 1;
-        if seen.len() == REMEMBERED {
-            seen.pop_front();
-        }
-        seen.push_back(mark);
+        self.remember(mark);
+        self.vouch(now, host);
         self.stats.announcements += 1;
-        let mut out = self.queue.buffer();
-        out.extend_from_slice(datagram);
-        self.queue.push(out);
+        self.enqueue(host, datagram);
+    }
+
+    fn remember(&mut self, mark: [u8; 32]) {
+        let (known, order) = &mut self.passed;
+        if order.len() == REMEMBERED
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        known.insert(mark);
+        order.push_back(mark);
+    }
+
+    fn vouch(&mut self, now: Time, host: Host) {
+        if self.vouched.len() == MOST_VOUCHED
+            && !self.vouched.contains_key(&host)
+            && let Some(oldest) = self.vouched.iter().min_by_key(|(_, until)| **until).map(|(host, _)| *host)
+        {
+            self.vouched.remove(&oldest);
+        }
+        self.vouched.insert(host, now + VOUCHED);
     }
 
     /// The batches that came in are over: their combinations follow.
@@ -235,48 +382,42 @@ impl Relay {
         if stream.seen >= stream.sample || stream.sends.is_empty() {
             stream.judge(now, &self.queue, self.config.loss);
         }
-        if !is_held_up(&self.queue, stream.batch_size, stream.depth, 1) && !switch::is_off(Mechanism::BlindRecoding) {
-            let rng = &mut self.rng;
-            let sends = &stream.sends;
-            let counts: Vec<usize> = held
-                .iter()
-                .map(|batch| {
-                    let Some(planned) = sends.get(batch.rank()).filter(|_| batch.rank() > 0) else { return 0 };
-                    let chance = (rng.next_u32() as f64) < planned.extra.get() * f64::from(u32::MAX);
-                    (planned.packets as usize + usize::from(chance)).saturating_sub(batch.rank())
-                })
-                .collect();
-            let like = Packet {
-                stream: name,
-                batch_size: stream.batch_size,
-                depth: stream.depth,
-                block: stream.group.0,
-                batch: 0,
-                coefficients: super::Coefficients::Index(0),
-                symbol: &[],
-            };
+        let (host, batch_size, depth, group) = (stream.host, stream.batch_size, stream.depth, stream.group);
+        let sends = &stream.sends;
+        let rng = &mut self.rng;
+        let counts: Vec<usize> = held
+            .iter()
+            .map(|batch| {
+                let Some(planned) = sends.get(batch.rank()).filter(|_| batch.rank() > 0) else { return 0 };
+                let chance = (rng.next_u32() as f64) < planned.extra.get() * f64::from(u32::MAX);
+                (planned.packets as usize + usize::from(chance)).saturating_sub(batch.rank())
+            })
+            .collect();
+        if self.has_room(host, batch_size, depth, 1) && !switch::is_off(Mechanism::BlindRecoding) {
+            let like =
+                Packet { stream: name, batch_size, depth, block: group.0, batch: 0, coefficients: Coefficients::Index(0), symbol: &[] };
             for at in in_turn(&counts) {
+                // A group's combinations are as many as planned, unless the memory ends.
+                if !self.fits(self.queue.share(host).bytes * self.hosts()) {
+                    break;
+                }
                 let mut out = self.queue.buffer();
-                held[at].combine(like, rng, &mut out);
-                self.queue.push(out);
+                held[at].combine(like, &mut self.rng, &mut out);
+                self.queue.push_of(Some(host), out);
                 self.stats.recoded += 1;
             }
         }
-        stream.before = Some((stream.group, held));
-        stream.is_open = false;
-    }
-
-    fn forget_idle(&mut self, now: Time) {
-        if self.streams.len() > 1 || self.streams.values().any(|s| now.since(s.heard_at) > IDLE) {
-            self.streams.retain(|_, stream| now.since(stream.heard_at) <= IDLE);
+        if let Some(stream) = self.streams.get_mut(&name) {
+            stream.close(held);
         }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), or [`poll_transmit`](Self::poll_transmit) again.
     pub fn poll_timeout(&self) -> Option<Time> {
         let pause = self.streams.values().filter(|s| s.is_open).map(|s| s.heard_at + PAUSE).min();
+        let believe = self.streams.values().filter_map(Stream::believes_at).min();
         let send = (!self.queue.is_empty()).then(|| self.queue.due());
-        [pause, send].into_iter().flatten().min()
+        [pause, believe, send].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -284,58 +425,13 @@ impl Relay {
         let paused: Vec<StreamName> =
             self.streams.iter().filter(|(_, s)| s.is_open && now >= s.heard_at + PAUSE).map(|(name, _)| *name).collect();
         paused.into_iter().for_each(|name| self.end_group(now, name));
+        let believed: Vec<StreamName> =
+            self.streams.iter().filter(|(_, s)| s.believes_at().is_some_and(|at| now >= at)).map(|(name, _)| *name).collect();
+        believed.into_iter().for_each(|name| self.believe(now, name));
     }
 
     /// The next datagram for the link that leads on, if one is due: `out` becomes its bytes.
     pub fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> bool {
         self.queue.pop(now, out)
     }
-}
-
-impl Stream {
-    fn new(now: Time, packet: &Packet<'_>) -> Self {
-        Self {
-            group: packet.group(),
-            held: Vec::new(),
-            before: None,
-            heard_at: now,
-            is_open: true,
-            batch_size: packet.batch_size,
-            depth: packet.depth,
-            ranks: vec![0; usize::from(packet.batch_size) + 1],
-            seen: 0,
-            sample: FIRST_SAMPLE,
-            since: now,
-            sends: Vec::new(),
-        }
-    }
-
-    /// Packets to send for each rank from now on: as many on average as the link carries while a batch comes in.
-    fn judge(&mut self, now: Time, queue: &Queue, loss: Probability) {
-        let size = f64::from(self.batch_size);
-        let each = now.since(self.since) / u32::try_from(self.seen.max(1)).unwrap_or(u32::MAX);
-        let carried = queue.packets_in(each);
-        // Of the first batches too little is known: as many as came.
-        let budget = if self.seen < FIRST_SAMPLE { size * (1.0 + loss.get()) } else { carried.min(size * MOST_SENDS) };
-        if let Some(ranks) = RankDistribution::from_counts(&self.ranks) {
-            self.sends = ranks.adaptive(recoding::Probability::new(loss.get()), budget);
-            // Ranks that were not seen yet are treated as the nearest one that was.
-            let seen: Vec<usize> = (1..self.sends.len()).filter(|rank| self.ranks[*rank] > 0).collect();
-            for rank in 1..self.sends.len() {
-                if let Some(&nearest) = seen.iter().min_by_key(|known| known.abs_diff(rank)) {
-                    let Sends { packets, extra } = self.sends[nearest];
-                    self.sends[rank] = Sends { packets: (rank + packets as usize).saturating_sub(nearest) as u32, extra };
-                }
-            }
-        }
-        self.ranks.iter_mut().for_each(|count| *count /= 2);
-        if self.seen >= FIRST_SAMPLE {
-            (self.since, self.seen, self.sample) = (now, 0, (2 * self.sample).min(SAMPLE));
-        }
-    }
-}
-
-/// So many times as much stands as should at most.
-fn is_held_up(queue: &Queue, batch_size: u8, depth: u8, times: usize) -> bool {
-    queue.delay() > STANDING * times as u32 && queue.len() > STANDING_GROUPS * times * usize::from(batch_size) * usize::from(depth)
 }

@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SHARE: f64 = 0.01;
 /// Bytes of an announcement with headers.
-const ANNOUNCEMENT: u64 = 200;
+const ANNOUNCEMENT: u64 = 207;
 
 /// What a [`Sender`] is made of.
 #[derive(Clone)]

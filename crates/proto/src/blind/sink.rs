@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 const MOST_BLOCKS: usize = 3;
 /// Repair batches whose pads are at hand, beside those that take turns.
 const PADS: usize = 4;
+/// Blocks whose pads are at hand although nothing of them has checked: the first and the next.
+const SPARE: usize = 2;
 
 /// Counts of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +48,11 @@ pub struct Sink {
     profile: Profile,
     key: FlowKey,
     blocks: BTreeMap<u32, Block>,
+    /// Of blocks that are not begun: what is forged for them costs their pads once.
+    spare: VecDeque<(u32, Pads)>,
+    /// Blocks whose pads were made.
+    #[cfg(test)]
+    pub(super) padded: u64,
     /// Blocks below are over.
     floor: u32,
     ready: VecDeque<(u64, Bytes)>,
@@ -61,9 +68,17 @@ enum Block {
 #[derive(Debug)]
 struct Open {
     decoder: BlockDecoder,
+    pads: Option<Pads>,
+}
+
+/// What repair packets of a block are checked with.
+#[derive(Debug)]
+struct Pads {
     /// Makes the pads of repair packets from those of source packets: the outer code is linear.
-    pads: Option<BlockEncoder<'static>>,
+    encoder: BlockEncoder<'static>,
+    /// Of batches of which something checked, and of the last one of which nothing did: what is forged displaces nothing.
     of_batches: VecDeque<(u16, Vec<MacTag>)>,
+    doubtful: Option<(u16, Vec<MacTag>)>,
 }
 
 impl Sink {
@@ -78,6 +93,9 @@ impl Sink {
             shape,
             key: FlowKey::of_stream(key, shape.symbol())?,
             blocks: BTreeMap::new(),
+            spare: VecDeque::new(),
+            #[cfg(test)]
+            padded: 0,
             floor: 0,
             ready: VecDeque::new(),
             stats: SinkStats::default(),
@@ -100,38 +118,40 @@ impl Sink {
         self.ready.pop_front()
     }
 
-    /// A datagram. What is none of this stream is dropped.
-    pub fn handle_datagram(&mut self, datagram: &[u8]) {
-        let Ok(packet) = Packet::parse(datagram) else { return };
+    /// A datagram. What is none of this stream is dropped; true if it was made with this stream's key.
+    pub fn handle_datagram(&mut self, datagram: &[u8]) -> bool {
+        let Ok(packet) = Packet::parse(datagram) else { return false };
         if packet.stream != self.stream || !packet.fits(&self.shape) || datagram.len() < HEADER {
-            return;
+            return false;
         }
         self.stats.datagrams += 1;
-        let is_source = u32::from(packet.batch) < self.profile.systematic_batches();
-        let newest = self.blocks.last_key_value().map_or(self.floor, |(number, _)| *number);
-        // A block is opened by its source packets, whose check costs nothing beforehand: who has no key cannot make others be forgotten.
         if packet.block < self.floor {
             self.stats.over += 1;
-            return;
+            return false;
         }
         if matches!(self.blocks.get(&packet.block), Some(Block::Solved)) {
-            return;
+            return false;
         }
-        if !self.blocks.contains_key(&packet.block) && !is_source && packet.block > newest.saturating_add(1) {
-            return;
+        if !switch::is_off(Mechanism::PollutionCheck) {
+            match self.is_sound(&packet) {
+                Some(true) => {}
+                Some(false) => {
+                    self.stats.polluted += 1;
+                    return false;
+                }
+                None => return false,
+            }
         }
+        let is_source = u32::from(packet.batch) < self.profile.systematic_batches();
         let mut fresh = None;
         let open = match self.blocks.get_mut(&packet.block) {
             Some(Block::Open(open)) => open,
             _ => {
-                let Ok(decoder) = BlockDecoder::new(self.profile, usize::from(self.shape.symbol())) else { return };
-                fresh.insert(Box::new(Open { decoder, pads: None, of_batches: VecDeque::new() }))
+                let Ok(decoder) = BlockDecoder::new(self.profile, usize::from(self.shape.symbol())) else { return false };
+                let spare = self.spare.iter().position(|(block, _)| *block == packet.block).and_then(|at| self.spare.remove(at));
+                fresh.insert(Box::new(Open { decoder, pads: spare.map(|(_, pads)| pads) }))
             }
         };
-        if !switch::is_off(Mechanism::PollutionCheck) && !open.is_sound(&self.shape, &self.profile, &mut self.key, &packet) {
-            self.stats.polluted += 1;
-            return;
-        }
         let received = match packet.coefficients {
             Coefficients::Index(index) => open.decoder.receive_uncoded(packet.batch.into(), index.into(), packet.symbol),
             Coefficients::Vector(vector) => open.decoder.receive(packet.batch.into(), vector, packet.symbol),
@@ -162,50 +182,91 @@ impl Sink {
                 self.stats.missing += open.decoder.missing() as u64;
             }
         }
+        true
+    }
+
+    /// Whether a packet is the combination that it claims to be; none if it is not worth looking at. Nothing is begun for a packet that does not check.
+    fn is_sound(&mut self, packet: &Packet<'_>) -> Option<bool> {
+        let size = usize::from(self.shape.batch_size());
+        let first = u64::from(packet.block) * self.shape.block_packets() as u64;
+        let mut row = [0; MAX_SPAN];
+        packet.vector(&mut row[..size]);
+        if u32::from(packet.batch) < self.profile.systematic_batches() {
+            return Some(self.key.is_sound(Seq(first + u64::from(packet.batch) * size as u64), &row[..size], packet.symbol));
+        }
+        let newest = self.blocks.last_key_value().map(|(number, _)| *number);
+        let pads = match self.blocks.get_mut(&packet.block) {
+            Some(Block::Open(open)) => &mut open.pads,
+            // Repair packets begin the first block or the next one: other blocks are begun by their source packets, whose check costs nothing beforehand.
+            _ if packet.block.checked_sub(1) != newest && (packet.block, newest) != (self.floor, None) => return None,
+            _ => {
+                let at = match self.spare.iter().position(|(block, _)| *block == packet.block) {
+                    Some(at) => at,
+                    None => {
+                        let pads = Pads::new(&self.shape, &self.profile, &mut self.key, first)?;
+                        #[cfg(test)]
+                        {
+                            self.padded += 1;
+                        }
+                        self.spare.truncate(SPARE - 1);
+                        self.spare.push_front((packet.block, pads));
+                        0
+                    }
+                };
+                return self.spare.get_mut(at)?.1.is_sound(&self.shape, &self.key, packet, &row[..size]);
+            }
+        };
+        if pads.is_none() {
+            *pads = Pads::new(&self.shape, &self.profile, &mut self.key, first);
+            #[cfg(test)]
+            {
+                self.padded += 1;
+            }
+        }
+        pads.as_mut()?.is_sound(&self.shape, &self.key, packet, &row[..size])
+    }
+}
+
+impl Pads {
+    /// From those of a block's source packets, whose first has this number.
+    fn new(shape: &Shape, profile: &Profile, key: &mut FlowKey, first: u64) -> Option<Self> {
+        let mut all = Vec::with_capacity(shape.block_packets() * size_of::<MacTag>());
+        for j in 0..shape.block_packets() as u64 {
+            all.extend_from_slice(&key.pad(first + j).ok()?);
+        }
+        let encoder = BlockEncoder::new(*profile, size_of::<MacTag>(), all).ok()?;
+        Some(Self { encoder, of_batches: VecDeque::new(), doubtful: None })
+    }
+
+    fn is_sound(&mut self, shape: &Shape, key: &FlowKey, packet: &Packet<'_>, row: &[u8]) -> Option<bool> {
+        let batch = packet.batch;
+        if let Some((_, pads)) = self.of_batches.iter().find(|(known, _)| *known == batch) {
+            return Some(key.is_sound_with(pads, row, packet.symbol));
+        }
+        let pads = match self.doubtful.take() {
+            Some((known, pads)) if known == batch => pads,
+            _ => {
+                let mut pads = vec![MacTag::default(); usize::from(shape.batch_size())];
+                for (index, pad) in pads.iter_mut().enumerate() {
+                    self.encoder.packet(batch.into(), index, pad)?;
+                }
+                pads
+            }
+        };
+        let is_sound = key.is_sound_with(&pads, row, packet.symbol);
+        if is_sound {
+            if self.of_batches.len() >= PADS + 2 * usize::from(shape.depth()) {
+                self.of_batches.pop_front();
+            }
+            self.of_batches.push_back((batch, pads));
+        } else {
+            self.doubtful = Some((batch, pads));
+        }
+        Some(is_sound)
     }
 }
 
 impl Open {
-    /// Whether a packet is the combination that it claims to be.
-    fn is_sound(&mut self, shape: &Shape, profile: &Profile, key: &mut FlowKey, packet: &Packet<'_>) -> bool {
-        let size = usize::from(shape.batch_size());
-        let first = u64::from(packet.block) * shape.block_packets() as u64;
-        let mut row = [0; MAX_SPAN];
-        packet.vector(&mut row[..size]);
-        if u32::from(packet.batch) < profile.systematic_batches() {
-            return key.is_sound(Seq(first + u64::from(packet.batch) * size as u64), &row[..size], packet.symbol);
-        }
-        let Some(pads) = self.pads_of(shape, profile, key, first, packet.batch) else { return false };
-        key.is_sound_with(pads, &row[..size], packet.symbol)
-    }
-
-    /// Pads of the packets of a repair batch.
-    fn pads_of(&mut self, shape: &Shape, profile: &Profile, key: &mut FlowKey, first: u64, batch: u16) -> Option<&[MacTag]> {
-        if self.pads.is_none() {
-            let mut all = Vec::with_capacity(shape.block_packets() * size_of::<MacTag>());
-            for j in 0..shape.block_packets() as u64 {
-                all.extend_from_slice(&key.pad(first + j).ok()?);
-            }
-            self.pads = BlockEncoder::new(*profile, size_of::<MacTag>(), all).ok();
-        }
-        let at = match self.of_batches.iter().position(|(known, _)| *known == batch) {
-            Some(at) => at,
-            None => {
-                let encoder = self.pads.as_mut()?;
-                let mut pads = vec![MacTag::default(); usize::from(shape.batch_size())];
-                for (index, pad) in pads.iter_mut().enumerate() {
-                    encoder.packet(batch.into(), index, pad)?;
-                }
-                if self.of_batches.len() >= PADS + 2 * usize::from(shape.depth()) {
-                    self.of_batches.pop_front();
-                }
-                self.of_batches.push_back((batch, pads));
-                self.of_batches.len() - 1
-            }
-        };
-        self.of_batches.get(at).map(|(_, pads)| &pads[..])
-    }
-
     /// Opens what became known; how many messages there were, and how many of them but for packet `direct`, which came as it is.
     fn hand_over(
         &mut self,

@@ -68,6 +68,9 @@ pub enum BlindError {
     /// Finished.
     #[error("the stream was finished")]
     Finished,
+    /// As many blocks as their numbers count: the next packet would be sealed with a key and number that were used (P3).
+    #[error("the stream has had 2^32 blocks: begin another, with another name and key")]
+    Exhausted,
     /// Keys.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
@@ -81,6 +84,8 @@ pub struct Source {
     rng: ChaCha12Rng,
     pending: VecDeque<Vec<u8>>,
     is_finished: bool,
+    /// The last block is complete.
+    is_exhausted: bool,
     block: u32,
     /// Source packets of the block, in their places.
     symbols: Vec<u8>,
@@ -109,6 +114,7 @@ impl Source {
             rng: ChaCha12Rng::from_seed(seed),
             pending: VecDeque::new(),
             is_finished: false,
+            is_exhausted: false,
             block: 0,
             symbols: Vec::new(),
             cut: 0,
@@ -124,19 +130,35 @@ impl Source {
 
     /// Messages that are taken now.
     pub fn room(&self) -> usize {
-        if self.is_finished { 0 } else { MOST_PENDING - self.pending.len() }
+        if self.is_finished { 0 } else { (MOST_PENDING - self.pending.len()).min(self.left()) }
+    }
+
+    /// Messages that the numbers of blocks still hold.
+    fn left(&self) -> usize {
+        match self.block {
+            _ if self.is_exhausted => 0,
+            u32::MAX => (self.config.shape.block_packets() - self.cut).saturating_sub(self.pending.len()),
+            _ => MOST_PENDING,
+        }
+    }
+
+    /// As if all blocks before this one had been sent.
+    #[cfg(test)]
+    pub(super) fn skip_to(&mut self, block: u32) {
+        self.block = block;
     }
 
     /// Takes a message; its number counts from 0.
     ///
     /// # Errors
-    /// Too long, empty, no room, or after the end.
+    /// Too long, empty, no room, after the end, or no number left.
     pub fn push(&mut self, message: Vec<u8>) -> Result<u64, BlindError> {
         let longest = self.config.shape.max_message();
         match message.len() {
             _ if self.is_finished => return Err(BlindError::Finished),
             0 => return Err(BlindError::Empty),
             len if len > longest => return Err(BlindError::TooLong { len, longest }),
+            _ if self.left() == 0 => return Err(BlindError::Exhausted),
             _ if self.room() == 0 => return Err(BlindError::Full),
             _ => {}
         }
@@ -225,6 +247,9 @@ impl Source {
 
     /// The next packet of the block; at the end of its group and of the block, what follows as well.
     fn cut_packet(&mut self, message: &[u8]) -> Result<(), CryptoError> {
+        if self.is_exhausted {
+            return Err(CryptoError::Exhausted);
+        }
         let shape = self.config.shape;
         let (k, stride, size) = (shape.block_packets(), usize::from(shape.symbol()), usize::from(shape.batch_size()));
         if self.cut == 0 {
@@ -248,7 +273,10 @@ impl Source {
         if self.cut == k {
             self.repair_batches();
             self.cut = 0;
-            self.block = self.block.wrapping_add(1);
+            match self.block.checked_add(1) {
+                Some(next) => self.block = next,
+                None => self.is_exhausted = true,
+            }
             self.stats.blocks += 1;
             self.messages = (0, self.messages.0 + self.messages.1);
         }

@@ -29,7 +29,7 @@ pub use identity::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use keys::{RawKey, ReceiveKeys, SendKeys};
 pub use link_keys::{GENERATION_PACKETS, LinkKeys, LinkKeysConfig};
 pub use noctule_codes::mac::Tag as MacTag;
-pub use one_way::{ObjectKey, open_announcement, seal_announcement};
+pub use one_way::{ANNOUNCEMENT_HEAD, ANNOUNCEMENT_TAG, Addressed, ObjectKey, open_announcement, seal_announcement};
 pub use session_keys::{DirectionKeys, OVERHEAD as SESSION_OVERHEAD, PREFIX as SESSION_PREFIX, SessionKeys};
 pub use session_renewal::{Fresh, Renewal};
 

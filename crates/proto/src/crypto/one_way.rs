@@ -7,11 +7,62 @@ use super::{CryptoError, PublicKey, SecretKey};
 use crate::ids::{PacketNumber, PathId};
 use crate::wire::packet::TAG_LEN;
 use crate::wire::params::Cipher;
+use crate::work;
 use core::fmt;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
+use ring::{digest, hmac};
 
 const PROLOGUE: &[u8] = b"noctule one-way";
+/// Bytes in front of an announcement's tag: type and version.
+pub const ANNOUNCEMENT_HEAD: usize = 1 + 4;
+/// Bytes of the tag.
+pub const ANNOUNCEMENT_TAG: usize = 16;
+
+/// What only who knows a receiver's public key can put on an announcement to it, as WireGuard's mac1: one hash tells a receiver, or a relay that was told the key, what is
+/// not worth two Diffie-Hellman operations, or the way.
+#[derive(Clone)]
+pub struct Addressed(hmac::Key);
+
+impl Addressed {
+    /// Of announcements to this receiver.
+    pub fn to(receiver: &PublicKey) -> Self {
+        let mut key = digest::Context::new(&digest::SHA256);
+        key.update(b"noctule announcement");
+        key.update(&receiver.0);
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key.finish().as_ref()))
+    }
+
+    fn tag(&self, head: &[u8], message: &[u8]) -> [u8; ANNOUNCEMENT_TAG] {
+        work::hash();
+        let mut mac = hmac::Context::with_key(&self.0);
+        mac.update(head);
+        mac.update(message);
+        let mut tag = [0; ANNOUNCEMENT_TAG];
+        tag.iter_mut().zip(mac.sign().as_ref()).for_each(|(to, from)| *to = *from);
+        tag
+    }
+
+    /// The datagram with this head and Noise message.
+    pub fn emit(&self, head: &[u8; ANNOUNCEMENT_HEAD], message: &[u8]) -> Vec<u8> {
+        [head, &self.tag(head, message)[..], message].concat()
+    }
+
+    /// The Noise message of a datagram whose tag is right. Cost: one hash.
+    pub fn check<'a>(&self, datagram: &'a [u8]) -> Option<&'a [u8]> {
+        let (head, rest) = datagram.split_first_chunk::<ANNOUNCEMENT_HEAD>()?;
+        let (said, message) = rest.split_first_chunk::<ANNOUNCEMENT_TAG>()?;
+        // All bytes, whichever differs.
+        let differs = self.tag(head, message).iter().zip(said).fold(0, |all, (a, b)| all | (a ^ b));
+        (differs == 0).then_some(message)
+    }
+}
+
+impl fmt::Debug for Addressed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Addressed(..)")
+    }
+}
 
 fn setup<'a>(prologue: &'a [u8], secret: &'a SecretKey, peer: Option<&'a PublicKey>, psk: Option<&'a [u8; 32]>) -> Setup<'a> {
     Setup {

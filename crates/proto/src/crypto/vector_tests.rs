@@ -7,6 +7,7 @@ use super::mac1::Mac1;
 use super::rekey::{OF_LINKS, Root, Secrets};
 use super::session_keys::DirectionKeys;
 use super::{Established, Initiator, PreSharedKeys, PublicKey, RawKey, Responder, ResponderStep, SealJob, SecretKey};
+use crate::blind::{Announcement, Shape, StreamName};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, PacketNumber, PathId, Seq, SessionKey};
 use crate::options::{Class, FlowKind, Mode};
@@ -228,6 +229,19 @@ fn identities(book: &mut Book) {
     }
 }
 
+fn announcement(book: &mut Book) {
+    let [sender, receiver] = [[0x11; 32], [0x22; 32]].map(SecretKey::from_bytes);
+    let shape = Shape::new(64, 16, 2, 1400).unwrap();
+    let said = Announcement { stamp: 1_700_000_000_000_000, stream: StreamName(*b"name"), key: [0x55; 32], shape, block: 7, messages: 448 };
+    book.section("announcement");
+    book.bytes("sender_static", &[0x11; 32]);
+    book.bytes("receiver_static", &[0x22; 32]);
+    book.bytes("name", &said.stream.0);
+    book.bytes("secret", &said.key);
+    book.text("stamp, K, M, d, T, block, messages", "1700000000000000, 64, 16, 2, 1400, 7, 448");
+    book.bytes("datagram", &said.seal(&sender, &receiver.public(), None, [0x33; 32]).unwrap());
+}
+
 fn packet_keys(book: &mut Book) {
     let header = [0x60, 1, 2, 3, 4, 0, 0, 0, 9];
     for cipher in [Cipher::Plaintext, Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
@@ -374,6 +388,7 @@ fn vectors_are_as_published() {
     packet_keys(&mut book);
     sessions(&mut book);
     handshakes(&mut book);
+    announcement(&mut book);
     if std::env::var_os("NOCTULE_WRITE_VECTORS").is_some() {
         std::fs::write(FILE, &book.0).unwrap();
     }

@@ -6,7 +6,7 @@
 //! thrown away.
 
 use super::{Layout, MAX_ABOUT, ObjectError, PacketId, Root};
-use crate::crypto::{CryptoError, ObjectKey, PublicKey, SecretKey, open_announcement, seal_announcement};
+use crate::crypto::{ANNOUNCEMENT_HEAD, Addressed, CryptoError, ObjectKey, PublicKey, SecretKey, open_announcement, seal_announcement};
 use crate::wire::packet::{TAG_LEN, VERSION};
 use crate::wire::varint::{Reader, emit_prefixed};
 
@@ -63,21 +63,27 @@ impl Announcement {
         emit_prefixed(&mut payload, &self.about);
         let head = announcement_head();
         let message = seal_announcement(&head, secret, receiver, psk, seed, &payload)?;
-        Ok([&head[..], &message].concat())
+        Ok(Addressed::to(receiver).emit(&head, &message))
     }
 
-    /// Who sent it, and what it says.
+    /// Who sent it, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
     ///
     /// # Errors
     /// It is none, or none for this receiver, or from another version.
-    pub fn open(datagram: &[u8], secret: &SecretKey, psk: Option<&[u8; 32]>) -> Result<(PublicKey, Self), OneWayError> {
+    pub fn open(
+        datagram: &[u8],
+        addressed: &Addressed,
+        secret: &SecretKey,
+        psk: Option<&[u8; 32]>,
+    ) -> Result<(PublicKey, Self), OneWayError> {
         let mut r = Reader::new(datagram);
         let head = (r.u8().ok(), r.u32().ok());
         let (Some(ANNOUNCEMENT), Some(version)) = head else { return Err(OneWayError::Malformed) };
         if version != VERSION {
             return Err(OneWayError::Version(version));
         }
-        let (sender, payload) = open_announcement(&announcement_head(), secret, psk, r.take_rest())?;
+        let message = addressed.check(datagram).ok_or(CryptoError::Authentication)?;
+        let (sender, payload) = open_announcement(&announcement_head(), secret, psk, message)?;
         let mut r = Reader::new(&payload);
         let read = |r: &mut Reader<'_>| -> Result<Self, ObjectError> {
             Ok(Self { key: r.array()?, root: Root(r.array()?), layout: Layout::parse(r)?, about: r.prefixed()?.to_vec() })
@@ -100,7 +106,7 @@ impl Announcement {
     }
 }
 
-fn announcement_head() -> [u8; 5] {
+fn announcement_head() -> [u8; ANNOUNCEMENT_HEAD] {
     let [a, b, c, d] = VERSION.to_be_bytes();
     [ANNOUNCEMENT, a, b, c, d]
 }

@@ -9,6 +9,7 @@ use crate::identity::{self, host_with_port};
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
 use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
+use noctule_proto::blind::RelayConfig;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,8 @@ impl Checker<'_, '_> {
         let nodes = self.nodes(&file, &addresses);
         let routes = self.routes(&file, &nodes, &addresses);
         let tun = file.tun.as_ref().and_then(|t| self.tun(t));
-        let one_ways = self.one_ways(&file, &nodes, tun.as_ref(), &listen);
+        let one_way_memory = self.size(file.limits.one_way_memory.as_ref(), "[limits] one-way-memory", RelayConfig::MEMORY);
+        let one_ways = self.one_ways(&file, &nodes, tun.as_ref(), (&listen, one_way_memory));
         if let (Some(kernel), true) = (&file.kernel_routes, file.neighbours.is_empty()) {
             self.book.complain(
                 kernel.table.span(),
@@ -71,6 +73,7 @@ impl Checker<'_, '_> {
             links: self.count(limits.links.as_ref(), "[limits] links", defaults.max_links),
             sessions: self.count(limits.sessions.as_ref(), "[limits] sessions", defaults.max_sessions),
             trees: self.count(limits.trees.as_ref(), "[limits] trees", MAX_TREES),
+            one_way_memory,
         };
         if let (Some(given), true) = (&file.limits.flow_memory, limits.flow_memory > limits.memory) {
             self.book.complain(

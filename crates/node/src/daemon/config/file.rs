@@ -163,6 +163,10 @@ pub struct OneWayTable {
     pub loss: Option<Spanned<OneOrMore>>,
     pub delay: Option<Text>,
     pub psk: Option<Text>,
+    pub sources: Option<Spanned<OneOrMore>>,
+    #[serde(rename = "for")]
+    pub destinations: Option<Spanned<OneOrMore>>,
+    pub symbol: Option<Spanned<u16>>,
 }
 
 /// `[tun]`
@@ -190,6 +194,7 @@ pub struct LimitsTable {
     pub relayed_flows: Option<Spanned<usize>>,
     pub sessions: Option<Spanned<usize>>,
     pub trees: Option<Spanned<usize>>,
+    pub one_way_memory: Option<Text>,
 }
 
 /// `[control]`

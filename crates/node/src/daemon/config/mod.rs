@@ -199,6 +199,8 @@ pub struct OneWayFrom {
     pub senders: Vec<(String, PublicKey)>,
     /// Where their datagrams come.
     pub listen: SocketAddr,
+    /// From where; empty: from anywhere.
+    pub sources: Vec<IpNet>,
     /// A key that both ends share beside.
     pub psk: Option<LinkKey>,
 }
@@ -208,12 +210,20 @@ pub struct OneWayFrom {
 pub struct OneWayRelay {
     /// Where their datagrams come.
     pub listen: SocketAddr,
+    /// From where; empty: from anywhere.
+    pub sources: Vec<IpNet>,
+    /// For whom, by public key; empty: for anybody.
+    pub destinations: Vec<PublicKey>,
     /// Where they go.
     pub endpoint: SocketAddr,
     /// At which.
     pub rate: Bandwidth,
-    /// Expected on the way there.
+    /// Expected on the path there.
     pub loss: Probability,
+    /// Bytes of the largest symbol.
+    pub symbol: u16,
+    /// Bytes that may be held.
+    pub memory: usize,
 }
 
 impl OneWay {
@@ -270,6 +280,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Objects that it passes on to several neighbours at a time.
     pub trees: usize,
+    /// Bytes of streams in one direction that pass.
+    pub one_way_memory: usize,
 }
 
 impl Config {

@@ -197,7 +197,11 @@ listen = "192.0.2.1:4244"
 endpoint = "192.0.2.2:4244"
 rate = "2mbit"
 loss = "10%"
-[tun]"#
+sources = ["198.51.100.0/24", "2001:db8::1"]
+for = ["sat", "{}"]
+symbol = 1200
+[tun]"#,
+            key(6)
         ),
     )
 }
@@ -212,6 +216,10 @@ fn streams_in_one_direction_mean_what_they_say() {
     let names: Vec<_> = from.senders.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!((names, from.listen), (vec!["sat", "hill"], "0.0.0.0:4243".parse().unwrap()));
     assert_eq!((relay.rate.mbit(), relay.loss.get()), (2.0, 0.1));
+    let sources: Vec<_> = relay.sources.iter().map(ToString::to_string).collect();
+    let destinations: Vec<_> = relay.destinations.iter().map(ToString::to_string).collect();
+    assert_eq!((sources, destinations), (vec!["198.51.100.0/24".to_owned(), "2001:db8::1/128".to_owned()], vec![key(5), key(6)]));
+    assert_eq!((relay.symbol, relay.memory, from.sources.len()), (1200, 64 << 20, 0));
     assert_eq!(config.state, Path::new("/var/lib/noctule/one-way"));
     let sat = config.nodes.iter().find(|n| n.name == "sat").unwrap();
     assert!(config.is_one_way_only(sat), "no route leads to it, and none is asked for");
@@ -274,6 +282,15 @@ fn mistakes_about_streams_in_one_direction_are_told_with_line_and_key() {
         ),
         ("loss = \"10%\"", "loss = [\"10%\", \"1%\"]", to + 11, "[[one-way]] loss: a relay needs the loss of its own next link only"),
         ("loss = \"10%\"", "loss = \"10%\"\ndelay = \"1s\"", to + 12, "[[one-way]] delay: the sender decides"),
+        ("\"2001:db8::1\"]", "\"here\"]", to + 12, "[[one-way]] sources: \"here\" is not a prefix"),
+        ("for = [\"sat\"", "for = [\"sad\"", to + 13, "[[one-way]] for: there is no node \"sad\""),
+        ("symbol = 1200", "symbol = 12", to + 14, "[[one-way]] symbol: 12 bytes are out of range: 64 to 65400"),
+        (
+            "from = [\"sat\", \"hill\"]",
+            "from = [\"sat\", \"hill\"]\nsymbol = 99",
+            to + 6,
+            "[[one-way]] symbol: it is for entries that pass",
+        ),
         ("listen = \"192.0.2.1:4244\"\n", "", to + 7, "[[one-way]]: listen is needed: name to for a stream to a node, from for"),
     ] {
         assert!(right.contains(from), "{from} is in the file");

@@ -1,7 +1,7 @@
 //! Streams of other nodes: datagrams in, packets for the tunnel out.
 
 use super::stamps::{Stamps, Whose};
-use super::{Clock, Listening};
+use super::{Clock, Listening, is_source, random};
 use crate::daemon::config::OneWayFrom;
 use crate::failure::Failure;
 use bytes::Bytes;
@@ -22,7 +22,18 @@ const KEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct Inlet {
     config: OneWayFrom,
     clock: Clock,
-    view: Mutex<(ReceiverStats, Vec<SenderView>)>,
+    view: Mutex<InletView>,
+}
+
+/// What `noctule status` shows of it.
+#[derive(Clone, Debug, Default)]
+pub struct InletView {
+    /// What was no use.
+    pub receiver: ReceiverStats,
+    /// The senders, in the order of the file.
+    pub senders: Vec<SenderView>,
+    /// Datagrams from addresses that are none of the file's sources.
+    pub strangers: u64,
 }
 
 /// A packet with the key of the node that sent it.
@@ -39,18 +50,20 @@ impl Inlet {
         stamps: Arc<Stamps>,
     ) -> Result<(Arc<Self>, Listening, mpsc::Receiver<Packet>), Failure> {
         let known: Vec<_> = config.senders.iter().map(|(_, key)| (*key, stamps.get(Whose::From(key.0)))).collect();
-        let mut receiver = Receiver::new(secret, config.psk.as_ref().map(|psk| psk.0), known);
-        let inlet = Arc::new(Self { config: config.clone(), clock: Clock::new(), view: Mutex::new((receiver.stats(), Vec::new())) });
+        let mut receiver = Receiver::new(secret, config.psk.as_ref().map(|psk| psk.0), known, random()?);
+        let inlet = Arc::new(Self { config: config.clone(), clock: Clock::new(), view: Mutex::default() });
         let this = Arc::clone(&inlet);
         let (out, packets) = mpsc::channel(QUEUE);
         let mut keep_at = Time::ZERO;
         let listening = Listening::start(config.listen, "one-way in", move |socket, is_over| {
-            let mut buffer = [0; 65_536];
+            let (mut buffer, mut strangers) = ([0; 65_536], 0);
             loop {
                 let datagram = socket.receive(&mut buffer, KEEP_EVERY);
                 let now = this.clock.now();
-                if let Some(length) = datagram {
-                    receiver.handle_datagram(now, &buffer[..length]);
+                match datagram {
+                    Some((length, from)) if is_source(&this.config.sources, from) => receiver.handle_datagram(now, from, &buffer[..length]),
+                    Some(_) => strangers += 1,
+                    None => {}
                 }
                 while let Some((sender, packet)) = receiver.poll_message() {
                     // Where the device is slower than the stream, the socket's buffer fills, and the system drops.
@@ -65,7 +78,8 @@ impl Inlet {
                         stamps.raise(Whose::From(key.0), view.stamp);
                     }
                 }
-                *this.view.lock().unwrap_or_else(PoisonError::into_inner) = (receiver.stats(), receiver.senders().collect());
+                let view = InletView { receiver: receiver.stats(), senders: receiver.senders().collect(), strangers };
+                *this.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
                 if is_over {
                     return;
                 }
@@ -79,10 +93,11 @@ impl Inlet {
         &self.config
     }
 
-    /// Counts, and the senders in the order of the file, each with the time since it was heard.
-    pub fn view(&self) -> (ReceiverStats, Vec<(SenderView, Option<Duration>)>) {
-        let (stats, senders) = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Counts, and the senders with the time since each was heard.
+    pub fn view(&self) -> (InletView, Vec<Option<Duration>>) {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let now = self.clock.now();
-        (stats, senders.into_iter().map(|s| (s, s.heard_at.map(|at| now.since(at)))).collect())
+        let heard = view.senders.iter().map(|s| s.heard_at.map(|at| now.since(at))).collect();
+        (view, heard)
     }
 }

@@ -14,6 +14,7 @@ pub use passage::Passage;
 use super::config::{Config, OneWay};
 use super::tunnel::Tunnel;
 use crate::failure::Failure;
+use ipnet::IpNet;
 use noctule::{PublicKey, SecretKey};
 use noctule_proto::units::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -176,6 +177,11 @@ impl Clock {
     }
 }
 
+/// Whether datagrams of this address are taken: no network at all means all.
+fn is_source(sources: &[IpNet], from: IpAddr) -> bool {
+    sources.is_empty() || sources.iter().any(|net| net.contains(&from))
+}
+
 fn random() -> Result<[u8; 32], Failure> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
@@ -199,10 +205,11 @@ pub struct Listening {
 struct Inbound(UdpSocket);
 
 impl Inbound {
-    /// The length of a datagram, if one comes within such a time, or a little more.
-    fn receive(&self, buffer: &mut [u8], within: Duration) -> Option<usize> {
-        if let Ok((length, _)) = self.0.recv_from(buffer) {
-            return Some(length);
+    /// The length of a datagram and from where it came, if one comes within such a time, or a little more.
+    fn receive(&self, buffer: &mut [u8], within: Duration) -> Option<(usize, IpAddr)> {
+        let receive = |buffer: &mut [u8]| self.0.recv_from(buffer).ok().map(|(length, from)| (length, from.ip().to_canonical()));
+        if let Some(received) = receive(buffer) {
+            return Some(received);
         }
         if within.is_zero() {
             return None;
@@ -211,7 +218,7 @@ impl Inbound {
         let mut readable = [PollFd::new(&self.0, PollFlags::IN)];
         // Interrupted or not: the caller comes again.
         let _ = poll(&mut readable, Some(&within));
-        self.0.recv_from(buffer).ok().map(|(length, _)| length)
+        receive(buffer)
     }
 }
 

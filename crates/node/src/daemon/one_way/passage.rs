@@ -1,6 +1,6 @@
 //! Streams of others that pass: recoded without keys for the next link.
 
-use super::{Clock, Listening, random, socket_for};
+use super::{Clock, Listening, is_source, random, socket_for};
 use crate::daemon::config::OneWayRelay;
 use crate::failure::Failure;
 use noctule_proto::blind::{Relay, RelayConfig, RelayStats};
@@ -30,6 +30,8 @@ pub struct PassageView {
     pub standing: Duration,
     /// Bytes held.
     pub memory: usize,
+    /// Datagrams from addresses that are none of the file's sources.
+    pub strangers: u64,
     /// Datagrams and bytes that came.
     pub received: (u64, u64),
     /// And that went on.
@@ -44,7 +46,9 @@ impl Passage {
     /// # Errors
     /// The address is taken, or not of this host.
     pub fn start(config: OneWayRelay) -> Result<(Arc<Self>, Listening), Failure> {
-        let mut relay = Relay::new(RelayConfig { rate: config.rate, loss: config.loss }, random()?);
+        let OneWayRelay { rate, loss, symbol, memory, .. } = config;
+        let of = RelayConfig { rate, loss, symbol, memory, destinations: config.destinations.clone() };
+        let mut relay = Relay::new(of, random()?);
         let passage = Arc::new(Self { config: config.clone(), view: Mutex::default() });
         let this = Arc::clone(&passage);
         let outbound = socket_for(config.endpoint)?;
@@ -54,9 +58,12 @@ impl Passage {
                 let wait = relay.poll_timeout().map_or(PAUSE, |at| at.since(clock.now()).min(PAUSE));
                 let mut next = socket.receive(&mut buffer, wait);
                 for _ in 0..BURST {
-                    let Some(length) = next else { break };
+                    let Some((length, from)) = next else { break };
                     view.received = (view.received.0 + 1, view.received.1 + length as u64);
-                    relay.handle_datagram(clock.now(), &buffer[..length]);
+                    match is_source(&this.config.sources, from) {
+                        true => relay.handle_datagram(clock.now(), from, &buffer[..length]),
+                        false => view.strangers += 1,
+                    }
                     next = socket.receive(&mut buffer, Duration::ZERO);
                 }
                 let now = clock.now();

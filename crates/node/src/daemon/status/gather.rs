@@ -114,10 +114,13 @@ fn one_way_to(outlet: &Outlet) -> OneWayToReport {
 }
 
 fn one_way_from(inlet: &Inlet) -> OneWayFromReport {
-    let (stats, senders) = inlet.view();
+    let (view, heard) = inlet.view();
+    let stats = view.receiver;
     let ignored = [
         ("garbage", stats.garbage),
         ("unknown", stats.unknown),
+        ("source", view.strangers),
+        ("unaddressed", stats.unaddressed),
         ("refused", stats.refused),
         ("replayed", stats.replayed),
         ("unread", stats.unread),
@@ -142,7 +145,7 @@ fn one_way_from(inlet: &Inlet) -> OneWayFromReport {
     OneWayFromReport {
         listen: inlet.config().listen.to_string(),
         ignored: ignored.into_iter().map(|(what, count)| (what.to_owned(), count)).collect(),
-        senders: inlet.config().senders.iter().zip(senders).map(sender).collect(),
+        senders: inlet.config().senders.iter().zip(view.senders.into_iter().zip(heard)).map(sender).collect(),
     }
 }
 
@@ -161,6 +164,7 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
         redundant: view.relay.redundant,
         late: view.relay.late,
         dropped: view.relay.dropped,
+        refused: view.relay.refused + view.strangers,
         announcements: view.relay.announcements,
         foreign: view.relay.foreign,
         send_errors: view.errors,

@@ -91,7 +91,8 @@ pub struct OneWayToReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OneWayFromReport {
     pub listen: String,
-    /// Datagrams that were no use: `garbage`, packets of `unknown` streams, announcements that were `refused`, `replayed` or `unread`.
+    /// Datagrams that were no use: `garbage`, packets of `unknown` streams, those of another `source` than the file's, announcements that were `unaddressed`, `refused`,
+    /// `replayed` or `unread`.
     pub ignored: BTreeMap<String, u64>,
     /// The nodes.
     pub senders: Vec<OneWaySenderReport>,
@@ -143,6 +144,8 @@ pub struct OneWayRelayReport {
     pub redundant: u64,
     pub late: u64,
     pub dropped: u64,
+    /// Datagrams that may not pass.
+    pub refused: u64,
     pub announcements: u64,
     /// Datagrams of no stream.
     pub foreign: u64,

@@ -258,7 +258,7 @@ fn one_way(out: &mut String, report: &OneWayReport, old: Option<(&OneWayReport, 
         let then = old.and_then(|(o, s)| Some((o.relays.iter().find(|r| r.listen == relay.listen)?.sent_bytes, s)));
         let _ = writeln!(
             out,
-            "\none way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, standing delay {:.1} ms",
+            "\none way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, {} refused, standing delay {:.1} ms",
             relay.listen,
             relay.endpoint,
             relay.received_datagrams,
@@ -266,6 +266,7 @@ fn one_way(out: &mut String, report: &OneWayReport, old: Option<(&OneWayReport, 
             relay.recoded,
             amount(relay.sent_bytes, then),
             relay.dropped,
+            relay.refused,
             relay.standing_delay
         );
     }

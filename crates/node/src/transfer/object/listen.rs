@@ -8,17 +8,21 @@ use super::RECEIVER_MEMORY;
 use super::cores;
 use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
+use super::recent::Recent;
 use crate::cli::{DEFAULT_PORT, RecvArgs};
 use crate::failure::Failure;
 use crate::identity::{self, authorised::Access, authorised::Wanted};
 use crate::invitation::Invitation;
 use blake3::Hash;
 use noctule::{PublicKey, SecretKey};
+use noctule_proto::admission::{Admission, Host};
+use noctule_proto::crypto::Addressed;
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError, is_announcement};
 use noctule_proto::object::{BlockResult, Receiver, Root};
+use noctule_proto::units::Time;
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -31,8 +35,16 @@ use tokio::task::{JoinError, JoinSet};
 const MAX_OBJECTS: usize = 4;
 /// Bytes that the kernel should keep while this process is busy decoding.
 const SOCKET_BUFFER: usize = 8 << 20;
+/// Of these, of one key and of one host, as long as others want a place.
+const MAX_OF_ONE: usize = MAX_OBJECTS / 2;
 /// An object of which nothing has come for so long makes room for another.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Announcements that are looked at in a second, of one host and of all: each costs two Diffie-Hellman operations. A sender repeats one every 200 ms, which costs nothing
+/// after the first.
+const OF_ONE_HOST: u32 = 20;
+const OF_STRANGERS: u32 = 100;
+/// Objects that are remembered as settled, and announcements whose fate is known.
+const REMEMBERED: usize = 4096;
 
 /// Receives until interrupted, or one object.
 pub async fn run(args: RecvArgs) -> Result<(), Failure> {
@@ -54,7 +66,13 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
     greet(&args, local, config.identity.public(), is_ephemeral, &access);
     let reporter = Reporter::new(args.json, false);
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|e| Failure::system("no randomness from the operating system", e))?;
+    let start = tokio::time::Instant::now();
     let mut listener = Listener {
+        addressed: Addressed::to(&config.identity.public()),
+        admission: Admission::new(OF_ONE_HOST, OF_STRANGERS, seed),
+        heard: Recent::new(REMEMBERED),
         secret: config.identity,
         psk,
         access,
@@ -62,7 +80,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         rules,
         reporter,
         objects: HashMap::new(),
-        settled: HashSet::new(),
+        settled: Recent::new(REMEMBERED),
         is_strange_told: false,
         jobs: JoinSet::new(),
         width: cores::width(),
@@ -71,7 +89,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     loop {
         let settled = tokio::select! {
             got = socket.recv_from(&mut buffer) => match got {
-                Ok((len, _)) => listener.on_datagram(&mut buffer[..len]).await,
+                Ok((len, from)) => listener.on_datagram(Time::ZERO + start.elapsed(), from.ip(), &mut buffer[..len]).await,
                 // An answer to somebody else's datagram from this port is no failure.
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
                 Err(e) => return Err(Failure::system("receiving", e)),
@@ -154,6 +172,10 @@ fn greet(args: &RecvArgs, local: SocketAddr, public: PublicKey, is_ephemeral: bo
 
 struct Listener {
     secret: SecretKey,
+    addressed: Addressed,
+    admission: Admission,
+    /// Announcements that were read: the same bytes come again and again.
+    heard: Recent<[u8; 32]>,
     psk: Option<[u8; 32]>,
     access: Access,
     target: Target,
@@ -161,7 +183,7 @@ struct Listener {
     reporter: Reporter,
     objects: HashMap<Root, Incoming>,
     /// Objects that are there, or were refused: their packets go on coming.
-    settled: HashSet<Root>,
+    settled: Recent<Root>,
     is_strange_told: bool,
     /// Blocks that are being decoded, on as many threads as there are cores (P21).
     jobs: JoinSet<(Root, BlockResult)>,
@@ -170,6 +192,8 @@ struct Listener {
 
 /// An object that comes.
 struct Incoming {
+    sender: PublicKey,
+    host: Host,
     key: DataKey,
     entry: Entry,
     receiver: Receiver,
@@ -181,15 +205,27 @@ struct Incoming {
 
 impl Listener {
     /// `Some` when an object is there, or will never be.
-    async fn on_datagram(&mut self, datagram: &mut [u8]) -> Option<Result<(), Failure>> {
+    async fn on_datagram(&mut self, now: Time, from: IpAddr, datagram: &mut [u8]) -> Option<Result<(), Failure>> {
         if is_announcement(datagram) {
-            return self.on_announcement(datagram).await;
+            return self.on_announcement(now, from.into(), datagram).await;
         }
-        let (root, incoming) = self.objects.iter_mut().find(|(_, object)| object.key.is_mine(datagram))?;
-        let root = *root;
-        let Ok(packet) = incoming.key.open(datagram) else { return None };
-        incoming.heard = tokio::time::Instant::now();
-        incoming.receiver.offer(packet);
+        // Roots may begin alike, by chance or on purpose: the key decides. What does not open is spoiled by the attempt.
+        let is_shared = self.objects.values().filter(|object| object.key.is_mine(datagram)).count() > 1;
+        let mut opened = None;
+        for (root, incoming) in &mut self.objects {
+            if !incoming.key.is_mine(datagram) {
+                continue;
+            }
+            let mut copy = if is_shared { datagram.to_vec() } else { Vec::new() };
+            let sealed = if is_shared { &mut copy[..] } else { &mut *datagram };
+            if let Ok(packet) = incoming.key.open(sealed) {
+                incoming.heard = tokio::time::Instant::now();
+                incoming.receiver.offer(packet);
+                opened = Some(*root);
+                break;
+            }
+        }
+        let root = opened?;
         self.start_jobs();
         self.after(root).await
     }
@@ -234,8 +270,13 @@ impl Listener {
         None
     }
 
-    async fn on_announcement(&mut self, datagram: &[u8]) -> Option<Result<(), Failure>> {
-        let (sender, announcement) = match Announcement::open(datagram, &self.secret, self.psk.as_ref()) {
+    async fn on_announcement(&mut self, now: Time, host: Host, datagram: &[u8]) -> Option<Result<(), Failure>> {
+        let is_addressed = self.addressed.check(datagram).is_some();
+        let mark = *blake3::hash(datagram).as_bytes();
+        if is_addressed && (self.heard.contains(&mark) || !self.admission.admits(now, host, false)) {
+            return None;
+        }
+        let (sender, announcement) = match Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref()) {
             Ok(opened) => opened,
             Err(OneWayError::Version(version)) if !self.is_strange_told => {
                 self.is_strange_told = true;
@@ -246,21 +287,28 @@ impl Listener {
             Err(_) => return None,
         };
         let root = announcement.root;
-        if self.objects.contains_key(&root) || self.settled.contains(&root) {
+        if self.settled.contains(&root) {
+            self.heard.insert(mark);
             return None;
         }
-        let grant = self.access.grant(&sender)?;
+        if self.objects.contains_key(&root) {
+            return None;
+        }
+        let Some(grant) = self.access.grant(&sender) else {
+            self.heard.insert(mark);
+            return None;
+        };
         let name = entry_of(&announcement.about);
         let begun = match name {
             _ if !grant.may_write => {
                 Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: "its key may not write here".into() })
             }
             None => Err(Refused { refusal: Refusal::Protocol, path: Vec::new(), message: "what was announced is no file".into() }),
-            Some(entry) => self.make_room().and_then(|()| {
+            Some(entry) => self.make_room(sender, host).and_then(|()| {
                 let rules = Rules { overwrite: self.rules.overwrite || grant.may_overwrite, ..self.rules };
                 let below = grant.directory.as_deref();
                 let target = self.target.below(below, rules).map_err(|e| Refused::from_io(entry.as_path(), &e))?;
-                self.begin(&announcement, entry, target, sender)
+                self.begin(&announcement, entry, target, (sender, host))
             }),
         };
         match begun {
@@ -285,21 +333,30 @@ impl Listener {
         }
     }
 
-    fn make_room(&mut self) -> Result<(), Refused> {
+    /// A place for an object of this key and host. When all are taken, one of which nothing comes gives way, or one of a key or host that has more than its share.
+    fn make_room(&mut self, sender: PublicKey, host: Host) -> Result<(), Refused> {
+        let busy = || Err(Refused { refusal: Refusal::Busy, path: Vec::new(), message: "as many objects come as can be held".into() });
         if self.objects.len() < MAX_OBJECTS {
             return Ok(());
         }
-        let silent = self.objects.iter().find(|(_, object)| object.heard.elapsed() > SILENCE).map(|(root, _)| *root);
-        match silent {
+        let held: Vec<Held> =
+            self.objects.iter().map(|(root, o)| Held { root: *root, sender: o.sender, host: o.host, silent: o.heard.elapsed() }).collect();
+        match gives_way(&held, sender, host) {
             Some(root) => {
                 self.objects.remove(&root);
                 Ok(())
             }
-            None => Err(Refused { refusal: Refusal::Busy, path: Vec::new(), message: "as many objects come as can be held".into() }),
+            None => busy(),
         }
     }
 
-    fn begin(&self, announcement: &Announcement, entry: Entry, target: Target, sender: PublicKey) -> Result<Option<Incoming>, Refused> {
+    fn begin(
+        &self,
+        announcement: &Announcement,
+        entry: Entry,
+        target: Target,
+        (sender, host): (PublicKey, Host),
+    ) -> Result<Option<Incoming>, Refused> {
         let wrong = |text: String| Refused { refusal: Refusal::Protocol, path: entry.path.clone(), message: text };
         let key = announcement.data_key().map_err(|e| wrong(e.to_string()))?;
         let receiver = Receiver::new(announcement.layout, &announcement.about, announcement.root, RECEIVER_MEMORY);
@@ -309,8 +366,30 @@ impl Listener {
         };
         let (pieces, thread) = place.write();
         let progress = self.reporter.start("receiving one way", &sender.to_string(), 1, announcement.layout.size());
-        Ok(Some(Incoming { key, entry, receiver, pieces, thread, progress, heard: tokio::time::Instant::now() }))
+        Ok(Some(Incoming { sender, host, key, entry, receiver, pieces, thread, progress, heard: tokio::time::Instant::now() }))
     }
+}
+
+/// An object that has a place.
+struct Held {
+    root: Root,
+    sender: PublicKey,
+    host: Host,
+    silent: Duration,
+}
+
+/// Which object leaves its place to one of this key and host, if any.
+fn gives_way(held: &[Held], sender: PublicKey, host: Host) -> Option<Root> {
+    let silent = held.iter().filter(|o| o.silent > SILENCE);
+    // Whoever has its share already displaces nobody.
+    let has_share = held.iter().filter(|o| o.sender == sender || o.host == host).count() >= MAX_OF_ONE;
+    let has_more = |o: &&Held| {
+        let of_key = held.iter().filter(|other| other.sender == o.sender).count();
+        let of_host = held.iter().filter(|other| other.host == o.host).count();
+        of_key.max(of_host) > MAX_OF_ONE
+    };
+    let longest = |objects: &mut dyn Iterator<Item = &Held>| objects.max_by_key(|o| o.silent).map(|o| o.root);
+    longest(&mut silent.into_iter()).or_else(|| if has_share { None } else { longest(&mut held.iter().filter(has_more)) })
 }
 
 async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
@@ -331,4 +410,32 @@ async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
     progress.file(&entry, digest);
     progress.done(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(root: u8, sender: u8, host: u8, silent: u64) -> Held {
+        let sender = PublicKey([sender; 32]);
+        Held { root: Root([root; 32]), sender, host: at(host), silent: Duration::from_secs(silent) }
+    }
+
+    fn at(host: u8) -> Host {
+        IpAddr::from([192, 0, 2, host]).into()
+    }
+
+    #[test]
+    fn one_key_or_host_does_not_keep_all_places() {
+        let of = |held: &[Held], sender: u8, host: u8| gives_way(held, PublicKey([sender; 32]), at(host)).map(|root| root.0[0]);
+        let one_host = [object(1, 1, 1, 0), object(2, 2, 1, 3), object(3, 3, 1, 1), object(4, 4, 4, 9)];
+        assert_eq!(of(&one_host, 9, 9), Some(2), "a host with three places gives way, with what was silent for longest");
+        assert_eq!(of(&one_host, 9, 1), None, "not to itself");
+        let one_key = [object(1, 1, 1, 0), object(2, 1, 2, 3), object(3, 1, 3, 1), object(4, 4, 4, 9)];
+        assert_eq!((of(&one_key, 9, 9), of(&one_key, 1, 9)), (Some(2), None));
+        let fair = [object(1, 1, 1, 0), object(2, 1, 1, 3), object(3, 3, 3, 1), object(4, 3, 3, 9)];
+        assert_eq!(of(&fair, 9, 9), None);
+        let silent = [object(1, 1, 1, 0), object(2, 1, 1, 3), object(3, 3, 3, 1), object(4, 3, 3, 31)];
+        assert_eq!(of(&silent, 1, 1), Some(4));
+    }
 }

@@ -9,6 +9,7 @@ mod file;
 pub mod listen;
 pub mod one_way;
 mod place;
+mod recent;
 pub mod recv;
 pub mod send;
 

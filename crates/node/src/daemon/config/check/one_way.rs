@@ -5,8 +5,9 @@ use super::super::{OneWay, OneWayFrom, OneWayRelay, OneWayTo, RemoteNode, TunCon
 use super::Checker;
 use crate::cli::DEFAULT_PORT;
 use crate::units::Rate;
+use ipnet::IpNet;
 use noctule::{Bandwidth, PublicKey};
-use noctule_proto::blind::{HEADER, Plan, Shape};
+use noctule_proto::blind::{HEADER, Plan, RelayConfig, Shape};
 use noctule_proto::crypto::SESSION_OVERHEAD;
 use noctule_proto::units::Probability;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -25,6 +26,9 @@ const LARGE_BATCHES: usize = 1024;
 /// Groups of batches in a block, at least, where batches take turns.
 const GROUPS: usize = 8;
 const MOST_IN_TURN: usize = 8;
+/// Bytes of a symbol that a relay may be told to pass: what a UDP datagram holds with its header.
+const SYMBOLS: RangeInclusive<u16> = 64..=65_400;
+const ONLY_RELAYS: &str = "it is for entries that pass streams of others on: leave it out here";
 /// Bytes of IPv4 and UDP header, which the rate counts.
 const HEADERS: usize = 28;
 
@@ -38,7 +42,14 @@ pub(super) fn is_named(file: &File, name: &str) -> bool {
 }
 
 impl Checker<'_, '_> {
-    pub(super) fn one_ways(&mut self, file: &File, nodes: &[RemoteNode], tun: Option<&TunConfig>, listen: &[SocketAddr]) -> Vec<OneWay> {
+    pub(super) fn one_ways(
+        &mut self,
+        file: &File,
+        nodes: &[RemoteNode],
+        tun: Option<&TunConfig>,
+        (listen, memory): (&[SocketAddr], usize),
+    ) -> Vec<OneWay> {
+        let relays = file.one_ways.iter().filter(|t| t.get_ref().to.is_none() && t.get_ref().from.is_none()).count();
         let default = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))];
         let own = if listen.is_empty() { &default } else { listen };
         let mut found: Vec<OneWay> = Vec::new();
@@ -51,7 +62,7 @@ impl Checker<'_, '_> {
                 }
                 (Some(to), None) => self.one_way_to(table, to, (file, nodes, tun)).map(OneWay::To),
                 (None, Some(_)) => self.one_way_from(table, place, (file, nodes, tun)).map(OneWay::From),
-                (None, None) => self.one_way_relay(table, place).map(OneWay::Relay),
+                (None, None) => self.one_way_relay(table, place, (file, nodes, memory / relays.max(1))).map(OneWay::Relay),
             };
             let Some(made) = made else { continue };
             if let (OneWay::To(new), Some(to)) = (&made, &table.to)
@@ -92,6 +103,9 @@ impl Checker<'_, '_> {
         (file, nodes, tun): (&File, &[RemoteNode], Option<&TunConfig>),
     ) -> Option<OneWayTo> {
         self.refuse(&table.listen, "listen", "a stream to another node listens to nobody: leave it out");
+        self.refuse(&table.sources, "sources", "a stream to another node comes from here: leave it out");
+        self.refuse(&table.destinations, "for", ONLY_RELAYS);
+        self.refuse(&table.symbol, "symbol", ONLY_RELAYS);
         let place = to.span();
         let node = self.one_way_node(to, "to", file, nodes);
         let endpoint =
@@ -138,6 +152,8 @@ impl Checker<'_, '_> {
         self.refuse(&table.rate, "rate", SENDERS);
         self.refuse(&table.loss, "loss", SENDERS);
         self.refuse(&table.delay, "delay", SENDERS);
+        self.refuse(&table.destinations, "for", ONLY_RELAYS);
+        self.refuse(&table.symbol, "symbol", ONLY_RELAYS);
         let listen = self.needed(&table.listen, &place, "listen", ": where datagrams come, as ADDRESS:PORT");
         let listen = listen.and_then(|l| self.one_way_listen(l));
         let from = table.from.as_ref()?;
@@ -157,10 +173,48 @@ impl Checker<'_, '_> {
         if tun.is_none() && file.tun.is_none() {
             self.book.complain(from.span(), TABLE, "there is no [tun] that could take the packets: add one");
         }
-        Some(OneWayFrom { senders, listen: listen?, psk })
+        let sources = self.sources(table);
+        Some(OneWayFrom { senders, listen: listen?, sources, psk })
     }
 
-    fn one_way_relay(&mut self, table: &OneWayTable, place: Range<usize>) -> Option<OneWayRelay> {
+    /// Networks that datagrams may come from.
+    fn sources(&mut self, table: &OneWayTable) -> Vec<IpNet> {
+        let Some(sources) = &table.sources else { return Vec::new() };
+        let texts = sources.get_ref().texts(sources.span());
+        if texts.is_empty() {
+            self.book.complain(sources.span(), format!("{TABLE} sources"), "an empty list is nowhere: name addresses, or leave it out");
+        }
+        texts.iter().filter_map(|text| self.prefix(text, &format!("{TABLE} sources"))).collect()
+    }
+
+    /// Whose streams a relay passes on: keys, or names of nodes of this file.
+    fn destinations(&mut self, table: &OneWayTable, file: &File, nodes: &[RemoteNode]) -> Vec<PublicKey> {
+        let Some(destinations) = &table.destinations else { return Vec::new() };
+        let texts = destinations.get_ref().texts(destinations.span());
+        if texts.is_empty() {
+            self.book.complain(destinations.span(), format!("{TABLE} for"), "an empty list is nobody: name keys or nodes, or leave it out");
+        }
+        let key = |text: &Text| text.get_ref().parse::<PublicKey>().ok();
+        texts.iter().filter_map(|text| key(text).or_else(|| Some(self.one_way_node(text, "for", file, nodes)?.key))).collect()
+    }
+
+    /// The largest symbol that passes a relay.
+    fn symbol(&mut self, table: &OneWayTable) -> u16 {
+        let Some(symbol) = &table.symbol else { return RelayConfig::SYMBOL };
+        if !SYMBOLS.contains(symbol.get_ref()) {
+            let wrong = format!("{} bytes are out of range: {} to {}", symbol.get_ref(), SYMBOLS.start(), SYMBOLS.end());
+            self.book.complain(symbol.span(), format!("{TABLE} symbol"), wrong);
+        }
+        *symbol.get_ref()
+    }
+
+    fn one_way_relay(
+        &mut self,
+        table: &OneWayTable,
+        place: Range<usize>,
+        (file, nodes, memory): (&File, &[RemoteNode], usize),
+    ) -> Option<OneWayRelay> {
+        let (sources, destinations, symbol) = (self.sources(table), self.destinations(table, file, nodes), self.symbol(table));
         self.refuse(&table.psk, "psk", "a relay has no keys of the streams that pass: leave it out");
         self.refuse(&table.delay, "delay", "the sender decides: leave it out here");
         let roles = ": name to for a stream to a node, from for streams from nodes, or listen and endpoint to pass streams on";
@@ -178,7 +232,16 @@ impl Checker<'_, '_> {
         if let ([_, _, ..], Some(loss)) = (&losses[..], &table.loss) {
             self.book.complain(loss.span(), format!("{TABLE} loss"), "a relay needs the loss of its own next link only");
         }
-        Some(OneWayRelay { listen: listen?, endpoint: endpoint?, rate: rate?, loss: *losses.first()? })
+        Some(OneWayRelay {
+            listen: listen?,
+            sources,
+            destinations,
+            endpoint: endpoint?,
+            rate: rate?,
+            loss: *losses.first()?,
+            symbol,
+            memory,
+        })
     }
 
     fn one_way_node<'n>(&mut self, name: &Text, key: &str, file: &File, nodes: &'n [RemoteNode]) -> Option<&'n RemoteNode> {

@@ -77,8 +77,8 @@ impl Town {
         let mut t = Self {
             now,
             nodes,
-            relay: Relay::new(RelayConfig { rate: Bandwidth::from_mbit(100.0), loss: Probability::new(0.1) }, [2; 32]),
-            receiver: Receiver::new(SecretKey::from_bytes([200; 32]), None, [(SecretKey::from_bytes([201; 32]).public(), 0)]),
+            relay: Relay::new(RelayConfig::new(Bandwidth::from_mbit(100.0), Probability::new(0.1)), [2; 32]),
+            receiver: Receiver::new(SecretKey::from_bytes([200; 32]), None, [(SecretKey::from_bytes([201; 32]).public(), 0)], [3; 32]),
             waiting: VecDeque::new(),
             busy_until: now,
             idle: Duration::ZERO,
@@ -145,9 +145,9 @@ impl Town {
     }
 
     fn hear(&mut self, from: SocketAddr, datagram: &mut [u8]) {
-        if matches!(datagram.first(), Some(0x41 | 0x42)) {
-            self.receiver.handle_datagram(self.now, datagram);
-            self.relay.handle_datagram(self.now, datagram);
+        if matches!(datagram.first(), Some(0x42 | 0x43)) {
+            self.receiver.handle_datagram(self.now, from.ip(), datagram);
+            self.relay.handle_datagram(self.now, from.ip(), datagram);
             while self.relay.poll_transmit(self.now, &mut self.buf) {}
         } else {
             self.nodes[NODE].handle_datagram(self.now, from, None, Ecn::NotEct, datagram);

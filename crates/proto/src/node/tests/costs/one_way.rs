@@ -4,8 +4,10 @@ use super::{Cost, Measured};
 use crate::blind::{Announcement, Receiver, Relay, RelayConfig, Shape, StreamName};
 use crate::crypto::SecretKey;
 use crate::units::{Bandwidth, Duration, Probability, Time};
+use std::net::{IpAddr, Ipv4Addr};
 
 const EACH: u32 = 32;
+const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 fn secret(n: u8) -> SecretKey {
     SecretKey::from_bytes([n; 32])
@@ -34,16 +36,16 @@ pub(super) fn rows(beside: usize) -> Measured {
         now += Duration::from_millis(30);
         now
     };
-    let relay = || Relay::new(RelayConfig { rate: Bandwidth::from_mbit(10.0), loss: Probability::new(0.1) }, [2; 32]);
+    let relay = || Relay::new(RelayConfig::new(Bandwidth::from_mbit(10.0), Probability::new(0.1)), [2; 32]);
     let senders = (0..beside).map(|n| (secret((n % 200) as u8).public(), 0)).collect::<Vec<_>>();
-    let receiver = || Receiver::new(secret(200), None, senders.clone());
+    let receiver = || Receiver::new(secret(200), None, senders.clone(), [3; 32]);
 
     let mut at = relay();
     row("blind packet, at a relay", {
         let mut out = Vec::with_capacity(1 << 16);
         let packets: Vec<_> = (0..EACH).map(|n| packet(1, (n / 16) as u16, (n % 16) as u8, 1400)).collect();
         Box::new(move |n| {
-            at.handle_datagram(tick(), &packets[n as usize]);
+            at.handle_datagram(tick(), FROM, &packets[n as usize]);
             if at.poll_transmit(tick(), &mut out) { out.len() } else { 0 }
         })
     });
@@ -51,7 +53,7 @@ pub(super) fn rows(beside: usize) -> Measured {
     row("blind packet, of an unknown stream", {
         let packets: Vec<_> = (0..EACH).map(|n| packet(n, 0, 0, 1400)).collect();
         Box::new(move |n| {
-            at.handle_datagram(tick(), &packets[n as usize]);
+            at.handle_datagram(tick(), FROM, &packets[n as usize]);
             0
         })
     });
@@ -71,14 +73,14 @@ pub(super) fn rows(beside: usize) -> Measured {
     row("announcement, altered, at a relay", {
         let (mut out, garbage) = (Vec::with_capacity(1 << 16), garbage.clone());
         Box::new(move |n| {
-            at.handle_datagram(tick(), &garbage[n as usize]);
+            at.handle_datagram(tick(), FROM, &garbage[n as usize]);
             if at.poll_transmit(tick(), &mut out) { out.len() } else { 0 }
         })
     });
     let mut at = receiver();
     row("announcement, altered", {
         Box::new(move |n| {
-            at.handle_datagram(tick(), &garbage[n as usize]);
+            at.handle_datagram(tick(), FROM, &garbage[n as usize]);
             0
         })
     });
@@ -86,7 +88,7 @@ pub(super) fn rows(beside: usize) -> Measured {
     let mut at = receiver();
     row("announcement, of a key that is not on the list", {
         Box::new(move |n| {
-            at.handle_datagram(tick(), &said[n as usize]);
+            at.handle_datagram(tick(), FROM, &said[n as usize]);
             0
         })
     });
