@@ -8,6 +8,8 @@ mod code;
 mod daemon;
 mod doctor;
 mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod further_path;
 mod hardening;
 mod identity;

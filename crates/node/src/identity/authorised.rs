@@ -148,6 +148,14 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<PublicKey, Grant>, Failure> 
     Ok(grants)
 }
 
+/// Reads a list; whatever it is, a refusal names its line.
+#[cfg(any(test, fuzzing))]
+pub fn check(text: &str) {
+    if let Err(failure) = parse(Path::new("authorised_keys"), text) {
+        assert!(failure.to_string().contains("line "), "{failure}");
+    }
+}
+
 /// Cuts at the first of `ends` that is not within double quotes.
 fn cut(text: &str, ends: char) -> (&str, &str) {
     let mut is_quoted = false;

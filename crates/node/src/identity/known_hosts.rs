@@ -98,6 +98,18 @@ pub fn append_line(path: &Path, line: &str) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads a list as for each of the hosts in it.
+#[cfg(any(test, fuzzing))]
+pub fn check(text: &str) {
+    let hosts = KnownHosts { path: PathBuf::from("known_hosts"), text: text.to_owned() };
+    let names: Vec<&str> = text.lines().filter_map(|l| l.split_whitespace().next()).take(4).collect();
+    for name in names {
+        if let Err(failure) = hosts.find(name) {
+            assert!(failure.to_string().contains("line "), "{failure}");
+        }
+    }
+}
+
 /// The last line has no end: something appended would become part of it.
 fn ends_in_mid_line(file: &mut File) -> io::Result<bool> {
     let mut text = Vec::new();

@@ -2,7 +2,7 @@
 
 pub mod authorised;
 pub mod keygen;
-mod known_hosts;
+pub mod known_hosts;
 mod trust;
 
 pub use trust::Peer;

@@ -284,6 +284,12 @@ pub struct Limits {
     pub one_way_memory: usize,
 }
 
+/// What a file with this content means, as if it lay in the usual place.
+#[cfg(any(test, fuzzing))]
+pub fn parse(content: &str) -> Result<Config, Complaints> {
+    check::check(Path::new("/etc/noctule/node.toml"), content)
+}
+
 impl Config {
     /// Reads and checks a file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {

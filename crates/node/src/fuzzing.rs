@@ -1,0 +1,94 @@
+//! Entry points of the fuzz targets of files and of the files that people write (`fuzz/run`); `cargo test` runs the corpus through them.
+//!
+//! Each has a cost oracle: bytes allocated at once, and allocations as a measure of work, stay within a bound for each byte of the input.
+
+use allocation_counter::AllocationInfo;
+
+/// What is allowed whatever the input, and for each byte of it.
+struct Bound {
+    bytes: (u64, u64),
+    allocations: (u64, u64),
+}
+
+/// Runs a reader and holds it to a bound.
+fn within(bound: &Bound, input: &[u8], read: impl FnOnce()) {
+    let AllocationInfo { bytes_max, count_total, .. } = allocation_counter::measure(read);
+    let most = |(base, each): (u64, u64)| base + each * input.len() as u64;
+    assert!(bytes_max <= most(bound.bytes), "{bytes_max} bytes at once for an input of {}", input.len());
+    assert!(count_total <= most(bound.allocations), "{count_total} allocations for an input of {}", input.len());
+}
+
+/// The node's file: read or refused with lines and keys named.
+pub fn config(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    within(&Bound { bytes: (256 << 10, 512), allocations: (4000, 64) }, input, || {
+        if let Err(complaints) = crate::daemon::config::parse(&text) {
+            assert!(!complaints.to_string().is_empty(), "what is wrong is said");
+        }
+    });
+}
+
+/// Lists of keys: what is remembered of hosts, and who may connect.
+pub fn keys(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    within(&Bound { bytes: (64 << 10, 128), allocations: (1000, 32) }, input, || {
+        crate::identity::authorised::check(&text);
+        crate::identity::known_hosts::check(&text);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGETS: [(&str, fn(&[u8])); 2] = [("config", config), ("keys", keys)];
+
+    fn corpus(target: &str) -> Vec<Vec<u8>> {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let mut inputs: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        inputs.sort();
+        assert!(!inputs.is_empty(), "{target} has a corpus");
+        inputs
+    }
+
+    #[test]
+    fn every_input_of_the_corpus_passes_and_so_does_nothing() {
+        for (target, run) in TARGETS {
+            corpus(target).iter().for_each(|input| run(input));
+            run(&[]);
+        }
+    }
+
+    /// Bytes of the corpus changed, doubled and cut, the same each time.
+    #[test]
+    fn altered_inputs_pass() {
+        let rounds: u64 = std::env::var("RANDOM_INPUTS").map_or(50, |n| n.parse().unwrap());
+        // Numerical Recipes' linear congruential generator.
+        let mut state = 1u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below.max(1)
+        };
+        for (target, run) in TARGETS {
+            for input in corpus(target) {
+                for _ in 0..rounds {
+                    let mut altered = input.clone();
+                    for _ in 0..1 + next(4) {
+                        let at = next(altered.len());
+                        match next(4) {
+                            0 => altered.insert(at, next(256) as u8),
+                            1 => altered.truncate(at + 1),
+                            2 => altered.extend_from_within(at..),
+                            _ => {
+                                if let Some(byte) = altered.get_mut(at) {
+                                    *byte = next(128) as u8;
+                                }
+                            }
+                        }
+                    }
+                    run(&altered);
+                }
+            }
+        }
+    }
+}
