@@ -8,9 +8,9 @@ mod code;
 mod daemon;
 mod doctor;
 mod failure;
+mod further_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod further_path;
 mod hardening;
 mod identity;
 mod invitation;

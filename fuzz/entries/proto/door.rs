@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 const STEPS: usize = 200;
 const ADDRESSES: usize = 4;
 /// Work that one datagram may cause, whatever it is: a FINISH computes a whole XX again, an INITIATE of IK makes a key pair and four agreements.
-const DEAREST: Work = Work { dh: 6, hash: 8, aead: 4, steps: 600 };
+const DEAREST: Work = Work { dh: 6, hash: 8, aead: 4, steps: 64 };
 /// Bytes that may be allocated while one datagram is looked at, and that may stay for each handshake.
 const WHILE_LOOKING: u64 = 96 << 10;
 const KEPT: i64 = 48 << 10;

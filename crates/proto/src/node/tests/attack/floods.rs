@@ -8,6 +8,7 @@ use super::super::strangers::first_flight;
 use super::*;
 use crate::blind::{Announcement, Receiver, Relay, RelayConfig, Shape, StreamName};
 use crate::crypto::SecretKey;
+use crate::crypto::mac1::Mac1;
 use crate::units::{Bandwidth, Ecn};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, VERSION};
 use crate::work::Work;
@@ -366,6 +367,8 @@ fn with_cookies(peer: Option<crate::crypto::PublicKey>) -> Outcome {
             if let HandshakeBody::Initiate { token: place, .. } = &mut packet.body {
                 *place = &token;
             }
+            // Its sender knows the node's key; a message that was made without the token does not open.
+            Mac1::new(&key(0).public()).sign(&mut packet);
             let mut out = Vec::new();
             packet.emit(&mut out);
             out.resize(1200, 0);
@@ -377,6 +380,11 @@ fn with_cookies(peer: Option<crate::crypto::PublicKey>) -> Outcome {
 #[test]
 fn first_flights_of_xx_with_cookies_from_one_host() {
     with_cookies(None).assert_withstood();
+}
+
+#[test]
+fn first_flights_that_do_not_open_with_cookies_from_one_host() {
+    with_cookies(Some(key(0).public())).assert_withstood();
 }
 
 #[test]
@@ -392,6 +400,37 @@ fn repeated_and_short_first_flights() {
         |t, n| t.forge(from, if n % 2 == 0 { short.clone() } else { flight.clone() }),
     )
     .assert_withstood();
+}
+
+#[test]
+fn forged_finishes() {
+    for is_other_address in [false, true] {
+        let from: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+        let finish = std::cell::RefCell::new(Vec::new());
+        flood(
+            |t| {
+                // An honest first contact up to the last message, which is altered.
+                let mut node = Node::new(NodeConfig::default(), key(78), [9; 32], t.now);
+                node.connect(t.now, address(NODE), None).unwrap();
+                let (mut buf, mut last) = (Vec::new(), Vec::new());
+                while last.is_empty() && node.poll_transmit(t.now, 1, &mut buf).is_some() {
+                    if matches!(Packet::parse(&buf, 4), Ok(Packet::Handshake(HandshakePacket { body: HandshakeBody::Finish(_), .. }, _))) {
+                        last.clone_from(&buf);
+                        break;
+                    }
+                    t.forge(from, buf.clone());
+                    t.run(MS(1));
+                    node.handle_datagram(t.now, address(NODE), None, Ecn::NotEct, &mut t.answer.clone());
+                }
+                let end = front(&last);
+                last.truncate(end);
+                last[end - 1] ^= 1;
+                *finish.borrow_mut() = last;
+            },
+            |t, n| t.forge(if is_other_address { stranger(n) } else { from }, finish.borrow().clone()),
+        )
+        .assert_withstood();
+    }
 }
 
 #[test]

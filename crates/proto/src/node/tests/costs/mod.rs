@@ -138,3 +138,27 @@ fn every_packet_and_frame_of_the_registries_has_a_row() {
         assert!(is_named(&rows, name), "the packet {name} has no row");
     }
 }
+
+#[test]
+fn without_keys_and_without_an_address_a_datagram_costs_one_hash_at_most_and_leaves_no_state() {
+    let rows = table("1");
+    for name in [
+        "arbitrary bytes",
+        "other version",
+        "version list",
+        "INITIATE, short",
+        "INITIATE of XX",
+        "INITIATE of IK, for another key",
+        "RESPOND, unknown id",
+        "RETRY, unknown id",
+        "FINISH, unknown id",
+        "FINISH, forged, other address",
+        "protected, unknown id",
+    ] {
+        let row = rows.get(name).unwrap_or_else(|| panic!("no row {name}"));
+        let Work { dh, hash, aead, steps } = row.work;
+        assert!(dh == 0 && hash <= 1 && aead == 0 && steps == 0, "{name}: {:?}", row.work);
+        // Room of the queue of answers, which is bounded.
+        assert!(row.kept <= 160, "{name}: {} bytes kept", row.kept);
+    }
+}

@@ -3,6 +3,7 @@
 use super::super::pair::key;
 use super::{Cost, Measured, hold};
 use crate::crypto::PublicKey;
+use crate::crypto::mac1::Mac1;
 use crate::ids::LinkId;
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, VERSION};
@@ -182,6 +183,19 @@ fn before_links(beside: usize) -> Measured {
             let flight = c.first(v.now, Some(v.node.public_key())).1;
             (host(n), with_cookie(v, c, host(n), flight))
         })
+    });
+    row("INITIATE of IK, with cookie, altered", &mut |v, c| {
+        tire(v, c);
+        let flight = c.first(v.now, Some(v.node.public_key())).1;
+        let mut second = altered(&with_cookie(v, c, host(1), flight));
+        let size = second.len();
+        let mut signed = Vec::new();
+        let Ok(Packet::Handshake(mut packet, _)) = Packet::parse(&second, 4) else { panic!("a first flight") };
+        Mac1::new(&v.node.public_key()).sign(&mut packet);
+        packet.emit(&mut signed);
+        signed.resize(size, 0);
+        second = signed;
+        v.several(|_, _| (host(1), second.clone()))
     });
     row("INITIATE, repeated", &mut |v, c| {
         let flight = c.first(v.now, Some(v.node.public_key())).1;
