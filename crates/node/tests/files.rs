@@ -320,11 +320,13 @@ fn many_senders_write_at_once() {
 fn interrupted_sender_says_how_to_go_on_and_the_receiver_hears_of_it() {
     let p = places();
     fs::write(p.source.join("big"), content(8 << 20, 5)).unwrap();
+    let (own, _) = keygen(&p.root, "s");
     let mut to = receiver("127.0.0.1:0", &p.into, &[]);
     let child = noctule()
         .arg("send")
         .arg(&p.source)
-        .args([&to.address, "--peer-key", &to.key, "--limit-rate", "8mbit"])
+        .args([&to.address, "--peer-key", &to.key, "--limit-rate", "8mbit", "--key"])
+        .arg(&own)
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -338,7 +340,7 @@ fn interrupted_sender_says_how_to_go_on_and_the_receiver_hears_of_it() {
     assert_fails(&out, 130, "run the same command again");
     assert_eq!(names(&p.into), [".noctule-partial", "things"], "what has arrived is kept");
     // The receiver, which runs --once, waits for the next try.
-    ok(&send_with(&[&p.source], &to, &[]));
+    ok(&send_with(&[&p.source], &to, &["--key", own.to_str().unwrap()]));
     assert!(to.child.wait().unwrap().success());
     let said = String::from_utf8(to.output()).unwrap();
     assert!(said.contains("\"code\":7"), "it heard of the interruption: {said}");
