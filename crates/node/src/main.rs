@@ -18,6 +18,7 @@ mod overlay;
 mod paper;
 mod perf;
 mod ping;
+mod sandbox;
 mod transfer;
 mod tree;
 mod units;
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
 
 fn run(cli: cli::Cli) -> Result<(), Failure> {
     hardening::every_process();
+    if let cli::Command::Recv(args) = &cli.command {
+        sandbox::confine(args);
+    }
     if let cli::Command::Node(args) = &cli.command {
         hardening::end_at_a_panic();
         if !args.check {

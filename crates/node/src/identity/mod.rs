@@ -18,7 +18,7 @@ use std::str::FromStr;
 use zeroize::Zeroizing;
 
 /// A file of the user's own configuration.
-fn config_file(name: &str) -> Option<PathBuf> {
+pub fn config_file(name: &str) -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))?;
     Some(base.join("noctule").join(name))

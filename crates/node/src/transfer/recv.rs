@@ -145,7 +145,7 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
     if args.json {
         let event = json!({
             "event": "listening", "address": local.to_string(), "public_key": public.to_string(), "fingerprint": public.fingerprint(),
-            "ephemeral": is_ephemeral, "code": gate.code().map(|code| code.to_string()), "command": invitation.command("send FILE...", gate.code().as_ref())
+            "ephemeral": is_ephemeral, "confined": crate::sandbox::is_on(), "code": gate.code().map(|code| code.to_string()), "command": invitation.command("send FILE...", gate.code().as_ref())
         });
         // Contents have standard output for themselves.
         if args.stdout {

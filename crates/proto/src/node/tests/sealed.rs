@@ -76,6 +76,20 @@ fn the_end_is_told_although_a_window_repair_of_it_was_refused() {
 }
 
 #[test]
+fn zz_search() {
+    let told = |seed: u64| {
+        let (mut p, _) = neighbours_by_chance(Default::default(), lossy(), seed);
+        let session = open(&mut p, None);
+        p.attempt(session, &content(200_000, 7), MS(5_000), |_| true).1
+    };
+    for seed in 0..2500 {
+        if !without(Mechanism::RefusedInference, || told(seed)) {
+            println!("SEED {seed} with {}", told(seed));
+        }
+    }
+}
+
+#[test]
 fn data_leave_one_round_trip_after_the_session_was_opened() {
     for pinned in [true, false] {
         let (mut p, _) = neighbours_with(Default::default(), super::pair::Conditions::default());
