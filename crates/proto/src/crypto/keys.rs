@@ -130,19 +130,21 @@ impl ReceiveKeys {
         Self { secret, cipher, epoch_log2: epoch_log2.min(63), generation, paths: Vec::new(), opened: 0, failed: 0 }
     }
 
+    /// Where the keys of a path stand, from now on if not before.
+    fn place_of(&mut self, path: PathId) -> usize {
+        self.paths.iter().position(|p| p.path == path).unwrap_or_else(|| {
+            if self.paths.len() == MAX_PATHS {
+                self.paths.remove(0);
+            }
+            self.paths.push(PathKeys { path, newest: None, keys: VecDeque::new() });
+            self.paths.len() - 1
+        })
+    }
+
     /// The job that opens packet `number` of `path`; `None` if the epoch's key is gone or lies too far ahead. Forged numbers change nothing.
     pub fn open_job(&mut self, now: Time, path: PathId, number: PacketNumber) -> Option<OpenJob> {
         let epoch = number.0 >> self.epoch_log2;
-        let at = match self.paths.iter().position(|p| p.path == path) {
-            Some(at) => at,
-            None => {
-                if self.paths.len() == MAX_PATHS {
-                    self.paths.remove(0);
-                }
-                self.paths.push(PathKeys { path, newest: None, keys: VecDeque::new() });
-                self.paths.len() - 1
-            }
-        };
+        let at = self.place_of(path);
         let entry = &mut self.paths[at];
         let key = match entry.keys.iter().rev().find(|k| k.epoch == epoch) {
             Some(k) if now < k.expires => k.key.clone(),
@@ -166,7 +168,9 @@ impl ReceiveKeys {
     /// The job opened its packet. When that begins a new epoch, the ones before it end after `retention` (a few PTOs).
     pub fn on_opened(&mut self, now: Time, job: &OpenJob, retention: Duration) {
         self.opened += 1;
-        let Some(entry) = self.paths.iter_mut().find(|p| p.path == job.path) else { return };
+        // The first packet of a link is opened before its keys stand here: what it shows counts all the same.
+        let at = self.place_of(job.path);
+        let entry = &mut self.paths[at];
         if entry.newest.is_none_or(|newest| job.epoch > newest) {
             let end = if switch::is_off(Mechanism::NeighbouringEpochs) { now } else { now + retention };
             for key in entry.keys.iter_mut().filter(|k| k.epoch < job.epoch) {
