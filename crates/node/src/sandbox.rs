@@ -4,7 +4,10 @@
 
 use crate::cli::RecvArgs;
 use crate::identity;
-use landlock::{ABI, Access, AccessFs, BitFlags, Compatible, CompatLevel, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules};
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    path_beneath_rules,
+};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::{Kill, keygen, noctule, start_node};
@@ -97,7 +98,10 @@ fn a_neighbour_with_a_pre_shared_key_of_its_own_is_linked_by_it_alone_and_a_relo
     let dir = tempfile::tempdir().unwrap();
     let [mut hub, mut one, mut two] = ["hub", "one", "two"].map(|name| Node::new(dir.path(), name));
     for (file, byte) in [("first", 1), ("second", 2)] {
-        fs::write(dir.path().join(file), noctule::SharedKey::from_bytes([byte; 32]).to_text()).unwrap();
+        let file = dir.path().join(file);
+        fs::write(&file, noctule::SharedKey::from_bytes([byte; 32]).to_text()).unwrap();
+        // One that others may read is refused.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     }
     let at = format!("127.0.0.1:{}", port("127.0.0.1"));
     let at_hub = |psk: &str| [neighbour("one", &one.key, psk), neighbour("two", &two.key, "")].concat();

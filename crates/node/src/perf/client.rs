@@ -219,7 +219,7 @@ impl Test {
         let Self { connection, request, ask, mut answers, tcp } = self;
         let cc = match request.mode {
             // The kernel's own choice decides a comparison with it.
-            Mode::Tcp => tcp.first().and_then(tcp::congestion).unwrap_or_else(|| "of the kernel".into()),
+            Mode::Tcp => tcp.first().and_then(tcp::congestion).map_or_else(|| "of the kernel".into(), |name| name.to_string()),
             Mode::Transparent => "none".into(),
             Mode::Brtp | Mode::Btp => args.cc.to_string(),
         };

@@ -3,6 +3,7 @@
 use super::protocol::TcpOffer;
 use crate::failure::Failure;
 use noctule::FarText;
+use noctule::FarText;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// How long a connection may take to come up, and to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of the kernel's name for a congestion control, at most: TCP_CA_NAME_MAX.
+const MAX_NAME: usize = 16;
 /// Bytes of a token.
 const TOKEN: usize = 16;
 
@@ -86,10 +89,10 @@ pub fn set_congestion(stream: &TcpStream, name: Option<&str>) -> Result<(), Fail
 }
 
 /// The kernel's congestion control for what this side sends, by the kernel's name for it; none where the kernel does not say.
-pub fn congestion(stream: &impl std::os::fd::AsFd) -> Option<String> {
+pub fn congestion(stream: &impl std::os::fd::AsFd) -> Option<FarText> {
     let name = socket2::SockRef::from(stream).tcp_congestion().ok()?;
     let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    String::from_utf8(name[..end].to_vec()).ok().filter(|n| !n.is_empty())
+    Some(FarText::from_wire(&name[..end], MAX_NAME)).filter(|n| !n.is_empty())
 }
 
 /// Bytes of a connection that the far end has not acknowledged; 0 where the kernel does not say.

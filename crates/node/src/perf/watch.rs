@@ -2,7 +2,7 @@
 
 use super::protocol::Sent;
 use super::tcp;
-use noctule::{FarText, FlowStats, Session};
+use noctule::{FlowStats, Session};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -108,7 +108,7 @@ impl Watch {
             lost_packets: of(packets.1, self.before.2),
             blake3: None,
             is_cut: self.progress.is_cut.load(Relaxed),
-            tcp_cc: self.tcp.first().and_then(tcp::congestion).map(FarText::from),
+            tcp_cc: self.tcp.first().and_then(tcp::congestion),
         };
         (self.packets, self.coded) = (packets, coded);
         sent

@@ -198,18 +198,18 @@ fn ten_per_cent_of_loss_on_each_link() {
 }
 
 /// What a relay's death costs: the share of a second's messages that did not come in time after it, and of the last half second.
-fn death(relay: usize, mbit: f64) -> Course {
+fn death(relay: usize, mbit: f64, seed: u64) -> Course {
     let story = Story { mbit, class: Class::Latency, ends: at(6000), dies: Some((relay, at(2500), at(4000))), ..Story::default() };
-    story.tell(two_routes(5))
+    story.tell(two_routes(seed))
 }
 
 #[test]
 fn a_relay_that_dies_costs_what_was_on_its_way_and_the_other_route_goes_on() {
     // The route that is left carries it: until the silence of the dead one's link is noticed, and the way back with it, half a second.
     for relay in [1, 2] {
-        let course = death(relay, 20.0);
+        let course = death(relay, 20.0, 5);
         let lost: u64 = course.lost.iter().map(|(_, _, lost)| *lost).sum();
-        let alone = without(Mechanism::SpreadDatagrams, || death(relay, 20.0));
+        let alone = without(Mechanism::SpreadDatagrams, || death(relay, 20.0, 5));
         let by_one: u64 = alone.lost.iter().map(|(_, _, lost)| *lost).sum();
         println!("relay {relay}: {lost} lost, {by_one} by one route; {}", course.show());
         sound(&course);
@@ -217,11 +217,15 @@ fn a_relay_that_dies_costs_what_was_on_its_way_and_the_other_route_goes_on() {
     }
     // It carries half of what is sent.
     for relay in [1, 2] {
-        let course = death(relay, 60.0);
-        let [during, after] = [(at(2500), at(4000)), (at(5500), at(6000))].map(|(from, to)| course.residual(from, to));
-        println!("relay {relay} of a full way: {during:.4} lost, then {after:.4}; {}", course.show());
-        sound(&course);
-        assert!(during < 0.8 && after <= 0.002, "{during} {after}");
+        let mean = [3, 4, 5].map(|seed| {
+            let course = death(relay, 60.0, seed);
+            let [during, after] = [(at(2500), at(4000)), (at(5500), at(6000))].map(|(from, to)| course.residual(from, to));
+            println!("relay {relay} of a full route, seed {seed}: {during:.4} lost, then {after:.4}; {}", course.show());
+            sound(&course);
+            assert!(after <= 0.002, "{after}");
+            during
+        });
+        assert!(mean.iter().sum::<f64>() / 3.0 < 0.8, "{mean:?}");
     }
 }
 

@@ -65,28 +65,14 @@ fn a_pinned_destination_and_one_trusted_on_first_use_both_prove_their_keys() {
 /// known, which is lost.
 #[test]
 fn the_end_is_told_although_a_window_repair_of_it_was_refused() {
-    let seeds = [368, 437, 517, 776, 828];
+    let seeds = [241, 676, 776, 811, 828];
     let told = |seed: &&u64| {
         let (mut p, _) = neighbours_by_chance(Default::default(), lossy(), **seed);
         let session = open(&mut p, None);
         p.attempt(session, &content(200_000, 7), MS(5_000), |_| true).1
     };
     assert_eq!(seeds.iter().filter(told).count(), seeds.len());
-    assert!(without(Mechanism::RefusedInference, || seeds.iter().filter(told).count()) <= 2, "other seeds show it");
-}
-
-#[test]
-fn zz_search() {
-    let told = |seed: u64| {
-        let (mut p, _) = neighbours_by_chance(Default::default(), lossy(), seed);
-        let session = open(&mut p, None);
-        p.attempt(session, &content(200_000, 7), MS(5_000), |_| true).1
-    };
-    for seed in 0..2500 {
-        if !without(Mechanism::RefusedInference, || told(seed)) {
-            println!("SEED {seed} with {}", told(seed));
-        }
-    }
+    assert_eq!(without(Mechanism::RefusedInference, || seeds.iter().filter(told).count()), 0, "other seeds show it");
 }
 
 #[test]

