@@ -50,6 +50,8 @@ fn rows(beside: usize) -> Measured {
         ("POLLUTED", SessionFrame::Polluted { index: 1, packets: 1 << 40 }),
         ("PART_DELIVERED", SessionFrame::PartDelivered { index: 1, part: 1 << 40, packets: 1 }),
         ("WINDOW", SessionFrame::Window { index: 1, limit: 1 << 40 }),
+        ("REKEY", SessionFrame::Rekey { generation: 1, step: 0, message: vec![9; 48] }),
+        ("KEYS", SessionFrame::Keys { generation: 1, is_last: false, firsts: Vec::new() }),
         ("CLOSE", SessionFrame::Close { reason: reason(), linger: Duration::ZERO, totals: totals() }),
         ("CLOSED", SessionFrame::Closed { all_received: true, totals: totals() }),
     ];
