@@ -41,7 +41,8 @@ pub fn keys(input: &[u8]) {
 mod tests {
     use super::*;
 
-    const TARGETS: [(&str, fn(&[u8])); 2] = [("config", config), ("keys", keys)];
+    type Target = (&'static str, fn(&[u8]));
+    const TARGETS: [Target; 2] = [("config", config), ("keys", keys)];
 
     fn corpus(target: &str) -> Vec<Vec<u8>> {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

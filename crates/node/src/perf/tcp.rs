@@ -3,7 +3,6 @@
 use super::protocol::TcpOffer;
 use crate::failure::Failure;
 use noctule::FarText;
-use noctule::FarText;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
