@@ -37,12 +37,24 @@ pub fn keys(input: &[u8]) {
     });
 }
 
+/// A transfer from a sender that sends any records, into a directory of its own; nothing of it may be left outside.
+pub fn transfer(input: &[u8]) {
+    let root = std::env::temp_dir().join(format!("noctule-fuzz-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let target = root.join("in");
+    std::fs::create_dir_all(&target).expect("a directory for the files");
+    // Buffers and hashers of one writer, and the manifest's budget.
+    within(&Bound { bytes: (4 << 20, 1024), allocations: (4000, 64) }, input, || crate::transfer::trial::fuzz(&target, input));
+    let outside = std::fs::read_dir(&root).expect("the directory is there").count();
+    std::fs::remove_dir_all(&root).expect("what was made can be removed");
+    assert_eq!(outside, 1, "something was made outside of the directory");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     type Target = (&'static str, fn(&[u8]));
-    const TARGETS: [Target; 2] = [("config", config), ("keys", keys)];
+    const TARGETS: [Target; 3] = [("config", config), ("keys", keys), ("transfer", transfer)];
 
     fn corpus(target: &str) -> Vec<Vec<u8>> {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
