@@ -1,4 +1,5 @@
-//! What `recv` may still touch when it serves: its directory, and what it was told of. Linux confines it by Landlock, from 5.13 on.
+//! What `recv` may still touch when it serves: its directory, and what it was told of. Linux confines it by Landlock, from 5.19 on: older kernels
+//! refuse every renaming between directories, by which files get their places.
 //!
 //! The confinement holds for the thread that asks for it and for those that it starts, so it comes before the runtime.
 
@@ -15,15 +16,15 @@ use std::sync::OnceLock;
 const RIGHTS: ABI = ABI::V3;
 
 /// What names are resolved by, libraries, terminals: of these only reading is left.
-const SYSTEM: [&str; 8] = ["/etc", "/usr", "/lib", "/lib64", "/proc", "/run", "/dev", "/sys"];
+const SYSTEM: [&str; 10] = ["/etc", "/etc/resolv.conf", "/usr", "/lib", "/lib64", "/nix/store", "/proc", "/run", "/dev", "/sys"];
 
 /// What this process may do by paths.
 #[derive(Debug, Default)]
 struct Grants {
     /// Everything below.
     all: Vec<PathBuf>,
-    /// New files below may be made and written.
-    append: Vec<PathBuf>,
+    /// Files that may be written; of a directory, new files below it.
+    write: Vec<PathBuf>,
     read: Vec<PathBuf>,
 }
 
@@ -46,7 +47,7 @@ pub fn confine(args: &RecvArgs) {
         }
     };
     if !is_on {
-        tell!("noctule: warning: this kernel does not confine recv to its directory (Landlock is missing or off)");
+        tell!("noctule: warning: this kernel does not confine recv to its directory (Landlock is missing, off, or older than Linux 5.19)");
     }
     let _ = STATUS.set(is_on);
 }
@@ -64,29 +65,40 @@ fn grants(args: &RecvArgs) -> Grants {
     if !args.stdout {
         grants.all.push(args.into.clone());
     }
-    let configuration = identity::config_file("key").as_deref().map(parent);
-    let authorised = args.access.authorised_keys.clone();
-    grants.append.extend(args.trace.trace.as_deref().map(parent));
-    if args.access.remember {
-        grants.append.extend(authorised.as_deref().map(parent).or(configuration.clone()));
+    let file = |name: &str| identity::config_file(name);
+    let authorised = args.access.authorised_keys.clone().or_else(|| file("authorised_keys"));
+    // A trace is made anew: an empty file is there before it.
+    if let Some(trace) = &args.trace.trace {
+        let _ = std::fs::File::options().create(true).append(true).open(trace);
+        grants.write.push(trace.clone());
     }
-    if !args.via.via.is_empty() {
-        // The key of a node may be asked about and remembered.
-        grants.append.extend(configuration.clone());
+    let kept = [authorised.clone().filter(|_| args.access.remember), file("known_hosts").filter(|_| !args.via.via.is_empty())];
+    for path in kept.into_iter().flatten() {
+        // Where it does not exist yet, it is made in its directory.
+        if !path.exists() {
+            let _ = std::fs::create_dir_all(parent(&path));
+            grants.write.push(parent(&path));
+        } else {
+            grants.write.push(path);
+        }
     }
-    let named = [args.identity.key.clone(), args.identity.psk.clone(), args.via.via_psk.clone(), authorised, configuration];
-    grants.read.extend(named.into_iter().flatten());
+    // Each file by its own name, too: it may be a link to elsewhere.
+    let own = ["key", "authorised_keys", "known_hosts"].map(file);
+    let named = [args.identity.key.clone(), args.identity.psk.clone(), args.via.via_psk.clone(), authorised];
+    grants.read.extend(named.into_iter().chain(own).flatten().chain(file("key").as_deref().map(parent)));
     grants
 }
 
 fn restrict(grants: &Grants) -> Result<RulesetStatus, RulesetError> {
-    let append: BitFlags<AccessFs> = AccessFs::from_read(RIGHTS) | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate;
+    let write: BitFlags<AccessFs> = AccessFs::from_read(RIGHTS) | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate;
     let status = Ruleset::default()
+        .set_compatibility(CompatLevel::SoftRequirement)
+        .handle_access(AccessFs::Refer)?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(RIGHTS))?
         .create()?
         .add_rules(path_beneath_rules(&grants.all, AccessFs::from_all(RIGHTS)))?
-        .add_rules(path_beneath_rules(&grants.append, append))?
+        .add_rules(path_beneath_rules(&grants.write, write))?
         .add_rules(path_beneath_rules(&grants.read, AccessFs::from_read(RIGHTS)))?
         .restrict_self()?;
     Ok(status.ruleset)
@@ -106,7 +118,8 @@ mod tests {
         }
         fs::write(path("elsewhere/secret"), "s").unwrap();
         fs::write(path("keys/key"), "k").unwrap();
-        let grants = Grants { all: vec![path("into")], append: Vec::new(), read: vec![path("keys")] };
+        fs::write(path("log"), "old").unwrap();
+        let grants = Grants { all: vec![path("into")], write: vec![path("log")], read: vec![path("keys")] };
         let root = dir.path().to_owned();
         // The confinement is the thread's: that of the test runner stays free.
         std::thread::spawn(move || {
@@ -118,10 +131,17 @@ mod tests {
             fs::write(path("into/new"), "n").unwrap();
             fs::rename(path("into/new"), path("into/renamed")).unwrap();
             fs::remove_file(path("into/renamed")).unwrap();
+            // As a file gets from the staging directory to its place.
+            fs::create_dir_all(path("into/a")).unwrap();
+            fs::create_dir_all(path("into/b")).unwrap();
+            fs::write(path("into/a/new"), "n").unwrap();
+            fs::rename(path("into/a/new"), path("into/b/new")).unwrap();
+            fs::write(path("log"), "l").unwrap();
             assert_eq!(fs::read(path("keys/key")).unwrap(), b"k");
             let denied = |result: std::io::Result<()>| assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EACCES));
             denied(fs::read(path("elsewhere/secret")).map(drop));
             denied(fs::write(path("elsewhere/new"), "n"));
+            denied(fs::write(path("log2"), "n"));
             denied(fs::write(path("keys/key"), "other"));
             denied(fs::remove_file(path("keys/key")));
             // Neither by a link that a sender left there.

@@ -124,7 +124,7 @@ impl FromStr for Amount {
 /// Units in which rates are shown: iperf3's `-f`; the default follows the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Mbit/s, above 10,000 of them Gbit/s.
+    /// Mbit/s, from 1000 of them on Gbit/s.
     #[default]
     Auto,
     /// Bits or bytes per second, by a power of 1000 (bits) or 1024 (bytes).
@@ -156,7 +156,7 @@ impl Scale {
     /// A rate in bits per second.
     pub fn rate(self, bits: f64) -> String {
         match self {
-            Self::Auto if bits >= 1e10 => format!("{:.2} Gbit/s", bits * 1e-9),
+            Self::Auto if bits >= 1e9 => format!("{:.2} Gbit/s", bits * 1e-9),
             Self::Auto => format!("{:.2} Mbit/s", bits * 1e-6),
             Self::Fixed { power, is_bytes: false } => format!("{:.2} {}bit/s", bits / 1000f64.powi(power as i32), PREFIXES[power]),
             Self::Fixed { power, is_bytes: true } => {

@@ -25,7 +25,7 @@ fn unknown_host_is_refused_then_taken_when_asked_then_known_then_refused_when_it
     let out = send_as(&home, &[], &first, &file);
     assert_fails(&out, 15, "--accept-new");
     assert_fails(&out, 15, &public);
-    assert!(!home.exists(), "nothing is remembered without consent");
+    assert!(!home.join("noctule/known_hosts").exists(), "nothing is remembered without consent");
     let out = send_as(&home, &["--accept-new"], &first, &file);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let hosts = fs::read_to_string(home.join("noctule/known_hosts")).unwrap();

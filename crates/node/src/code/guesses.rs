@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 /// Wrong proofs that withdraw a code.
 pub const GUESSES: u32 = 3;
-/// Codes of one run that wrong proofs may withdraw; then it shows no more: 30 guesses in all, each right with a probability of 2^-22.6.
-pub const CODES: u32 = 10;
+/// Wrong proofs of one run, however many codes it has shown; then it shows no more. Each is right with a probability of 2^-22.6.
+pub const ALL_GUESSES: u32 = 10 * GUESSES;
 /// An unused code is replaced after so long.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
@@ -35,7 +35,8 @@ pub struct Guesses {
     /// Counts codes, so that a proof is judged by the code that it was asked for.
     generation: u32,
     wrong: u32,
-    withdrawn: u32,
+    /// Of all codes.
+    wrong_in_all: u32,
     /// The key that used it.
     owner: Option<PublicKey>,
     admitted: HashSet<PublicKey>,
@@ -52,7 +53,7 @@ impl Guesses {
             made: now,
             generation: 0,
             wrong: 0,
-            withdrawn: 0,
+            wrong_in_all: 0,
             owner: None,
             admitted: HashSet::new(),
             make,
@@ -73,7 +74,9 @@ impl Guesses {
     /// The code for an exchange with `key`, and its number.
     pub fn begin(&mut self, key: &PublicKey, now: Instant) -> Result<(Code, u32), Why> {
         if self.owner.is_none() && self.code.is_some() && now.duration_since(self.made) >= LIFETIME {
+            // Nobody has seen the new one: this exchange is not judged by it.
             self.replace(now);
+            return Err(Why::Withdrawn);
         }
         match (&self.code, &self.owner) {
             (_, Some(owner)) if owner != key => Err(Why::Used),
@@ -99,10 +102,10 @@ impl Guesses {
         }
         self.wrong += 1;
         self.news.push(News::Wrong(GUESSES - self.wrong));
-        if self.wrong == GUESSES {
-            self.withdrawn += 1;
+        self.wrong_in_all += 1;
+        if self.wrong == GUESSES || self.wrong_in_all == ALL_GUESSES {
             // One that was used has done its work.
-            if self.owner.is_none() && self.withdrawn < CODES {
+            if self.owner.is_none() && self.wrong_in_all < ALL_GUESSES {
                 self.replace(now);
             } else {
                 self.code = None;
@@ -155,9 +158,24 @@ mod tests {
             assert_eq!(g.judge(generation, &key(1), false, now), Err(Why::Wrong));
             tried += 1;
         }
-        assert_eq!((tried, g.shown().is_none()), (GUESSES * CODES, true));
+        assert_eq!((tried, g.shown().is_none()), (ALL_GUESSES, true));
         assert_eq!(g.begin(&key(2), now), Err(Why::Withdrawn));
         assert_eq!(g.news.last(), Some(&News::NoMore));
+    }
+
+    #[test]
+    fn an_hour_gives_no_guess_back() {
+        let (mut g, mut now) = guesses();
+        let mut tried = 0;
+        for _ in 0..1000 {
+            for _ in 1..GUESSES {
+                if let Ok((_, generation)) = g.begin(&key(1), now) {
+                    tried += u32::from(g.judge(generation, &key(1), false, now).is_err());
+                }
+            }
+            now += LIFETIME;
+        }
+        assert!(g.shown().is_none() && tried <= ALL_GUESSES, "{tried}");
     }
 
     #[test]
@@ -183,8 +201,10 @@ mod tests {
     fn a_code_that_nobody_used_is_replaced_after_an_hour() {
         let (mut g, now) = guesses();
         let (old, generation) = g.begin(&key(1), now).unwrap();
+        // What comes with the old one is not judged by the new one, which nobody has seen.
+        assert_eq!(g.begin(&key(1), now + LIFETIME), Err(Why::Withdrawn));
         let (new, _) = g.begin(&key(1), now + LIFETIME).unwrap();
-        assert!(old != new);
+        assert!(old != new && g.news == [News::Fresh(new)]);
         assert_eq!(g.judge(generation, &key(1), true, now + LIFETIME), Err(Why::Withdrawn));
     }
 }

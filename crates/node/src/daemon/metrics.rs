@@ -341,7 +341,7 @@ mod tests {
             "to": [{"name": "z", "endpoint": "192.0.2.1:1", "rate": 1e6, "block_packets": 64, "redundancy": 1.2, "packets": 11, "dropped": 12, "blocks": 13,
                 "sent_datagrams": 14, "sent_bytes": 15, "announcements": 16, "streams": 1, "send_errors": 17}],
             "from": [], "relays": [{"listen": "l", "endpoint": "e", "rate": 1e6, "received_datagrams": 21, "received_bytes": 0, "sent_datagrams": 22,
-                "sent_bytes": 23, "passed": 24, "recoded": 25, "redundant": 0, "late": 0, "dropped": 26, "announcements": 0, "foreign": 0,
+                "sent_bytes": 23, "passed": 24, "recoded": 25, "redundant": 0, "late": 0, "dropped": 26, "announcements": 0, "refused": 0, "foreign": 0,
                 "send_errors": 0, "standing_delay": 0.0, "memory": 0, "ranks": [0, 0, 27]}],
         });
         let mut report: OneWayReport = serde_json::from_value(report).expect("a report");

@@ -174,6 +174,9 @@ impl Daemon {
             strange_sessions: strangers::Strangers::default(),
         });
         if let Some(failure) = daemon.apply().await.failures.into_iter().next() {
+            if let Some(tunnel) = &daemon.tunnel {
+                tunnel.device().clear().await;
+            }
             return Err(failure);
         }
         daemon.begin(listener, metrics);

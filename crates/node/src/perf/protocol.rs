@@ -113,8 +113,8 @@ impl Request {
         if self.length.is_some_and(|l| !(MESSAGE_HEADER..=4 << 20).contains(&l)) {
             return fail("the message length (-l) must lie between 16 bytes and 4 MiB");
         }
-        if self.rate.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
-            return fail("the rate (-b) must be above zero");
+        if self.rate.is_some_and(|r| !(r.is_finite() && r >= 1.0)) {
+            return fail("the rate (-b) must be at least one bit per second");
         }
         if self.bytes == Some(0) {
             return fail("the number of bytes (-n) must be above zero");

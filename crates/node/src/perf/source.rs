@@ -121,7 +121,7 @@ struct Schedule {
     start: Instant,
     end: Instant,
     interval: Option<Duration>,
-    count: u32,
+    count: u64,
     /// Bytes of this flow, if an amount was asked for.
     left: Option<u64>,
 }
@@ -152,7 +152,7 @@ impl Schedule {
             return false;
         }
         if let Some(interval) = self.interval {
-            let due = self.start + interval * self.count;
+            let due = self.start + interval.mul_f64(self.count as f64);
             self.count += 1;
             if due >= self.end {
                 return false;

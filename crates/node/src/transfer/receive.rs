@@ -89,10 +89,14 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|e| Failure::system("a thread", e))
 }
 
-async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), FlowError> {
+/// A sender that takes no answers loses its place like one that sends nothing.
+async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
     let mut out = Vec::new();
     records.iter().for_each(|r| r.emit(&mut out));
-    answers.write_all(&out).await
+    match tokio::time::timeout(IDLE, answers.write_all(&out)).await {
+        Ok(said) => Ok(said?),
+        Err(_) => Err(Failure::PeerGone(format!("it took no answer for {} s", IDLE.as_secs())).into()),
+    }
 }
 
 /// Streams under way: tasks that read the network, tasks that have written what came.
@@ -411,7 +415,7 @@ impl Course {
             }
             Some(refused) => {
                 // The sender leaves as soon as it has heard: that is no failure of its own.
-                let _ = answers.finish().await;
+                let _ = tokio::time::timeout(IDLE, answers.finish()).await;
                 Err(Stop::Failed(Failure::incomplete(self.failures, &refused)))
             }
         }

@@ -194,12 +194,12 @@ impl Server {
         match result {
             Ok(()) => {
                 // Everything is verified and on disk, whether the sender hears it or not; it closes when it has.
-                let _ = answers.finish().await;
+                let _ = tokio::time::timeout(PATIENCE, answers.finish()).await;
                 let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
                 Outcome::Transfer(Ok(()))
             }
             Err(Stop::Dry) => {
-                let _ = answers.finish().await;
+                let _ = tokio::time::timeout(PATIENCE, answers.finish()).await;
                 let _ = tokio::time::timeout(PATIENCE, session.closed()).await;
                 Outcome::Nothing(None)
             }

@@ -208,8 +208,13 @@ impl Staging {
     pub fn left(&self, entry: &Entry) -> io::Result<Option<(Grown, u64)>> {
         let name = self.name_of(entry);
         let Some(file) = open_plain(&self.dir, &name, OFlags::RDWR)? else { return Ok(None) };
+        if !lock(&file)? {
+            return Ok(None);
+        }
+        // Placed, or removed, between opening and locking?
+        let is_there = open_plain(&self.dir, &name, OFlags::RDONLY)?.is_some_and(|f| is_same(&f, &file));
         let meta = file.metadata()?;
-        if meta.len() == 0 || meta.len() > entry.size() || !lock(&file)? || meta.nlink() != 1 {
+        if !is_there || meta.len() == 0 || meta.len() > entry.size() || meta.nlink() != 1 {
             return Ok(None);
         }
         Ok(Some((Grown { file, name, is_lasting: true }, meta.len())))
@@ -287,7 +292,10 @@ impl Staging {
         }
         if rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // Fails while another transfer's files wait there to be gone on with.
-            let _ = rustix::fs::unlinkat(root, STAGING_NAME, AtFlags::REMOVEDIR);
+            if rustix::fs::unlinkat(root, STAGING_NAME, AtFlags::REMOVEDIR).is_err() {
+                // Others go on sharing it while this transfer takes its leave.
+                let _ = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockShared);
+            }
         }
     }
 }

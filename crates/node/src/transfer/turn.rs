@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// How long the next try waits for an earlier one to end, or to be seen to be dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A session that has not answered for so long is taken for dead if its sender has come again.
+/// A session that has not answered, or of which nothing at all was heard, for so long is taken for dead if its sender has come again.
 const DEAD: Duration = Duration::from_secs(2);
 /// Looks at it.
 const LOOK: Duration = Duration::from_millis(100);
@@ -41,6 +41,8 @@ struct Active {
 pub trait Life: Send {
     /// How long it has not answered although it should have; `None`: it answers.
     fn silence(&self) -> Option<Duration>;
+    /// Packets that have come. A sender that was killed owes no answer, but sends nothing more.
+    fn heard(&self) -> u64;
     /// It is over.
     fn is_over(&self) -> bool;
 }
@@ -48,6 +50,10 @@ pub trait Life: Send {
 impl Life for Session {
     fn silence(&self) -> Option<Duration> {
         Session::silence(self)
+    }
+
+    fn heard(&self) -> u64 {
+        self.stats().all_paths().map(|p| p.received_packets).sum()
     }
 
     fn is_over(&self) -> bool {
@@ -108,6 +114,7 @@ impl Turns {
     /// Busy: that session goes on, or another sender writes the same there, or `is_only` and any transfer is under way.
     pub async fn take(&self, work: Work, session: impl Life + Clone + 'static, is_only: bool) -> Result<Turn<'_>, Refused> {
         let deadline = Instant::now() + PATIENCE;
+        let mut heard = (0, Instant::now());
         loop {
             let mut gone = {
                 let mut active = self.active();
@@ -123,7 +130,12 @@ impl Turns {
                         return Ok(Turn { turns: self, work, stopped, _going: going });
                     }
                     Some(earlier) => {
-                        if earlier.session.is_over() || earlier.session.silence().is_some_and(|time| time >= DEAD) {
+                        let packets = earlier.session.heard();
+                        if heard.0 != packets {
+                            heard = (packets, Instant::now());
+                        }
+                        let is_mute = heard.1.elapsed() >= DEAD || earlier.session.silence().is_some_and(|time| time >= DEAD);
+                        if earlier.session.is_over() || is_mute {
                             earlier.stop.send_replace(true);
                         }
                         earlier.gone.clone()
@@ -150,12 +162,35 @@ mod tests {
 
     impl Life for Peer {
         fn silence(&self) -> Option<Duration> {
-            Some(self.0.load(Relaxed)).filter(|n| *n > 0).map(Duration::from_millis)
+            Some(self.0.load(Relaxed)).filter(|n| *n > 0 && *n != MUTE).map(Duration::from_millis)
+        }
+
+        fn heard(&self) -> u64 {
+            // It sends all the time, but for the one that is mute.
+            if self.0.load(Relaxed) == MUTE { 1 } else { COUNT.fetch_add(1, Relaxed) }
         }
 
         fn is_over(&self) -> bool {
             self.0.load(Relaxed) == u64::MAX
         }
+    }
+
+    /// Owes no answer, and says nothing.
+    const MUTE: u64 = u64::MAX - 1;
+    static COUNT: AtomicU64 = AtomicU64::new(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_owes_no_answer_and_says_nothing_gives_its_turn_to_the_next_try() {
+        let turns = Turns::default();
+        let peer = Peer::default();
+        let first = turns.take(work(1, 1), peer.clone(), false).await.unwrap();
+        peer.0.store(MUTE, Relaxed);
+        let stop = first.stop();
+        let (second, ()) = tokio::join!(turns.take(work(1, 1), Peer::default(), false), async {
+            stop.await;
+            drop(first);
+        });
+        second.unwrap();
     }
 
     fn work(sender: u8, directory: u64) -> Work {

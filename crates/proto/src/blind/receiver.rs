@@ -200,7 +200,7 @@ impl Known {
     fn view(&self) -> SenderView {
         let (past, lost) = self.before;
         let Some(current) = &self.current else { return SenderView { sink: past, lost, ..self.view } };
-        SenderView { sink: sum(past, current.sink.stats()), lost: lost + current.lost(), ..self.view }
+        SenderView { sink: sum(past, current.sink.stats()), lost: lost.saturating_add(current.lost()), ..self.view }
     }
 
     /// A newer stream takes its place.
@@ -208,7 +208,7 @@ impl Known {
         if let Some(mut current) = self.current.take() {
             let [_, last] = current.said;
             current.count_before(last);
-            self.before = (sum(self.before.0, current.sink.stats()), self.before.1 + current.lost());
+            self.before = (sum(self.before.0, current.sink.stats()), self.before.1.saturating_add(current.lost()));
         }
     }
 }
@@ -238,7 +238,7 @@ impl Current {
     }
 
     fn lost(&self) -> u64 {
-        self.said[0].1.saturating_sub(self.base + self.counted)
+        self.said[0].1.saturating_sub(self.base.saturating_add(self.counted))
     }
 }
 

@@ -116,9 +116,10 @@ impl Credit {
         self.consume(passed);
     }
 
-    /// The flow goes on over another hop, whose sender knows nothing of this one's reports: so many packets from `first` on may come at once.
+    /// The flow goes on over another hop, whose sender knows nothing of this one's reports: so many packets from `first` on may come at once. What lies
+    /// beyond the limit was never granted, so no honest flow goes on there.
     pub fn restart(&mut self, first: u64, initial: u64) {
-        self.limit = self.limit.max(first + initial);
+        self.limit = self.limit.max(first.min(self.limit) + initial);
         self.is_lost = true;
     }
 
@@ -212,6 +213,13 @@ mod tests {
         assert!(credit.due(0, false).is_some());
         assert_eq!(credit.report(MS(1), 0), 1024);
         assert_eq!((Credit::new(64, 200).limit(), Credit::new(64, 10).limit()), (200, 64));
+    }
+
+    #[test]
+    fn a_hop_that_claims_to_go_on_far_ahead_is_granted_no_more_than_any() {
+        let mut credit = Credit::new(64, 64);
+        credit.restart(1 << 61, 64);
+        assert_eq!(credit.limit(), 128);
     }
 
     #[test]

@@ -374,7 +374,8 @@ impl Link {
 
     fn on_flow_open(&mut self, now: Time, open: FlowOpen, touched_in: &mut Touched, shared: &mut Shared) {
         let label = open.label;
-        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) {
+        // One that waits for the node to decide has its label, too.
+        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
             return;
         }
         let session = match shared.session_for_open(now, self.id, self.id, &open, crate::node::sessions::limits_of(self)) {
@@ -444,6 +445,9 @@ impl Link {
     /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
     pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
         let label = open.label;
+        if self.flows.incoming.contains_key(&label) {
+            return Err(Code::SessionProtocol);
+        }
         if open.part() > 0 && self.flows.new_parts() >= MOST_NEW_PARTS {
             return Err(Code::TooMany);
         }

@@ -8,7 +8,7 @@ use super::Node;
 use super::sessions::Far;
 use super::shared::{FlowPlace, INITIAL_CREDIT};
 use crate::error::{CloseReason, Code, Layer};
-use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
+use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Control, Link, State};
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, SessionState};
@@ -88,16 +88,24 @@ impl Node {
     fn rebind(&mut self, now: Time, place: FlowPlace, link: LinkId, open: FlowOpen) -> Result<(), Code> {
         let incarnation = |open: &FlowOpen| open.relayed.map_or(0, |r| r.incarnation);
         let old = self.links.get_mut(&place.link).ok_or(Code::Internal)?;
-        let newest = old.flows.incoming.get(&place.label).map_or(0, |flow| incarnation(&flow.open));
-        if place.link == PARKING && self.joins.contains_key(&old.flows.incoming.get(&place.label).map_or(FlowId(0), |f| f.id)) {
+        let known = old.flows.incoming.get(&place.label).ok_or(Code::Internal)?;
+        if place.link == PARKING && self.joins.contains_key(&known.id) {
             return Err(Code::SessionProtocol); // It comes by parts.
         }
-        if newest > incarnation(&open) {
-            return Err(Code::Rerouted);
+        // A flow that comes again is the same flow: what it is decides how it is read.
+        let kind = |open: &FlowOpen| (open.mode, open.kind, open.batch_size);
+        if kind(&known.open) != kind(&open) {
+            return Err(Code::SessionProtocol);
         }
         // A relay that carried the session once knows its names: it must not take its flows (P16).
         let securing = self.shared.sessions.entry(place.session).and_then(|e| e.securing.as_ref());
-        if securing.is_some_and(|s| !s.believes_opening(&open)) {
+        // Before the keys were there, a relay could claim any number for the control flow: it counts for nothing.
+        let is_proven = securing.is_none_or(|s| s.proves_opening(&known.open));
+        let newest = if is_proven { incarnation(&known.open) } else { 0 };
+        if newest > incarnation(&open) {
+            return Err(Code::Rerouted);
+        }
+        if securing.is_some_and(|s| !s.believes_reopening(&open)) {
             if let Some(l) = self.links.get_mut(&link) {
                 l.count_lie();
             }
@@ -118,6 +126,7 @@ impl Node {
             self.shared.sessions.note_hop(place.session, link);
             l.adopt_in(flow, open, INITIAL_CREDIT, now);
             if let Some((floor, flow)) = skip.zip(l.flows.incoming.get_mut(&label)) {
+                let floor = floor.min(flow.receiver.credit_limit());
                 flow.receiver.on_skip(floor);
                 // Where it contradicts the flow's end it is ignored: only who lies gains by it.
                 let _ = flow.sink.on_skip(floor);

@@ -227,6 +227,16 @@ impl Securing {
         is_before_keys || self.keys.as_ref().is_some_and(|keys| keys.receive.proves_opening(open))
     }
 
+    /// Whether an opening was made by the far end, whatever the stage. Where nobody asks for proofs, each was.
+    pub(crate) fn proves_opening(&self, open: &FlowOpen) -> bool {
+        switch::is_off(Mechanism::OpeningProofs) || self.keys.as_ref().is_some_and(|keys| keys.receive.proves_opening(open))
+    }
+
+    /// The same of a flow that is known and comes by another hop: once the keys are there, its source proves each.
+    pub(crate) fn believes_reopening(&self, open: &FlowOpen) -> bool {
+        if matches!(self.stage, Stage::Secured) { self.proves_opening(open) } else { self.believes_opening(open) }
+    }
+
     /// Prepares a receiving half. `Err(UnknownFlow)`: too early, to be offered again.
     pub(crate) fn equip_in(&mut self, open: &FlowOpen, sink: &mut RecvHalf) -> Result<(), Code> {
         // Bare datagrams have no sequence numbers to seal them by.

@@ -47,19 +47,24 @@ impl Unproven {
         self.by_far.get(&far).into_iter().flatten().copied()
     }
 
-    /// Which one has to go before one more may come by a link: that link's own oldest where it has its share, else the oldest of the link that has most.
+    /// Which one has to go before one more may come by a link: that link's own oldest where it has its share; where places are scarce, the oldest of a link
+    /// that has more than its share, else the own.
     pub(super) fn in_the_way_of(&self, from: LinkId) -> Option<SessionId> {
         let own = self.by_link.get(&from);
         let count = own.map_or(0, BTreeSet::len);
         let holders = self.by_link.len() + usize::from(own.is_none());
         let share = (MOST / holders).max(LEAST_SHARE);
-        if count >= share || (count > 0 && self.len >= CROWDED) {
+        if count >= share {
             return own?.first().copied();
+        }
+        let most = self.by_link.values().max_by_key(|ids| ids.len());
+        if count > 0 && self.len >= CROWDED {
+            return most.filter(|ids| ids.len() > share).or(own)?.first().copied();
         }
         if self.len < MOST {
             return None;
         }
-        self.by_link.values().max_by_key(|ids| ids.len())?.first().copied()
+        most?.first().copied()
     }
 }
 
@@ -90,10 +95,15 @@ mod tests {
             let gone = come(&mut unproven, &mut links, 1);
             assert_eq!(gone, (n >= CROWDED).then_some(LinkId(1)), "its own oldest");
         }
-        for _ in 0..8 {
-            assert!(come(&mut unproven, &mut links, 2).is_none_or(|gone| gone == LinkId(2) && unproven.len <= MOST));
+        for _ in 0..32 {
+            let gone = come(&mut unproven, &mut links, 2);
+            assert!(
+                gone.is_none_or(|gone| gone == LinkId(1)) && unproven.len <= MOST,
+                "not another that has less than its share: {gone:?}"
+            );
             come(&mut unproven, &mut links, 1);
         }
+        assert_eq!(unproven.by_link[&LinkId(2)].len(), 32);
         for other in 3..40 {
             let gone = come(&mut unproven, &mut links, other);
             assert!(gone.is_none_or(|gone| gone == LinkId(1)), "who has most gives way: {gone:?}");

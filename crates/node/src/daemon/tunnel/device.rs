@@ -115,9 +115,9 @@ impl Device {
 
     /// Takes the rules and routes away that would outlive the device.
     pub async fn clear(&self) {
-        let mut now = self.wanted.lock().await;
-        now.prefixes.clear();
-        if let Err(error) = self.mend(&now).await {
+        let mut wanted = self.wanted.lock().await;
+        wanted.prefixes.clear();
+        if let Err(Broken::Refused(error)) = self.kernel.clear(wanted.ports.clone()).await {
             tracing::warn!(%error, "rules or routes of the tunnel may be left");
         }
     }

@@ -100,6 +100,16 @@ impl KernelState {
         Ok(done)
     }
 
+    /// Takes away what would outlive the device: the routes, and the rules for these ports, whether or not it is still there.
+    ///
+    /// # Errors
+    /// The kernel refuses it; what could be taken away is gone.
+    pub async fn clear(&self, ports: BTreeSet<u16>) -> Result<(), Broken> {
+        let (nothing, mut done) = (Wanted { ports, ..Wanted::default() }, Vec::new());
+        let v4 = self.mend_family(IpVersion::V4, &nothing, &mut done).await;
+        v4.and(self.mend_family(IpVersion::V6, &nothing, &mut done).await)
+    }
+
     async fn mend_device(&self, done: &mut Vec<String>) -> Result<(), Broken> {
         let mut found = self.netlink.link().get().match_index(self.index).execute();
         let link = match found.try_next().await {

@@ -34,7 +34,7 @@ impl Interval {
 
     /// Messages that were due in it.
     pub fn expected_messages(&self) -> i64 {
-        self.received.messages as i64 + self.received.lost_messages
+        i64::try_from(self.received.messages).unwrap_or(i64::MAX).saturating_add(self.received.lost_messages)
     }
 
     /// Share lost: of messages where nothing repairs, of the transport's packets elsewhere.
@@ -161,18 +161,18 @@ impl Leg {
         let from = omitted.last().map_or(0.0, |r| r.end);
         let to = self.total.as_ref().map_or_else(|| counted.last().map_or(from, |r| r.end), |t| t.seconds);
         let of = |now: u64, before: u64| now.saturating_sub(before);
-        let bytes = counted.iter().map(|r| r.bytes).sum();
+        let bytes = counted.iter().fold(0u64, |sum, r| sum.saturating_add(r.bytes));
         let flows = counted.iter().fold(Vec::new(), |mut sum: Vec<u64>, r| {
             sum.resize(sum.len().max(r.flows.len()), 0);
-            sum.iter_mut().zip(&r.flows).for_each(|(s, b)| *s += b);
+            sum.iter_mut().zip(&r.flows).for_each(|(s, b)| *s = s.saturating_add(*b));
             sum
         });
-        let received: u64 = counted.iter().map(|r| r.messages).sum();
+        let received = counted.iter().fold(0u64, |sum, r| sum.saturating_add(r.messages));
         let sent = of(last.messages, base.messages);
         // A sender that gave up what was queued has not lost it: then only the receiver knows what is missing.
-        let missing = counted.iter().map(|r| r.lost_messages).sum::<i64>().max(0) as u64;
+        let missing = counted.iter().fold(0i64, |sum, r| sum.saturating_add(r.lost_messages)).max(0) as u64;
         let is_whole = self.total.is_some() && self.finished.as_ref().is_some_and(|f| !f.is_cut);
-        let (lost, sent) = if is_whole { (of(sent, received), sent) } else { (missing, received + missing) };
+        let (lost, sent) = if is_whole { (of(sent, received), sent) } else { (missing, received.saturating_add(missing)) };
         let seconds = |r: &Received| (r.end - r.start).max(1e-9);
         let time: f64 = counted.iter().map(|r| seconds(r)).sum();
         let views: Vec<_> =

@@ -46,7 +46,7 @@ impl Style {
     /// Names of the columns.
     pub fn head(&self) -> String {
         let mut head = format!(
-            "{}{:>13} {:>9} {:>13} {:>8} {:>7}",
+            "{}{:>13} {:>9} {:>13} {:>7} {:>8}",
             " ".repeat(self.mark(true).len()),
             "seconds",
             "transfer",
@@ -55,14 +55,14 @@ impl Style {
             "loss"
         );
         if self.has_repair() {
-            head += &format!(" {:>7}", "repair");
+            head += &format!(" {:>8}", "repair");
         }
         if self.has_messages {
-            head += &format!(" {:>8} {:>6}", "jitter", "lost");
+            head += &format!(" {:>7} {:>5}", "jitter", "lost");
         }
         if self.is_verbose {
             if self.has_repair() {
-                head += &format!(" {:>7}", "ahead");
+                head += &format!(" {:>8}", "ahead");
             }
             head += &format!(" {:>11} {:>8}", "CPU snd/rcv", "s/Gbit");
         }
@@ -70,7 +70,8 @@ impl Style {
     }
 
     fn span(&self, is_forward: bool, i: &Interval) -> String {
-        format!("{}{:>6.2}-{:<6.2}", self.mark(is_forward), i.received.start, i.received.end)
+        let decimals = if i.received.end < 1000.0 { 2 } else { 1 };
+        format!("{}{:>6.decimals$}-{:<6.decimals$}", self.mark(is_forward), i.received.start, i.received.end)
     }
 
     /// One interval; several flows have a line each before their sum.
@@ -84,22 +85,22 @@ impl Style {
             }
         }
         let mut line = format!(
-            "{} {:>9} {:>13} {:>8} {:>7}",
+            "{} {:>9} {:>13} {:>7} {:>8}",
             self.span(is_forward, i),
             size(r.bytes as f64),
             rate(r.bytes),
-            format!("{:.1} ms", s.rtt_ms),
+            milliseconds(s.rtt_ms),
             percent(i.loss(self.mode))
         );
         if self.has_repair() {
-            line += &format!(" {:>7}", percent(s.repair_share));
+            line += &format!(" {:>8}", percent(s.repair_share));
         }
         if self.has_messages {
-            line += &format!(" {:>8} {:>6}", format!("{:.2} ms", r.jitter_ms), r.lost_messages);
+            line += &format!(" {:>7} {:>5}", milliseconds(r.jitter_ms), r.lost_messages);
         }
         if self.is_verbose {
             if self.has_repair() {
-                line += &format!(" {:>7}", percent(s.proactive_share));
+                line += &format!(" {:>8}", percent(s.proactive_share));
             }
             let per_gbit = i.cpu_per_gbit().map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"));
             line += &format!(" {:>11} {per_gbit:>8}", format!("{:.0}/{:.0} %", s.cpu * 100.0, r.cpu * 100.0));
@@ -160,6 +161,15 @@ impl Style {
     }
 }
 
+/// In seven characters at most, up to minutes.
+fn milliseconds(ms: f64) -> String {
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.2} ms"),
+        ms if ms < 100.0 => format!("{ms:.1} ms"),
+        ms => format!("{ms:.0} ms"),
+    }
+}
+
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
@@ -184,7 +194,7 @@ mod tests {
                         flows: vec![1, 999_000_000],
                         ..Received::default()
                     };
-                    let sent = Sent { rtt_ms: 1234.5, loss: 0.9999, repair_share: 0.9999, ..Sent::default() };
+                    let sent = Sent { rtt_ms: 1234.5, loss: 1.0, repair_share: 1.0, ..Sent::default() };
                     let interval = Interval { received, sent, is_omitted: false, is_rest: false };
                     let sums = Sums {
                         seconds: 3600.0,

@@ -142,7 +142,10 @@ pub async fn run(
 async fn say(answers: &mut SendStream, record: &Record) -> Result<(), Stop> {
     let mut out = Vec::new();
     record.emit(&mut out);
-    Ok(answers.write_all(&out).await?)
+    match tokio::time::timeout(IDLE, answers.write_all(&out)).await {
+        Ok(said) => Ok(said?),
+        Err(_) => Err(Failure::PeerGone(format!("it took no answer for {} s", IDLE.as_secs())).into()),
+    }
 }
 
 /// Bytes of blocks that are there.

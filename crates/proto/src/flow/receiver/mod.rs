@@ -349,9 +349,12 @@ impl Receiver {
         self.high = self.high.max(floor);
         let size = self.batch_size();
         while (self.first + 1) * size <= floor {
-            if let Some(mut span) = self.spans.pop_front() {
-                span.release(&mut self.pool);
-            }
+            let Some(mut span) = self.spans.pop_front() else {
+                // Nothing is kept from here on: the floor may be far away, and costs no steps.
+                self.first = floor / size;
+                break;
+            };
+            span.release(&mut self.pool);
             self.first += 1;
         }
         let within = (floor - self.first * size) as u8;

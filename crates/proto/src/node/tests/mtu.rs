@@ -57,7 +57,8 @@ fn narrow(max_datagram: u16) -> Option<(Duration, u16)> {
 #[test]
 fn a_path_of_1024_bytes_is_found_out_by_smaller_first_flights() {
     let (up, mtu) = narrow(1472).expect("up");
-    assert!(up < MS(1500) && (900..=996).contains(&mtu), "{up:?} {mtu}");
+    // An unknown key is answered with a cookie first: each exchange has to find its size, at 10 % of loss.
+    assert!(up < MS(2500) && (900..=996).contains(&mtu), "{up:?} {mtu}");
     assert_eq!(without(Mechanism::SmallFirstFlights, || narrow(1472)), None);
 }
 

@@ -7,7 +7,8 @@ use super::pair::{Conditions, key};
 use super::shares::wait;
 use crate::error::Code;
 use crate::event::Event;
-use crate::ids::FlowLabel;
+use crate::ids::{FlowLabel, Seq};
+use crate::options::Mode;
 use crate::switch::{Mechanism, without};
 use crate::wire::Frames;
 use crate::wire::frame::{FlowOpen, Frame, Relayed};
@@ -97,6 +98,32 @@ fn what_one_neighbour_of_a_relay_claims_of_anothers_flows_does_not_end_them() {
     assert_eq!(m.nodes[0].shared.sessions.entry(session).unwrap().incarnation, 0, "the way was never lost");
     wait(&mut m, MS(200));
     assert!(m.nodes[1].relayed_flows().count() <= 4, "what the destination refused is gone");
+}
+
+/// Whoever knows a session's name opens its control flow once more: as a flow that may skip, far ahead, before and after the keys are there.
+#[test]
+fn a_control_flow_that_is_claimed_once_more_far_ahead_costs_nothing_and_stays_where_it_is() {
+    for after in [MS(0), MS(10), MS(300)] {
+        let mut m = diamond(0.0);
+        let seen = watch(&mut m, LIAR, 3);
+        let session = m.open(0, 3);
+        let mut s = m.stream(0, session);
+        let control = loop {
+            assert!(!s.transfer(&mut m, 3, 3_000_000, MS(1)));
+            if let Some(open) = seen.borrow().iter().find(|open| open.index == 0) {
+                break open.clone();
+            }
+        };
+        assert!(!s.transfer(&mut m, 3, 3_000_000, after));
+        let mut bytes = Vec::new();
+        for (label, mode) in [(7_000, Mode::Btp), (7_001, Mode::Brtp)] {
+            let relayed = control.relayed.map(|r| Relayed { first: Seq(1 << 61), ..r });
+            Frame::FlowOpen(FlowOpen { label: FlowLabel(label), mode, relayed, ..control.clone() }).emit(&mut bytes);
+        }
+        let (now, link) = (m.now, link_to(&m, LIAR, 3));
+        m.nodes[LIAR].inject(now, link, bytes);
+        assert!(s.transfer(&mut m, 3, 3_000_000, MS(20_000)), "claimed {after:?} after the opening");
+    }
 }
 
 #[test]
