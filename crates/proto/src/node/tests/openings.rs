@@ -100,10 +100,10 @@ fn what_one_neighbour_of_a_relay_claims_of_anothers_flows_does_not_end_them() {
     assert!(m.nodes[1].relayed_flows().count() <= 4, "what the destination refused is gone");
 }
 
-/// Whoever knows a session's name opens its control flow once more: as a flow that may skip, far ahead, before and after the keys are there.
+/// A node that knows a session's name opens its control flow once more: as a flow that may skip, far ahead; once the keys are there, as what it is, too.
 #[test]
 fn a_control_flow_that_is_claimed_once_more_far_ahead_costs_nothing_and_stays_where_it_is() {
-    for after in [MS(0), MS(10), MS(300)] {
+    for (after, modes) in [(MS(0), &[Mode::Btp][..]), (MS(60), &[Mode::Btp, Mode::Brtp]), (MS(300), &[Mode::Btp, Mode::Brtp])] {
         let mut m = diamond(0.0);
         let seen = watch(&mut m, LIAR, 3);
         let session = m.open(0, 3);
@@ -116,9 +116,9 @@ fn a_control_flow_that_is_claimed_once_more_far_ahead_costs_nothing_and_stays_wh
         };
         assert!(!s.transfer(&mut m, 3, 3_000_000, after));
         let mut bytes = Vec::new();
-        for (label, mode) in [(7_000, Mode::Btp), (7_001, Mode::Brtp)] {
+        for (label, mode) in (7_000..).zip(modes) {
             let relayed = control.relayed.map(|r| Relayed { first: Seq(1 << 61), ..r });
-            Frame::FlowOpen(FlowOpen { label: FlowLabel(label), mode, relayed, ..control.clone() }).emit(&mut bytes);
+            Frame::FlowOpen(FlowOpen { label: FlowLabel(label), mode: *mode, relayed, ..control.clone() }).emit(&mut bytes);
         }
         let (now, link) = (m.now, link_to(&m, LIAR, 3));
         m.nodes[LIAR].inject(now, link, bytes);
