@@ -244,6 +244,8 @@ async fn sixty_sessions_with_three_flows_each_do_not_mix() {
     let small = |name| {
         let mut config = config(name);
         (config.node.flow_memory, config.node.max_message) = (1 << 20, 100_000);
+        // Each session has a link of its own, all of one key.
+        config.node.max_links_per_key = 60;
         config
     };
     let (client, server) = (bind("127.0.0.1:0", small(1)), bind("127.0.0.1:0", small(2)));
