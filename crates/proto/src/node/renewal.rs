@@ -5,7 +5,7 @@ use super::Node;
 use crate::crypto::{CryptoError, FlowKey, Fresh};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, LinkId, SessionId};
-use crate::session::{Accepted, CONTROL_INDEX};
+use crate::session::{Accepted, CONTROL_INDEX, FIRSTS_AT_ONCE};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ const MOST_AWAITED: usize = 16;
 pub(super) struct Handover {
     /// Flows of the far end that are not known yet and have packets of the generation before: index and part, and the first packet of the new one.
     awaited: BTreeMap<(u64, u64), u64>,
+    /// Flows that the far end has named so far, whether they are known or not.
+    named: usize,
     /// The far end has named all flows that have such packets; until then any may.
     is_told: bool,
     /// When it began.
@@ -155,13 +157,20 @@ impl Node {
 
     /// The far end seals with a generation from now on, and says where it began in which flows.
     pub(super) fn on_session_keys(&mut self, now: Time, id: SessionId, generation: u64, is_last: bool, firsts: &[(u64, u64, u64)]) {
-        let places = self.keyed_in(id);
         let most = MOST_AWAITED * self.shared.config.max_flows.max(16);
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return self.fail_renewal(now, id, &CryptoError::Malformed) };
         if generation != securing.generation() || securing.handover.is_told || securing.handover.since.is_none() {
             return self.fail_renewal(now, id, &CryptoError::Malformed);
         }
+        // All flows of the session are looked at for each frame: a list that is cut into many costs its square.
+        securing.handover.named += firsts.len();
+        if (!is_last && firsts.len() < FIRSTS_AT_ONCE) || securing.handover.named > most {
+            return self.fail_renewal(now, id, &CryptoError::Malformed);
+        }
+        let places = self.keyed_in(id);
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(securing) = &mut entry.securing else { return };
         for &(index, part, first) in firsts {
             if let Some((link, label)) = places.get(&(index, part)) {
                 let flow = self.links.get_mut(link).and_then(|l| l.flows.incoming.get_mut(label));
@@ -174,9 +183,6 @@ impl Node {
             if !is_over {
                 securing.handover.awaited.insert((index, part), first);
             }
-        }
-        if securing.handover.awaited.len() > most {
-            return self.fail_renewal(now, id, &CryptoError::Malformed);
         }
         if !is_last {
             return;

@@ -53,8 +53,8 @@ pub const MAX_CONTROL_MESSAGE: usize = 64 * 1024;
 const MAX_QUEUED: usize = 4096;
 /// PART_DELIVERED and WINDOW that wait for the control flow, for each flow that the far end may have: it has eight parts of one at once, and may replace them.
 const MOST_WORDS_PER_FLOW: usize = 16;
-/// Flows that one KEYS names.
-const FIRSTS_AT_ONCE: usize = 64;
+/// Flows that one KEYS names, if it is not the last of its generation.
+pub(crate) const FIRSTS_AT_ONCE: usize = 64;
 /// Control messages are cut when they exceed this many bytes.
 const CONTROL_TARGET: usize = 1024;
 

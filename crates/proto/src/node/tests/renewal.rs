@@ -26,6 +26,40 @@ fn theirs(m: &Mesh) -> SessionId {
     m.nodes[3].sessions().next().unwrap().0
 }
 
+/// The acceptor of a session, at the moment in which it has answered the first request for new keys.
+fn answered() -> (Mesh, SessionId) {
+    let mut m = chain(MS(200), u64::MAX);
+    let session = m.open(0, 3);
+    let mut s = m.stream(0, session);
+    let is_asked = |m: &Mesh| m.nodes[3].sessions().next().is_some_and(|(id, _)| m.nodes[3].session_generation(id) == Some(1));
+    assert!(m.run_until(MS(5000), |m| {
+        s.write(m, 4_000_000);
+        s.read(m, 3);
+        is_asked(m)
+    }));
+    let there = theirs(&m);
+    (m, there)
+}
+
+#[test]
+fn a_list_of_flows_with_new_keys_is_not_cut_into_many() {
+    let full: Vec<(u64, u64, u64)> = (0..64).map(|n| (n, 0, 1 << 40)).collect();
+    for pieces in [&[][..], &full[..1], &full[..63]] {
+        let (mut m, id) = answered();
+        let now = m.now;
+        m.nodes[3].on_session_keys(now, id, 1, false, pieces);
+        assert_eq!(m.nodes[3].sessions().count(), 0, "{} flows", pieces.len());
+    }
+    // Frames that are full, one after the other, end as well.
+    let (mut m, id) = answered();
+    let now = m.now;
+    let taken = (0..1000).take_while(|_| {
+        m.nodes[3].on_session_keys(now, id, 1, false, &full);
+        m.nodes[3].sessions().count() == 1
+    });
+    assert_eq!(taken.count(), 16 * NodeConfig::default().max_flows / 64);
+}
+
 fn assert_nothing_was_altered(m: &Mesh) {
     for (node, events) in m.nodes.iter().zip(&m.events) {
         assert_eq!(node.counters().polluted, 0);
