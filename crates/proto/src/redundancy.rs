@@ -1,4 +1,4 @@
-//! How much redundancy (DESIGN 3.3): a pure function from statistics to packet counts.
+//! How much redundancy (flow.md 3.4): a pure function from statistics to packet counts.
 //!
 //! *Spend redundancy only where capacity is spare; where the link is full, repair exactly.* The sender of a flow asks [`plan`] how many
 //! coded packets to add to what is on its way, [`plan_window`] how many and when for small flows, and [`repair_extra`] how many to add to

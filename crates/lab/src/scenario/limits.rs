@@ -1,4 +1,4 @@
-//! The limit of goodput that follows from the configuration: `min over hops of C(1-p) (MTU-28)/MTU` (DESIGN 5, P24).
+//! The limit of goodput that follows from the configuration: `min over hops of C(1-p) (MTU-28)/MTU` (P24).
 
 use crate::link::{LinkSpec, LossAt, Time};
 use std::collections::BTreeMap;

@@ -182,7 +182,7 @@ impl Link {
         }
         if is_open && (allowance > 0 || is_probe_wanted) {
             self.put_coded(now, path, share.wanted, &mut draft, shared, buf);
-            // Proactive repair never shares a packet with what it protects, and takes spare rate only (DESIGN 3.3).
+            // Proactive repair never shares a packet with what it protects, and takes spare rate only (flow.md 3.4).
             if share.is_best && draft.is_empty(buf) && self.paths.get(&path)?.spare_allowance(now) > 0 {
                 self.put_proactive(now, path, &mut draft, buf);
             }

@@ -328,7 +328,7 @@ impl Path {
         if room < u64::from(self.mtu.current()) { 0 } else { room.min(self.pacer.allowance(now)) }
     }
 
-    /// The same where capacity is spare: 0 while the path is full, so that proactive repair never displaces data (DESIGN 3.3).
+    /// The same where capacity is spare: 0 while the path is full, so that proactive repair never displaces data (flow.md 3.4).
     pub fn spare_allowance(&self, now: Time) -> u64 {
         let recently_full = self.full_at.is_some_and(|t| now.since(t) < self.rtt.smoothed());
         if recently_full {

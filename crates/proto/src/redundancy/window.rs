@@ -1,4 +1,4 @@
-//! Redundancy of small flows: how many coded packets over the newest packets that are not acknowledged, and when (P4, DESIGN 3.3).
+//! Redundancy of small flows: how many coded packets over the newest packets that are not acknowledged, and when (P4, flow.md 3.4).
 //!
 //! Losses that are independent are answered at once: right behind the burst of source packets go as many combinations as the asked
 //! probability needs. Losses that come in bursts longer than that would take the combinations along; then they follow spaced by the

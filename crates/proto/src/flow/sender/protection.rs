@@ -1,4 +1,4 @@
-//! Proactive packets: which batches deserve them, and how many (DESIGN 3.3).
+//! Proactive packets: which batches deserve them, and how many (flow.md 3.4).
 
 use super::Sender;
 use super::poll::fitting_from;
@@ -121,7 +121,7 @@ impl Sender {
         None
     }
 
-    /// Proactive packets still to send for a batch, by the redundancy policy (DESIGN 3.3).
+    /// Proactive packets still to send for a batch, by the redundancy policy (flow.md 3.4).
     fn planned(&mut self, now: Time, number: u64, context: &SendContext) -> u8 {
         let Some(batch) = self.batch(number) else { return 0 };
         if let Some(planned) = batch.planned {
