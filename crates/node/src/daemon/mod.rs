@@ -28,7 +28,7 @@ pub use peer::Peer;
 use crate::cli::{DEFAULT_PORT, NodeArgs};
 use crate::failure::Failure;
 use crate::identity;
-use config::{Config, ConfigError};
+use config::{Config, ConfigError, TunConfig};
 use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -305,9 +305,11 @@ impl Daemon {
         self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
         self.follow_kernel(config.kernel_routes.as_ref());
         // Threads of streams that are over are waited for.
-        applied.failures = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
+        let (notes, failures) = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
+        applied.notes.extend(notes);
+        applied.failures = failures;
         if let (Some(tunnel), Some(tun)) = (&self.tunnel, &config.tun) {
-            match tunnel.configure(&self.peers(), &self.one_ways.outlets(), tun.treatment, tun.install_routes).await {
+            match tunnel.configure(&self.peers(), &self.one_ways.outlets(), tun).await {
                 Ok(changes) => applied.notes.extend(changes.into_iter().map(|c| format!("[tun] {c}"))),
                 Err(error) => applied.failures.push(Failure::System(error.to_string())),
             }
@@ -475,7 +477,7 @@ fn bind(listen: &[SocketAddr], config: EndpointConfig) -> Result<Endpoint, Failu
 
 /// Single values that a reload has taken over.
 fn changed_values(old: &Config, new: &Config) -> Vec<String> {
-    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes));
+    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes, t.lan));
     let changed = [
         ("[node] name", old.name != new.name),
         ("[node] addresses", old.addresses != new.addresses),
@@ -483,26 +485,48 @@ fn changed_values(old: &Config, new: &Config) -> Vec<String> {
         ("[[route]]", old.routes != new.routes),
         ("[kernel-routes]", old.kernel_routes != new.kernel_routes),
         ("[tun]", tun(old) != tun(new)),
-        ("[[one-way]]", old.one_ways != new.one_ways),
     ];
     changed.iter().filter(|(_, is)| *is).map(|(what, _)| format!("{what} changed")).collect()
 }
 
 /// What a reload cannot change, as the node was started with another value.
-fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    let tun = |c: &Config| c.tun.as_ref().map(|t| (t.name.clone(), t.mtu, t.addresses.clone()));
+fn needs_restart(started: &Config, new: &Config) -> Vec<String> {
+    let fixed = |c: &TunConfig| (c.name.clone(), c.mtu, c.addresses.clone());
+    // Named one by one: what is new in the file is either taken over by a reload or told here.
+    let Config {
+        name: _,
+        addresses: _,
+        relay: _,
+        nodes: _,
+        routes: _,
+        kernel_routes: _,
+        one_ways: _,
+        key,
+        listen,
+        answer,
+        psk,
+        congestion,
+        idle_timeout,
+        keep_alive,
+        state,
+        tun,
+        limits,
+        control,
+        metrics,
+    } = new;
     let changed = [
-        ("[node] key", old.key != new.key),
-        ("[node] listen", old.listen != new.listen),
-        ("[node] psk", old.psk != new.psk),
-        ("[node] congestion", old.congestion != new.congestion),
-        ("[node] idle-timeout", old.idle_timeout != new.idle_timeout),
-        ("[node] keep-alive", old.keep_alive != new.keep_alive),
-        ("[node] state", old.state != new.state),
-        ("[tun] name, mtu or addresses", tun(old) != tun(new)),
-        ("[limits]", old.limits != new.limits),
-        ("[control]", old.control != new.control),
-        ("[metrics]", old.metrics != new.metrics),
+        ("[node] key", started.key != *key),
+        ("[node] listen", started.listen != *listen),
+        ("[node] answer", started.answer != *answer),
+        ("[node] psk", started.psk != *psk),
+        ("[node] congestion", started.congestion != *congestion),
+        ("[node] idle-timeout", started.idle_timeout != *idle_timeout),
+        ("[node] keep-alive", started.keep_alive != *keep_alive),
+        ("[node] state", started.state != *state),
+        ("[tun] name, mtu or addresses", started.tun.as_ref().map(fixed) != tun.as_ref().map(fixed)),
+        ("[limits]", started.limits != *limits),
+        ("[control]", started.control != *control),
+        ("[metrics]", started.metrics != *metrics),
     ];
     changed.iter().filter(|(_, is)| *is).map(|(what, _)| format!("{what} changed: takes effect when the node is restarted")).collect()
 }

@@ -4,7 +4,7 @@ mod one_way;
 
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
-use super::{Config, KernelRoutes, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
+use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
 use crate::identity::{self, host_with_port};
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
@@ -339,7 +339,8 @@ impl Checker<'_, '_> {
             flow_idle: self.time(tun.flow_idle.as_ref(), "[tun] flow-idle", Duration::from_secs(60)),
             max_flows: self.count(tun.max_flows.as_ref(), "[tun] max-flows", 1024),
         };
-        Some(TunConfig { name: name.to_owned(), mtu, addresses, install_routes: tun.install_routes.unwrap_or(true), treatment })
+        let lan = tun.lan.as_ref().and_then(|l| self.lan(l));
+        Some(TunConfig { name: name.to_owned(), mtu, addresses, install_routes: tun.install_routes.unwrap_or(true), lan, treatment })
     }
 
     // --- single values ---------------------------------------------------------------------------------------------------------
@@ -353,6 +354,21 @@ impl Checker<'_, '_> {
                 let what = format!("{other:?} is neither \"known\" (those that know this node's public key) nor \"anyone\"");
                 self.book.complain(text.span(), "[node] answer", what);
                 Answer::Known
+            }
+        }
+    }
+
+    fn lan(&mut self, text: &Text) -> Option<Lan> {
+        match text.get_ref().as_str() {
+            "bypass" => Some(Lan::Bypass),
+            "private" => Some(Lan::Private),
+            "tunnel" => Some(Lan::Tunnel),
+            other => {
+                let what = format!(
+                    "{other:?} is none of \"bypass\" (networks that the main table knows better stay outside), \"private\" (attached private networks do) and \"tunnel\" (none does)"
+                );
+                self.book.complain(text.span(), "[tun] lan", what);
+                None
             }
         }
     }

@@ -178,6 +178,7 @@ pub struct TunTable {
     #[serde(default)]
     pub addresses: Vec<Text>,
     pub install_routes: Option<bool>,
+    pub lan: Option<Text>,
     pub datagram_lifetime: Option<Text>,
     pub tcp_lifetime: Option<Text>,
     pub flow_idle: Option<Text>,

@@ -248,8 +248,21 @@ pub struct TunConfig {
     pub addresses: Vec<IpNet>,
     /// Set kernel routes to what lies behind other nodes.
     pub install_routes: bool,
+    /// Which networks of the main table stay outside the prefixes around them; `None`: by what the prefixes are.
+    pub lan: Option<Lan>,
     /// How tunnelled traffic is treated.
     pub treatment: Treatment,
+}
+
+/// Which networks of the kernel's main table stay outside the tunnel's prefixes around them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lan {
+    /// All that the main table knows better.
+    Bypass,
+    /// Private networks that the host is attached to.
+    Private,
+    /// None.
+    Tunnel,
 }
 
 /// How tunnelled traffic is treated.

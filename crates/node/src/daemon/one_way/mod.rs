@@ -71,6 +71,15 @@ impl Stream {
         }
     }
 
+    /// As notes of a reload name it.
+    fn name(&self) -> String {
+        match self {
+            Self::To(outlet) => format!("[[one-way]] to {:?}", outlet.config().name),
+            Self::From(inlet, _) => format!("[[one-way]] from what comes to {}", inlet.config().listen),
+            Self::Relay(passage, _) => format!("[[one-way]] passing from {} to {}", passage.config().listen, passage.config().endpoint),
+        }
+    }
+
     fn end(&self) {
         match self {
             Self::To(outlet) => outlet.end(),
@@ -89,30 +98,34 @@ impl OneWays {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the streams those of the file: what did not change goes on, the others end first, since their addresses may be wanted. What could not be
-    /// begun is told.
-    pub fn apply(&self, config: &Config, tunnel: Option<&Arc<Tunnel>>) -> Vec<Failure> {
+    /// Makes the streams those of the file: what did not change goes on, the others end first, since their addresses may be wanted. Says what it has ended
+    /// and begun, one line each, and what could not be begun.
+    pub fn apply(&self, config: &Config, tunnel: Option<&Arc<Tunnel>>) -> (Vec<String>, Vec<Failure>) {
         let mut running = self.running();
+        let (mut notes, mut failures) = (Vec::new(), Vec::new());
         running.streams.retain(|stream| {
             let stays = config.one_ways.iter().any(|wanted| stream.is(wanted));
             if !stays {
                 stream.end();
+                notes.push(format!("{} ended", stream.name()));
             }
             stays
         });
         let mut streams = Vec::new();
-        let mut failures = Vec::new();
         for wanted in &config.one_ways {
             match running.streams.iter().find(|stream| stream.is(wanted)) {
                 Some(stream) => streams.push(stream.clone()),
                 None => match self.start(&mut running.stamps, wanted, tunnel) {
-                    Ok(stream) => streams.push(stream),
+                    Ok(stream) => {
+                        notes.push(format!("{} begun", stream.name()));
+                        streams.push(stream);
+                    }
                     Err(failure) => failures.push(failure),
                 },
             }
         }
         running.streams = streams;
-        failures
+        (notes, failures)
     }
 
     fn start(&self, stamps: &mut Option<Arc<Stamps>>, wanted: &OneWay, tunnel: Option<&Arc<Tunnel>>) -> Result<Stream, Failure> {

@@ -1,7 +1,8 @@
 //! The TUN device, and the keeper of what the kernel holds for it.
 
 use super::kernel_state::{Broken, KernelState, Wanted};
-use crate::daemon::config::TunConfig;
+use super::leftovers;
+use crate::daemon::config::{Lan, TunConfig};
 use futures_util::StreamExt;
 use ipnet::IpNet;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
@@ -87,19 +88,25 @@ impl Device {
         let index = io.if_index().map_err(|e| other("find its index", &e))?;
         let (connection, netlink, _) = rtnetlink::new_connection().map_err(|e| other("open a netlink socket", &e))?;
         tokio::spawn(connection);
-        let kernel = KernelState::new(netlink, index, config.clone());
-        let wanted = Wanted { prefixes: BTreeSet::new(), ports };
-        kernel.mend(&wanted).await.map_err(|broken| match broken {
+        let told = |broken| match broken {
             Broken::Gone => other("find it again", &"it is gone"),
             Broken::Refused(text) => other("set it up", &text),
-        })?;
+        };
+        let left = leftovers::sweep(&netlink, &ports).await.map_err(told)?;
+        if !left.is_empty() {
+            tracing::info!(left = left.join("; "), "a node that did not end by itself has left this in the kernel");
+        }
+        let kernel = KernelState::new(netlink, index, config.clone());
+        let wanted = Wanted { ports, ..Wanted::default() };
+        kernel.mend(&wanted).await.map_err(told)?;
         Ok(Self { io, config: config.clone(), kernel, wanted: tokio::sync::Mutex::new(wanted) })
     }
 
     /// Makes the kernel route these prefixes into the device, and none of those before that are not among them. Says what it has changed.
-    pub async fn route(&self, wanted: impl IntoIterator<Item = IpNet>) -> Result<Vec<String>, DeviceError> {
+    pub async fn route(&self, wanted: impl IntoIterator<Item = IpNet>, lan: Option<Lan>) -> Result<Vec<String>, DeviceError> {
         let is_on_link = |net: &IpNet| self.config.addresses.iter().any(|a| a.trunc().contains(net));
         let mut now = self.wanted.lock().await;
+        now.lan = lan;
         now.prefixes = wanted.into_iter().filter(|net| !is_on_link(net)).collect();
         self.mend(&now).await
     }

@@ -2,29 +2,33 @@
 //! followed over rtnetlink and put back when others take it away (decision 0160).
 //!
 //! The node's own datagrams never go into the tunnel: a rule in front sends UDP from the node's own ports by the main table, whatever lies behind other
-//! nodes, the whole internet included. A network that the main table knows better than the tunnel's prefix around it is left to the main table by a *throw*
-//! route (RFC 1812 §5.2.4.3, longest match, over two tables).
+//! nodes, the whole internet included. A network of the main table that stays outside ([`super::lan`]) is left to it by a *throw* route (RFC 1812
+//! §5.2.4.3, longest match, over two tables).
+//!
+//! Where IPv6 is off on the device (`disable_ipv6`), IPv6 prefixes of the tunnel become *unreachable*: nothing for them leaves the host beside the tunnel.
 
-use crate::daemon::config::TunConfig;
+use super::lan;
+use crate::daemon::config::{Lan, TunConfig};
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// `ip route` and `ip rule` show it as "proto 110"; free according to /etc/iproute2/rt_protos.
-const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
+pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
 /// Rules are looked at in this order, before that of the main table (32766).
-const OWN_PACKETS: u32 = 5110;
-const INTO_TUNNEL: u32 = 5111;
+pub(super) const OWN_PACKETS: u32 = 5110;
+pub(super) const INTO_TUNNEL: u32 = 5111;
 const MAIN: u32 = 254;
 /// Tables of tunnels are numbered from here on, by the device's name: a node that was killed finds what it left.
-const FIRST_TABLE: u32 = 0x6e6f_0000;
+pub(super) const FIRST_TABLE: u32 = 0x6e6f_0000;
 
 /// Why the state cannot be what it must be.
 #[derive(Debug)]
@@ -42,12 +46,14 @@ pub struct Wanted {
     pub prefixes: BTreeSet<IpNet>,
     /// The node's own UDP ports.
     pub ports: BTreeSet<u16>,
+    /// What stays outside of them; `None`: by what the prefixes are.
+    pub lan: Option<Lan>,
 }
 
 /// A rule of ours: its place and, for our own packets, the port that they come from.
 type Rule = (u32, Option<u16>);
-/// True: packets are left to the next table.
-type Routes = BTreeMap<IpNet, bool>;
+/// `Unicast` into the device, `Throw` to the next table, `Unreachable`.
+type Routes = BTreeMap<IpNet, RouteType>;
 
 /// See the file's heading.
 pub struct KernelState {
@@ -55,15 +61,17 @@ pub struct KernelState {
     index: u32,
     table: u32,
     config: TunConfig,
+    /// IPv6 is off on the device, and the log says so.
+    is_v6_off: AtomicBool,
 }
 
 /// FNV-1a, folded to 16 bits.
-fn table_of(name: &str) -> u32 {
+pub(super) fn table_of(name: &str) -> u32 {
     let hash = name.bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     FIRST_TABLE + ((hash >> 16) ^ (hash & 0xffff))
 }
 
-fn refused(what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> Broken {
+pub(super) fn refused(what: impl std::fmt::Display) -> impl FnOnce(rtnetlink::Error) -> Broken {
     move |error| Broken::Refused(format!("{what}: {error}"))
 }
 
@@ -76,14 +84,14 @@ fn errno(error: &rtnetlink::Error) -> i32 {
 }
 
 /// Something that was asked for is so already, or is gone already.
-fn unless(done: i32, result: Result<(), rtnetlink::Error>) -> Result<(), rtnetlink::Error> {
+pub(super) fn unless(done: i32, result: Result<(), rtnetlink::Error>) -> Result<(), rtnetlink::Error> {
     result.or_else(|error| if errno(&error) == done { Ok(()) } else { Err(error) })
 }
 
 impl KernelState {
     /// Of the device with this index.
     pub fn new(netlink: Handle, index: u32, config: TunConfig) -> Self {
-        Self { netlink, index, table: table_of(&config.name), config }
+        Self { netlink, index, table: table_of(&config.name), config, is_v6_off: AtomicBool::new(false) }
     }
 
     /// Compares the kernel's state with what it must be and mends it. Says what it has changed, one line each.
@@ -94,8 +102,11 @@ impl KernelState {
         let mut done = Vec::new();
         self.mend_device(&mut done).await?;
         self.mend_addresses(&mut done).await?;
-        for family in [IpVersion::V4, IpVersion::V6] {
-            self.mend_family(family, wanted, &mut done).await?;
+        self.mend_family(IpVersion::V4, wanted, &mut done).await?;
+        match self.mend_family(IpVersion::V6, wanted, &mut done).await {
+            // A host without any IPv6 has no tables of it either.
+            Err(Broken::Refused(error)) if self.is_v6_off.load(Relaxed) => tracing::debug!(error, "no rules or routes for IPv6"),
+            outcome => outcome?,
         }
         Ok(done)
     }
@@ -118,6 +129,7 @@ impl KernelState {
             Err(error) if errno(&error) == libc::ENODEV => return Err(Broken::Gone),
             Err(error) => return Err(refused("look for the device")(error)),
         };
+        self.note_v6(&link.attributes, done)?;
         let mtu = u32::from(self.config.mtu);
         let is_mtu = link.attributes.iter().any(|a| matches!(a, LinkAttribute::Mtu(found) if *found == mtu));
         let is_up = link.header.flags.contains(LinkFlags::Up);
@@ -127,6 +139,29 @@ impl KernelState {
         let change = LinkUnspec::new_with_index(self.index).up().mtu(mtu).build();
         self.netlink.link().set(change).execute().await.map_err(refused("bring the device up"))?;
         done.push(if is_up { format!("MTU {mtu} set") } else { "device brought up".into() });
+        Ok(())
+    }
+
+    /// Whether the device has IPv6. Without it the node goes on by IPv4, if it has that.
+    fn note_v6(&self, attributes: &[LinkAttribute], done: &mut Vec<String>) -> Result<(), Broken> {
+        let specs = attributes.iter().filter_map(|a| if let LinkAttribute::AfSpecUnspec(specs) = a { Some(specs) } else { None }).flatten();
+        let v6 = specs.filter_map(|s| if let AfSpecUnspec::Inet6(v6) = s { Some(v6) } else { None }).flatten();
+        let is_off = !v6.into_iter().any(|a| matches!(a, AfSpecInet6::DevConf(conf) if conf.disable_ipv6 == 0));
+        let addresses = &self.config.addresses;
+        if is_off && !addresses.is_empty() && addresses.iter().all(|a| a.addr().is_ipv6()) {
+            return Err(Broken::Refused(format!(
+                "{} has IPv6 addresses only, and IPv6 is off: sysctl net.ipv6.conf.{0}.disable_ipv6=0, or give it an IPv4 address",
+                self.config.name
+            )));
+        }
+        match (self.is_v6_off.swap(is_off, Relaxed), is_off) {
+            (false, true) => tracing::warn!(
+                device = %self.config.name,
+                "IPv6 is off on the device (sysctl disable_ipv6): it gets no IPv6 address, and packets for IPv6 prefixes are refused on this host"
+            ),
+            (true, false) => done.push("IPv6 is on again".into()),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -147,7 +182,9 @@ impl KernelState {
             };
             there.extend(of(&message).map(|ip| (ip, message.header.prefix_len)));
         }
-        for address in self.config.addresses.iter().filter(|a| !there.contains(&(a.addr(), a.prefix_len()))) {
+        let is_v6_off = self.is_v6_off.load(Relaxed);
+        let wanted = self.config.addresses.iter().filter(|a| !(is_v6_off && a.addr().is_ipv6()));
+        for address in wanted.filter(|a| !there.contains(&(a.addr(), a.prefix_len()))) {
             let added = self.netlink.address().add(self.index, address.addr(), address.prefix_len()).execute().await;
             unless(libc::EEXIST, added).map_err(refused(format_args!("give the device the address {address}")))?;
             done.push(format!("address {address} given"));
@@ -164,9 +201,14 @@ impl KernelState {
             Err(_) if prefixes.is_empty() => return Ok(()),
             read => read?,
         };
+        let kind = if !is_v4 && self.is_v6_off.load(Relaxed) { RouteType::Unreachable } else { RouteType::Unicast };
         let routes: Routes = match prefixes.is_empty() {
             true => Routes::new(),
-            false => left_to_main(&prefixes, &main).map(|net| (net, true)).chain(prefixes.iter().map(|p| (*p, false))).collect(),
+            false => {
+                let lan = wanted.lan.unwrap_or_else(|| lan::default_for(&wanted.prefixes));
+                let outside = lan::outside(lan, &prefixes, &main).map(|net| (net, RouteType::Throw));
+                prefixes.iter().map(|p| (*p, kind)).chain(outside).collect()
+            }
         };
         for (net, kind) in ours.iter().filter(|(net, kind)| routes.get(net) != Some(kind)) {
             let removed = self.netlink.route().del(self.route(*net, *kind)).execute().await;
@@ -176,7 +218,11 @@ impl KernelState {
         for (net, kind) in routes.iter().filter(|(net, kind)| ours.get(net) != Some(kind)) {
             let added = self.netlink.route().add(self.route(*net, *kind)).replace().execute().await;
             added.map_err(refused(format_args!("set the route to {net}")))?;
-            done.push(if *kind { format!("{net} left to the main table") } else { format!("route to {net} set") });
+            done.push(match kind {
+                RouteType::Throw => format!("{net} left to the main table"),
+                RouteType::Unreachable => format!("{net} refused on this host"),
+                _ => format!("route to {net} set"),
+            });
         }
         // The rule into the tunnel after that for the node's own packets, and after the routes: nothing of the node's goes in meanwhile.
         let rules: BTreeSet<Rule> = match prefixes.is_empty() {
@@ -212,7 +258,7 @@ impl KernelState {
         while let Some(message) = answers.try_next().await.map_err(refused("read the kernel's routes"))? {
             let Some((table, net, device)) = facts(&message) else { continue };
             if table == self.table {
-                ours.insert(net, message.header.kind == RouteType::Throw);
+                ours.insert(net, message.header.kind);
             } else if table == MAIN && device != Some(self.index) {
                 *main.entry(net).or_insert(false) |= message.header.protocol == RouteProtocol::Kernel;
             }
@@ -224,15 +270,7 @@ impl KernelState {
         let mut there = BTreeSet::new();
         let mut answers = self.netlink.rule().get(family).execute();
         while let Some(message) = answers.try_next().await.map_err(refused("read the kernel's rules"))? {
-            let (mut priority, mut table, mut port) = (0, u32::from(message.header.table), None);
-            for attribute in &message.attributes {
-                match attribute {
-                    RuleAttribute::Priority(p) => priority = *p,
-                    RuleAttribute::Table(t) => table = *t,
-                    RuleAttribute::SourcePortRange(range) if range.start == range.end => port = Some(range.start),
-                    _ => {}
-                }
-            }
+            let Some((priority, table, port)) = rule_facts(&message) else { continue };
             match (priority, port) {
                 (OWN_PACKETS, Some(port)) if table == MAIN && ports.contains(&port) => drop(there.insert((priority, Some(port)))),
                 (INTO_TUNNEL, None) if table == self.table => drop(there.insert((priority, None))),
@@ -260,35 +298,40 @@ impl KernelState {
         message
     }
 
-    fn route(&self, to: IpNet, is_throw: bool) -> RouteMessage {
-        let kind = if is_throw { RouteType::Throw } else { RouteType::Unicast };
+    fn route(&self, to: IpNet, kind: RouteType) -> RouteMessage {
+        let is_into_device = kind == RouteType::Unicast;
         match to {
             IpNet::V4(net) => {
                 let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(net.addr(), net.prefix_len());
                 let route = route.table_id(self.table).protocol(PROTOCOL).kind(kind);
-                if is_throw { route.build() } else { route.output_interface(self.index).scope(RouteScope::Link).build() }
+                if is_into_device { route.output_interface(self.index).scope(RouteScope::Link).build() } else { route.build() }
             }
             IpNet::V6(net) => {
                 let route = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(net.addr(), net.prefix_len());
                 let route = route.table_id(self.table).protocol(PROTOCOL).kind(kind);
-                if is_throw { route.build() } else { route.output_interface(self.index).build() }
+                if is_into_device { route.output_interface(self.index).build() } else { route.build() }
             }
         }
     }
 }
 
-/// Networks within the tunnel's prefixes that the main table knows: longer than the prefix around them, or as long and directly attached.
-fn left_to_main(prefixes: &BTreeSet<IpNet>, main: &BTreeMap<IpNet, bool>) -> impl Iterator<Item = IpNet> {
-    let is_left = |net: &IpNet, is_attached: bool| {
-        let around = prefixes.iter().filter(|p| p.contains(net)).map(IpNet::prefix_len).max();
-        around.is_some_and(|longest| longest < net.prefix_len() || is_attached)
-    };
-    // The default route is the tunnel's if it is among the prefixes.
-    main.iter().filter(move |(net, is_attached)| net.prefix_len() > 0 && is_left(net, **is_attached)).map(|(net, _)| *net)
+/// Place, table and source port of a rule that a node has set.
+pub(super) fn rule_facts(message: &RuleMessage) -> Option<(u32, u32, Option<u16>)> {
+    let (mut priority, mut table, mut port, mut is_ours) = (0, u32::from(message.header.table), None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(p) => priority = *p,
+            RuleAttribute::Table(t) => table = *t,
+            RuleAttribute::SourcePortRange(range) if range.start == range.end => port = Some(range.start),
+            RuleAttribute::Protocol(protocol) => is_ours = *protocol == PROTOCOL,
+            _ => {}
+        }
+    }
+    is_ours.then_some((priority, table, port))
 }
 
 /// Table, destination and device of a route.
-fn facts(message: &RouteMessage) -> Option<(u32, IpNet, Option<u32>)> {
+pub(super) fn facts(message: &RouteMessage) -> Option<(u32, IpNet, Option<u32>)> {
     let (mut table, mut device) = (u32::from(message.header.table), None);
     let mut to = match message.header.address_family {
         AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -310,22 +353,6 @@ fn facts(message: &RouteMessage) -> Option<(u32, IpNet, Option<u32>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn nets(list: &[&str]) -> BTreeSet<IpNet> {
-        list.iter().map(|n| n.parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn networks_that_the_host_knows_better_are_left_to_it() {
-        let main =
-            [("0.0.0.0/0", false), ("10.1.0.0/16", true), ("10.1.2.0/24", false), ("192.168.7.0/24", true), ("172.16.0.0/12", false)];
-        let main: BTreeMap<IpNet, bool> = main.iter().map(|(n, k)| (n.parse().unwrap(), *k)).collect();
-        let left = |prefixes: &[&str]| left_to_main(&nets(prefixes), &main).collect::<BTreeSet<_>>();
-        assert_eq!(left(&["0.0.0.0/0"]), nets(&["10.1.0.0/16", "10.1.2.0/24", "192.168.7.0/24", "172.16.0.0/12"]));
-        assert_eq!(left(&["10.0.0.0/8", "10.1.2.0/24"]), nets(&["10.1.0.0/16"]), "of two as long the tunnel's, unless it is attached");
-        assert_eq!(left(&["192.168.7.0/24", "172.16.0.0/12"]), nets(&["192.168.7.0/24"]));
-        assert_eq!(left(&["10.1.2.128/25"]), nets(&[]), "the tunnel knows it better");
-    }
 
     #[test]
     fn a_table_belongs_to_a_name() {

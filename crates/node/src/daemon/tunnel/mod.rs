@@ -9,6 +9,8 @@ mod device;
 mod flow;
 mod icmp;
 mod kernel_state;
+mod lan;
+mod leftovers;
 mod node;
 mod packet;
 mod prefixes;
@@ -18,7 +20,7 @@ pub use device::{Device, DeviceError};
 pub use flow::FlowView;
 pub use node::TunnelNode;
 
-use super::config::{RemoteNode, Treatment};
+use super::config::{RemoteNode, Treatment, TunConfig};
 use super::one_way::Outlet;
 use super::peer::Peer;
 use bytes::{Bytes, BytesMut};
@@ -119,11 +121,10 @@ impl Tunnel {
         &self,
         peers: &[Arc<Peer>],
         one_ways: &HashMap<PublicKey, Arc<Outlet>>,
-        treatment: Treatment,
-        install_routes: bool,
+        config: &TunConfig,
     ) -> Result<Vec<String>, DeviceError> {
         let old = self.table();
-        let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment };
+        let mut table = Table { nodes: HashMap::new(), by_prefix: Prefixes::default(), treatment: config.treatment };
         let mut prefixes = Vec::new();
         for peer in peers {
             let node = old
@@ -132,9 +133,9 @@ impl Tunnel {
                 .cloned()
                 .filter(|n| Arc::ptr_eq(n.peer(), peer))
                 .unwrap_or_else(|| TunnelNode::new(Arc::clone(peer)));
-            let config: RemoteNode = peer.config();
-            let mtu = config.mtu.unwrap_or(u16::MAX).min(self.device.config.mtu);
-            for prefix in config.addresses.iter().map(|a| IpNet::from(*a)).chain(config.prefixes) {
+            let behind: RemoteNode = peer.config();
+            let mtu = behind.mtu.unwrap_or(u16::MAX).min(self.device.config.mtu);
+            for prefix in behind.addresses.iter().map(|a| IpNet::from(*a)).chain(behind.prefixes) {
                 let one_way = one_ways.get(&peer.key).cloned();
                 table.by_prefix.insert(prefix, Way { node: Arc::clone(&node), mtu, one_way });
                 prefixes.push(prefix);
@@ -147,7 +148,7 @@ impl Tunnel {
             }
         }
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
-        self.device.route(if install_routes { prefixes } else { Vec::new() }).await
+        self.device.route(if config.install_routes { prefixes } else { Vec::new() }, config.lan).await
     }
 
     /// The device.
