@@ -1,6 +1,6 @@
 //! Floods a node with packets of one kind, from many addresses of the loopback network, and measures what it costs and whom it keeps out:
 //!
-//! `cargo run --release -p noctule --example flood -- 127.0.0.1:4433 KEY --kind ik --pid PID`
+//! `cargo run --release -p noctule --example flood -- 127.0.0.1:4242 KEY --kind ik --pid PID`
 //!
 //! KEY is the node's public key (an honest client connects in the middle of the flood), PID its process (its memory and CPU time are read before and after).
 //! Options: `--kind NAME` (xx), `--packets N` (100000), `--rate PACKETS_PER_SECOND` (100000). For nodes of your own only: it sends to loopback addresses and
