@@ -105,7 +105,7 @@ async fn send(session: &Session, o: &Options) {
     let end = Instant::now() + Duration::from_secs_f64(o.seconds);
     match o.messages {
         None => {
-            let mut stream = session.open_send_stream(FlowOptions::default()).expect("a flow");
+            let mut stream = session.open_uni(FlowOptions::default()).expect("a flow");
             let block = vec![0x5a; 256 * 1024];
             while Instant::now() < end {
                 stream.write_all(&block).await.expect("the stream goes on");

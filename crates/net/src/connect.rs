@@ -128,7 +128,7 @@ pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: O
         session
     };
     attempt.is_taken = true;
-    Ok(Session::new(Arc::clone(shared), session))
+    Ok(Session::new(Arc::clone(shared), session, key))
 }
 
 pub(crate) async fn to_host(shared: &Arc<Shared>, host: &str, peer: Option<PublicKey>) -> Result<Session, ConnectError> {

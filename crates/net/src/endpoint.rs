@@ -19,6 +19,7 @@ use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// A wake-up costs two context switches and a system call: at the 100 us of P11 they would be most of the work (docs/decisions/0021).
@@ -199,22 +200,28 @@ impl Endpoint {
         connect::key_of_host(&self.inner.shared, host).await
     }
 
-    /// The next session that another node opened; `None` once the endpoint is closed. Dropping the future loses nothing.
+    /// The next session that another node opened; `None` once the endpoint is closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
     pub async fn accept(&self) -> Option<Session> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// The form of [`accept`](Self::accept) for tasks that poll.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<Session>> {
         let shared = &self.inner.shared;
-        let session = poll_fn(|cx| {
-            shared.poll_state(
-                cx,
-                |state, _| match state.incoming.pop_front() {
-                    Some(session) => Some(Some(session)),
-                    None if state.closed.is_some() => Some(None),
-                    None => None,
-                },
-                |state| Some(&mut state.accept_wakers),
-            )
-        })
-        .await?;
-        Some(Session::new(Arc::clone(shared), session))
+        let next = ready!(shared.poll_state(
+            cx,
+            |state, _| loop {
+                let Some(session) = state.incoming.pop_front() else { return state.closed.is_some().then_some(None) };
+                if let Some(entry) = state.sessions.get(&session) {
+                    return Some(Some((session, entry.peer)));
+                }
+            },
+            |state| Some(&mut state.accept_wakers),
+        ));
+        Poll::Ready(next.map(|(session, peer)| Session::new(Arc::clone(shared), session, peer)))
     }
 
     /// Opens a link to a neighbour, to be kept for its own sake; resolves after one round trip (two without a `peer`), when the neighbour is authenticated. It may still

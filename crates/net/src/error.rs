@@ -1,5 +1,6 @@
 //! Why a call failed, typed so that a program can tell the cases apart and a person can read them.
 
+use bytes::Bytes;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, CommandError};
 use noctule_proto::event::SessionOutcome;
@@ -184,12 +185,49 @@ pub enum FlowError {
         /// Bytes that the receiver takes.
         limit: usize,
     },
-    /// No room now; only from the `try_` calls.
-    #[error("no room now")]
-    Blocked,
     /// The call does not fit the flow.
     #[error("{0}")]
     Misuse(String),
+}
+
+/// [`RecvStream::read_to_end`](crate::RecvStream::read_to_end) failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadToEndError {
+    /// The stream has more bytes than the caller takes. Those that were read are lost.
+    #[error("the stream has more than {limit} bytes")]
+    TooLong {
+        /// Bytes that the caller takes.
+        limit: usize,
+    },
+    /// The stream or session ended before its end was read.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+}
+
+/// [`MessageSender::try_send`](crate::MessageSender::try_send) did not take the message; here it is again.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TrySendError {
+    /// There is no room now.
+    #[error("no room now")]
+    Full(Bytes),
+    /// It can never be sent: the flow or session is over, or the message is too large.
+    #[error("{error}")]
+    Failed {
+        /// The message.
+        message: Bytes,
+        /// Why.
+        error: FlowError,
+    },
+}
+
+impl TrySendError {
+    /// The message.
+    pub fn into_message(self) -> Bytes {
+        match self {
+            Self::Full(message) | Self::Failed { message, .. } => message,
+        }
+    }
 }
 
 impl From<FlowError> for io::Error {
@@ -204,7 +242,6 @@ impl From<FlowError> for io::Error {
                 Code::Stopped => io::ErrorKind::BrokenPipe,
                 _ => io::ErrorKind::ConnectionReset,
             },
-            FlowError::Blocked => io::ErrorKind::WouldBlock,
             FlowError::MessageTooLarge { .. } | FlowError::Misuse(_) => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)

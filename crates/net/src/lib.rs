@@ -30,7 +30,7 @@
 //!
 //! let client = Endpoint::client(EndpointConfig::ephemeral()?)?;
 //! let session = client.connect(address, Some(server_key)).await?; // nobody else can answer
-//! let mut stream = session.open_send_stream(FlowOptions::default())?;
+//! let mut stream = session.open_uni(FlowOptions::default())?;
 //! stream.write_all(b"across a lossy link").await?;
 //! stream.finish().await?; // resolves when the far end has every byte
 //! let outcome = session.close(0, "done").await;
@@ -73,9 +73,11 @@
 mod closed_port;
 mod config;
 mod connect;
+mod datagram;
 mod driver;
 mod endpoint;
 mod error;
+mod events;
 mod features;
 mod link;
 mod message;
@@ -91,8 +93,10 @@ mod trace;
 mod watch;
 
 pub use config::EndpointConfig;
+pub use datagram::DATAGRAM_LIFETIME;
 pub use endpoint::{Endpoint, EndpointStats};
-pub use error::{BindError, ConnectError, FlowError, OpenError, SessionClosed};
+pub use error::{BindError, ConnectError, FlowError, OpenError, ReadToEndError, SessionClosed, TrySendError};
+pub use events::{LinkEvent, LinkEvents};
 pub use features::{SocketFeatures, probe_sockets};
 pub use link::Link;
 pub use message::{MessageReceiver, MessageSender};

@@ -5,6 +5,7 @@
 
 use crate::closed_port;
 use crate::error::{ConnectError, OpenError};
+use crate::events::LinkEvents;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::state::{LinkEntry, SessionEntry};
@@ -60,6 +61,18 @@ impl Link {
         self.shared.lock().node.link_stats(self.id)
     }
 
+    /// What happens to the link from now on: paths that change, silence, its end.
+    pub fn events(&self) -> LinkEvents {
+        let mut state = self.shared.lock();
+        let queue = match state.links.get_mut(&self.id) {
+            Some(LinkEntry { down: Some(reason), .. }) => Err(reason.clone()),
+            Some(entry) => Ok(entry.readers.add()),
+            None => Err(CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint is closed")),
+        };
+        drop(state);
+        LinkEvents::new(Arc::clone(&self.shared), queue)
+    }
+
     /// Opens a session with the neighbour; flows can be opened and written at once. Whether the neighbour takes it is told by
     /// [`Session::accepted`]. The link stays when the session ends.
     ///
@@ -75,10 +88,13 @@ impl Link {
         };
         state.sessions.insert(session, SessionEntry::new(self.id, self.peer));
         state.kick();
-        Ok(Session::new(Arc::clone(&self.shared), session))
+        Ok(Session::new(Arc::clone(&self.shared), session, self.peer))
     }
 
     /// Waits until the link is down and says why.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn closed(&self) -> CloseReason {
         poll_fn(|cx| {
             self.shared.poll_state(

@@ -1,60 +1,77 @@
 //! The two halves of a flow of messages.
 
-use crate::error::FlowError;
+use crate::error::{FlowError, TrySendError};
 use crate::session::Handle;
 use crate::state::State;
 use bytes::Bytes;
+use futures_core::Stream;
+use futures_sink::Sink;
+use noctule_proto::error::CommandError;
 use noctule_proto::ids::FlowId;
 use noctule_proto::node::Message;
 use noctule_proto::options::{FlowOptions, MessageOptions};
 use noctule_proto::stats::FlowStats;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 /// Sends messages over one flow.
 ///
-/// **Dropping** it without [`finish`](Self::finish) resets the flow: what is not delivered yet is given up. After `finish` was called (even
-/// if its future was dropped) delivery goes on without the handle.
+/// As a [`Sink`] it takes messages with the flow's own priority and lifetime; `flush` waits until the last one is queued, `close` until the far end has
+/// everything.
+///
+/// **Dropping** it finishes the flow: what was queued is delivered. To give it up, [`reset`](Self::reset) it.
 pub struct MessageSender {
     handle: Arc<Handle>,
     flow: FlowId,
     options: FlowOptions,
     is_finished: bool,
+    /// Taken by the sink, and not queued yet.
+    waiting: Option<Bytes>,
 }
 
 impl MessageSender {
     pub(crate) fn new(handle: Arc<Handle>, flow: FlowId, options: FlowOptions) -> Self {
-        Self { handle, flow, options, is_finished: false }
+        Self { handle, flow, options, is_finished: false, waiting: None }
     }
 
-    /// Queues a message, waiting for room if there is none; its number within the flow, from 0. Dropping the future before it resolves
-    /// queues nothing.
+    /// Queues a message, waiting for room if there is none; its number within the flow, from 0.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it resolves queues nothing.
     ///
     /// # Errors
     /// The flow or session is over, or the message is larger than the far end takes.
     pub async fn send(&self, data: Bytes, options: MessageOptions) -> Result<u64, FlowError> {
-        poll_fn(|cx| {
-            self.handle.shared.poll_flow(cx, self.flow, |state, now| {
-                // A clone of `Bytes` is a reference; the content is not copied here.
-                state.node.send_message(now, self.flow, data.clone(), options).map(Some)
-            })
+        poll_fn(|cx| self.poll_send(cx, &data, options)).await
+    }
+
+    /// The form of [`send`](Self::send) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_send(&self, cx: &mut Context<'_>, data: &Bytes, options: MessageOptions) -> Poll<Result<u64, FlowError>> {
+        self.handle.shared.poll_flow(cx, self.flow, |state, now| {
+            // A clone of `Bytes` is a reference; the content is not copied here.
+            state.node.send_message(now, self.flow, data.clone(), options).map(Some)
         })
-        .await
     }
 
     /// Queues a message if there is room now.
     ///
     /// # Errors
-    /// [`FlowError::Blocked`] when there is no room; otherwise as [`send`](Self::send).
-    pub fn try_send(&self, data: Bytes, options: MessageOptions) -> Result<u64, FlowError> {
+    /// [`TrySendError::Full`] when there is no room; otherwise as [`send`](Self::send). Either gives the message back.
+    pub fn try_send(&self, data: Bytes, options: MessageOptions) -> Result<u64, TrySendError> {
         let mut state = self.handle.shared.lock();
         let now = state.now;
-        match state.node.send_message(now, self.flow, data, options) {
+        match state.node.send_message(now, self.flow, data.clone(), options) {
             Ok(id) => {
                 state.kick();
                 Ok(id)
             }
-            Err(error) => Err(state.flow_error(self.flow, error)),
+            Err(CommandError::Blocked) => Err(TrySendError::Full(data)),
+            Err(error) => Err(TrySendError::Failed { message: data, error: state.flow_error(self.flow, error) }),
         }
     }
 
@@ -70,14 +87,35 @@ impl MessageSender {
         result.map_err(|e| state.flow_error(self.flow, e))
     }
 
-    /// Nothing more follows; resolves when the far end has everything (`btp`: everything whose lifetime has not ended). May be called again
-    /// if its future was dropped.
+    /// Nothing more follows; resolves when the far end has everything (`btp`: everything whose lifetime has not ended).
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; the call may be repeated.
     ///
     /// # Errors
     /// The flow or session ended before that was known.
     pub async fn finish(&mut self) -> Result<(), FlowError> {
+        poll_fn(|cx| self.poll_finish(cx)).await
+    }
+
+    /// The form of [`finish`](Self::finish) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        ready!(self.poll_waiting(cx))?;
         crate::stream::finish(&self.handle, self.flow, &mut self.is_finished)?;
-        poll_fn(|cx| crate::stream::poll_delivered(&self.handle, self.flow, cx)).await
+        crate::stream::poll_delivered(&self.handle, self.flow, cx)
+    }
+
+    /// Queues what the sink has taken.
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        if let Some(data) = &self.waiting {
+            let sent = ready!(self.poll_send(cx, data, MessageOptions::default()));
+            self.waiting = None;
+            sent?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Gives the flow up at once with a code for the far end's application.
@@ -97,6 +135,33 @@ impl MessageSender {
     /// Counts of the sending side.
     pub fn stats(&self) -> FlowStats {
         self.handle.shared.lock().flow_stats(self.flow)
+    }
+}
+
+impl Sink<Bytes> for MessageSender {
+    type Error = FlowError;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        self.poll_waiting(cx)
+    }
+    fn start_send(mut self: Pin<&mut Self>, data: Bytes) -> Result<(), FlowError> {
+        if self.waiting.is_some() {
+            return Err(FlowError::Misuse("start_send was called before poll_ready said that there is room".into()));
+        }
+        match self.try_send(data, MessageOptions::default()) {
+            Ok(_) => Ok(()),
+            Err(TrySendError::Full(data)) => {
+                self.waiting = Some(data);
+                Ok(())
+            }
+            Err(TrySendError::Failed { error, .. }) => Err(error),
+        }
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        self.poll_waiting(cx)
+    }
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        self.poll_finish(cx)
     }
 }
 
@@ -121,35 +186,45 @@ pub struct MessageReceiver {
     handle: Arc<Handle>,
     flow: FlowId,
     options: FlowOptions,
+    /// The [`Stream`] has given an error.
+    has_failed: bool,
 }
 
 impl MessageReceiver {
     pub(crate) fn new(handle: Arc<Handle>, flow: FlowId, options: FlowOptions) -> Self {
-        Self { handle, flow, options }
+        Self { handle, flow, options, has_failed: false }
     }
 
     /// The next message; `None` when the far end has finished and everything was read. A message that came in one packet is handed over
-    /// without copying. Dropping the future loses nothing.
+    /// without copying.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
     ///
     /// # Errors
     /// The far end gave the flow up, or the session is over.
     pub async fn recv(&mut self) -> Result<Option<Message>, FlowError> {
+        poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// The form of [`recv`](Self::recv) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Message>, FlowError>> {
         let flow = self.flow;
-        poll_fn(|cx| {
-            self.handle.shared.poll_flow(cx, flow, |state, now| {
-                let is_finished = |state: &State| state.flows.get(&flow).is_some_and(|f| f.is_finished);
-                if is_finished(state) {
-                    return Ok(Some(None));
-                }
-                if let Some(message) = state.node.recv_message(now, flow)? {
-                    return Ok(Some(Some(message)));
-                }
-                // Reading to the end is what makes the node say that it is the end.
-                state.dispatch(now);
-                Ok(is_finished(state).then_some(None))
-            })
+        self.handle.shared.poll_flow(cx, flow, |state, now| {
+            let is_finished = |state: &State| state.flows.get(&flow).is_some_and(|f| f.is_finished);
+            if is_finished(state) {
+                return Ok(Some(None));
+            }
+            if let Some(message) = state.node.recv_message(now, flow)? {
+                return Ok(Some(Some(message)));
+            }
+            // Reading to the end is what makes the node say that it is the end.
+            state.dispatch(now);
+            Ok(is_finished(state).then_some(None))
         })
-        .await
     }
 
     /// Tells the far end that no more is wanted, with a code for its application.
@@ -170,6 +245,20 @@ impl MessageReceiver {
     /// Counts of the receiving side.
     pub fn stats(&self) -> FlowStats {
         self.handle.shared.lock().flow_stats(self.flow)
+    }
+}
+
+impl Stream for MessageReceiver {
+    type Item = Result<Message, FlowError>;
+
+    /// As [`recv`](MessageReceiver::recv); nothing follows an error.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_failed {
+            return Poll::Ready(None);
+        }
+        let next = ready!(self.poll_recv(cx));
+        self.has_failed = next.is_err();
+        Poll::Ready(next.transpose())
     }
 }
 

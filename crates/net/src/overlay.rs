@@ -91,6 +91,6 @@ impl Endpoint {
             state.sessions.insert(session, SessionEntry::new(link, peer));
         }
         state.kick();
-        Ok(Session::new(Arc::clone(self.shared()), session))
+        Ok(Session::new(Arc::clone(self.shared()), session, peer))
     }
 }

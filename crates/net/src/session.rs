@@ -1,19 +1,24 @@
 //! A session with another node: where flows are opened and accepted.
 
+use crate::datagram;
 use crate::error::{ConnectError, OpenError, SessionClosed};
+use crate::events::LinkEvents;
 use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
+use crate::state::State;
 use crate::stream::{RecvStream, SendStream};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
-use noctule_proto::error::CloseReason;
+use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::event::SessionOutcome;
 use noctule_proto::ids::{FlowId, PathId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
 use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, RouteStats, SpanStats};
+use noctule_proto::units::Time;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// A session with another node. Clones are handles of the same session.
@@ -29,6 +34,8 @@ pub struct Session {
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) session: SessionId,
+    /// The far end's static key.
+    peer: PublicKey,
 }
 
 /// A flow that the far end opened.
@@ -97,8 +104,13 @@ pub struct FlowReport {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, session: SessionId) -> Self {
-        Self { handle: Arc::new(Handle { shared, session }) }
+    /// `peer`: the far end's static key.
+    pub(crate) fn new(shared: Arc<Shared>, session: SessionId, peer: PublicKey) -> Self {
+        Self { handle: Arc::new(Handle { shared, session, peer }) }
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Adds a path to the link that the session runs over: see [`Link::add_path`](crate::Link::add_path).
@@ -106,7 +118,7 @@ impl Session {
     /// # Errors
     /// As there; and over relays, where the link leads to the first of them only.
     pub fn add_path(&self, remote: Option<SocketAddr>, local: Option<IpAddr>) -> Result<PathId, OpenError> {
-        let Handle { shared, session } = &*self.handle;
+        let Handle { shared, session, .. } = &*self.handle;
         let (link, far) = {
             let state = shared.lock();
             (state.node.session_link(*session), state.node.session_far(*session))
@@ -121,7 +133,7 @@ impl Session {
     /// How long the neighbour that the session's link leads to has said nothing although it was asked (half a second and several probes precede this);
     /// `None` while it answers, and when the session is over. Over relays that is the first of them.
     pub fn silence(&self) -> Option<Duration> {
-        let Handle { shared, session } = &*self.handle;
+        let Handle { shared, session, .. } = &*self.handle;
         let state = shared.lock();
         let link = state.links.get(&state.node.session_link(*session)?)?;
         link.silent_since.filter(|_| link.down.is_none()).map(|since| state.now.since(since))
@@ -133,17 +145,18 @@ impl Session {
     /// The session is closed, has too many flows, or the options are not those of a message flow.
     pub fn open_messages(&self, options: FlowOptions) -> Result<MessageSender, OpenError> {
         if options.kind == FlowKind::Stream {
-            return Err(OpenError::Misuse("open_messages was asked for a stream: use open_stream or open_send_stream".into()));
+            return Err(OpenError::Misuse("open_messages was asked for a stream: use open_bi or open_uni".into()));
         }
         let flow = self.open(&options)?;
         Ok(MessageSender::new(Arc::clone(&self.handle), flow, options))
     }
 
-    /// Opens a byte stream in both directions. `kind` and `bidirectional` of the options are set here.
+    /// Opens a byte stream in both directions; costs no round trip, and the far end hears of it with the first bytes. `kind` and `bidirectional` of the options are
+    /// set here.
     ///
     /// # Errors
     /// The session is closed, has too many flows, or the options do not fit a stream.
-    pub fn open_stream(&self, options: FlowOptions) -> Result<(SendStream, RecvStream), OpenError> {
+    pub fn open_bi(&self, options: FlowOptions) -> Result<(SendStream, RecvStream), OpenError> {
         let options = FlowOptions { kind: FlowKind::Stream, bidirectional: true, ..options };
         let flow = self.open(&options)?;
         let recv = RecvStream::awaited(Arc::clone(&self.handle), flow, options.clone());
@@ -153,14 +166,17 @@ impl Session {
     /// Opens a byte stream towards the far end only.
     ///
     /// # Errors
-    /// As [`open_stream`](Self::open_stream).
-    pub fn open_send_stream(&self, options: FlowOptions) -> Result<SendStream, OpenError> {
+    /// As [`open_bi`](Self::open_bi).
+    pub fn open_uni(&self, options: FlowOptions) -> Result<SendStream, OpenError> {
         let options = FlowOptions { kind: FlowKind::Stream, bidirectional: false, ..options };
         let flow = self.open(&options)?;
         Ok(SendStream::new(Arc::clone(&self.handle), flow, options))
     }
 
     fn open(&self, options: &FlowOptions) -> Result<FlowId, OpenError> {
+        if options.tag == datagram::TAG {
+            return Err(OpenError::Misuse(format!("the tag {} belongs to send_datagram: choose a smaller one", datagram::TAG)));
+        }
         let mut state = self.handle.shared.lock();
         let now = state.now;
         let session = self.handle.session;
@@ -177,50 +193,113 @@ impl Session {
         }
     }
 
-    /// The next flow that the far end opened. Dropping the future loses nothing.
+    /// The next flow that the far end opened, of any kind.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing. So with all calls that accept.
     ///
     /// # Errors
     /// The session is closed and every flow that came was accepted.
     pub async fn accept_flow(&self) -> Result<IncomingFlow, SessionClosed> {
-        let Handle { shared, session } = &*self.handle;
-        let session = *session;
+        poll_fn(|cx| self.poll_accept_flow(cx)).await
+    }
+
+    /// The form of [`accept_flow`](Self::accept_flow) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept_flow(&self, cx: &mut Context<'_>) -> Poll<Result<IncomingFlow, SessionClosed>> {
+        self.poll_accept(cx, |_| true)
+    }
+
+    /// The next byte stream in both directions that the far end opened. Flows of other kinds wait for their own calls.
+    ///
+    /// # Errors
+    /// As [`accept_flow`](Self::accept_flow).
+    pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), SessionClosed> {
         poll_fn(|cx| {
-            shared.poll_state(
-                cx,
-                |state, now| {
-                    loop {
-                        let Some(flow) = state.sessions.get_mut(&session).and_then(|s| s.incoming.pop_front()) else {
-                            return state.session_closed(session).map(Err);
-                        };
-                        let Some(options) = state.flows.get(&flow).map(|f| f.options.clone()) else { continue };
-                        if options.kind != FlowKind::Stream {
-                            return Some(Ok(IncomingFlow::Messages(MessageReceiver::new(Arc::clone(&self.handle), flow, options))));
-                        }
-                        let mut send = None;
-                        if options.bidirectional {
-                            let back = FlowOptions { answers: Some(flow), bidirectional: false, ..options.clone() };
-                            match state.node.open_flow(now, session, back.clone()) {
-                                Ok(id) => {
-                                    state.add_flow(session, id, back.clone());
-                                    state.kick();
-                                    send = Some(SendStream::new(Arc::clone(&self.handle), id, back));
-                                }
-                                Err(_) if state.session_closed(session).is_some() => {}
-                                // No flow left for the way back: half a conversation is worse than a clear refusal.
-                                Err(_) => {
-                                    state.stop_flow(now, flow, 0);
-                                    continue;
-                                }
-                            }
-                        }
-                        let recv = RecvStream::here(Arc::clone(&self.handle), flow, options);
-                        return Some(Ok(IncomingFlow::Stream { recv, send }));
-                    }
-                },
-                |state| state.sessions.get_mut(&session).map(|s| &mut s.accept_wakers),
-            )
+            loop {
+                match ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && o.bidirectional))? {
+                    IncomingFlow::Stream { recv, send: Some(send) } => return Poll::Ready(Ok((send, recv))),
+                    // The session ended before the way back was there; the next look says so.
+                    other => drop(other),
+                }
+            }
         })
         .await
+    }
+
+    /// The next byte stream in one direction that the far end opened. Flows of other kinds wait for their own calls.
+    ///
+    /// # Errors
+    /// As [`accept_flow`](Self::accept_flow).
+    pub async fn accept_uni(&self) -> Result<RecvStream, SessionClosed> {
+        poll_fn(|cx| {
+            loop {
+                if let IncomingFlow::Stream { recv, .. } = ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && !o.bidirectional))? {
+                    return Poll::Ready(Ok(recv));
+                }
+            }
+        })
+        .await
+    }
+
+    /// The next flow of messages that the far end opened. Flows of other kinds wait for their own calls.
+    ///
+    /// # Errors
+    /// As [`accept_flow`](Self::accept_flow).
+    pub async fn accept_messages(&self) -> Result<MessageReceiver, SessionClosed> {
+        poll_fn(|cx| {
+            loop {
+                if let IncomingFlow::Messages(recv) = ready!(self.poll_accept(cx, |o| o.kind != FlowKind::Stream))? {
+                    return Poll::Ready(Ok(recv));
+                }
+            }
+        })
+        .await
+    }
+
+    /// The next flow that `wants` takes, if it is here; those that carry datagrams are left to `recv_datagram`.
+    fn poll_accept(&self, cx: &mut Context<'_>, wants: impl Fn(&FlowOptions) -> bool) -> Poll<Result<IncomingFlow, SessionClosed>> {
+        let Handle { shared, session, .. } = &*self.handle;
+        shared.poll_state(
+            cx,
+            |state, now| loop {
+                let Some((flow, options)) = take_incoming(state, *session, &wants) else {
+                    return state.session_closed(*session).map(Err);
+                };
+                if let Some(flow) = self.accepted_flow(state, now, flow, options) {
+                    return Some(Ok(flow));
+                }
+            },
+            |state| state.sessions.get_mut(session).map(|s| &mut s.accept_wakers),
+        )
+    }
+
+    /// The handles of a flow that was taken; `None` if it cannot be answered.
+    fn accepted_flow(&self, state: &mut State, now: Time, flow: FlowId, options: FlowOptions) -> Option<IncomingFlow> {
+        let session = self.handle.session;
+        if options.kind != FlowKind::Stream {
+            return Some(IncomingFlow::Messages(MessageReceiver::new(Arc::clone(&self.handle), flow, options)));
+        }
+        let mut send = None;
+        if options.bidirectional {
+            let back = FlowOptions { answers: Some(flow), bidirectional: false, ..options.clone() };
+            match state.node.open_flow(now, session, back.clone()) {
+                Ok(id) => {
+                    state.add_flow(session, id, back.clone());
+                    state.kick();
+                    send = Some(SendStream::new(Arc::clone(&self.handle), id, back));
+                }
+                Err(_) if state.session_closed(session).is_some() => {}
+                // No flow left for the way back: half a conversation is worse than a clear refusal.
+                Err(_) => {
+                    state.stop_flow(now, flow, 0);
+                    return None;
+                }
+            }
+        }
+        Some(IncomingFlow::Stream { recv: RecvStream::here(Arc::clone(&self.handle), flow, options), send })
     }
 
     /// Waits until the far end has taken this session, which [`connect`](crate::Endpoint::connect) has done already and
@@ -229,7 +308,7 @@ impl Session {
     /// # Errors
     /// The far end declined, for instance because it does not know this node's key; or it fell silent before it answered.
     pub async fn accepted(&self) -> Result<(), ConnectError> {
-        let Handle { shared, session } = &*self.handle;
+        let Handle { shared, session, .. } = &*self.handle;
         poll_fn(|cx| {
             shared.poll_state(
                 cx,
@@ -284,7 +363,7 @@ impl Session {
 
     /// Waits until the session is over, whoever ended it, and says how it ended.
     pub async fn closed(&self) -> SessionOutcome {
-        let Handle { shared, session } = &*self.handle;
+        let Handle { shared, session, .. } = &*self.handle;
         poll_fn(|cx| {
             shared.poll_state(
                 cx,
@@ -302,8 +381,22 @@ impl Session {
 
     /// The far end's static key, authenticated by the handshake.
     pub fn peer_key(&self) -> PublicKey {
-        let state = self.handle.shared.lock();
-        state.sessions.get(&self.handle.session).map_or(PublicKey([0; 32]), |s| s.peer)
+        self.handle.peer
+    }
+
+    /// What happens to the session from now on: paths that change, silence, the far end's close, the end.
+    pub fn events(&self) -> LinkEvents {
+        let Handle { shared, session, .. } = &*self.handle;
+        let mut state = shared.lock();
+        let queue = match state.session_closed(*session) {
+            Some(closed) => Err(closed.0.reason),
+            None => {
+                state.read_sessions.insert(*session);
+                state.sessions.get_mut(session).map(|entry| entry.readers.add()).ok_or_else(|| CloseReason::local(Code::UnknownSession, Layer::Session, ""))
+            }
+        };
+        drop(state);
+        LinkEvents::new(Arc::clone(shared), queue)
     }
 
     /// The far end's address on the session's first path, as long as it is known.
@@ -371,6 +464,16 @@ impl Session {
         };
         entry.flows.iter().filter_map(report).collect()
     }
+}
+
+/// Takes the first waiting flow of a session that `wants` takes.
+fn take_incoming(state: &mut State, session: SessionId, wants: impl Fn(&FlowOptions) -> bool) -> Option<(FlowId, FlowOptions)> {
+    let flows = &state.flows;
+    let is_wanted = |o: &FlowOptions| !datagram::is_datagrams(o) && wants(o);
+    let entry = state.sessions.get_mut(&session)?;
+    let at = entry.incoming.iter().position(|flow| flows.get(flow).is_some_and(|f| is_wanted(&f.options)))?;
+    let flow = entry.incoming.remove(at)?;
+    Some((flow, flows.get(&flow)?.options.clone()))
 }
 
 impl Drop for Handle {

@@ -195,7 +195,6 @@ impl State {
     /// What a refused command means to the owner of the flow.
     pub(crate) fn flow_error(&self, flow: FlowId, error: CommandError) -> FlowError {
         match error {
-            CommandError::Blocked => FlowError::Blocked,
             CommandError::MessageTooLarge { size, limit } => FlowError::MessageTooLarge { size, limit },
             CommandError::Misuse(what) => FlowError::Misuse(what.to_owned()),
             CommandError::Unknown(_) | CommandError::Closed(_) => self.flow_ended(flow).unwrap_or_else(|| match error {

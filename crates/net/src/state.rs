@@ -1,5 +1,6 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
+use crate::events::{LinkEvent, Readers};
 use crate::sockets::Sockets;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
@@ -49,6 +50,7 @@ pub(crate) struct LinkEntry {
     pub(crate) close_at: Option<Time>,
     /// Something was sent and nothing heard for some probes: since when that is known.
     pub(crate) silent_since: Option<Time>,
+    pub(crate) readers: Readers,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,11 @@ pub(crate) struct SessionEntry {
     pub(crate) last_stats: Option<LinkStats>,
     /// What the session's flows counted when it ended.
     pub(crate) last_totals: FlowTotals,
+    pub(crate) readers: Readers,
+    /// The flow of bare datagrams that this end opened.
+    pub(crate) datagrams_out: Option<FlowId>,
+    /// That of the far end.
+    pub(crate) datagrams_in: Option<FlowId>,
 }
 
 #[derive(Debug)]
@@ -129,6 +136,8 @@ pub(crate) struct State {
     is_driverless: bool,
     /// Links with a `close_at`.
     closing_links: usize,
+    /// Sessions whose events somebody reads.
+    pub(crate) read_sessions: BTreeSet<SessionId>,
     /// The driver is to go on with this one.
     pub(crate) new_sockets: Option<Sockets>,
     trouble: Arc<Notify>,
@@ -160,6 +169,7 @@ impl State {
             is_kicked: true,
             is_driverless: false,
             closing_links: 0,
+            read_sessions: BTreeSet::new(),
             new_sockets: None,
             trouble,
         }
@@ -250,6 +260,10 @@ impl State {
                     entry.silent_since = is_silent.then_some(now);
                     self.trouble.notify_one();
                 }
+                self.tell_link(link, &if is_silent { LinkEvent::Silent } else { LinkEvent::Heard });
+            }
+            Event::PathChanged { link, path, remote, standing } => {
+                self.tell_link(link, &LinkEvent::PathChanged { path, remote, standing });
             }
             Event::LinkDown { link, reason, peer } => {
                 if let Some(entry) = self.links.get_mut(&link) {
@@ -262,6 +276,11 @@ impl State {
                 if let Some(entry) = self.sessions.get_mut(&session) {
                     entry.is_confirmed = true;
                     Self::wake(&mut self.woken, &mut entry.close_wakers);
+                }
+            }
+            Event::SessionClosing { session, reason } => {
+                if let Some(entry) = self.sessions.get_mut(&session) {
+                    entry.readers.tell(&LinkEvent::Closing(reason), &mut self.woken);
                 }
             }
             Event::SessionClosed { session, outcome, totals } => {
@@ -295,9 +314,25 @@ impl State {
         }
     }
 
+    /// Tells the readers of a link, and of the sessions that run over it.
+    fn tell_link(&mut self, link: LinkId, event: &LinkEvent) {
+        if let Some(entry) = self.links.get_mut(&link) {
+            entry.readers.tell(event, &mut self.woken);
+        }
+        self.read_sessions.retain(|id| {
+            let Some(entry) = self.sessions.get_mut(id).filter(|entry| !entry.readers.is_empty()) else { return false };
+            // A relayed session may have changed links.
+            if self.node.session_link(*id).unwrap_or(entry.link) == link {
+                entry.readers.tell(event, &mut self.woken);
+            }
+            true
+        });
+    }
+
     fn on_link_down(&mut self, link: LinkId, reason: CloseReason) {
         let Some(entry) = self.links.get_mut(&link) else { return };
         entry.down = Some(reason.clone());
+        entry.readers.tell(&LinkEvent::Closed(reason.clone()), &mut self.woken);
         Self::wake(&mut self.woken, &mut entry.wakers);
         self.closing_links -= usize::from(entry.close_at.take().is_some());
         if !entry.is_watched {
@@ -355,7 +390,8 @@ impl State {
         if let Some(stats) = self.node.link_stats(entry.link) {
             entry.last_stats = Some(stats);
         }
-        entry.outcome.get_or_insert(outcome);
+        let reason = entry.outcome.get_or_insert(outcome).reason.clone();
+        entry.readers.tell(&LinkEvent::Closed(reason), &mut self.woken);
         Self::wake(&mut self.woken, &mut entry.accept_wakers);
         Self::wake(&mut self.woken, &mut entry.close_wakers);
         if entry.is_orphan {
@@ -422,11 +458,11 @@ impl State {
         }
     }
 
-    /// The handle of a sending half is gone: without `finish` that is a reset.
+    /// The handle of a sending half is gone: nothing more follows.
     pub(crate) fn drop_sender(&mut self, now: Time, flow: FlowId, is_finished: bool) {
         if !is_finished && self.flows.get(&flow).is_some_and(|f| f.closed.is_none()) {
             // Refused only if the flow is gone already.
-            let _ = self.node.reset(now, flow, 0);
+            let _ = self.node.finish(now, flow);
         }
         // A stream's way back is looked up through its way there, so that entry stays as long as an answer may come.
         match self.flows.get(&flow).map(|f| f.answer) {
@@ -621,6 +657,7 @@ impl LinkEntry {
             wakers: Wakers::default(),
             close_at: None,
             silent_since: None,
+            readers: Readers::default(),
         }
     }
 }
@@ -640,6 +677,9 @@ impl SessionEntry {
             is_confirmed: false,
             last_stats: None,
             last_totals: FlowTotals::default(),
+            readers: Readers::default(),
+            datagrams_out: None,
+            datagrams_in: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The two halves of a byte stream.
 
-use crate::error::FlowError;
+use crate::error::{FlowError, ReadToEndError};
 use crate::session::Handle;
 use crate::state::Answer;
 use bytes::Bytes;
@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// As [`AsyncWrite`]: `flush` returns at once, since nothing is held back; `shutdown` marks the end without waiting. Use
 /// [`finish`](Self::finish) to learn that everything arrived.
 ///
-/// **Dropping** it without `finish` or `shutdown` resets the stream: what is not delivered yet is given up. After one of them delivery goes
-/// on without the handle.
+/// **Dropping** it finishes the stream: what was written is delivered, and the far end reads the end of the stream after it. To give the stream up,
+/// [`reset`](Self::reset) it.
 pub struct SendStream {
     handle: Arc<Handle>,
     flow: FlowId,
@@ -33,8 +33,11 @@ impl SendStream {
         Self { handle, flow, options, is_finished: false }
     }
 
-    /// Writes as much as there is room for, at least one byte, waiting if there is none; returns how much. Dropping the future before it
-    /// resolves writes nothing. The bytes are copied once, into the packets that carry them.
+    /// Writes as much as there is room for, at least one byte, waiting if there is none; returns how much. The bytes are copied once, into the
+    /// packets that carry them.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it resolves writes nothing.
     ///
     /// # Errors
     /// The far end stopped the stream, or the session is over.
@@ -42,7 +45,10 @@ impl SendStream {
         poll_fn(|cx| self.poll_write_bytes(cx, data)).await
     }
 
-    /// Writes all of `data`. If the future is dropped, some of it may have been written.
+    /// Writes all of `data`.
+    ///
+    /// # Cancel safety
+    /// None: if the future is dropped, some of `data` may have been written.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -55,7 +61,10 @@ impl SendStream {
     }
 
     /// Writes all of a block that is handed over: not copied until it is put into packets, it lives until then. For data that is held as [`Bytes`] anyway; what is
-    /// written in small pieces is better copied by [`write_all`](Self::write_all). If the future is dropped, some of it may have been written.
+    /// written in small pieces is better copied by [`write_all`](Self::write_all).
+    ///
+    /// # Cancel safety
+    /// None: if the future is dropped, some of `data` may have been written.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -76,13 +85,24 @@ impl SendStream {
         self.handle.shared.poll_flow(cx, self.flow, |state, now| state.node.write(now, self.flow, data).map(Some))
     }
 
-    /// Nothing more follows; resolves when the far end has everything. May be called again if its future was dropped.
+    /// Nothing more follows; resolves when the far end has everything.
+    ///
+    /// # Cancel safety
+    /// The first poll marks the end. Dropping the future loses nothing; the call may be repeated.
     ///
     /// # Errors
     /// The stream or session ended before that was known.
     pub async fn finish(&mut self) -> Result<(), FlowError> {
+        poll_fn(|cx| self.poll_finish(cx)).await
+    }
+
+    /// The form of [`finish`](Self::finish) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         finish(&self.handle, self.flow, &mut self.is_finished)?;
-        poll_fn(|cx| poll_delivered(&self.handle, self.flow, cx)).await
+        poll_delivered(&self.handle, self.flow, cx)
     }
 
     /// Gives the stream up at once with a code for the far end's application.
@@ -197,24 +217,34 @@ impl RecvStream {
         Self { handle, source: Source::AnswerTo(question), options }
     }
 
-    /// The next bytes, at most `max` of them, without copying; `None` at the end of the stream. Dropping the future loses nothing.
+    /// The next bytes, at most `max` of them, without copying; `None` at the end of the stream.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
     ///
     /// # Errors
     /// The far end gave the stream up, or the session is over.
     pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, FlowError> {
+        poll_fn(|cx| self.poll_read_chunk(cx, max)).await
+    }
+
+    /// The form of [`read_chunk`](Self::read_chunk) for tasks that poll.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_read_chunk(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Result<Option<Bytes>, FlowError>> {
         let mut chunk = None;
-        poll_fn(|cx| {
-            self.poll_chunks(cx, max, |c| {
-                chunk = Some(c);
-                0
-            })
-        })
-        .await?;
-        Ok(chunk)
+        ready!(self.poll_chunks(cx, max, |c| {
+            chunk = Some(c);
+            0
+        }))?;
+        Poll::Ready(Ok(chunk))
     }
 
     /// Appends what is there to `chunks`, at most `max` bytes in all, without copying, waiting only if nothing is; returns the number of
     /// bytes, 0 at the end of the stream. Cheaper than [`read_chunk`](Self::read_chunk) at high rates, since a chunk is at most a packet.
+    ///
+    /// # Cancel safety
     /// Dropping the future loses nothing.
     ///
     /// # Errors
@@ -233,14 +263,17 @@ impl RecvStream {
 
     /// Reads to the end, at most `limit` bytes.
     ///
+    /// # Cancel safety
+    /// None: what was read is lost with the future.
+    ///
     /// # Errors
-    /// As [`read_chunk`](Self::read_chunk), and [`FlowError::MessageTooLarge`] beyond `limit`.
-    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, FlowError> {
+    /// As [`read_chunk`](Self::read_chunk), and [`ReadToEndError::TooLong`] beyond `limit`.
+    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
         let (mut all, mut chunks) = (Vec::new(), Vec::new());
         while self.read_chunks(&mut chunks, 1 << 20).await? > 0 {
             for chunk in chunks.drain(..) {
                 if all.len() + chunk.len() > limit {
-                    return Err(FlowError::MessageTooLarge { size: all.len() + chunk.len(), limit });
+                    return Err(ReadToEndError::TooLong { limit });
                 }
                 all.extend_from_slice(&chunk);
             }

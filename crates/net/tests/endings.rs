@@ -3,8 +3,8 @@
 mod support;
 
 use noctule::{
-    Bytes, Code, ConnectError, Endpoint, FlowError, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, PublicKey, RecvStream,
-    Session,
+    Code, ConnectError, Endpoint, FlowError, FlowOptions, IncomingFlow, LinkEvent, MessageOptions, MessageReceiver, PublicKey,
+    ReadToEndError, RecvStream, Session, TrySendError,
 };
 use std::time::Duration;
 use support::*;
@@ -183,7 +183,9 @@ async fn a_killed_peer_ends_the_session_with_an_idle_timeout_and_everyone_who_wa
     assert!(!mine.all_delivered, "the last message never arrived");
     assert!(accepted.is_err());
     assert!(matches!(got, Err(FlowError::Session(_))), "{got:?}");
-    assert!(matches!(flow.try_send(Bytes::new(), MessageOptions::default()), Err(FlowError::Session(_))));
+    let back = flow.try_send("again".into(), MessageOptions::default()).unwrap_err();
+    assert!(matches!(&back, TrySendError::Failed { error: FlowError::Session(_), .. }), "{back:?}");
+    assert_eq!(back.into_message(), "again", "the message is given back");
     within(client.wait_idle()).await;
 }
 
@@ -192,7 +194,7 @@ async fn a_graceful_close_delivers_everything_first_and_both_ends_know_it() {
     let (client, server, ours, theirs) = pair().await;
     let data = pattern(3 << 20, 5);
     let sending = async {
-        let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+        let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
         stream.write_all(&data).await.unwrap();
         tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
         drop(stream);
@@ -215,7 +217,7 @@ async fn a_graceful_close_delivers_everything_first_and_both_ends_know_it() {
 #[tokio::test]
 async fn what_was_delivered_can_still_be_read_after_the_far_end_closed() {
     let (_client, _server, ours, theirs) = pair().await;
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     let data = pattern(200_000, 6);
     stream.write_all(&data).await.unwrap();
     within(stream.finish()).await.unwrap();
@@ -238,23 +240,22 @@ async fn an_abort_ends_both_sides_at_once_with_its_code() {
 }
 
 #[tokio::test]
-async fn a_dropped_sender_resets_and_a_dropped_receiver_stops() {
+async fn a_dropped_sender_finishes_and_a_dropped_receiver_stops() {
     let (_client, _server, ours, theirs) = pair().await;
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
-    stream.write_all(b"half a sen").await.unwrap();
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
+    stream.write_all(b"a sentence").await.unwrap();
     let mut recv = within(accept_stream(&theirs)).await;
     drop(stream);
-    let error = within(async {
-        loop {
-            if let Err(error) = recv.read_chunk(100).await {
-                return error;
-            }
-        }
-    })
-    .await;
-    assert!(matches!(&error, FlowError::Closed(reason) if reason.code == Code::Reset), "{error}");
+    assert_eq!(within(recv.read_to_end(100)).await.unwrap(), b"a sentence");
 
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let messages = ours.open_messages(FlowOptions::default()).unwrap();
+    messages.send("the last word".into(), MessageOptions::default()).await.unwrap();
+    drop(messages);
+    let mut recv = within(theirs.accept_messages()).await.unwrap();
+    assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "the last word");
+    assert_eq!(within(recv.recv()).await.unwrap(), None);
+
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     stream.write_all(b"hello").await.unwrap();
     drop(within(accept_stream(&theirs)).await);
     let error = within(async {
@@ -271,7 +272,7 @@ async fn a_dropped_sender_resets_and_a_dropped_receiver_stops() {
 #[tokio::test]
 async fn reset_and_stop_carry_the_applications_code() {
     let (_client, _server, ours, theirs) = pair().await;
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     stream.write_all(b"x").await.unwrap();
     let mut recv = within(accept_stream(&theirs)).await;
     stream.reset(77);
@@ -285,7 +286,7 @@ async fn reset_and_stop_carry_the_applications_code() {
     .await;
     assert!(matches!(&error, FlowError::Closed(reason) if reason.application == 77), "{error:?}");
 
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     stream.write_all(b"x").await.unwrap();
     within(accept_stream(&theirs)).await.stop(78);
     let error = within(async {
@@ -355,4 +356,55 @@ async fn an_attempt_that_is_dropped_leaves_nothing_behind() {
     let attempt = client.connect(silent.local_addr().unwrap(), None);
     assert!(tokio::time::timeout(Duration::from_millis(50), attempt).await.is_err());
     within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn a_stream_longer_than_the_reader_takes_has_an_error_of_its_own() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
+    stream.write_all(&[7; 1000]).await.unwrap();
+    drop(stream);
+    let mut recv = within(accept_stream(&theirs)).await;
+    assert_eq!(within(recv.read_to_end(999)).await, Err(ReadToEndError::TooLong { limit: 999 }));
+}
+
+#[tokio::test]
+async fn the_peers_key_stays_known_when_the_session_is_gone() {
+    let (client, _server, ours, theirs) = pair().await;
+    within(ours.close(0, "")).await;
+    within(theirs.closed()).await;
+    client.close(0, "");
+    assert_eq!((ours.peer_key(), theirs.peer_key()), (key_of(2), key_of(1)));
+}
+
+#[tokio::test]
+async fn events_tell_the_far_ends_close_and_the_end_and_nothing_after_it() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut events = theirs.events();
+    drop(theirs.events());
+    within(ours.close(9, "enough")).await;
+    let mut told = Vec::new();
+    while let Some(event) = within(events.next()).await {
+        told.push(event);
+    }
+    assert!(matches!(&told[0], LinkEvent::Closing(r) if (r.application, r.is_remote) == (9, true)), "{told:?}");
+    assert!(matches!(&told[..], [_, LinkEvent::Closed(r)] if r.application == 9), "{told:?}");
+    // Those who ask too late hear of the end, too.
+    let mut late = theirs.events();
+    assert!(matches!(within(late.next()).await, Some(LinkEvent::Closed(_))));
+    assert_eq!(within(late.next()).await, None);
+}
+
+#[tokio::test]
+async fn silence_and_its_end_are_events() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let middleman = Middleman::new(server.local_addr(), 0).await;
+    let (ours, _theirs) = join(&client, middleman.addr, &server).await;
+    let mut events = ours.events();
+    middleman.cut();
+    let flow = ours.open_messages(FlowOptions::default()).unwrap();
+    flow.send("is anybody there?".into(), MessageOptions::default()).await.unwrap();
+    assert_eq!(within(events.next()).await, Some(LinkEvent::Silent));
+    middleman.mend();
+    assert_eq!(within(events.next()).await, Some(LinkEvent::Heard));
 }

@@ -11,7 +11,7 @@ use support::*;
 async fn transfer_while(ours: &noctule::Session, theirs: &noctule::Session, midway: impl Future<Output = ()>) {
     let data = pattern(20 << 20, 7);
     let sending = async {
-        let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+        let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
         stream.write_all(&data).await.unwrap();
         stream.finish().await.unwrap();
     };

@@ -35,7 +35,7 @@ async fn a_second_path_opens_between_other_addresses_of_both_hosts_and_a_stream_
     assert_eq!((seen.paths()[1].remote.ip(), seen.paths()[1].local), (loopback(3), Some(loopback(2))));
 
     let data: Vec<u8> = (0..4_000_000u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
-    let mut send = session.open_send_stream(FlowOptions::default()).unwrap();
+    let mut send = session.open_uni(FlowOptions::default()).unwrap();
     let sent = data.clone();
     let writer = tokio::spawn(async move {
         send.write_all(&sent).await.unwrap();

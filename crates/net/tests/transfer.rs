@@ -24,7 +24,7 @@ async fn accept_messages(session: &Session) -> noctule::MessageReceiver {
 async fn send_and_compare(ours: &Session, theirs: &Session, len: usize) {
     let data = pattern(len, 7);
     let sending = async {
-        let mut stream = ours.open_send_stream(FlowOptions { tag: 42, ..Default::default() }).unwrap();
+        let mut stream = ours.open_uni(FlowOptions { tag: 42, ..Default::default() }).unwrap();
         stream.write_all(&data).await.unwrap();
         stream.finish().await.unwrap();
     };
@@ -50,7 +50,7 @@ async fn blocks_that_are_handed_over_and_bytes_that_are_copied_keep_their_order(
     let (_client, _server, ours, theirs) = pair().await;
     let data = Bytes::from(pattern(6 << 20, 9));
     let sending = async {
-        let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+        let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
         let (mut rest, mut step) = (data.clone(), 1);
         while !rest.is_empty() {
             // Larger than what may wait as well as smaller.
@@ -115,7 +115,7 @@ async fn a_conversation_over_a_two_way_stream() {
     let (_client, _server, ours, theirs) = pair().await;
     let question = pattern(300_000, 1);
     let asking = async {
-        let (mut send, mut recv) = ours.open_stream(FlowOptions::default()).unwrap();
+        let (mut send, mut recv) = ours.open_bi(FlowOptions::default()).unwrap();
         send.write_all(&question).await.unwrap();
         send.shutdown().await.unwrap();
         let mut answer = Vec::new();
@@ -204,7 +204,9 @@ async fn a_message_beyond_the_receivers_limit_fails_at_once_with_both_numbers() 
     let (_client, _server, ours, _theirs) = pair_on("127.0.0.1:0", config(1), small).await;
     let flow = ours.open_messages(FlowOptions::default()).unwrap();
     let error = flow.try_send(Bytes::from(vec![0; 100_001]), MessageOptions::default()).unwrap_err();
+    let noctule::TrySendError::Failed { message, error } = error else { panic!("{error:?}") };
     assert_eq!(error, noctule::FlowError::MessageTooLarge { size: 100_001, limit: 100_000 });
+    assert_eq!(message.len(), 100_001);
     flow.send(Bytes::from(vec![0; 100_000]), MessageOptions::default()).await.unwrap();
 }
 
@@ -216,7 +218,7 @@ async fn a_reader_that_sleeps_stops_the_writer_and_memory_stays_bounded() {
     client.node.flow_memory = 1 << 20;
     let (client, server, ours, theirs) = pair_on("127.0.0.1:0", client, tight).await;
     let data = pattern(8 << 20, 3);
-    let mut stream = ours.open_send_stream(FlowOptions::default()).unwrap();
+    let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     let mut written = 0;
     // Until nothing moves for a while although somebody wants to write.
     while let Ok(n) = tokio::time::timeout(Duration::from_millis(500), stream.write(&data[written..])).await {
@@ -286,7 +288,7 @@ async fn sixty_sessions_with_three_flows_each_do_not_mix() {
             let session = client.connect(to, None).await.expect("connected");
             for j in 0..3 {
                 let tag = i * 3 + j;
-                let mut stream = session.open_send_stream(FlowOptions { tag, ..Default::default() }).expect("a flow");
+                let mut stream = session.open_uni(FlowOptions { tag, ..Default::default() }).expect("a flow");
                 stream.write_all(&pattern(20_000, tag)).await.expect("written");
                 stream.shutdown().await.expect("finished");
             }
@@ -340,4 +342,132 @@ async fn reading_and_writing_can_be_cancelled_at_any_moment_without_losing_or_do
         assert_eq!(next, 300);
     };
     within(async { tokio::join!(sending, receiving) }).await;
+}
+
+#[tokio::test]
+async fn each_kind_of_flow_is_accepted_by_its_own_call_in_any_order() {
+    let (_client, _server, ours, theirs) = pair().await;
+    let (mut ask, mut answer) = ours.open_bi(FlowOptions::default()).unwrap();
+    ask.write_all(b"question").await.unwrap();
+    let mut one_way = ours.open_uni(FlowOptions::default()).unwrap();
+    one_way.write_all(b"news").await.unwrap();
+    drop(one_way);
+    let messages = ours.open_messages(FlowOptions::default()).unwrap();
+    messages.send("note".into(), MessageOptions::default()).await.unwrap();
+    ours.send_datagram("tick".into()).unwrap();
+
+    assert_eq!(within(theirs.recv_datagram()).await.unwrap(), "tick");
+    let mut notes = within(theirs.accept_messages()).await.unwrap();
+    assert_eq!(within(notes.recv()).await.unwrap().unwrap().data, "note");
+    let mut news = within(theirs.accept_uni()).await.unwrap();
+    assert_eq!(within(news.read_to_end(100)).await.unwrap(), b"news");
+    let (mut back, mut asked) = within(theirs.accept_bi()).await.unwrap();
+    back.write_all(b"answer").await.unwrap();
+    drop(back);
+    assert_eq!(within(answer.read_to_end(100)).await.unwrap(), b"answer");
+    drop(ask);
+    assert_eq!(within(asked.read_to_end(100)).await.unwrap(), b"question");
+    // The flow of the datagrams is nobody's to accept.
+    let other = tokio::time::timeout(Duration::from_millis(100), theirs.accept_flow()).await;
+    assert!(other.is_err(), "{other:?}");
+}
+
+#[tokio::test]
+async fn datagrams_go_both_ways_over_a_path_that_loses_and_may_be_larger_than_a_packet() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let middleman = Middleman::new(server.local_addr(), 20).await;
+    let (ours, theirs) = join(&client, middleman.addr, &server).await;
+    let echo = tokio::spawn(async move {
+        while let Ok(data) = theirs.recv_datagram().await {
+            theirs.send_datagram(data).expect("there is room");
+        }
+    });
+    let mut answered = 0;
+    for n in 0..100u64 {
+        let data = Bytes::from(pattern(if n % 10 == 0 { 20_000 } else { 100 }, n));
+        ours.send_datagram(data.clone()).unwrap();
+        match tokio::time::timeout(noctule::DATAGRAM_LIFETIME * 2, ours.recv_datagram()).await {
+            Ok(back) => answered += u32::from(back.unwrap() == data),
+            Err(_) => continue,
+        }
+    }
+    assert!(answered >= 90, "{answered} of 100 although one packet in 20 is lost each way");
+    within(ours.close(0, "")).await;
+    assert!(within(ours.recv_datagram()).await.is_err());
+    within(echo).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_tag_of_datagrams_is_refused_for_other_flows() {
+    let (_client, _server, ours, _theirs) = pair().await;
+    let refused = ours.open_uni(FlowOptions { tag: (1 << 62) - 1, ..Default::default() }).unwrap_err();
+    assert!(matches!(&refused, noctule::OpenError::Misuse(text) if text.contains("send_datagram")), "{refused}");
+}
+
+#[tokio::test]
+async fn messages_are_a_sink_and_a_stream() {
+    use futures_util::{SinkExt, StreamExt, TryStreamExt};
+    let (_client, _server, ours, theirs) = pair().await;
+    let mut sink = ours.open_messages(FlowOptions::default()).unwrap();
+    let sending = async {
+        let mut all = futures_util::stream::iter((0..5000u32).map(|n| Ok(Bytes::from(n.to_be_bytes().repeat(100)))));
+        sink.send_all(&mut all).await.unwrap();
+        sink.close().await.unwrap();
+    };
+    let receiving = async {
+        let mut stream = theirs.accept_messages().await.unwrap();
+        let first = stream.next().await.unwrap().unwrap();
+        assert_eq!(first.data, 0u32.to_be_bytes().repeat(100));
+        stream.try_collect::<Vec<_>>().await.unwrap()
+    };
+    let ((), rest) = within(async { tokio::join!(sending, receiving) }).await;
+    assert_eq!(rest.len(), 4999);
+    assert!(rest.iter().zip(1u32..).all(|(message, n)| message.data == n.to_be_bytes().repeat(100)));
+}
+
+#[tokio::test]
+async fn a_stream_of_messages_ends_after_its_error() {
+    use futures_util::StreamExt;
+    let (_client, _server, ours, theirs) = pair().await;
+    let sink = ours.open_messages(FlowOptions::default()).unwrap();
+    sink.send("first".into(), MessageOptions::default()).await.unwrap();
+    let mut stream = within(theirs.accept_messages()).await.unwrap();
+    assert_eq!(within(stream.next()).await.unwrap().unwrap().data, "first");
+    sink.reset(5);
+    assert!(within(stream.next()).await.unwrap().is_err());
+    assert!(within(stream.next()).await.is_none());
+}
+
+/// Handles are moved between threads and shared by them; a change of a field must not take that away.
+#[test]
+fn handles_are_send_sync_and_unpin() {
+    fn holds<T: Send + Sync + Unpin + std::fmt::Debug>() {}
+    holds::<noctule::Endpoint>();
+    holds::<noctule::EndpointConfig>();
+    holds::<noctule::Link>();
+    holds::<noctule::LinkEvents>();
+    holds::<noctule::MessageReceiver>();
+    holds::<noctule::MessageSender>();
+    holds::<RecvStream>();
+    holds::<SendStream>();
+    holds::<Session>();
+    fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+    is_error::<noctule::BindError>();
+    is_error::<noctule::ConnectError>();
+    is_error::<noctule::FlowError>();
+    is_error::<noctule::OpenError>();
+    is_error::<noctule::ReadToEndError>();
+    is_error::<noctule::SessionClosed>();
+    is_error::<noctule::TrySendError>();
+    fn is_send<T: Send>(_: &T) {}
+    // Futures are spawned.
+    let futures = |session: Session| async move {
+        let (mut send, mut recv) = session.accept_bi().await?;
+        let _ = (send.write_all(b"x").await, send.finish().await, recv.read_to_end(1).await, session.recv_datagram().await);
+        session.events().next().await;
+        session.close(0, "").await;
+        Ok::<_, noctule::SessionClosed>(())
+    };
+    let check = |session: Session| is_send(&futures(session));
+    let _: &dyn Fn(Session) = &check;
 }

@@ -286,7 +286,7 @@ fn a_client_that_waits_for_its_turn_is_told_how_long() {
 /// Passes one stream for codes on between the ends of two sessions, byte by byte.
 async fn glue(session: Session, other: Session) {
     let Ok(IncomingFlow::Stream { recv: mut from, send: Some(mut back) }) = session.accept_flow().await else { return };
-    let (mut on, mut answers) = other.open_stream(FlowOptions { tag: from.options().tag, ..FlowOptions::default() }).unwrap();
+    let (mut on, mut answers) = other.open_bi(FlowOptions { tag: from.options().tag, ..FlowOptions::default() }).unwrap();
     let there = async {
         while let Ok(Some(chunk)) = from.read_chunk(4096).await {
             on.write_all(&chunk).await.unwrap();
@@ -337,7 +337,7 @@ fn a_stranger_without_a_code_gets_no_further_than_its_first_flow() {
         let key: Option<PublicKey> = None;
         for first in [&b""[..], b"\x00\x21\x01", &[0xff; 300], &[0x04, 32]] {
             let session = endpoint.connect(host(&line).parse().unwrap(), key).await.unwrap();
-            let (mut out, _back) = session.open_stream(FlowOptions { tag: CODE_TAG, ..FlowOptions::default() }).unwrap();
+            let (mut out, _back) = session.open_bi(FlowOptions { tag: CODE_TAG, ..FlowOptions::default() }).unwrap();
             let _ = out.write_all(first).await;
             let _ = out.finish().await;
             let outcome = tokio::time::timeout(PATIENCE, session.closed()).await.unwrap();

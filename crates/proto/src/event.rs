@@ -65,6 +65,13 @@ pub enum Event {
         /// Which session.
         session: SessionId,
     },
+    /// The far end has begun to close a session: what it finished is still delivered.
+    SessionClosing {
+        /// Which session.
+        session: SessionId,
+        /// The far end's words.
+        reason: CloseReason,
+    },
     /// A session ended. No further events of it follow.
     SessionClosed {
         /// Which session.

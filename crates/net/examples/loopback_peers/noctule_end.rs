@@ -36,7 +36,7 @@ pub async fn receive() -> Result<(), String> {
 pub async fn send(to: &str, seconds: f64, is_chunked: bool) -> Result<(), String> {
     let client = endpoint()?;
     let session = client.connect(to.parse().map_err(|e| format!("{to}: {e}"))?, None).await.map_err(|e| e.to_string())?;
-    let mut stream = session.open_send_stream(FlowOptions::default()).map_err(|e| e.to_string())?;
+    let mut stream = session.open_uni(FlowOptions::default()).map_err(|e| e.to_string())?;
     let (block, end) = (noctule::Bytes::from(vec![0x5a; BLOCK]), Instant::now() + Duration::from_secs_f64(seconds));
     while Instant::now() < end {
         if is_chunked {

@@ -139,6 +139,11 @@ impl Middleman {
     pub fn cut(&self) {
         self.cut.store(true, Relaxed);
     }
+
+    /// It passes again.
+    pub fn mend(&self) {
+        self.cut.store(false, Relaxed);
+    }
 }
 
 impl Drop for Middleman {

@@ -24,7 +24,7 @@ pub async fn present(session: &Session, ours: PublicKey, code: &Code) -> Result<
 }
 
 async fn run(session: &Session, ours: PublicKey, code: &Code) -> Result<(), Failure> {
-    let (out, back) = session.open_stream(FlowOptions { tag: TAG, class: Class::Latency, ..FlowOptions::default() })?;
+    let (out, back) = session.open_bi(FlowOptions { tag: TAG, class: Class::Latency, ..FlowOptions::default() })?;
     let mut line = Line::new(out, back);
     let (begun, element) = exchange::sender(code, ours, session.peer_key());
     line.say(&Record::Begin { version: VERSION, element }).await?;

@@ -127,7 +127,7 @@ impl Connection {
     /// Asks for a measurement: the control stream, and where to connect by TCP if it is about that.
     pub async fn ask(&self, question: &Record) -> Result<(SendStream, Reader, Option<TcpOffer>), Failure> {
         let options = FlowOptions { tag: CONTROL_TAG, class: noctule::Class::Latency, ..FlowOptions::default() };
-        let (mut ask, answers) = self.session.open_stream(options).map_err(|e| self.failure(e.into()))?;
+        let (mut ask, answers) = self.session.open_bi(options).map_err(|e| self.failure(e.into()))?;
         records::write(&mut ask, question).await.map_err(|e| self.failure(e))?;
         let mut answers = Reader::new(answers);
         loop {

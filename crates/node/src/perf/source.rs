@@ -89,7 +89,7 @@ async fn send_stream(
     start: Instant,
     progress: &Progress,
 ) -> Result<Option<String>, Failure> {
-    let mut stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
+    let mut stream = session.open_uni(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
     let hash = send_bytes(&mut stream, request, file, start).await?;
     let is_whole = within(drain(request, session), stream.finish()).await?;
     if !is_whole {

@@ -194,7 +194,7 @@ impl Transfer {
             stored: sources.stored,
             streams: u64::from(args.parallel),
         };
-        let (control, answers) = session.open_stream(FlowOptions { tag: CONTROL_TAG, ..FlowOptions::default() })?;
+        let (control, answers) = session.open_bi(FlowOptions { tag: CONTROL_TAG, ..FlowOptions::default() })?;
         let contents = Arc::new(Contents::new(sources.items));
         Ok(Self { contents, hello, control, answers: Records::new(answers), stored: HashSet::new(), failures: sources.failed })
     }
@@ -309,7 +309,7 @@ impl Transfer {
             if written == words.len() && !is_written && !self.hello.is_dry {
                 is_written = true;
                 for _ in 0..self.hello.streams {
-                    let stream = session.open_send_stream(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
+                    let stream = session.open_uni(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
                     let (out, batches) = mpsc::channel(QUEUE);
                     let contents = Arc::clone(&self.contents);
                     std::thread::spawn(move || contents.read(out));

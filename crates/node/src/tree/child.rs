@@ -35,7 +35,7 @@ pub async fn follow(session: Session, branch: Branch, child: ChildId, events: mp
 async fn talk(session: &Session, branch: &Branch, child: ChildId, events: &mpsc::Sender<(ChildId, Says)>) -> Result<(), String> {
     let of_flow = |error: &dyn std::fmt::Display| error.to_string();
     let tag = tag(branch.number);
-    let (mut asks, answers) = session.open_stream(FlowOptions { tag, ..FlowOptions::default() }).map_err(|e| of_flow(&e))?;
+    let (mut asks, answers) = session.open_bi(FlowOptions { tag, ..FlowOptions::default() }).map_err(|e| of_flow(&e))?;
     let mut asked = Vec::new();
     let mut body = Vec::new();
     branch.emit(&mut body);

@@ -1,7 +1,7 @@
 //! The flows by which one object's packets go to several children.
 
 use bytes::Bytes;
-use noctule::{FlowError, MessageOptions, MessageSender};
+use noctule::{FlowError, MessageOptions, MessageSender, TrySendError};
 use noctule_proto::object::{ChildId, Layout, PacketId, Poll, Relay, RelayConfig, RelayStats, Status};
 use noctule_proto::units::Time;
 use std::collections::BTreeMap;
@@ -131,13 +131,13 @@ impl Ways {
 
 impl Way {
     fn send(&mut self, packet: Bytes) {
-        match self.data.try_send(packet.clone(), MessageOptions::default()) {
+        match self.data.try_send(packet, MessageOptions::default()) {
             Ok(_) => {}
-            Err(FlowError::Blocked) => {
+            Err(TrySendError::Full(packet)) => {
                 let data = Arc::clone(&self.data);
                 self.sending = Some(Box::pin(async move { data.send(packet, MessageOptions::default()).await }));
             }
-            Err(error) => self.sending = Some(Box::pin(std::future::ready(Err(error)))),
+            Err(TrySendError::Failed { error, .. }) => self.sending = Some(Box::pin(std::future::ready(Err(error)))),
         }
     }
 }

@@ -115,7 +115,10 @@ impl Node {
             }
             SessionAction::Reset { flow, code } => self.close_flow(now, flow, session_reason(Code::Reset, code)),
             SessionAction::Stop { flow, code } => self.close_flow(now, flow, session_reason(Code::Stopped, code)),
-            SessionAction::PeerClosing(_) => self.finish_all_out(now, session),
+            SessionAction::PeerClosing(reason) => {
+                self.finish_all_out(now, session);
+                self.events.push_back(Event::SessionClosing { session, reason });
+            }
             SessionAction::FlowEnd { flow, packets } => {
                 self.on_far_word(now, session, flow, FarWord { end: Some(packets), floor: 0 });
             }

@@ -415,7 +415,7 @@ async fn converse(session: Session, offer: Arc<[u8]>, number: usize, tell: mpsc:
 }
 
 async fn talk(session: Session, offer: &[u8], number: usize, tell: &mpsc::Sender<(usize, Result<Record, Failure>)>) -> Result<(), Failure> {
-    let (mut control, answers) = session.open_stream(FlowOptions { tag: OBJECT_TAG, ..FlowOptions::default() })?;
+    let (mut control, answers) = session.open_bi(FlowOptions { tag: OBJECT_TAG, ..FlowOptions::default() })?;
     let mut answers = Records::new(answers);
     let mut early = tokio::select! {
         // A refusal may come before everything is said.
