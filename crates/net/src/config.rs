@@ -2,6 +2,7 @@
 
 use crate::trace::TraceLog;
 use noctule_proto::NodeConfig;
+use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::{PublicKey, SecretKey};
 use std::time::Duration;
 
@@ -52,25 +53,31 @@ impl EndpointConfig {
         self.node = node;
         self
     }
-    /// Lets only these keys connect.
+    /// Sets the congestion control of what this side sends. Default [`CongestionControl::Model`].
+    #[must_use]
+    pub fn with_congestion(mut self, congestion: CongestionControl) -> Self {
+        self.node.congestion = congestion;
+        self
+    }
+    /// Lets only these keys connect. Default: every key.
     #[must_use]
     pub fn with_authorised(mut self, keys: Vec<PublicKey>) -> Self {
         self.node.authorised = Some(keys);
         self
     }
-    /// Writes trace events to this log.
+    /// Writes trace events to this log. Default: nowhere.
     #[must_use]
     pub fn with_trace(mut self, log: TraceLog) -> Self {
         self.trace = Some(log);
         self
     }
-    /// Sets how long a closed session may go on delivering.
+    /// Sets how long a closed session may go on delivering. Default 10 s.
     #[must_use]
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
-    /// Sets the buffer sizes to ask the operating system for, in bytes.
+    /// Sets the buffer sizes to ask the operating system for, in bytes. Default 4 and 8 MiB.
     #[must_use]
     pub fn with_buffers(mut self, send: usize, recv: usize) -> Self {
         self.send_buffer = send;

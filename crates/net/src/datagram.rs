@@ -107,9 +107,10 @@ impl State {
         if let Some(flow) = self.sessions.get(&session).and_then(|entry| entry.datagrams_out) {
             return self.flow_ended(flow).map_or(Ok(flow), Err);
         }
-        let flow = self.node.open_flow(now, session, options()).map_err(|error| {
-            FlowError::Closed(CloseReason::local(Code::TooMany, Layer::Flow, error.to_string()))
-        })?;
+        let flow = self
+            .node
+            .open_flow(now, session, options())
+            .map_err(|error| FlowError::Closed(CloseReason::local(Code::TooMany, Layer::Flow, error.to_string())))?;
         self.add_flow(session, flow, options());
         if let Some(entry) = self.sessions.get_mut(&session) {
             entry.datagrams_out = Some(flow);

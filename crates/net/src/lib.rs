@@ -107,7 +107,7 @@ pub use trace::TraceLog;
 
 pub use bytes::Bytes;
 pub use noctule_proto::NodeConfig;
-pub use noctule_proto::congestion::{CongestionControl, ControlState};
+pub use noctule_proto::congestion::{self, CongestionControl, ControlState};
 pub use noctule_proto::crypto::{KeyTextError, PublicKey, SecretKey, SharedKey};
 pub use noctule_proto::error::{CloseReason, Code, Layer};
 pub use noctule_proto::event::SessionOutcome;
@@ -118,4 +118,14 @@ pub use noctule_proto::node::{Answer, Counters, Message, RelayLimits, SessionAcc
 pub use noctule_proto::options::{Class, FlowKind, FlowOptions, MessageOptions, Mode};
 pub use noctule_proto::path::{MAX_PATHS, Standing};
 pub use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, Memory, PathStats, RelayedStats, RouteStats, SpanStats};
-pub use noctule_proto::units::{Bandwidth, Probability};
+pub use noctule_proto::units::{Bandwidth, Probability, Time};
+
+/// The guide's code is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/api.md")]
+struct Guide;
+
+/// So is the README's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

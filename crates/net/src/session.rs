@@ -236,7 +236,8 @@ impl Session {
     pub async fn accept_uni(&self) -> Result<RecvStream, SessionClosed> {
         poll_fn(|cx| {
             loop {
-                if let IncomingFlow::Stream { recv, .. } = ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && !o.bidirectional))? {
+                if let IncomingFlow::Stream { recv, .. } = ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && !o.bidirectional))?
+                {
                     return Poll::Ready(Ok(recv));
                 }
             }
@@ -392,7 +393,11 @@ impl Session {
             Some(closed) => Err(closed.0.reason),
             None => {
                 state.read_sessions.insert(*session);
-                state.sessions.get_mut(session).map(|entry| entry.readers.add()).ok_or_else(|| CloseReason::local(Code::UnknownSession, Layer::Session, ""))
+                state
+                    .sessions
+                    .get_mut(session)
+                    .map(|entry| entry.readers.add())
+                    .ok_or_else(|| CloseReason::local(Code::UnknownSession, Layer::Session, ""))
             }
         };
         drop(state);

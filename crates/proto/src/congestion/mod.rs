@@ -169,8 +169,16 @@ pub trait Controller: Send + core::fmt::Debug {
     fn on_mtu(&mut self, max_datagram: u64);
 }
 
-/// Congestion control by name.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
+/// Makes controllers of the application's own, one for each path.
+pub trait ControllerFactory: Send + Sync + core::fmt::Debug {
+    /// Name for statistics and traces.
+    fn name(&self) -> &'static str;
+    /// The controller of a path that begins at `now` with datagrams of `datagram` bytes of UDP payload; `rtt` was measured by the handshake or is assumed.
+    fn build(&self, datagram: u64, rtt: Duration, now: Time) -> Box<dyn Controller>;
+}
+
+/// Congestion control by name, or by a factory of the application.
+#[derive(Clone, Copy, Debug, Default)]
 pub enum CongestionControl {
     /// Capacity model that takes as congestion only what is congestion (P12).
     #[default]
@@ -187,6 +195,18 @@ pub enum CongestionControl {
     Rate(Bandwidth),
     /// Offered load as it is, for method tests.
     None,
+    /// What this factory makes. It lives as long as the process: a `static`, or a box that was leaked once.
+    Custom(&'static dyn ControllerFactory),
+}
+
+impl PartialEq for CongestionControl {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Rate(a), Self::Rate(b)) => a == b,
+            (Self::Custom(a), Self::Custom(b)) => core::ptr::addr_eq(*a, *b),
+            (a, b) => core::mem::discriminant(a) == core::mem::discriminant(b),
+        }
+    }
 }
 
 impl CongestionControl {
@@ -203,6 +223,7 @@ impl CongestionControl {
             Self::Bbr => "bbr",
             Self::Rate(_) => "rate",
             Self::None => "none",
+            Self::Custom(factory) => factory.name(),
         }
     }
 
@@ -230,5 +251,6 @@ pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time
         CongestionControl::Bbr => Box::new(bbr::Bbr::new(datagram, rtt, now)),
         CongestionControl::Rate(rate) => Box::new(fixed::Fixed { rate: Some(rate) }),
         CongestionControl::None => Box::new(fixed::Fixed { rate: None }),
+        CongestionControl::Custom(factory) => factory.build(datagram, rtt, now),
     }
 }
