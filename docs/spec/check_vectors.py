@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Checks vectors.txt against wire.md and session.md without any code of noctule: Noise, key derivation, packet protection, key texts, mac1, sealed
-packets of relayed sessions and their homomorphic tags.
+"""Checks keys and tags of vectors.txt against wire.md and session.md without any code of noctule: Noise, key derivation, packet protection, key texts,
+mac1, sealed packets of relayed sessions and their homomorphic tags. What the bytes mean is checked by check_format.py, which needs no package.
 
 Needs the package `cryptography`. Run: python3 docs/spec/check_vectors.py
 """
 import base64
 import hashlib
 import hmac
-import pathlib
 import struct
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from decode import combine, gf_mul, read_vectors
 
 
 def blake2s(*parts):
@@ -57,7 +58,7 @@ PATTERNS = {
 
 
 class Symmetric:
-    """Both sides at once: whoever writes knows its own secrets, and the transcript is the same."""
+    """Both sides at once: the side that writes knows its own secrets, and the transcript is the same."""
 
     def __init__(self, name, prologue):
         name = name.encode()
@@ -119,17 +120,6 @@ def noise(pattern, prologue, statics, ephemerals, psk, payloads):
                 state.mix_key(dh(secrets[token[0]][0], public(secrets[token[1]][1])))
         out.append(message + state.encrypt_and_hash(payloads[number]))
     return out, state.h, hkdf_noise(state.ck, b"", 2)
-
-
-def read(path):
-    sections, current = {}, None
-    for line in path.read_text().splitlines():
-        if line.startswith("["):
-            current = sections.setdefault(line[1:-1], {})
-        elif " = " in line and not line.startswith("#"):
-            key, value = line.split(" = ", 1)
-            current.setdefault(key, []).append(value)
-    return sections
 
 
 def unhex(section, key):
@@ -231,16 +221,6 @@ def check_announcement(sections):
     expect("payload of an announcement", state.decrypt_and_hash(message[80:]), payload)
 
 
-def gf_mul(a, b):
-    """GF(256), polynomial 0x11d."""
-    product = 0
-    while b:
-        product ^= a * (b & 1)
-        a = a << 1 ^ 0x11d * (a >> 7)
-        b >>= 1
-    return product
-
-
 def mac(key, packet):
     """codes.md 6: the sum of p_J k_J in GF(256)[y] / (y^8 + y^3 + y + 9)."""
     total = [0] * 15
@@ -294,11 +274,7 @@ def check_sessions(sections):
             symbols.append(length + tag + sealed)
             pads.append(pad)
         combination, coefficients = unhex(s, "combination"), unhex(s, "coefficients")
-        mixed = [0] * max(map(len, symbols))
-        for coefficient, symbol in zip(coefficients, symbols):
-            for i, byte in enumerate(symbol):
-                mixed[i] ^= gf_mul(coefficient, byte)
-        expect(f"{name} combination", bytes(mixed), combination)
+        expect(f"{name} combination", combine(coefficients, symbols), combination)
         tag = mac(mac_key, combination[:2] + bytes(6) + combination[10:])
         for coefficient, pad in zip(coefficients, pads):
             tag = xor(tag, bytes(gf_mul(coefficient, byte) for byte in pad))
@@ -306,7 +282,7 @@ def check_sessions(sections):
 
 
 def main():
-    sections = read(pathlib.Path(__file__).with_name("vectors.txt"))
+    sections, _ = read_vectors()
     for check in (check_handshakes, check_rekey, check_packets, check_identities, check_mac1, check_announcement, check_sessions):
         check(sections)
         print(check.__name__.removeprefix("check_"), "as specified")

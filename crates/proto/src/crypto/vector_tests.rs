@@ -243,7 +243,8 @@ fn announcement(book: &mut Book) {
 }
 
 fn packet_keys(book: &mut Book) {
-    let header = [0x60, 1, 2, 3, 4, 0, 0, 0, 9];
+    // The low half of the packet number stands in the header.
+    let header = [0x60, 1, 2, 3, 4, 0, 0x50, 0, 9];
     for cipher in [Cipher::Plaintext, Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         book.section(&format!("packet protection {cipher:?}"));
         let secret = RawKey::new([0x77; 32]);
