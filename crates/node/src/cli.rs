@@ -1,7 +1,10 @@
 //! The command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
+mod heading;
 mod identity;
+mod listen;
+mod log;
 mod measure;
 mod node;
 mod overlay;
@@ -9,6 +12,8 @@ mod tools;
 mod transfer;
 
 pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
+pub use listen::ListenArgs;
+pub use log::LogArgs;
 pub use measure::{PerfArgs, PingArgs};
 pub use node::{NodeArgs, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
@@ -16,9 +21,6 @@ pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
 
 use clap::{Parser, Subcommand};
-
-/// UDP port unless another is named.
-pub const DEFAULT_PORT: u16 = 4242;
 
 const EXIT_CODES: &str = "Exit codes:\n  \
 0 everything was done and verified       8 the peer's key is not the expected one\n  \
@@ -35,13 +37,28 @@ const EXIT_CODES: &str = "Exit codes:\n  \
                                        19 the code is wrong, used or withdrawn\n  \
                                        130 interrupted";
 
-/// Moves files and measures paths over lossy, long links with network coding.
+/// Version, commit, date of the source: what a report of a defect has to name.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("NOCTULE_COMMIT"), " ", env!("NOCTULE_DATE"), ")");
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit:   ",
+    env!("NOCTULE_COMMIT"),
+    "\nsource:   ",
+    env!("NOCTULE_DATE"),
+    "\ntarget:   ",
+    env!("NOCTULE_TARGET"),
+    "\nfeatures: none are optional"
+);
+
+/// Moves files, measures paths and carries IP networks over lossy, long links with network coding.
 #[derive(Debug, Parser)]
-#[command(name = "noctule", version, about, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "noctule", version = VERSION, long_version = LONG_VERSION, about, after_help = EXIT_CODES, max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 impl Cli {
@@ -63,6 +80,7 @@ impl Cli {
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of them in a process")]
 pub enum Command {
     /// Make a key, show its fingerprint, or forget the key of a host.
     Keygen(KeygenArgs),

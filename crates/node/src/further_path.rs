@@ -1,7 +1,6 @@
 //! A further path of a link, as the command line and the node's file write it: `FROM`, `FROM,TO` or `,TO`.
 
-use crate::cli::DEFAULT_PORT;
-use crate::identity::host_with_port;
+use crate::address::host_port;
 use noctule::{Link, OpenError, PathId, Session};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +26,7 @@ impl FromStr for FurtherPath {
                 format!("{given:?} is no IP address of this host: write FROM, FROM,HOST:PORT or ,HOST:PORT to name another address of the other side")
             })?),
         };
-        let to = (!to.is_empty()).then(|| host_with_port(to, DEFAULT_PORT));
+        let to = (!to.is_empty()).then(|| host_port(to, None)).transpose()?;
         if from.is_none() && to.is_none() {
             return Err(
                 "a path needs an address of this host, or another one of the other side: FROM, FROM,HOST:PORT or ,HOST:PORT".to_owned()

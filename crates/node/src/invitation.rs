@@ -1,6 +1,7 @@
 //! The command for the other side, as it is printed: it runs as it stands, but for what only the other side can know.
 
-use crate::cli::{DEFAULT_PORT, IdentityArgs, ViaArgs};
+use crate::address::DEFAULT_PORT;
+use crate::cli::{IdentityArgs, ViaArgs};
 use crate::code::Code;
 use noctule::PublicKey;
 use std::ffi::OsStr;

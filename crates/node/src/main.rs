@@ -3,6 +3,7 @@
 #[macro_use]
 mod terminal;
 
+mod address;
 mod cli;
 mod code;
 mod daemon;
@@ -14,6 +15,7 @@ pub mod fuzzing;
 mod hardening;
 mod identity;
 mod invitation;
+mod log;
 mod overlay;
 mod paper;
 mod perf;
@@ -44,6 +46,10 @@ fn main() -> ExitCode {
 
 fn run(cli: cli::Cli) -> Result<(), Failure> {
     hardening::every_process();
+    if cli.log.quiet {
+        terminal::be_quiet();
+    }
+    log::start(&cli.log)?;
     if let cli::Command::Recv(args) = &cli.command {
         sandbox::confine(args);
     }

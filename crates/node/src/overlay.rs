@@ -2,7 +2,8 @@
 //!
 //! What passes the gateway and the nodes behind it is sealed between the ends (P16); the link's own key says only who the gateway serves.
 
-use crate::cli::{DEFAULT_PORT, IdentityArgs, PeerArgs, ViaArgs};
+use crate::address::host_port;
+use crate::cli::{IdentityArgs, ListenArgs, PeerArgs, ViaArgs};
 use crate::daemon::{Peer, RemoteNode, call};
 use crate::failure::Failure;
 use crate::identity;
@@ -13,7 +14,7 @@ use ipnet::IpNet;
 use noctule::{
     BindError, CloseReason, Code, Endpoint, EndpointConfig, NodeConfig, OpenError, PublicKey, Route, Session, SessionAccess, Via,
 };
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -45,17 +46,17 @@ pub fn configure(node: &mut NodeConfig, via: &ViaArgs, serves: Option<&Access>) 
     Ok(())
 }
 
-/// The socket of an end that serves: where asked, on `port` of every address, or, if it is reached over a node, on any port.
-pub fn bind(asked: Option<SocketAddr>, port: u16, via: &ViaArgs, config: EndpointConfig) -> Result<Endpoint, Failure> {
-    if let Some(address) = asked {
-        return Ok(Endpoint::bind(address, config)?);
-    }
-    if !via.via.is_empty() {
+/// The socket of an end that serves: where asked, on the default port of every address, or, if it is reached over a node, on any port.
+pub fn bind(listen: &ListenArgs, via: &ViaArgs, config: EndpointConfig) -> Result<Endpoint, Failure> {
+    if !via.via.is_empty() && !listen.is_said() {
         return Ok(Endpoint::client(config)?);
     }
-    match Endpoint::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), config.clone()) {
-        Err(BindError::NotAvailable(_)) => Ok(Endpoint::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), config)?),
-        other => Ok(other?),
+    match &listen.places()?[..] {
+        [any, instead] => match Endpoint::bind(*any, config.clone()) {
+            Err(BindError::NotAvailable(_)) => Ok(Endpoint::bind(*instead, config)?),
+            bound => Ok(bound?),
+        },
+        places => Ok(Endpoint::bind_each(places, config)?),
     }
 }
 
@@ -102,7 +103,7 @@ impl Gateway {
             this.tasks.push(tokio::spawn(serve_nobody(endpoint.clone())));
         }
         for (at, host) in via.via.iter().enumerate() {
-            let host = identity::host_with_port(host, DEFAULT_PORT);
+            let host = host_port(host, None).map_err(|wrong| Failure::Usage(format!("--via: {wrong}")))?;
             this.attach_to(endpoint, ours, host, via.via_key.get(at).copied(), via, identity).await?;
         }
         Ok(Some(this))

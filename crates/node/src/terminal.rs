@@ -3,9 +3,17 @@
 //! Each line passes [`guarded`] last of all: a text of another host that was not escaped where it came in cannot drive the terminal. A line break in
 //! such a text is a matter of where it came in (`FarText`, `transfer::shown`): here it is no different from one of ours.
 
+use indicatif::MultiProgress;
 use noctule_proto::far_text::guarded;
 use std::fmt::Arguments;
-use std::io::{Write, stderr, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Only results, warnings and errors are wanted.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+/// What is drawn at the foot of the terminal, past which everything is written.
+static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
 /// A line for standard output. Who closed it does not want to hear it; that is no reason to give up a transfer, or to panic as `println!` does.
 macro_rules! say {
@@ -15,6 +23,40 @@ macro_rules! say {
 /// The same for standard error.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::terminal::err(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// A line for standard error that is neither result nor warning nor error: -q leaves it out.
+macro_rules! note {
+    ($($text:tt)*) => { if !$crate::terminal::is_quiet() { tell!($($text)*) } };
+}
+
+/// From now on notes are left out.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Relaxed);
+}
+
+/// Whether notes are left out.
+pub fn is_quiet() -> bool {
+    IS_QUIET.load(Relaxed)
+}
+
+/// Where progress is drawn, if standard error is a terminal and it is wanted.
+pub fn bars() -> Option<&'static MultiProgress> {
+    (!is_quiet() && stderr().is_terminal()).then(|| BARS.get_or_init(MultiProgress::new))
+}
+
+/// Does it with what is drawn taken away.
+fn past_bars<T>(write: impl FnOnce() -> T) -> T {
+    match BARS.get() {
+        Some(bars) => bars.suspend(write),
+        None => write(),
+    }
+}
+
+/// A line of the log, which has escaped its values itself.
+pub fn log_line(line: &[u8]) {
+    // Nobody may be there to read it.
+    let _ = past_bars(|| stderr().lock().write_all(line));
 }
 
 /// Text for standard output, as it is, in one write.
@@ -28,12 +70,14 @@ pub fn out(text: Arguments<'_>) {
 /// # Errors
 /// Of standard output.
 pub fn try_out(text: Arguments<'_>) -> std::io::Result<()> {
-    stdout().lock().write_all(guarded(&text.to_string()).as_bytes())
+    let text = text.to_string();
+    past_bars(|| stdout().lock().write_all(guarded(&text).as_bytes()))
 }
 
 /// Text for standard error, as it is, in one write.
 pub fn err(text: Arguments<'_>) {
-    let _ = stderr().lock().write_all(guarded(&text.to_string()).as_bytes());
+    let text = text.to_string();
+    let _ = past_bars(|| stderr().lock().write_all(guarded(&text).as_bytes()));
 }
 
 /// Back to the top of the screen, and what was there away.

@@ -11,25 +11,68 @@ fn split(text: &str) -> Result<(f64, String), String> {
     Ok((number, text[at..].to_ascii_lowercase()))
 }
 
-/// A rate in bits per second.
+/// A rate, in bits or in bytes per second. A letter alone could be either: rsync and curl mean bytes by it, iperf3 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub Bandwidth);
+
+/// Bits per second that a unit stands for.
+fn bits(unit: &str) -> Option<f64> {
+    let (power, rest) = match unit.as_bytes().first() {
+        Some(b'k') => (1, &unit[1..]),
+        Some(b'm') => (2, &unit[1..]),
+        Some(b'g') => (3, &unit[1..]),
+        _ => (0, unit),
+    };
+    match rest.trim_end_matches("/s") {
+        "bit" | "bits" | "bps" => Some(1000f64.powi(power)),
+        "byte" | "bytes" | "b" => Some(8.0 * 1000f64.powi(power)),
+        "ib" if power > 0 => Some(8.0 * 1024f64.powi(power)),
+        _ => None,
+    }
+}
+
+impl Rate {
+    fn new(text: &str, number: f64, factor: f64) -> Result<Self, String> {
+        match number > 0.0 {
+            true => Ok(Self(Bandwidth::from_bits_per_sec(number * factor))),
+            false => Err(format!("{text:?}: a rate must be above zero")),
+        }
+    }
+}
 
 impl FromStr for Rate {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (number, unit) = split(text)?;
-        let factor = match unit.trim_end_matches("/s") {
-            "" | "bit" | "bps" => 1.0,
-            "k" | "kbit" | "kbps" => 1e3,
-            "m" | "mbit" | "mbps" => 1e6,
-            "g" | "gbit" | "gbps" => 1e9,
-            _ => return Err(format!("{text:?}: write a rate as 500kbit, 20mbit or 1gbit")),
-        };
-        if number <= 0.0 {
-            return Err(format!("{text:?}: a rate must be above zero"));
+        match (bits(&unit), unit.as_str()) {
+            (Some(factor), _) => Self::new(text, number, factor),
+            (None, "" | "k" | "m" | "g" | "/s" | "k/s" | "m/s" | "g/s") => {
+                let (number, unit) =
+                    (text.trim_end_matches("/s").trim_end_matches(char::is_alphabetic), unit.trim_end_matches("/s").to_ascii_uppercase());
+                let small = unit.to_ascii_lowercase();
+                Err(format!("{text:?} could be bits or bytes per second: write {number}{small}bit or {number}{unit}B"))
+            }
+            (None, _) => Err(format!("{text:?}: write a rate in bits (500kbit, 20mbit, 1gbit) or in bytes (500kB, 20MB) per second")),
         }
-        Ok(Self(Bandwidth::from_bits_per_sec(number * factor)))
+    }
+}
+
+/// A rate as iperf3's `-b` takes it: K, M and G are bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BitRate(pub Bandwidth);
+
+impl FromStr for BitRate {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let rate = match unit.as_str() {
+            "" => Rate::new(text, number, 1.0),
+            "k" => Rate::new(text, number, 1e3),
+            "m" => Rate::new(text, number, 1e6),
+            "g" => Rate::new(text, number, 1e9),
+            _ => text.parse(),
+        };
+        rate.map(|rate| Self(rate.0))
     }
 }
 
@@ -233,7 +276,11 @@ mod tests {
     #[test]
     fn rates_times_and_names_are_read_or_refused_with_an_example() {
         assert_eq!("20mbit".parse::<Rate>().unwrap().0.mbit(), 20.0);
-        assert_eq!("1.5G".parse::<Rate>().unwrap().0.mbit(), 1500.0);
+        assert_eq!(["1.5G", "500000", "2mbit"].map(|t| t.parse::<BitRate>().unwrap().0.mbit()), [1500.0, 0.5, 2.0]);
+        assert_eq!(["2MB", "1mib/s", "8kB/s", "1gbps"].map(|t| t.parse::<Rate>().unwrap().0.mbit()), [16.0, 8.388_608, 0.064, 1000.0]);
+        for (text, instead) in [("2M", "2mbit or 2MB"), ("500k/s", "500kbit or 500KB"), ("7", "7bit or 7B")] {
+            assert!(text.parse::<Rate>().unwrap_err().contains(instead), "{:?}", text.parse::<Rate>());
+        }
         assert_eq!("60ms".parse::<Span>().unwrap().0, Duration::from_millis(60));
         assert!("0mbit".parse::<Rate>().is_err());
         assert_eq!("64K".parse::<Amount>().unwrap(), Amount(65_536));

@@ -1,10 +1,11 @@
 //! What `perf` and `ping` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, DEFAULT_PORT, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::heading::PATH;
+use super::{AccessArgs, EXIT_CODES, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::perf::protocol::Mode;
-use crate::units::{Amount, CcName, Rate, Scale, Span};
+use crate::units::{Amount, BitRate, CcName, Scale, Span};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,9 +20,8 @@ pub struct PerfArgs {
     /// Measure against the server at HOST (or HOST:PORT).
     #[arg(short = 'c', long, value_name = "HOST")]
     pub client: Option<String>,
-    /// UDP port.
-    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
-    pub port: u16,
+    #[command(flatten)]
+    pub listen: ListenArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
     #[command(flatten)]
@@ -62,10 +62,10 @@ pub struct PerfArgs {
     /// Client: both send at once.
     #[arg(long, conflicts_with_all = ["server", "reverse"])]
     pub bidir: bool,
-    /// Client: rate that the application offers, all flows of a direction together (20mbit, 1gbit) [default: as fast as possible; transparent needs
+    /// Client: rate that the application offers, all flows of a direction together (20mbit, 1gbit; a letter alone is bits: 20M) [default: as fast as possible; transparent needs
     /// one].
     #[arg(short = 'b', long, value_name = "RATE", conflicts_with = "server")]
-    pub rate: Option<Rate>,
+    pub rate: Option<BitRate>,
     /// Client: bytes per message, at least 16 [default: a byte stream for brtp, 1200 for btp and transparent].
     #[arg(short = 'l', long, value_name = "BYTES", conflicts_with = "server")]
     pub length: Option<Amount>,
@@ -77,7 +77,7 @@ pub struct PerfArgs {
     pub file: Option<PathBuf>,
     /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE. The server uses the client's choice for
     /// what it sends in a test.
-    #[arg(long, default_value = "model", value_name = "NAME")]
+    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
     pub cc: CcName,
     /// Client, tcp: congestion control of both kernels (cubic, bbr, ...) [default: each kernel's own].
     #[arg(short = 'C', long, visible_alias = "congestion", value_name = "NAME", conflicts_with = "server")]
@@ -96,7 +96,7 @@ pub struct PerfArgs {
     pub format: Option<Scale>,
     /// Client: CPU and repair ahead of loss, too; lines are longer than 80 columns.
     #[arg(short = 'V', long, conflicts_with_all = ["server", "json"])]
-    pub verbose: bool,
+    pub wide: bool,
     /// Known from iperf3; see [`PerfArgs::foreign`].
     #[arg(short = 'u', long = "udp", hide = true)]
     udp: bool,
@@ -115,8 +115,8 @@ impl PerfArgs {
     pub fn foreign(&self) -> Result<(), Failure> {
         let known: [(bool, &str); 5] = [
             (self.udp, "-u: datagrams that may be lost are --mode btp (with coding) or --mode transparent (without), their rate is -b"),
-            (self.only_ipv4, "-4: give an IPv4 address as HOST; a server listens on both"),
-            (self.only_ipv6, "-6: give an IPv6 address as HOST; a server listens on both"),
+            (self.only_ipv4, "-4: give an IPv4 address as HOST; a server listens on both, or on one address with --bind"),
+            (self.only_ipv6, "-6: give an IPv6 address as HOST; a server listens on both, or on one address with --bind"),
             (self.connect_timeout.is_some(), "--connect-timeout: --timeout TIME gives the other side up, 1s to 30s"),
             (self.window.is_some(), "-w: windows follow the path by themselves"),
         ];
@@ -133,9 +133,9 @@ impl PerfArgs {
 pub struct PingArgs {
     /// A host that runs `noctule perf -s`: HOST, HOST:PORT or [IPV6]:PORT.
     pub host: String,
-    /// UDP port.
-    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
-    pub port: u16,
+    /// UDP port of HOST, where it names none [default: 4242].
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
+    pub port: Option<u16>,
     #[command(flatten)]
     pub identity: IdentityArgs,
     #[command(flatten)]
@@ -169,14 +169,11 @@ pub struct PingArgs {
     #[arg(long, value_name = "STARTS", num_args = 0..=1, default_missing_value = "15", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["csv", "svg", "count", "interval", "trace"])]
     pub first: Option<u32>,
     /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE.
-    #[arg(long, default_value = "model", value_name = "NAME")]
+    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
     pub cc: CcName,
     /// tcp: congestion control of this side's kernel [default: the kernel's own].
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
-    /// No line for each ten messages.
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
     /// The time of day (UTC) before each line.
     #[arg(long, conflicts_with = "json")]
     pub timestamps: bool,

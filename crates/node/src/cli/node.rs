@@ -1,7 +1,7 @@
 //! The daemon on the command line: `node`, `status`, `reload`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use crate::daemon::{DEFAULT_SOCKET, LogFormat};
+use crate::daemon::DEFAULT_SOCKET;
 use crate::units::Span;
 use clap::Args;
 use std::path::PathBuf;
@@ -22,12 +22,6 @@ pub struct NodeArgs {
     /// Only check the file and the key that it names, and say what it means.
     #[arg(long)]
     pub check: bool,
-    /// Form of the log on standard error.
-    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
-    pub log_format: LogFormat,
-    /// What to log: error, warn, info, debug or trace; or as RUST_LOG, by module.
-    #[arg(long, default_value = "info", value_name = "LEVEL")]
-    pub log_level: String,
 }
 
 /// `noctule status`.

@@ -1,7 +1,8 @@
 //! What `doctor`, `man` and `completions` take on the command line, and the option for traces.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{DEFAULT_PORT, EXIT_CODES, IdentityArgs};
+use super::heading::PATH;
+use super::{EXIT_CODES, IdentityArgs};
 use crate::failure::Failure;
 use clap::Args;
 use noctule::{EndpointConfig, TraceLog};
@@ -13,9 +14,9 @@ use std::path::PathBuf;
 pub struct DoctorArgs {
     /// Look at the way to this host too: HOST, HOST:PORT or [IPV6]:PORT, where `noctule perf -s` or `noctule recv` runs.
     pub host: Option<String>,
-    /// UDP port.
-    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
-    pub port: u16,
+    /// UDP port of HOST, where it names none [default: 4242].
+    #[arg(short, long, value_name = "PORT", requires = "host", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
+    pub port: Option<u16>,
     #[command(flatten)]
     pub identity: IdentityArgs,
     /// One JSON object instead of text.
@@ -26,7 +27,7 @@ pub struct DoctorArgs {
 /// `noctule man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Directory to write the pages to, one per command; must exist.
+    /// Directory to write the pages to, one per command; it is made if it is not there.
     pub directory: PathBuf,
 }
 

@@ -1,12 +1,12 @@
 //! What `send` and `recv` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::{AccessArgs, EXIT_CODES, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::heading::{KEYS, PATH};
+use super::{AccessArgs, EXIT_CODES, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, Rate, Share, Size};
 use clap::{Args, ValueEnum};
 use noctule::PublicKey;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// How contents travel.
@@ -27,10 +27,13 @@ pub struct SendArgs {
     /// any number of hosts.
     #[arg(required = true, num_args = 1.., value_name = "FILE... HOST")]
     pub words: Vec<OsString>,
+    /// UDP port of the hosts that name none [default: 4242].
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
+    pub port: Option<u16>,
     /// The name that standard input gets at the receiver [default: stdin].
     #[arg(long, value_name = "NAME")]
     pub name: Option<OsString>,
-    /// Send contents no faster than this (500kbit, 20mbit); to each of several receivers.
+    /// Send contents no faster than this (500kbit, 20mbit, 2MB: bits or bytes per second); to each of several receivers.
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Rate>,
     /// Streams that carry files side by side.
@@ -50,7 +53,7 @@ pub struct SendArgs {
     pub rate: Option<Rate>,
     /// With --mode brctp and several hosts: the public key of a receiver, as it prints it, once for each, in their order [default: the keys remembered for
     /// them]. With --one-way: once for each receiver.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", help_heading = KEYS)]
     pub to: Vec<PublicKey>,
     /// With --one-way: send so much more than the file (30%), then end.
     #[arg(long, value_name = "SHARE", requires = "one_way", conflicts_with = "carousel")]
@@ -67,7 +70,7 @@ pub struct SendArgs {
     #[command(flatten)]
     pub trace: TraceArgs,
     /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit).
-    #[arg(long, default_value = "model", value_name = "NAME")]
+    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
     pub cc: CcName,
     /// One JSON object per line instead of text.
     #[arg(long)]
@@ -78,9 +81,8 @@ pub struct SendArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RecvArgs {
-    /// Address and port to listen on [default: [::]:4242, or 0.0.0.0:4242 on hosts without IPv6].
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub bind: Option<SocketAddr>,
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// Directory to write to; must exist.
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub into: PathBuf,
@@ -91,7 +93,7 @@ pub struct RecvArgs {
     #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links"])]
     pub stdout: bool,
     /// Show a code that lets one more sender in, besides the keys that may send [default: if nothing else says who may].
-    #[arg(long, help_heading = "Identity")]
+    #[arg(long, help_heading = KEYS)]
     pub code: bool,
     #[command(flatten)]
     pub access: AccessArgs,
@@ -127,7 +129,7 @@ pub struct RecvArgs {
     #[arg(long)]
     pub once: bool,
     /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE.
-    #[arg(long, default_value = "model", value_name = "NAME")]
+    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
     pub cc: CcName,
     /// One JSON object per line instead of text.
     #[arg(long)]

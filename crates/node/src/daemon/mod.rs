@@ -7,7 +7,6 @@ pub mod config;
 pub mod control;
 mod kernel;
 mod lanes;
-mod log;
 mod metrics;
 mod neighbours;
 mod one_way;
@@ -21,11 +20,11 @@ mod tunnel;
 
 pub use config::RemoteNode;
 pub use control::{DEFAULT_SOCKET, reload, status};
-pub use log::LogFormat;
 pub use neighbours::call;
 pub use peer::Peer;
 
-use crate::cli::{DEFAULT_PORT, NodeArgs};
+use crate::address::DEFAULT_PORT;
+use crate::cli::NodeArgs;
 use crate::failure::Failure;
 use crate::identity;
 use config::{Config, ConfigError, TunConfig};
@@ -102,7 +101,6 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         crate::terminal::out(format_args!("{}", status::describe(&config, identity.identity.public())));
         return Ok(());
     }
-    log::start(args.log_format, &args.log_level)?;
     let daemon = Daemon::start(args.config, config, identity).await?;
     daemon.serve().await
 }
@@ -199,7 +197,7 @@ impl Daemon {
             if neighbour.is_none()
                 && let Some(count) = this.strange_links.note(Instant::now())
             {
-                tracing::warn!(key = %link.peer_key(), remote = ?link.remote_address(), count, "nodes that the file does not name have called; refused");
+                tracing::warn!(key = %link.peer_key(), remote = link.remote_address().map(display), count, "nodes that the file does not name have called; refused");
             }
             neighbour
         }));
@@ -397,12 +395,12 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
     while let Some(session) = daemon.endpoint.accept().await {
         let Some(peer) = daemon.peer_of(&session) else {
             if let Some(count) = daemon.strange_sessions.note(Instant::now()) {
-                tracing::warn!(key = %session.peer_key(), far = ?session.far_address(), count, "sessions of nodes that the file does not name; refused");
+                tracing::warn!(key = %session.peer_key(), far = session.far_address().map(display), count, "sessions of nodes that the file does not name; refused");
             }
             session.abort(noctule::Code::NotAuthorised as u64, "this node does not know you");
             continue;
         };
-        tracing::debug!(node = %peer.name(), far = ?session.far_address(), "session accepted");
+        tracing::debug!(node = %peer.name(), far = session.far_address().map(display), "session accepted");
         {
             let mut accepted = daemon.accepted.lock().unwrap_or_else(PoisonError::into_inner);
             accepted.retain(|s| s.close_reason().is_none());

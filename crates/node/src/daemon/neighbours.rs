@@ -107,7 +107,6 @@ pub async fn resolve(hosts: impl Iterator<Item = (PublicKey, String)>) -> HashMa
     let lookups: Vec<_> = hosts
         .map(|(key, host)| {
             tokio::spawn(async move {
-                let host = crate::identity::host_with_port(&host, crate::cli::DEFAULT_PORT);
                 let found = tokio::time::timeout(PATIENCE, tokio::net::lookup_host(host)).await;
                 Some((key, found.ok()?.ok()?.next()?))
             })

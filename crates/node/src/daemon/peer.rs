@@ -169,7 +169,7 @@ impl Peer {
             state.links_up += 1;
             state.up_since.get_or_insert_with(Instant::now);
             state.trouble = None;
-            tracing::info!(node = %state.config.name, remote = ?link.remote_address(), "link up");
+            tracing::info!(node = %state.config.name, remote = link.remote_address().map(tracing::field::display), "link up");
         }
         self.news.notify_one();
         let this = Arc::clone(self);

@@ -1,6 +1,7 @@
 //! The way to one host: name, route, handshake, round trip, path MTU, ECN.
 
 use super::Finding;
+use crate::address::host_port;
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::identity;
@@ -17,7 +18,10 @@ const HEADERS_V6: u16 = 48;
 /// Everything about the way to `host`; ends where it cannot go on.
 pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let host = identity::host_with_port(host, args.port);
+    let host = match host_port(host, args.port) {
+        Ok(host) => host,
+        Err(wrong) => return vec![Finding::problem("host", wrong, "without a host nothing more can be said about the way")],
+    };
     match connect(&host, args).await {
         Ok((endpoint, session)) => {
             let remote = session.remote_address();

@@ -2,7 +2,8 @@
 
 use super::known_hosts::KnownHosts;
 use super::{config_file, load};
-use crate::cli::{DEFAULT_PORT, KeygenArgs};
+use crate::address::host_port;
+use crate::cli::KeygenArgs;
 use crate::failure::Failure;
 use noctule::{PublicKey, SecretKey, SharedKey};
 use std::fs::{DirBuilder, OpenOptions};
@@ -49,7 +50,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
         None if args.shared => {
             let path = path()?;
             make::<SharedKey>(&path, args.force)?;
-            tell!(
+            note!(
                 "pre-shared key in {}: copy it to the other side by a safe way, and pass --psk {} on both",
                 path.display(),
                 path.display()
@@ -58,7 +59,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
         None => {
             let path = path()?;
             let public = make::<SecretKey>(&path, args.force)?.public();
-            tell!("secret key in {}; fingerprint {}; public key:", path.display(), public.fingerprint());
+            note!("secret key in {}; fingerprint {}; public key:", path.display(), public.fingerprint());
             say!("{public}");
         }
     }
@@ -98,12 +99,12 @@ pub fn make<K: FileKey>(path: &Path, force: bool) -> Result<K, Failure> {
 fn forget(host: &str, file: Option<PathBuf>) -> Result<(), Failure> {
     let file = file.or_else(|| config_file("known_hosts"));
     let file = file.ok_or_else(|| Failure::Usage("no home directory: name the file with --known-hosts".into()))?;
-    let host = super::host_with_port(host, DEFAULT_PORT);
+    let host = host_port(host, None).map_err(Failure::Usage)?;
     let mut hosts = KnownHosts::open(&file)?;
     match hosts.forget(&host)? {
         0 => Err(Failure::Usage(format!("no key of {host} is remembered in {}", hosts.path().display()))),
         _ => {
-            tell!("the key of {host} is forgotten; the next connection asks about the one that it has then");
+            note!("the key of {host} is forgotten; the next connection asks about the one that it has then");
             Ok(())
         }
     }

@@ -96,7 +96,7 @@ pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Fa
         && let Some(path) = config_file("key").filter(|p| !p.exists())
         && keygen::make::<SecretKey>(&path, false).is_ok()
     {
-        tell!("made a key for this host: {}", path.display());
+        note!("made a key for this host: {}", path.display());
     }
     endpoint_config(named)
 }
@@ -141,17 +141,6 @@ pub fn check_protection(session: &Session, args: &IdentityArgs) -> Result<(), Fa
     Ok(())
 }
 
-/// HOST, HOST:PORT, IPv4, IPv6 bare or in brackets: made into what can be connected to.
-pub fn host_with_port(host: &str, port: u16) -> String {
-    if let Ok(v6) = host.parse::<std::net::Ipv6Addr>() {
-        return format!("[{v6}]:{port}");
-    }
-    if host.starts_with('[') {
-        return if host.ends_with(']') { format!("{host}:{port}") } else { host.to_owned() };
-    }
-    if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,19 +159,5 @@ mod tests {
         assert!(load::<SecretKey>(&path).is_ok());
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         assert!(load::<SecretKey>(&path).unwrap_err().to_string().contains("mode 0644"));
-    }
-
-    #[test]
-    fn every_way_to_write_a_host_gets_its_port() {
-        for (given, expected) in [
-            ("example.org", "example.org:7"),
-            ("example.org:99", "example.org:99"),
-            ("192.0.2.1", "192.0.2.1:7"),
-            ("::1", "[::1]:7"),
-            ("[::1]", "[::1]:7"),
-            ("[2001:db8::1]:99", "[2001:db8::1]:99"),
-        ] {
-            assert_eq!(host_with_port(given, 7), expected);
-        }
     }
 }

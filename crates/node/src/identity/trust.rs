@@ -1,6 +1,7 @@
 //! Which key a host must have: pinned on the command line, remembered from an earlier time, or to be decided now.
 
 use super::known_hosts::KnownHosts;
+use crate::address::HostPort;
 use crate::cli::{IdentityArgs, PeerArgs, ViaArgs};
 use crate::code::{self, Code};
 use crate::failure::Failure;
@@ -97,8 +98,9 @@ impl Peer {
 
     /// The same for the far end of a command: HOST, or with `--via` an address of the overlay, whose key has to be known already: it can only be asked
     /// over nodes that might answer in its place.
-    pub async fn far_end(host: &str, port: u16, args: &PeerArgs, identity: &IdentityArgs, via: &ViaArgs) -> Result<Self, Failure> {
-        let named = super::host_with_port(host, port);
+    pub async fn far_end(host: &str, port: Option<u16>, args: &PeerArgs, identity: &IdentityArgs, via: &ViaArgs) -> Result<Self, Failure> {
+        let parsed: HostPort = host.parse().map_err(Failure::Usage)?;
+        let named = parsed.named(port).map_err(Failure::Usage)?;
         if via.via.is_empty() {
             return Self::settle(&named, args, identity).await;
         }
@@ -107,9 +109,16 @@ impl Peer {
                 "--path adds to the link to the other side, which --via does not lead to; name paths in the node's file".into(),
             ));
         }
-        let address: IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| {
-            Failure::Usage(format!("with --via the other side is named by its address in the overlay, without a port; {host} is none"))
-        })?;
+        if parsed.port().or(port).is_some() {
+            return Err(Failure::Usage(format!(
+                "with --via the other side is an address of the overlay, which has no ports: write {}",
+                parsed.host()
+            )));
+        }
+        let address: IpAddr = parsed
+            .host()
+            .parse()
+            .map_err(|_| Failure::Usage(format!("with --via the other side is named by its address in the overlay; {host} is none")))?;
         if via.address.is_some_and(|ours| ours.is_ipv4() != address.is_ipv4()) {
             return Err(Failure::Usage(format!("--address has to be of the family of {address}")));
         }
@@ -146,7 +155,7 @@ fn known_hosts(args: &PeerArgs) -> Result<(PathBuf, KnownHosts), Failure> {
 
 fn remember(hosts: &mut KnownHosts, host: &str, key: PublicKey) {
     match hosts.remember(host, key) {
-        Ok(()) => tell!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), hosts.path().display()),
+        Ok(()) => note!("noctule: the key of {host} ({}) is remembered in {}", key.fingerprint(), hosts.path().display()),
         Err(e) => tell!("noctule: warning: the key of {host} could not be remembered in {}: {e}", hosts.path().display()),
     }
 }

@@ -66,7 +66,7 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to `host`, whose key is settled first.
-    pub async fn open(host: &str, port: u16, cc: CcName, peer: &PeerArgs, how: How<'_>) -> Result<Self, Failure> {
+    pub async fn open(host: &str, port: Option<u16>, cc: CcName, peer: &PeerArgs, how: How<'_>) -> Result<Self, Failure> {
         let peer = identity::Peer::far_end(host, port, peer, how.identity, how.via).await?;
         Self::to(peer, cc, how).await
     }
@@ -134,7 +134,7 @@ impl Connection {
             match answers.record::<Record>().await.map_err(|e| self.failure(e))? {
                 Some(Record::Ready { tcp }) => return Ok((ask, answers, tcp)),
                 Some(Record::Waiting { ahead, seconds }) => {
-                    tell!("noctule: the server measures with others: {ahead} before this one, {seconds:.0} s at most; waiting");
+                    note!("noctule: the server measures with others: {ahead} before this one, {seconds:.0} s at most; waiting");
                 }
                 Some(Record::Refused { message }) => return Err(Failure::Usage(format!("the server refused: {message}"))),
                 _ => return Err(Failure::Stranger("it is no `noctule perf -s`".into())),
@@ -166,8 +166,7 @@ impl Connection {
 
 /// Runs one test. An interruption, or a far end that goes, still gives the report of what there is.
 pub async fn run(args: &PerfArgs, host: &str) -> Result<(), Failure> {
-    let form =
-        Form { is_json: args.json, is_verbose: args.verbose, scale: args.format.unwrap_or_default(), omit: args.omit.0.as_secs_f64() };
+    let form = Form { is_json: args.json, is_verbose: args.wide, scale: args.format.unwrap_or_default(), omit: args.omit.0.as_secs_f64() };
     let begun = crate::unless_interrupted(begin(args, host)).await;
     let (output, test) = match begun {
         Ok(begun) => begun,
@@ -193,6 +192,11 @@ struct Test {
 
 async fn begin(args: &PerfArgs, host: &str) -> Result<(Output, Test), Failure> {
     args.foreign()?;
+    if args.listen.bind.is_some() {
+        return Err(Failure::Usage(
+            "--bind is where a server (-s) listens; from which address a client sends is said with --path FROM".into(),
+        ));
+    }
     let request = request(args);
     request.check().map_err(Failure::Usage)?;
     overlay::check_mode(&args.via, request.mode)?;
@@ -202,7 +206,7 @@ async fn begin(args: &PerfArgs, host: &str) -> Result<(Output, Test), Failure> {
     }
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
     let how = How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule perf -c" };
-    let connection = Connection::open(host, args.port, args.cc, &args.peer, how).await?;
+    let connection = Connection::open(host, args.listen.port, args.cc, &args.peer, how).await?;
     let (ask, answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();
     if request.mode == Mode::Tcp {

@@ -56,10 +56,10 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule perf -s")?;
     let public = config.identity.public();
-    let endpoint = overlay::bind(None, args.port, &args.via, config)?;
+    let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
     if is_ephemeral {
-        tell!("this key is for this run only; `noctule keygen` makes a lasting one");
+        note!("this key is for this run only; `noctule keygen` makes a lasting one");
     }
     identity::warn_of_plaintext(&args.identity);
     let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
@@ -76,7 +76,8 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
         public.fingerprint(),
         invitation.notes()
     );
-    let server = Arc::new(Server { endpoint: endpoint.clone(), gate, port: args.port, longest, turns: Turns::default() });
+    let server =
+        Arc::new(Server { endpoint: endpoint.clone(), gate, port: endpoint.local_addr().port(), longest, turns: Turns::default() });
     let (served, mut ends) = mpsc::channel(1);
     loop {
         let session = tokio::select! {

@@ -26,7 +26,7 @@ pub fn headline(args: &PingArgs, remote: &str, interval: Duration, output: &mut 
 
 /// One message.
 pub fn one(args: &PingArgs, number: usize, sample: &Sample, wait_ms: f64, output: &mut Output) {
-    if args.json || args.quiet {
+    if args.json || crate::terminal::is_quiet() {
         return;
     }
     let answer = match sample.rtt_ms {
@@ -39,7 +39,7 @@ pub fn one(args: &PingArgs, number: usize, sample: &Sample, wait_ms: f64, output
 
 /// Ten messages, the first of them number `first`.
 pub fn ten(args: &PingArgs, first: usize, ten: &Ten, output: &mut Output) {
-    if args.json || args.quiet {
+    if args.json || crate::terminal::is_quiet() {
         return;
     }
     let mean = ten.mean_ms.map_or_else(|| "no answer".to_owned(), |ms| format!("mean {ms:.2} ms"));
@@ -49,7 +49,7 @@ pub fn ten(args: &PingArgs, first: usize, ten: &Ten, output: &mut Output) {
 
 /// One sample of `--first`.
 pub fn one_first(args: &PingArgs, number: u32, first: Option<First>, output: &mut Output) {
-    if args.json || args.quiet {
+    if args.json || crate::terminal::is_quiet() {
         return;
     }
     match first {

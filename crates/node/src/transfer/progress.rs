@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, shown};
 use blake3::Hash;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use noctule::{PublicKey, Session};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -18,42 +18,33 @@ const NO_WORD: Duration = Duration::from_secs(5);
 /// Hashes that a terminal shows; a file or pipe gets all of them.
 const SHOWN_ON_TERMINAL: u64 = 20;
 
-/// Where reports go: shared by all transfers of a process, so that their bars do not overwrite each other.
+/// Where reports go.
 #[derive(Clone)]
 pub struct Reporter {
-    bars: Option<MultiProgress>,
     is_json: bool,
     /// Standard output is for contents.
-    is_quiet: bool,
+    is_taken: bool,
     /// Where results go is a terminal.
     is_shown: bool,
 }
 
 impl Reporter {
-    /// `is_quiet`: nothing but contents goes to standard output.
-    pub fn new(is_json: bool, is_quiet: bool) -> Self {
-        let bars = (!is_json && std::io::stderr().is_terminal()).then(MultiProgress::new);
-        Self { bars, is_json, is_quiet, is_shown: std::io::stdout().is_terminal() }
+    /// `is_taken`: nothing but contents goes to standard output.
+    pub fn new(is_json: bool, is_taken: bool) -> Self {
+        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal() }
     }
 
     /// A line for the user that is no result.
     pub fn say(&self, text: &str) {
-        match &self.bars {
-            Some(bars) => bars.suspend(|| tell!("{text}")),
-            None => tell!("{text}"),
-        }
+        tell!("{text}");
     }
 
-    /// Prints a result, past the bars.
+    /// Prints a result.
     fn result(&self, text: &str) {
-        let print = || match self.is_quiet {
+        match self.is_taken {
             true => tell!("{text}"),
             // A reader that has gone away is no reason to stop.
             false => say!("{text}"),
-        };
-        match &self.bars {
-            Some(bars) => bars.suspend(print),
-            None => print(),
         }
     }
 
@@ -68,7 +59,7 @@ impl Reporter {
         if self.is_json {
             self.event(&json!({"event": "start", "peer": peer, "files": files, "total": total}));
         }
-        let bar = self.bars.as_ref().map(|bars| {
+        let bar = crate::terminal::bars().filter(|_| !self.is_json).map(|bars| {
             let bar = bars.add(ProgressBar::new(total));
             if let Ok(style) = ProgressStyle::with_template(template(total, columns())) {
                 bar.set_style(style.progress_chars("=> "));
@@ -78,7 +69,7 @@ impl Reporter {
         });
         if bar.is_none() && !self.is_json {
             let size = if total > 0 { format!(", {total} bytes") } else { String::new() };
-            tell!("{what}: {}{size}", many(files));
+            note!("{what}: {}{size}", many(files));
         }
         Progress {
             to: self.clone(),
@@ -234,7 +225,7 @@ impl Progress {
         } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
             self.shown = now;
             let line = line(self.bytes, self.total, (self.arrived, self.files), rate);
-            tell!("{}", compared.map_or(line.clone(), |compared| format!("{compared}  {line}")));
+            note!("{}", compared.map_or(line.clone(), |compared| format!("{compared}  {line}")));
         }
     }
 
@@ -290,7 +281,7 @@ impl Progress {
             return;
         }
         self.listed += 1;
-        if !self.to.is_shown || self.listed <= SHOWN_ON_TERMINAL {
+        if !crate::terminal::is_quiet() && (!self.to.is_shown || self.listed <= SHOWN_ON_TERMINAL) {
             self.to.result(&format!("{hash}  {}", entry.shown()));
         }
     }
@@ -363,7 +354,7 @@ impl Progress {
             self.to.event(&event);
             return;
         }
-        if self.listed > SHOWN_ON_TERMINAL && self.to.is_shown {
+        if self.listed > SHOWN_ON_TERMINAL && self.to.is_shown && !crate::terminal::is_quiet() {
             self.to.say(&format!("... and {} more; the hashes of all go into a file with > FILE", self.listed - SHOWN_ON_TERMINAL));
         }
         let mut before = String::new();

@@ -10,7 +10,7 @@ use super::shares::{Limits, Shares};
 use super::target::{Refused, Rules, Target};
 use super::turn::{Turns, Work};
 use super::wire::{Record, Records, Refusal};
-use crate::cli::{DEFAULT_PORT, RecvArgs};
+use crate::cli::RecvArgs;
 use crate::code::{Code, gate::Gate};
 use crate::failure::Failure;
 use crate::identity;
@@ -76,7 +76,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
             _ => Failure::target(&args.into, &e),
         })?),
     };
-    let endpoint = overlay::bind(args.bind, DEFAULT_PORT, &args.via, config)?;
+    let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
     let reporter = Reporter::new(args.json, args.stdout);
@@ -156,7 +156,7 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
         return;
     }
     if is_ephemeral {
-        tell!("this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it");
+        note!("this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it");
     }
     let into = if args.stdout { "to standard output".to_owned() } else { format!("into {}", args.into.display()) };
     tell!(

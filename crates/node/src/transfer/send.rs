@@ -9,7 +9,7 @@ use super::source::{self, Sources};
 use super::target::Refused;
 use super::wire::{Hello, Record, Records, VERSION};
 use super::{CONTROL_TAG, DATA_TAG, object};
-use crate::cli::{DEFAULT_PORT, SendArgs, SendMode};
+use crate::cli::{SendArgs, SendMode};
 use crate::failure::Failure;
 use crate::identity;
 use crate::overlay::{self, Gateway};
@@ -159,7 +159,7 @@ impl Base {
 async fn connect(args: &SendArgs, host: &OsStr) -> Result<Connection, Failure> {
     let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
     let config = Base::config(args)?;
-    let peer = identity::Peer::far_end(host, DEFAULT_PORT, &args.peer, &args.identity, &args.via).await?;
+    let peer = identity::Peer::far_end(host, args.port, &args.peer, &args.identity, &args.via).await?;
     let base = Base::attach(args, config).await?;
     let session = base.reach(args, &peer).await?;
     Ok(Connection { session, base })

@@ -5,13 +5,14 @@ mod one_way;
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
 use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
-use crate::identity::{self, host_with_port};
+use crate::address::{DEFAULT_PORT, Listen, host_port};
+use crate::identity;
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
 use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
 use noctule_proto::blind::RelayConfig;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -24,6 +25,8 @@ const MIN_MTU: u16 = 1280;
 const MAX_MTU: u16 = 9000;
 /// Objects that a node passes on to several neighbours at a time, unless its file says otherwise.
 const MAX_TREES: usize = 64;
+/// Where Prometheus asks, of the local host only unless the file names another address.
+const METRICS_PORT: u16 = 9494;
 /// Where streams in one direction keep what they must not forget.
 const DEFAULT_STATE: &str = "/var/lib/noctule/one-way";
 
@@ -84,8 +87,8 @@ impl Checker<'_, '_> {
         }
         let metrics = file.metrics.as_ref().and_then(|m| {
             let listen = match &m.listen {
-                Some(listen) => self.socket_address(listen, "[metrics] listen")?,
-                None => SocketAddr::from(([127, 0, 0, 1], 9494)),
+                Some(listen) => self.place(listen, "[metrics] listen", Ipv4Addr::LOCALHOST.into(), METRICS_PORT)?,
+                None => SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT)),
             };
             Some(MetricsConfig { listen, names: m.names.clone() })
         });
@@ -123,15 +126,24 @@ impl Checker<'_, '_> {
             let table = format!("[[neighbour]] {:?}", name.get_ref());
             let base = self.remote(&mut seen, &table, (name, key), (addresses, prefixes), mtu.as_ref());
             let endpoint = endpoint.as_ref().and_then(|e| {
-                let host = host_with_port(e.get_ref(), crate::cli::DEFAULT_PORT);
-                let has_port = host.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok_and(|p| p != 0));
-                if !has_port {
-                    let text = format!("{:?} is no place to call: write HOST, HOST:PORT, 192.0.2.1:PORT or [2001:db8::1]:PORT; leave the key out if this neighbour calls", e.get_ref());
-                    self.book.complain(e.span(), format!("{table} endpoint"), text);
-                    return None;
-                }
-                if let Some(first) = file.neighbours[..i].iter().filter_map(|o| o.endpoint.as_ref().map(|oe| (o, oe))).find(|(_, oe)| host_with_port(oe.get_ref(), crate::cli::DEFAULT_PORT) == host) {
-                    let text = format!("{host} is the endpoint of {:?} too: two neighbours cannot answer at one address", first.0.name.get_ref());
+                let host = match host_port(e.get_ref(), None) {
+                    Ok(host) => host,
+                    Err(wrong) => {
+                        self.book.complain(
+                            e.span(),
+                            format!("{table} endpoint"),
+                            format!("{wrong}; leave the key out if this neighbour calls"),
+                        );
+                        return None;
+                    }
+                };
+                if let Some(first) = file.neighbours[..i]
+                    .iter()
+                    .filter_map(|o| o.endpoint.as_ref().map(|oe| (o, oe)))
+                    .find(|(_, oe)| host_port(oe.get_ref(), None).is_ok_and(|o| o == host))
+                {
+                    let text =
+                        format!("{host} is the endpoint of {:?} too: two neighbours cannot answer at one address", first.0.name.get_ref());
                     self.book.complain(e.span(), format!("{table} endpoint"), text);
                 }
                 Some(host)
@@ -187,8 +199,7 @@ impl Checker<'_, '_> {
         }
         for n in &file.neighbours {
             let Some(endpoint) = &n.endpoint else { continue };
-            let host = host_with_port(endpoint.get_ref(), crate::cli::DEFAULT_PORT);
-            let Ok(at) = host.parse::<SocketAddr>() else { continue };
+            let Some(at) = host_port(endpoint.get_ref(), None).ok().and_then(|host| host.parse::<SocketAddr>().ok()) else { continue };
             if let Some(node) = nodes.iter().find(|node| node.addresses.contains(&at.ip())) {
                 let text = format!(
                     "{} is the address of {:?} in the overlay, which exists only once there is a link: name the one that it has outside",
@@ -444,16 +455,17 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn socket_address(&mut self, text: &Text, key: &str) -> Option<SocketAddr> {
-        let address = text.get_ref().parse();
-        if address.is_err() {
-            self.book.complain(
-                text.span(),
-                key,
-                format!("{:?} is not ADDRESS:PORT: write it as 0.0.0.0:4242, [::]:4242 or 192.0.2.1:4242", text.get_ref()),
-            );
+    /// A place to listen, by the rule of `--bind`; where only a port is written, the address is `any`.
+    fn place(&mut self, text: &Text, key: &str, any: IpAddr, port: u16) -> Option<SocketAddr> {
+        let places = text.get_ref().parse::<Listen>().and_then(|listen| Ok((listen.ip(), listen.places_or(port)?)));
+        match places {
+            Ok((None, places)) => places.first().map(|at| SocketAddr::new(any, at.port())),
+            Ok((Some(_), places)) => places.first().copied(),
+            Err(wrong) => {
+                self.book.complain(text.span(), key, wrong);
+                None
+            }
         }
-        address.ok()
     }
 
     /// The addresses to listen on: one, or different ones of this host.
@@ -469,7 +481,7 @@ impl Checker<'_, '_> {
         }
         let mut found: Vec<SocketAddr> = Vec::new();
         for text in &texts {
-            let Some(address) = self.socket_address(text, KEY) else { continue };
+            let Some(address) = self.place(text, KEY, Ipv6Addr::UNSPECIFIED.into(), DEFAULT_PORT) else { continue };
             if let Some(other) = found.iter().find(|other| other.ip() == address.ip()) {
                 let wrong = format!(
                     "{address} beside {other}: each address once, with one port, so that a neighbour is answered from where it called"

@@ -30,6 +30,13 @@ pub struct Key {
     pub dscp: u8,
 }
 
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { source, destination, protocol, ports: (from, to), dscp } = self;
+        write!(f, "{source}:{from}-{destination}:{to}/{protocol}/{dscp}")
+    }
+}
+
 impl Key {
     /// Of a packet.
     pub fn of(header: &Header) -> Self {

@@ -128,7 +128,7 @@ async fn carry(node: Arc<TunnelNode>, flow: Arc<TunnelFlow>, treatment: Treatmen
         Ok((session, _)) => match session.open_messages(flow.key.options(&treatment)) {
             Ok(sender) => pass(flow.sender.get_or_init(|| sender), &flow, treatment.flow_idle).await,
             Err(error) => {
-                tracing::debug!(node = %node.name(), key = ?flow.key, %error, "no flow for these packets");
+                tracing::debug!(node = %node.name(), flow = %flow.key, %error, "no flow for these packets");
                 node.note_refused_flow();
                 Ok(())
             }
@@ -136,7 +136,7 @@ async fn carry(node: Arc<TunnelNode>, flow: Arc<TunnelFlow>, treatment: Treatmen
         Err(_) => Ok(()),
     };
     if let Err(error) = result {
-        tracing::debug!(node = %node.name(), key = ?flow.key, %error, "a flow ended");
+        tracing::debug!(node = %node.name(), flow = %flow.key, %error, "a flow ended");
     }
     let lost = {
         let mut state = flow.state();

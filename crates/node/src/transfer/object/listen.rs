@@ -9,7 +9,7 @@ use super::cores;
 use super::file::entry_of;
 use super::place::{Piece, Place, Prepared, joined};
 use super::recent::Recent;
-use crate::cli::{DEFAULT_PORT, RecvArgs};
+use crate::cli::{ListenArgs, RecvArgs};
 use crate::failure::Failure;
 use crate::identity::{self, authorised::Access, authorised::Wanted};
 use crate::invitation::Invitation;
@@ -24,7 +24,7 @@ use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -62,7 +62,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
         _ => Failure::target(&args.into, &e),
     })?;
-    let socket = bind(args.bind)?;
+    let socket = bind(&args.listen)?;
     let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
     greet(&args, local, config.identity.public(), is_ephemeral, &access);
     let reporter = Reporter::new(args.json, false);
@@ -104,11 +104,9 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     }
 }
 
-fn bind(asked: Option<SocketAddr>) -> Result<UdpSocket, Failure> {
-    let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()].map(|ip| SocketAddr::new(ip, DEFAULT_PORT));
-    let candidates = asked.map_or(any.to_vec(), |address| vec![address]);
+fn bind(listen: &ListenArgs) -> Result<UdpSocket, Failure> {
     let mut last = None;
-    for address in candidates {
+    for address in listen.places()? {
         match bound(address) {
             Ok(socket) => return Ok(socket),
             Err(e) => last = Some((address, e)),

@@ -3,9 +3,10 @@
 use super::super::progress::{Reporter, Summary};
 use super::cores::InOrder;
 use super::file::ObjectFile;
-use crate::cli::{DEFAULT_PORT, SendArgs};
+use crate::address::host_port;
+use crate::cli::SendArgs;
 use crate::failure::Failure;
-use crate::identity::{self, host_with_port};
+use crate::identity;
 use blake3::Hash;
 use noctule::{Bandwidth, PublicKey};
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError};
@@ -64,7 +65,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
             "noctule: this side's key is for this run only: only receivers that run with --anyone take it; noctule keygen makes a lasting one"
         );
     }
-    let address = tokio::net::lookup_host(host_with_port(&host, DEFAULT_PORT)).await.ok().and_then(|mut found| found.next());
+    let named = host_port(&host, args.port).map_err(Failure::Usage)?;
+    let address = tokio::net::lookup_host(named).await.ok().and_then(|mut found| found.next());
     let address = address.ok_or_else(|| Failure::Resolve(format!("{host} cannot be resolved")))?;
     let announcement = Announcement { key: random()?, root: file.root, layout: file.layout, about: file.about.clone() };
     let mut announcements = Vec::new();

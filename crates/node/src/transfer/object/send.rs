@@ -7,7 +7,7 @@ use super::super::progress::{Progress, Reporter, Summary};
 use super::super::send::{Base, part};
 use super::cast::{Cast, Delivered, Invited};
 use super::file::ObjectFile;
-use crate::cli::{DEFAULT_PORT, PeerArgs, SendArgs};
+use crate::cli::{PeerArgs, SendArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::tree::MAX_RECEIVERS;
@@ -42,7 +42,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let mut peers = Vec::new();
     for (host, key) in hosts.iter().zip(keys) {
         let asked = PeerArgs { peer_key: key, ..args.peer.clone() };
-        peers.push(identity::Peer::far_end(host, DEFAULT_PORT, &asked, &args.identity, &args.via).await?);
+        peers.push(identity::Peer::far_end(host, args.port, &asked, &args.identity, &args.via).await?);
     }
     if let Some(twice) = peers.iter().enumerate().find(|(i, p)| peers[..*i].iter().any(|o| o.key == p.key)) {
         return Err(Failure::Usage(format!("{} is named twice, or has the key of another receiver", twice.1.host)));

@@ -3,7 +3,7 @@
 use super::super::file::{File, OneWayTable, Text};
 use super::super::{OneWay, OneWayFrom, OneWayRelay, OneWayTo, RemoteNode, TunConfig};
 use super::Checker;
-use crate::cli::DEFAULT_PORT;
+use crate::address::{DEFAULT_PORT, Listen};
 use crate::units::Rate;
 use ipnet::IpNet;
 use noctule::{Bandwidth, PublicKey};
@@ -259,10 +259,12 @@ impl Checker<'_, '_> {
     }
 
     fn endpoint(&mut self, text: &Text) -> Option<SocketAddr> {
-        let found = text.get_ref().parse().ok().filter(|a: &SocketAddr| a.port() != 0 && !a.ip().is_unspecified());
+        let listed = text.get_ref().parse::<Listen>().ok().filter(|place| place.ip().is_some());
+        let found = listed.and_then(|place| place.places_or(DEFAULT_PORT).ok()?.first().copied());
+        let found = found.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
         if found.is_none() {
             let wrong = format!(
-                "{:?} is no place to send to: write 192.0.2.1:4243 or [2001:db8::1]:4243; names cannot be asked for over such links",
+                "{:?} is no place to send to: write ADDRESS, 192.0.2.1:4243 or [2001:db8::1]:4243; names cannot be asked for over such links",
                 text.get_ref()
             );
             self.book.complain(text.span(), format!("{TABLE} endpoint"), wrong);
@@ -271,7 +273,7 @@ impl Checker<'_, '_> {
     }
 
     fn one_way_listen(&mut self, text: &Text) -> Option<SocketAddr> {
-        let found = self.socket_address(text, &format!("{TABLE} listen"))?;
+        let found = self.place(text, &format!("{TABLE} listen"), Ipv6Addr::UNSPECIFIED.into(), 0)?;
         if found.port() == 0 {
             self.book.complain(text.span(), format!("{TABLE} listen"), "a port is needed: who sends has to know it");
             return None;

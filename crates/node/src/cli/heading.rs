@@ -1,0 +1,64 @@
+//! Headings under which `--help` and the manual pages sort options. Each option names its own: a heading that is set for what follows would run on over
+//! the end of a group of options into the command that takes it.
+
+/// Keys: this side's, the other's, and whose may come in.
+pub const KEYS: &str = "Keys";
+/// The way to the other side, and how it is used.
+pub const PATH: &str = "Path";
+/// The other side is reached over nodes.
+pub const VIA: &str = "Over nodes";
+/// What is told besides results.
+pub const LOG: &str = "Log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Where each option stands; what is not named here stands under no heading of its own.
+    const SORTED: [(&str, &[&str]); 4] = [
+        (
+            KEYS,
+            &[
+                "accept_new",
+                "allow",
+                "anyone",
+                "authorised_keys",
+                "code",
+                "key",
+                "known_hosts",
+                "no_encryption",
+                "peer_key",
+                "psk",
+                "remember",
+                "to",
+            ],
+        ),
+        (PATH, &["bind", "cc", "mtu", "path", "port", "timeout"]),
+        (VIA, &["address", "one_route", "via", "via_key", "via_psk"]),
+        (LOG, &["log_format", "log_level", "quiet", "verbose"]),
+    ];
+
+    /// Groups are flattened into commands, and what comes after them must not land under their heading.
+    #[test]
+    fn every_option_of_every_command_stands_under_its_own_heading() {
+        let mut root = crate::cli::Cli::command();
+        root.build();
+        let mut commands = vec![&root];
+        let mut seen = 0;
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands().filter(|c| c.get_name() != "help"));
+            for arg in command.get_arguments().filter(|a| !a.is_positional()) {
+                let name = arg.get_id().as_str();
+                // keygen is about keys as a whole.
+                let expected = match command.get_name() {
+                    "keygen" if name == "known_hosts" => None,
+                    _ => SORTED.iter().find(|(_, names)| names.contains(&name)).map(|(heading, _)| *heading),
+                };
+                assert_eq!(arg.get_help_heading(), expected, "{} --{name}", command.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen > 100, "{seen}");
+    }
+}
