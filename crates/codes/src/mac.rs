@@ -4,7 +4,7 @@
 //! GF(256^8)): eight bytes of a packet are an element of `GF(256)[y] / (y^8 + y^3 + y + 9)`, a field of 2^64 elements over which GF(256) acts byte
 //! by byte. With a secret key k_0, k_1, … and a secret pad F(seq) per source packet, tag(p) = sum of p_J · k_J + F(seq). The tag of a
 //! combination is the same combination of tags, and a receiver that knows the key and the pads checks
-//! `tag = sum of p_J · k_J + sum of c_j · F(seq_j)`. Who does not know them makes a wrong packet pass with probability 2^-64 per attempt
+//! `tag = sum of p_J · k_J + sum of c_j · F(seq_j)`. Without the key a wrong packet passes with probability 2^-64 per attempt
 //! (docs/spec/codes.md §6). Pads must come from a pseudo-random function of flow and sequence number and never be used for two packets;
 //! this crate has no such function and takes key and pads as bytes.
 //!

@@ -159,7 +159,7 @@ impl Bottleneck {
         self.run_to(self.window.until);
     }
 
-    /// Goes on until `until`, starting who begins before.
+    /// Goes on until `until`, starting flows that begin before.
     fn run_to(&mut self, until: Time) {
         let mut starts: Vec<(Time, HostId)> =
             self.pairs.iter().filter(|pair| (self.now..until).contains(&pair.2)).map(|&(client, _, at)| (at, client)).collect();

@@ -10,7 +10,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Colours that those who see few of them can tell apart (Okabe and Ito).
+/// Colours that stay apart for colour-blind readers (Okabe and Ito).
 const COLORS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -170,7 +170,7 @@ fn until(outcomes: &[Outcome]) -> f64 {
     (longest * 1.03).min((first * 3.0).max(10.0)).ceil()
 }
 
-/// Progress for the person who waits; results go to standard output.
+/// Progress for the user; results go to standard output.
 fn say(text: &str) {
     eprintln!("noctule-lab: {text}");
 }

@@ -38,7 +38,7 @@ pub struct MatrixArgs {
     /// Run on network namespaces, one after the other, instead of in the simulator.
     #[arg(long)]
     pub net: bool,
-    /// With --net: who sends.
+    /// With --net: the sender.
     #[arg(long, value_enum, requires = "net")]
     pub peer: Option<Peer>,
     /// With --net: what emulates the links.

@@ -25,7 +25,7 @@ pub struct NetArgs {
     /// The run.
     #[command(flatten)]
     pub run: RunArgs,
-    /// Who sends.
+    /// The sender.
     #[arg(long, value_enum, default_value_t)]
     pub peer: Peer,
     /// What emulates the links.

@@ -17,7 +17,7 @@ use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
 use noctule_proto::options::Mode;
 
-/// Who sends.
+/// The sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
@@ -53,7 +53,7 @@ impl Peer {
 /// How to run it here.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Who sends.
+    /// The sender.
     pub peer: Peer,
     /// What emulates the links.
     pub backend: BackendChoice,
@@ -68,7 +68,7 @@ pub struct NetReport {
     pub report_version: u32,
     /// Back end: `net`.
     pub backend: &'static str,
-    /// Who sent.
+    /// The sender.
     pub peer: Peer,
     /// The run as configured.
     pub scenario: Configured,

@@ -179,9 +179,9 @@ impl Times {
 /// One flow of a run; of several pairs, one pair.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowReport {
-    /// Who sends.
+    /// The sender.
     pub from: String,
-    /// To whom.
+    /// The receiver.
     pub to: String,
     /// Numbers of the links that it crosses while all are up, counted from 1.
     pub links: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Who is joined by which link, what the nodes between the ends do, which flows there are and which way they go.
+//! Which link joins which nodes, what those between the ends do, which flows there are and their directions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,9 +61,9 @@ text_in_serde!(Relays);
 /// A flow between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowEnds {
-    /// Who sends.
+    /// The sender.
     pub from: usize,
-    /// To whom.
+    /// The receiver.
     pub to: usize,
     /// What, if not the workload of the run.
     pub workload: Option<Workload>,

@@ -130,7 +130,7 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
         let is_first = network.beside(link).next() == Some(link);
         if !is_first {
             let (a, b, forward, reverse) = match network.link_between(a, b).map(|first| network.ends[first]) {
-                // The first one's ends decide who calls.
+                // The first one's ends decide which of them calls.
                 Some(ends) if ends == (b, a) => (b, a, reverse, forward),
                 _ => (a, b, forward, reverse),
             };

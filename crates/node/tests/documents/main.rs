@@ -1,7 +1,13 @@
 //! What the documents promise: an index that is up to date, links and files that exist, command lines that the program takes.
 
+mod commands;
 mod decisions;
+mod figures;
+mod links;
+mod pages;
 mod specification;
+mod summary;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,4 +27,25 @@ fn expect_generated(path: &str, text: &str) {
     }
     let found = fs::read_to_string(root().join(path)).unwrap_or_default();
     assert!(found == text, "{path} is not what its sources say. Write it anew: ./x index");
+}
+
+#[test]
+fn commands_of_noctule_in_the_pages_are_such_as_it_takes() {
+    assert!(commands::check("noctule", env!("CARGO_BIN_EXE_noctule")) > 100);
+}
+
+/// The commands of `./x` are the labels of its last `case`.
+#[test]
+fn commands_of_x_in_the_pages_are_such_as_it_takes() {
+    let script = read("x");
+    let known = |word: &str| script.lines().any(|l| l.trim_start().starts_with(&format!("{word}) shift")));
+    let mut checked = 0;
+    for line in pages::lines() {
+        for rest in line.text.split("./x ").skip(1) {
+            let word = rest.split(|c: char| !c.is_ascii_lowercase()).next().unwrap();
+            assert!(known(word), "{}: ./x {word}", line.place());
+            checked += 1;
+        }
+    }
+    assert!(checked > 8, "{checked}");
 }

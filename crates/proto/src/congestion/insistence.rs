@@ -1,10 +1,10 @@
-//! Half of what the path carries, held on trial beside somebody who gives way to nothing (P12d). BBRv1, which takes no loss for congestion, comes to terms
+//! Half of what the path carries, held on trial beside an unresponsive flow (P12d). BBRv1, which takes no loss for congestion, comes to terms
 //! with it within some rounds, for less of what it sends arrives; a stream of a fixed rate never does.
 
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
-/// What was delivered before the other came is remembered for so long, up to twice; what was delivered since, as long as he is there.
+/// What was delivered before the other came is remembered for so long, up to twice; what was delivered since, as long as the other is there.
 const MEMORY: Duration = Duration::from_secs(10);
 /// Where it was in vain it is not tried again for so long.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -13,11 +13,11 @@ const TRIAL: u32 = 32;
 const MEAN: u32 = 32;
 /// As many must have been averaged before it counts.
 const LEAST: u32 = 8;
-/// Who has more than this part of the half is not in need of it.
+/// A flow that has more than this part of the half is not in need of it.
 const LESS: f64 = 0.8;
 /// Loss above p0 from which on it is in vain.
 const VAIN: f64 = 0.25;
-/// Below this the other gives way by himself.
+/// Below this the other backs off by itself.
 const YIELDS: f64 = 0.05;
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Insistence {
 mod tests {
     use super::*;
 
-    /// Rounds for which half of 100 is held beside somebody with whom it loses so much, of a thousand in which he leaves so much and never gives way.
+    /// Rounds for which half of 100 is held beside a flow that causes so much loss, of a thousand in which it leaves so much and never backs off.
     fn held_for(loss: f64, left: f64) -> usize {
         let at = |round: u64| Time::from_millis(20 * round);
         let mut insistence = Insistence::new(at(0));
@@ -102,7 +102,7 @@ mod tests {
             .count()
     }
 
-    /// P12d: held while it is of use, let go where it is in vain, and not held by those who have it.
+    /// P12d: held while it is of use, let go where it is in vain, and not held by flows that have it.
     #[test]
     fn half_is_held_until_it_is_in_vain() {
         assert_eq!(held_for(0.15, 20.0), 1000);
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!([29, 30].map(&mut held_at), [None, Some(10.0)]);
     }
 
-    /// P12d: who gives way by himself is left to it.
+    /// P12d: a flow that backs off by itself is left to it.
     #[test]
     fn half_is_let_go_where_nothing_is_lost() {
         let mut insistence = Insistence::new(Time::ZERO);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(insistence.rate(), None);
     }
 
-    /// What was carried half a minute before the other came is forgotten, and nothing while he is there.
+    /// What was carried half a minute before the other came is forgotten, and nothing while the other is there.
     #[test]
     fn what_was_carried_long_before_the_other_came_is_forgotten() {
         let held_after = |seconds: u64, is_beside: bool| {

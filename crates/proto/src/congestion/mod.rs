@@ -213,7 +213,7 @@ impl CongestionControl {
     /// Every control that has nothing to set, so that its name says it all.
     pub const NAMED: [Self; 6] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::Bbr, Self::None];
 
-    /// Name as on a command line; a rate is written after it by whoever knows its units.
+    /// Name as on a command line; a rate is written after it by code that knows its units.
     pub fn name(self) -> &'static str {
         match self {
             Self::Model => "model",

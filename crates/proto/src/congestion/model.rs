@@ -60,7 +60,7 @@ const UNCLEAR_ROUNDS: u64 = 8;
 const MAX_UNCLEAR_ROUNDS: u64 = 1024;
 /// The smallest RTT is looked for again after this.
 const REFRESH: Duration = Duration::from_secs(5);
-/// And once so long, and so many round trips, after the beginning, if a queue stands: who came to a queue takes it for the way, and aims at as much again.
+/// And once so long, and so many round trips, after the beginning, if a queue stands: a flow that came to a queue takes it for base RTT, and aims at as much again.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const FIRST_LOOK_ROUNDS: u32 = 10;
 /// The part by which the latest epoch changes the mean loss of recent ones.
@@ -89,7 +89,7 @@ enum State {
     Test,
     /// Sending less, to see the path without our queue.
     Refresh,
-    /// Beside someone who fills the queue: as cubic does, on congestive loss only (P12d).
+    /// Beside a flow that fills the queue: as cubic does, on congestive loss only (P12d).
     Compete,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Model {
     full_until: Time,
     /// A queue that stays too long.
     standing: Standing,
-    /// What the queue has been lately, seconds: whoever aims at more has less than his share, whoever aims at less has more.
+    /// What the queue has been lately, seconds: a flow that aims at more has less than its share, one that aims at less has more.
     usual_queue: f64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
     round: u64,
@@ -192,11 +192,11 @@ pub(super) struct Model {
     coupled: Coupled,
     /// The window of the competitive mode; kept over a refresh.
     rival: Option<Box<Cubic>>,
-    /// Round in which it shows who else cut his window when we did.
+    /// Round in which it shows which others cut their windows when we did.
     judge_cut_at: u64,
     /// Part of our share that was left three rounds after our reductions, on average.
     kept: f64,
-    /// What is held beside somebody who does not reduce his.
+    /// What is held beside a flow that does not reduce its window.
     insistence: Insistence,
     /// Time in the competitive mode after which it is asked whether the other is still there.
     ask_after: Duration,
@@ -216,7 +216,7 @@ pub(super) struct Model {
     reserve: u64,
 }
 
-/// The mean over the latest rounds. Growth fills a queue that is hardly there; and whoever gave way until it is shorter than he wants it has done so.
+/// The mean over the latest rounds. Growth fills a queue that is hardly there; and a flow that backed off until it is shorter than its target has done so.
 fn usual(mean: f64, queue: f64, target: f64) -> f64 {
     if queue < target / 2.0 {
         mean
@@ -315,7 +315,7 @@ impl Model {
         // One flow that has what all of them have together would aim at this (P7).
         let rate = self.capacity.get().max(1.0) + self.coupled.rate.bytes_per_sec();
         let by_rate = TARGET_QUEUE / (1.0 + (rate / TARGET_RATE).powf(TARGET_EXPONENT));
-        // Never less than a packet, for a queue cannot be measured more finely; but who has little of a fast link has no slow one, and would find no queue too long.
+        // Never less than a packet, for a queue cannot be measured more finely; but a flow with little of a fast link has no slow one, and would find no queue too long.
         let floor = 2.0 * self.datagram / rate;
         Duration::from_secs_f64(by_rate.max(floor.min(2.0 * TARGET_QUEUE)).max(0.0003))
     }
@@ -443,7 +443,7 @@ impl Model {
         }
         if self.rival.is_some() {
             if self.above >= STUCK_ROUNDS && !self.queue.is_restless(queue) {
-                // The one who was there a moment ago is there again.
+                // The flow that was there a moment ago is there again.
                 self.queue.begin_watch();
                 self.enter(State::Compete, now);
                 return;
@@ -456,7 +456,7 @@ impl Model {
         let is_squeezed =
             self.above >= SQUEEZED_ROUNDS && now.since(self.above_since) >= SQUEEZED_TIME && self.capacity.get() < self.anchor * SQUEEZED;
         if is_squeezed {
-            // We gave way round after round and the queue stayed: whoever took our place does not mind queues.
+            // We gave way round after round and the queue stayed: what took our place does not mind queues.
             self.stuck = STUCK_ROUNDS;
             self.above = 0;
         } else if !self.is_far_above() {

@@ -1,4 +1,4 @@
-//! `model` beside someone who fills the queue (P12d): when he is believed, how its rate is held beside him, and when he is gone.
+//! `model` beside cross traffic that fills the queue (P12d): when it is believed, how the rate is held beside it, and when it is gone.
 
 use super::{Model, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS, State};
 use crate::congestion::cubic::Cubic;
@@ -13,7 +13,7 @@ const ACCUSED: Duration = Duration::from_secs(20);
 const CUT_ROUNDS: u64 = 3;
 /// What our share of the capacity is taken to be follows what we get by this part per round.
 const SHARE_MEMORY: f64 = 1.0 / 16.0;
-/// A share that has grown by this part over its mean for four rounds, without our doing: whoever had it may be gone.
+/// A share that has grown by this part over its mean for four rounds, without our doing: the flow that had it may be gone.
 const WINDFALL: f64 = 1.25;
 /// Longest time between two questions whether the other is still there.
 const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
@@ -21,9 +21,9 @@ const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
 const YIELD: f64 = 0.95;
 /// What was left of our share after reductions, on average, follows the latest by this part.
 const KEPT_MEMORY: f64 = 0.25;
-/// Who has half of a queue and alone reduces to 0.7 keeps 0.82 of his rate: below this the others have more than we, and do not give way.
+/// A flow that has half of a queue and alone reduces to 0.7 keeps 0.82 of its rate: below this the others have more than we, and do not give way.
 const UNYIELDING: f64 = 0.85;
-/// Loss of the path's own from which on those who take it for congestion are wholly given way to.
+/// Loss of the path's own from which on we back off wholly for flows that take it for congestion.
 const WEAKENING_LOSS: f64 = 0.005;
 /// Rounds since our own rate has grown last, in which the queue is ours.
 const GROWTH_ROUNDS: u64 = 8;
@@ -34,7 +34,7 @@ const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
 /// It must be longer by more than this.
 pub(super) const SLOWEST_RISE: Duration = Duration::from_millis(1);
-/// Rounds without a queue after which whoever filled it is taken to be gone.
+/// Rounds without a queue after which the flow that filled it is taken to be gone.
 const RIVAL_ROUNDS: u64 = 256;
 
 /// A way that became longer.
@@ -81,8 +81,8 @@ impl Model {
 
     /// P12d: our own share of the queue is gone, the queue is not.
     pub(super) fn on_foreign_queue(&mut self, now: Time) {
-        // Someone else keeps it filled. It may be one of our own kind who came
-        // when there was a queue, and takes it for the way: such a one loses nothing by it, and this was his chance to see it better.
+        // Cross traffic keeps it filled. It may be one of our own kind that came
+        // when there was a queue, and takes it for base RTT: such a flow loses nothing by it, and this was its chance to see it better.
         if self.rival.is_none() && !self.is_confirmed(now) {
             self.above = 0;
             self.queue.end_refresh(now, false);
@@ -112,7 +112,7 @@ impl Model {
         false
     }
 
-    /// A round of `cruise`: whether to look into a queue that is longer than our own kind leaves it most of the time. Whoever fills it may empty it once a
+    /// A round of `cruise`: whether to look into a queue that is longer than our own kind leaves it most of the time. The flow that fills it may empty it once a
     /// second, so that it never stays for long.
     pub(super) fn stands_too_long(&mut self, now: Time) -> bool {
         let is_long = self.queue.now() > self.own_kinds_longest();
@@ -129,10 +129,10 @@ impl Model {
         if self.rival.is_some() {
             self.ask_after = (self.ask_after * 2).min(MAX_ASK_AFTER);
         } else {
-            // Who never was at ease here starts as a window does; else what was yielded counts as one reduction.
+            // A flow that never was at ease here starts as a window does; else what was yielded counts as one reduction.
             let is_new = self.anchor == 0.0;
             self.kept = 1.0;
-            // There are two at least now: half of what was ours when he came is no more than our share, whatever was given up since.
+            // There are two at least now: half of what was ours when the other came is no more than our share, whatever was given up since.
             let rate = if is_new { self.capacity.get() } else { self.anchor.max(self.accused_share / 2.0) };
             let window = (rate * self.smoothed_rtt.as_secs_f64()) as u64;
             self.rival = Some(Box::new(Cubic::resume(self.datagram as u64, self.smoothed_rtt, window, is_new)));
@@ -150,8 +150,8 @@ impl Model {
         self.target() * 3 / 2
     }
 
-    /// The queue that others have pushed up, in seconds, as often as it counts besides (P12d). Who takes the path's own loss for congestion becomes weaker by
-    /// himself, round by round, and has no other way to win back what is his than to push. Where nothing is lost nobody needs that, and delay that varies is no
+    /// The queue that others have pushed up, in seconds, as often as it counts besides (P12d). A flow that takes the path's own loss for congestion becomes weaker by
+    /// itself, round by round, and can win back its share by pushing only. Where nothing is lost nobody needs that, and delay that varies is no
     /// push.
     pub(super) fn pushed_by_others(&self) -> f64 {
         if self.is_noisy() || self.round < self.grew_at + GROWTH_ROUNDS || switch::is_off(Mechanism::GivingWay) {
@@ -172,7 +172,7 @@ impl Model {
         if rival.window() < before {
             self.judge_cut_at = self.round + CUT_ROUNDS;
             if event.now.since(self.since) >= self.ask_after {
-                // Others of our kind met the same loss: who asks now, asks together with them.
+                // Others of our kind met the same loss: a question asked now is asked together with them.
                 self.enter(State::Refresh, event.now);
             }
         }

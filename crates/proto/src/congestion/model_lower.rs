@@ -6,7 +6,7 @@ use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, STUCK_ROUNDS, State};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
-/// A queue below the first is nobody's crowd, one above the second is somebody's, whatever one who has little aims at.
+/// A queue below the first is no sign of a crowd, one above the second is, whatever a flow with little aims at.
 const CROWD: Duration = Duration::from_millis(1);
 const MAX_CROWD: Duration = Duration::from_micros(4500);
 /// A way that was taken to have become longer lately, and on which as much is lost now, was a full queue: that does not move, either.

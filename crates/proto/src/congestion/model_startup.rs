@@ -113,7 +113,7 @@ impl Model {
         if !was_cut_short || !self.loss.is_ended_by_chance() || switch::is_off(Mechanism::StartupResumption) {
             return false;
         }
-        // Beside one who fills the path whatever he loses a lower rate loses as much each time.
+        // Beside a flow that fills the path whatever it loses a lower rate loses as much each time.
         let carried = self.capacity.surely_delivered();
         if carried < self.resumed_from * PLATEAU_GROWTH && !switch::is_off(Mechanism::FruitlessResumption) {
             return false;
@@ -132,7 +132,7 @@ impl Model {
         (self.in_flight as f64) <= fit || self.queue.now() <= target
     }
 
-    /// An RTT of start-up. Whoever answered a handshake has not seen before how short the way is.
+    /// An RTT of start-up. An end that answered a handshake has not seen the base RTT before.
     pub(super) fn on_startup_rtt(&mut self, event: &AckEvent, rtt: Duration) {
         if let Some(pulses) = self.pulses.take_if(|_| event.min_rtt < SHORTEST_RTT) {
             self.pacing = pulses.proven();

@@ -298,7 +298,7 @@ fn agreed_twenty_seconds_later() -> f64 {
     rates.iter().sum::<f64>().powi(2) / (FLOWS as f64 * rates.iter().map(|r| r * r).sum::<f64>())
 }
 
-/// RFC 9743 5: one who comes late has his share soon, however long the way is.
+/// RFC 9743 5: a flow that comes late has its share soon, however long the path is.
 #[test]
 fn flows_on_a_long_way_agree_within_seconds() {
     let with = agreed_twenty_seconds_later();
@@ -357,7 +357,7 @@ fn pulses_fill_a_path_sooner_and_with_less_of_a_queue() {
     }
 }
 
-/// How fast one who comes to `bbr` at 20 Mbit/s, 80 ms, with a queue of 1 BDP, goes at most, in Mbit/s.
+/// How fast a flow that comes to `bbr` at 20 Mbit/s, 80 ms, with a queue of 1 BDP, goes at most, in Mbit/s.
 fn fastest_beside_a_full_queue(seed: u64) -> f64 {
     let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(2000), FlowSpec::bulk(CongestionControl::Bbr)];
     let mut b = Bottleneck::new(Link::new(20.0, 40, 0.0).queue_bdp(1.0), flows, seed);
@@ -390,7 +390,7 @@ fn what_left_before_doubling_took_over_says_nothing_of_a_queue() {
     }
 }
 
-/// P12d: `bbr` empties a short queue once a second, `cubic` at each of its cuts, and whoever looks then finds that nobody fills it.
+/// P12d: `bbr` empties a short queue once a second, `cubic` at each of its cuts, and a flow that looks then finds the queue empty.
 #[test]
 fn a_queue_that_falls_once_a_second_is_still_somebodys() {
     for (other, was_there, seed) in
@@ -445,7 +445,7 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
     assert!(with.is_some_and(|rounds| (4..30).contains(&rounds)) && without.is_none(), "{with:?} {without:?}");
 }
 
-/// P11: whoever answered a handshake begins with the round trip of nobody.
+/// P11: an end that answered a handshake begins without a round trip.
 #[test]
 fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
     let begins = |rtt: Duration| {
@@ -480,7 +480,7 @@ fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
     (with, without)
 }
 
-/// P12: one who comes to a queue takes it for the way and aims at as much again; who looks soon what of it is his own gives the others back what is theirs
+/// P12: a flow that comes to a queue takes it for base RTT and aims at as much again; by looking soon which part is its own it gives the others back theirs
 /// before the next one comes.
 #[test]
 fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
@@ -511,7 +511,7 @@ fn is_tamed_by(mechanism: Mechanism, story: impl Fn() -> f64, most: f64, least: 
     assert!(with < most && without > least, "{with:.0} Mbit/s, {without:.0} without {mechanism:?}");
 }
 
-/// P12d: a queue that is full does not move, either, and who takes it for a longer way sees no queue any more.
+/// P12d: a queue that is full does not move, either, and a flow that takes it for a longer path sees no queue any more.
 #[test]
 fn a_full_queue_is_no_longer_way() {
     is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
@@ -527,7 +527,7 @@ fn half_is_held_beside_who_gives_way_to_no_loss() {
     assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
 }
 
-/// P12d: at 1 % of loss nobody fills the queue, so that there is no competing; whoever takes that loss for congestion pushes now and then, and must find way.
+/// P12d: at 1 % of loss nothing fills the queue, so that there is no competing; a flow that takes that loss for congestion pushes now and then, and must get room.
 #[test]
 fn who_takes_the_paths_loss_for_congestion_is_given_way_to() {
     let kept = || {
@@ -556,7 +556,7 @@ fn nobody_sends_many_times_what_the_path_carries() {
     }
 }
 
-/// P12b: one who has a megabit per second aims at two packets of his own rate, 18 ms; of a queue of six he must not learn p0.
+/// P12b: a flow that has a megabit per second aims at two packets of its own rate, 18 ms; of a queue of six it must not learn p0.
 #[test]
 fn a_queue_is_a_crowd_however_little_one_has() {
     let rest = |queue: Duration| {

@@ -40,7 +40,7 @@ const CROWDED: f64 = 0.1;
 const FASTER: f64 = 1.25;
 /// After so many pulses in a row of which less is seen than the rate of their slower half acknowledgements are too rare for them.
 const MAX_MISSES: u32 = 2;
-/// Share of a bottleneck that whoever comes to others takes at first: they are one, or many.
+/// Share of a bottleneck that a newcomer takes at first: they are one, or many.
 const FAIR: f64 = 0.25;
 
 /// Round trips of packets against the time at which they left, in seconds: sums for the straight line through them.

@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// P12: two who come 5 s apart are in the way of two refreshes, and no reason to forget how short the way is.
+    /// P12: two flows that come 5 s apart disturb two refreshes, and are no reason to forget how short the path is.
     #[test]
     fn what_others_leave_is_the_way_after_half_a_minute_only() {
         assert_eq!(minimum_after(25), Duration::from_millis(10));

@@ -7,11 +7,11 @@ const RELIEF: u32 = 4;
 /// It is looked into after so long, two of the cycles in which `bbr` empties it where the way is short, and so many rounds.
 const LOOK: Duration = Duration::from_secs(2);
 const LOOK_ROUNDS: u32 = 48;
-/// Between two looks pass three quarters of that: whoever empties the queue at regular times is not to be met at the same moment again and again.
+/// Between two looks pass three quarters of that: a flow that empties the queue at regular times is not to be met at the same moment again and again.
 const AGAIN: (u32, u32) = (3, 4);
 /// After looks that found nothing, up to so many times as long.
 const MAX_PATIENCE: u32 = 4;
-/// Proof: looks that found something count twice, those that did not take one off. Whoever empties the queue at regular times is missed by many of them.
+/// Proof: looks that found something count twice, those that did not take one off. A flow that empties the queue at regular times is missed by many of them.
 const FOUND: u32 = 2;
 const PROOF: u32 = 6;
 
@@ -92,7 +92,7 @@ mod tests {
         })
     }
 
-    /// P12d: whoever empties the queue at regular times is missed by every other look; our own kind is found now and then only.
+    /// P12d: a flow that empties the queue at regular times is missed by every other look; our own kind is found now and then only.
     #[test]
     fn every_other_look_is_enough_and_every_third_is_not() {
         let (always, often, seldom) = (looks_until_proof(1, 1), looks_until_proof(1, 2), looks_until_proof(1, 3));

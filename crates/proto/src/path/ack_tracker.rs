@@ -162,7 +162,7 @@ impl AckTracker {
         self.is_urgent = true;
     }
 
-    /// A packet arrived, was authentic and new, and was offered to whom it concerns (P9).
+    /// A packet arrived, was authentic and new, and was offered to its flow (P9).
     pub fn on_received(&mut self, now: Time, pn: PacketNumber, ecn: Ecn, bytes: u64, is_ack_eliciting: bool) {
         let n = pn.0;
         let expected = self.largest.map_or(0, |l| l + 1);

@@ -1,4 +1,4 @@
-//! What became of packets: acknowledgements and losses, and whom they are told.
+//! What became of packets: acknowledgements and losses, and which part is told.
 
 use super::delivery::{self, Snapshot};
 use super::sent::Fate;

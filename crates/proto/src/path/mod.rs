@@ -435,7 +435,7 @@ impl Path {
         self.plan_wake(now);
     }
 
-    /// A packet left that nothing but a transparent flow wanted: counted, but neither paced nor in flight, so that it takes nothing from those who
+    /// A packet left that nothing but a transparent flow wanted: counted, but neither paced nor in flight, so that it takes nothing from flows that
     /// obey the congestion control.
     pub fn on_sent_uncontrolled(&mut self, now: Time, pn: PacketNumber, bytes: u16, items: SentItems) {
         debug_assert_eq!(pn.0, self.sent.next(), "numbers are used in order");

@@ -85,7 +85,7 @@ impl Channel {
 pub struct TunnelHost {
     /// The node.
     pub node: Node,
-    /// Whom it calls.
+    /// The host that it calls.
     pub dials: Vec<(SocketAddr, PublicKey)>,
     /// Inner connections; the tag of a flow is the number of its connection.
     pub channels: Vec<Channel>,
