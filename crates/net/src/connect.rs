@@ -1,6 +1,7 @@
 //! Opening a session: one address, or all addresses of a name, whichever answers first.
 
-use crate::closed_port;
+use crate::address;
+use crate::attempt;
 use crate::error::ConnectError;
 use crate::link::{self, Link};
 use crate::session::Session;
@@ -37,44 +38,8 @@ impl<'a> Attempt<'a> {
         remote: SocketAddr,
         start: impl FnOnce(&mut Node, Time) -> Result<LinkId, CommandError>,
     ) -> Result<Self, ConnectError> {
-        let bound = shared.bound();
-        if !bound.reaches(remote) {
-            return Err(ConnectError::Family { local: bound.local_for(remote), remote });
-        }
-        let mut state = shared.lock();
-        let now = state.now;
-        if state.closed.is_some() {
-            return Err(ConnectError::EndpointClosed);
-        }
-        let link = start(&mut state.node, now).map_err(ConnectError::from_command)?;
-        state.links.insert(link, LinkEntry::outgoing(remote));
-        state.kick();
+        let link = attempt::begin(shared, remote, start, LinkEntry::outgoing(remote))?;
         Ok(Self { shared, link, is_taken: false })
-    }
-
-    /// The far end's key once the link is up, or why it is not.
-    async fn outcome(&self, remote: SocketAddr, peer: Option<PublicKey>) -> Result<PublicKey, ConnectError> {
-        let (shared, link) = (self.shared, self.link);
-        let mut closed_port = std::pin::pin!(closed_port::found(shared.bound().local_for(remote), remote));
-        poll_fn(|cx| {
-            let answer = shared.poll_state(
-                cx,
-                |state, _| match state.links.get(&link) {
-                    Some(LinkEntry { down: Some(reason), up, .. }) => {
-                        Some(Err(ConnectError::from_reason(reason.clone(), remote, peer, *up)))
-                    }
-                    Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
-                    Some(_) => None,
-                    None => Some(Err(ConnectError::EndpointClosed)),
-                },
-                |state| state.links.get_mut(&link).map(|l| &mut l.wakers),
-            );
-            match answer {
-                Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
-                answer => answer,
-            }
-        })
-        .await
     }
 }
 
@@ -95,7 +60,7 @@ impl Drop for Attempt<'_> {
 /// Whether whoever has `peer`'s key takes handshakes at `remote`; nothing comes up there.
 pub(crate) async fn answers(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -> Result<(), ConnectError> {
     let attempt = Attempt::begin(shared, remote, |node, now| node.ask(now, remote, peer))?;
-    match attempt.outcome(remote, peer).await {
+    match attempt::outcome(shared, attempt.link, remote, peer).await {
         Err(ConnectError::Failed(reason)) if reason.code == Code::NoError => Ok(()),
         other => other.map(drop),
     }
@@ -108,7 +73,7 @@ pub(crate) async fn link_up(
     peer: Option<PublicKey>,
 ) -> Result<(Attempt<'_>, PublicKey), ConnectError> {
     let attempt = Attempt::begin(shared, remote, |node, now| node.connect(now, remote, peer))?;
-    let key = attempt.outcome(remote, peer).await?;
+    let key = attempt::outcome(shared, attempt.link, remote, peer).await?;
     if let Some(expected) = peer.filter(|p| *p != key) {
         return Err(ConnectError::WrongKey { expected: Some(expected), got: Some(key) });
     }
@@ -155,15 +120,7 @@ pub(crate) async fn key_of_host(shared: &Arc<Shared>, host: &str) -> Result<Publ
 }
 
 async fn resolve(shared: &Shared, host: &str) -> Result<VecDeque<SocketAddr>, ConnectError> {
-    let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
-        let is_literal = name.starts_with('[') && name.ends_with(']');
-        !name.is_empty() && (is_literal || !name.contains(':')) && port.parse::<u16>().is_ok()
-    });
-    if !has_port {
-        return Err(ConnectError::Syntax(host.to_owned()));
-    }
-    let found: Vec<SocketAddr> =
-        tokio::net::lookup_host(host).await.map_err(|source| ConnectError::Resolve { name: host.to_owned(), source })?.collect();
+    let found = address::lookup(host).await?;
     let Some(first) = found.first().copied() else { return Err(ConnectError::NoAddress(host.to_owned())) };
     let bound = shared.bound();
     let reachable = interleave(found.into_iter().filter(|a| bound.reaches(*a)));
@@ -194,7 +151,7 @@ fn interleave(found: impl Iterator<Item = SocketAddr>) -> VecDeque<SocketAddr> {
 /// An attempt in progress.
 type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectError>> + Send + 'a>>;
 
-/// Starts the attempts one after the other, `delay` apart or as soon as none is left running; the first success wins, the others are
+/// Starts the attempts one after the other, `delay` apart or as soon as the one before has failed (RFC 8305 §5); the first success wins, the others are
 /// dropped. `None` if there was nothing to try.
 async fn race<'a, T>(
     mut addresses: VecDeque<SocketAddr>,
@@ -204,6 +161,7 @@ async fn race<'a, T>(
     let mut running: Vec<Pending<'a, T>> = Vec::new();
     let mut worst: Option<ConnectError> = None;
     let mut pause = Box::pin(tokio::time::sleep(Duration::ZERO));
+    let mut is_due = false;
     poll_fn(move |cx| {
         loop {
             let mut index = 0;
@@ -211,7 +169,9 @@ async fn race<'a, T>(
                 match running[index].as_mut().poll(cx) {
                     Poll::Ready(Ok(value)) => return Poll::Ready(Some(Ok(value))),
                     Poll::Ready(Err(error)) => {
-                        drop(running.swap_remove(index));
+                        drop(running.remove(index));
+                        // The last that was started: the next need not wait.
+                        is_due |= index == running.len();
                         if worst.as_ref().is_none_or(|w| telling(&error) > telling(w)) {
                             worst = Some(error);
                         }
@@ -222,9 +182,10 @@ async fn race<'a, T>(
             let Some(next) = addresses.front().copied() else {
                 return if running.is_empty() { Poll::Ready(worst.take().map(Err)) } else { Poll::Pending };
             };
-            if !running.is_empty() && pause.as_mut().poll(cx).is_pending() {
+            if !(running.is_empty() || is_due) && pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
+            is_due = false;
             addresses.pop_front();
             running.push(start(next));
             pause.as_mut().reset(tokio::time::Instant::now() + delay);
@@ -237,12 +198,15 @@ async fn race<'a, T>(
 fn telling(error: &ConnectError) -> u8 {
     match error {
         ConnectError::Family { .. } => 0,
-        ConnectError::Unreachable(_) => 1,
-        ConnectError::NobodyListens(_) => 2,
-        ConnectError::Failed(_) => 3,
-        ConnectError::VersionMismatch => 4,
-        ConnectError::WrongKey { .. } => 5,
-        _ => 6,
+        // That this host has no IPv6, for instance, says less than that nobody answers by IPv4.
+        ConnectError::Local { .. } => 1,
+        ConnectError::Unreachable(_) => 2,
+        ConnectError::Prohibited { .. } => 3,
+        ConnectError::NobodyListens(_) => 4,
+        ConnectError::Failed(_) => 5,
+        ConnectError::VersionMismatch => 6,
+        ConnectError::WrongKey { .. } => 7,
+        _ => 8,
     }
 }
 

@@ -6,6 +6,7 @@
 //! driver: nothing is allocated per packet.
 
 use crate::endpoint::Counters;
+use crate::route::{Route, is_of_this_host};
 use crate::shared::Shared;
 use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket, is_lone};
 use crate::sockets::Sockets;
@@ -15,6 +16,7 @@ use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::node::Transmit;
 use noctule_proto::trace::TraceEvent;
 use noctule_proto::units::Time;
+use noctule_proto::wire::params::MIN_DATAGRAM;
 use quinn_udp::RecvMeta;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -38,6 +40,8 @@ const STUCK_DEADLINE: Duration = Duration::from_millis(1);
 /// Datagrams that the node has produced and the socket has not taken yet.
 struct Train {
     transmit: Option<Transmit>,
+    /// When the node made them.
+    at: Time,
     buf: Vec<u8>,
 }
 
@@ -79,7 +83,7 @@ impl Driver {
             armed: None,
             recv_buf: vec![0; RECV_BUFFERS * RECV_BUFFER_LEN].into_boxed_slice(),
             meta: [RecvMeta::default(); RECV_BUFFERS],
-            trains: (0..TRAINS).map(|_| Train { transmit: None, buf: Vec::with_capacity(RECV_BUFFER_LEN) }).collect(),
+            trains: (0..TRAINS).map(|_| Train { transmit: None, at: Time::ZERO, buf: Vec::with_capacity(RECV_BUFFER_LEN) }).collect(),
             filled: 0,
             unsent: 0,
             counters,
@@ -110,25 +114,74 @@ impl Driver {
         true
     }
 
-    /// An error of the path loses the datagrams, as a router would: the node learns of it by their missing acknowledgement. A train that the
-    /// kernel cannot segment is sent piece by piece, and none is made again (`quinn-udp` lowers its limit).
+    /// What the kernel says of a train that it did not send. Too long: the node makes it again, smaller. An address or a rule of this host: attempts to connect
+    /// end with it, and for links that are up the datagrams are lost, as with a router: the node learns of it by their missing acknowledgement. A train that
+    /// the kernel cannot segment is sent piece by piece, and none is made again (`quinn-udp` lowers its limit).
     fn on_send_error(&mut self, cx: &mut Context<'_>, index: usize, error: &io::Error) {
         self.counters.send_errors.fetch_add(1, Relaxed);
         if is_of_addresses(error) {
             self.shared.trouble.notify_one();
         }
-        let train = &self.trains[index];
-        let Some(whole) = &train.transmit else { return };
-        let Some(size) = whole.segment_size.filter(|s| *s < whole.len) else { return };
-        if quinn_udp::is_msg_size_err(error) {
-            return;
+        let Some(whole) = self.trains[index].transmit.clone() else { return };
+        let size = whole.segment_size.filter(|s| *s < whole.len);
+        let is_invalid = error.raw_os_error() == Some(libc::EINVAL);
+        if is_invalid && whole.local.is_some_and(|local| !is_of_this_host(local, whole.remote)) {
+            // The address that this path is answered from is gone: no fault of the socket, which goes on sending trains and marks.
+            return self.sockets.renew(&whole);
         }
+        if self.is_too_long(&whole, error) {
+            return self.on_too_long(&whole, self.trains[index].at);
+        }
+        let Some(size) = size else { return self.tell_refusal(&whole, error) };
         self.max_segments = self.max_segments.min(self.sockets.max_segments(size as u16));
-        for piece in train.buf[..whole.len].chunks(size) {
+        let buf = std::mem::take(&mut self.trains[index].buf);
+        for piece in buf[..whole.len].chunks(size) {
             let one = Transmit { len: piece.len(), segment_size: None, ..whole.clone() };
-            if let Poll::Ready(Ok(())) = self.sockets.poll_send(cx, &one, piece) {
-                self.counters.sent(&one);
+            match self.sockets.poll_send(cx, &one, piece) {
+                Poll::Ready(Ok(())) => self.counters.sent(&one),
+                Poll::Ready(Err(error)) if quinn_udp::is_msg_size_err(&error) => {
+                    self.on_too_long(&one, self.trains[index].at);
+                    break;
+                }
+                Poll::Ready(Err(error)) => self.tell_refusal(&one, &error),
+                // The buffer is full: what is left is lost, and repaired.
+                Poll::Pending => break,
             }
+        }
+        self.trains[index].buf = buf;
+    }
+
+    /// Whether a datagram was too long for the own interface. Of a train older kernels say so with EINVAL, as of a socket that cannot send trains at all.
+    fn is_too_long(&mut self, whole: &Transmit, error: &io::Error) -> bool {
+        if quinn_udp::is_msg_size_err(error) {
+            return true;
+        }
+        let Some(size) = whole.segment_size.filter(|_| error.raw_os_error() == Some(libc::EINVAL)) else { return false };
+        let route = Route::towards(whole.local, whole.remote).ok().filter(|route| !self.shared.lock().node.has_address(route.source));
+        if route.and_then(|route| route.datagram(whole.remote)).is_some_and(|most| usize::from(most) < size) {
+            self.sockets.renew(whole);
+            return true;
+        }
+        false
+    }
+
+    /// The node is told how long datagrams may be, and makes again what was in these.
+    fn on_too_long(&mut self, whole: &Transmit, at: Time) {
+        let size = u16::try_from(whole.segment_size.unwrap_or(whole.len)).unwrap_or(u16::MAX);
+        let route = Route::towards(whole.local, whole.remote).ok();
+        let mut state = self.shared.lock();
+        let now = state.now;
+        state.tell_size(now, route, whole.remote);
+        state.node.on_size_refused(now, whole.remote, size, at);
+        if size <= MIN_DATAGRAM {
+            state.on_refused(whole.remote, libc::EMSGSIZE);
+        }
+    }
+
+    /// An attempt to connect need not wait for an answer to what was not sent.
+    fn tell_refusal(&self, whole: &Transmit, error: &io::Error) {
+        if let Some(errno) = error.raw_os_error().filter(|e| is_refusal(*e)) {
+            self.shared.lock().on_refused(whole.remote, errno);
         }
     }
 
@@ -160,6 +213,17 @@ impl Driver {
             self.sockets = sockets;
             state.node.migrate(now);
         }
+        for detour in std::mem::take(&mut state.detours) {
+            if detour.is_fresh {
+                // Without another port the link stays where it is.
+                if self.sockets.make_detour(detour.remote).is_err() {
+                    continue;
+                }
+            } else {
+                self.sockets.end_detour(detour.remote);
+            }
+            state.node.migrate_link(now, detour.link);
+        }
         let mut packets = 0u64;
         for (meta, buf) in self.meta[..received].iter().zip(self.recv_buf.chunks_exact_mut(RECV_BUFFER_LEN)) {
             let from = Socket::received(meta);
@@ -178,7 +242,7 @@ impl Driver {
                 None => break,
                 Some(transmit) => {
                     bytes += transmit.len;
-                    train.transmit = Some(transmit);
+                    (train.transmit, train.at) = (Some(transmit), now);
                     self.filled += 1;
                 }
             }
@@ -239,6 +303,11 @@ impl Driver {
 fn is_of_addresses(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable};
     matches!(error.kind(), AddrNotAvailable | HostUnreachable | InvalidInput | NetworkDown | NetworkUnreachable)
+}
+
+/// The system will not send there, now or a moment later: no full buffer or queue, which pass.
+fn is_refusal(errno: i32) -> bool {
+    !matches!(errno, libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED)
 }
 
 enum Turn {

@@ -58,6 +58,22 @@ pub enum ConnectError {
     /// The host is there and says that no program has the port open.
     #[error("nobody listens at {0}")]
     NobodyListens(SocketAddr),
+    /// The own system refuses to send there: it has no route, its firewall forbids it, its interface takes no packet of the least size.
+    #[error("this host cannot send to {remote}: {source}")]
+    Local {
+        /// Address asked for.
+        remote: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Nobody answered at this address, and a router or a host says why (ICMP, which anybody can forge).
+    #[error("no answer from {remote}: {words}")]
+    Prohibited {
+        /// Address asked for.
+        remote: SocketAddr,
+        /// Who says what.
+        words: String,
+    },
     /// The socket cannot reach this kind of address, for instance IPv6 from an endpoint bound to an IPv4 address.
     #[error("an endpoint bound to {local} cannot reach {remote}")]
     Family {

@@ -70,7 +70,8 @@
 //! ```
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod closed_port;
+mod address;
+mod attempt;
 mod config;
 mod connect;
 mod datagram;
@@ -79,9 +80,11 @@ mod endpoint;
 mod error;
 mod events;
 mod features;
+mod hearsay;
 mod link;
 mod message;
 mod overlay;
+mod route;
 mod session;
 mod shared;
 mod socket;
@@ -92,6 +95,7 @@ mod timer;
 mod trace;
 mod watch;
 
+pub use address::{interface_index, lookup as lookup_address, parse_address, parse_ip};
 pub use config::EndpointConfig;
 pub use datagram::DATAGRAM_LIFETIME;
 pub use endpoint::{Endpoint, EndpointStats};
@@ -100,6 +104,7 @@ pub use events::{LinkEvent, LinkEvents};
 pub use features::{SocketFeatures, probe_sockets};
 pub use link::Link;
 pub use message::{MessageReceiver, MessageSender};
+pub use route::{headers, route_mtu};
 pub use session::{FlowReport, IncomingFlow, Session, SessionStats};
 pub use socket::BufferSizes;
 pub use stream::{RecvStream, SendStream};

@@ -3,7 +3,7 @@
 //! [`Endpoint::connect`](crate::Endpoint::connect) opens a link for one session and takes it down with that session. A node of a network keeps
 //! its links whether or not a session of its own runs over them.
 
-use crate::closed_port;
+use crate::attempt;
 use crate::error::{ConnectError, OpenError};
 use crate::events::LinkEvents;
 use crate::session::Session;
@@ -13,10 +13,9 @@ use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{LinkId, PathId};
 use noctule_proto::stats::LinkStats;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::Poll;
 
 /// A link to a neighbour.
 ///
@@ -168,42 +167,11 @@ pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>
 
 /// A link to `remote`; resolves when keys are agreed, after one round trip. The neighbour may still decline: then the link goes down.
 pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
-    let bound = shared.bound();
-    if !bound.reaches(remote) {
-        return Err(ConnectError::Family { local: bound.local_for(remote), remote });
-    }
-    let link = {
-        let mut state = shared.lock();
-        let now = state.now;
-        if state.closed.is_some() {
-            return Err(ConnectError::EndpointClosed);
-        }
-        let id = state.node.connect(now, remote, Some(peer)).map_err(ConnectError::from_command)?;
-        state.links.insert(id, LinkEntry { is_ours: false, ..LinkEntry::outgoing(remote) });
-        state.kick();
-        // Given up when the future is dropped.
-        Link { shared: Arc::clone(shared), id, peer }
-    };
-    let mut closed_port = std::pin::pin!(closed_port::found(bound.local_for(remote), remote));
-    let key = poll_fn(|cx| {
-        let answer = shared.poll_state(
-            cx,
-            |state, _| match state.links.get(&link.id) {
-                Some(LinkEntry { down: Some(reason), up, .. }) => {
-                    Some(Err(ConnectError::from_reason(reason.clone(), remote, Some(peer), *up)))
-                }
-                Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
-                Some(_) => None,
-                None => Some(Err(ConnectError::EndpointClosed)),
-            },
-            |state| state.links.get_mut(&link.id).map(|l| &mut l.wakers),
-        );
-        match answer {
-            Poll::Pending => closed_port.as_mut().poll(cx).map(|()| Err(ConnectError::NobodyListens(remote))),
-            answer => answer,
-        }
-    })
-    .await?;
+    let entry = LinkEntry { is_ours: false, ..LinkEntry::outgoing(remote) };
+    let id = attempt::begin(shared, remote, |node, now| node.connect(now, remote, Some(peer)), entry)?;
+    // Given up when the future is dropped.
+    let link = Link { shared: Arc::clone(shared), id, peer };
+    let key = attempt::outcome(shared, id, remote, Some(peer)).await?;
     if key != peer {
         return Err(ConnectError::WrongKey { expected: Some(peer), got: Some(key) });
     }

@@ -71,6 +71,15 @@ impl Socket {
         Ok(Self { io, state, local, is_v6, has_v4, buffers })
     }
 
+    /// Forgets that trains could not be sent: `quinn-udp` takes a train whose datagrams are too long for the route for a socket that cannot send trains, or
+    /// control messages, at all.
+    pub(crate) fn renew(&mut self) {
+        if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
+            self.state = state;
+            without_timestamps(&self.io);
+        }
+    }
+
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local
     }

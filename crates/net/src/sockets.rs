@@ -2,18 +2,24 @@
 //!
 //! No two of them have the same IP address, so that the local address of a datagram names its socket: what came by one is answered by it. A link that is
 //! called goes by the socket whose address the kernel would send from.
+//!
+//! A *detour* is a further socket, for one far address: a pair of ports that somebody on the way blocks is left by it (docs/decisions/0168).
 
 use crate::error::BindError;
+use crate::route::Route;
 use crate::socket::{BufferSizes, Socket};
 use noctule_proto::node::Transmit;
 use quinn_udp::RecvMeta;
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::task::{Context, Poll};
 
 /// Far addresses whose socket is remembered, at most.
 const REMEMBERED: usize = 1024;
+
+/// Detours at a time: the oldest makes room.
+const DETOURS: usize = 16;
 
 /// See the file's heading.
 pub(crate) struct Sockets {
@@ -23,6 +29,10 @@ pub(crate) struct Sockets {
     turn: usize,
     /// Sockets towards far addresses, where the node leaves the choice to the system.
     towards: HashMap<IpAddr, usize>,
+    /// Sockets of their own for some far addresses, the oldest first.
+    detours: Vec<(SocketAddr, Socket)>,
+    /// Buffers asked for.
+    sizes: (usize, usize),
 }
 
 impl Sockets {
@@ -41,7 +51,44 @@ impl Sockets {
         if all.is_empty() {
             return Err(BindError::Config("an endpoint needs an address"));
         }
-        Ok(Self { all, turn: 0, towards: HashMap::new() })
+        Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), sizes: (send_buffer, recv_buffer) })
+    }
+
+    /// From now on packets to `remote` leave from a port of their own, another one at each call.
+    pub(crate) fn make_detour(&mut self, remote: SocketAddr) -> io::Result<()> {
+        let at = self.index(None, remote);
+        let like = self.all[at].local_addr();
+        let from = match like {
+            SocketAddr::V4(v4) => SocketAddr::from((*v4.ip(), 0)),
+            SocketAddr::V6(v6) => SocketAddrV6::new(*v6.ip(), 0, 0, v6.scope_id()).into(),
+        };
+        let socket = Socket::bind(from, self.sizes.0, self.sizes.1)?;
+        self.end_detour(remote);
+        if self.detours.len() == DETOURS {
+            self.detours.remove(0);
+        }
+        self.detours.push((remote, socket));
+        Ok(())
+    }
+
+    /// Packets to `remote` leave from the endpoint's own port again.
+    pub(crate) fn end_detour(&mut self, remote: SocketAddr) {
+        self.detours.retain(|(to, _)| *to != remote);
+    }
+
+    /// See [`Socket::renew`].
+    pub(crate) fn renew(&mut self, transmit: &Transmit) {
+        match self.detours.iter_mut().find(|(to, _)| *to == transmit.remote) {
+            Some((_, socket)) => socket.renew(),
+            None => {
+                let at = self.index(transmit.local, transmit.remote);
+                self.all[at].renew();
+            }
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Socket> {
+        self.all.iter().chain(self.detours.iter().map(|(_, socket)| socket))
     }
 
     pub(crate) fn local_addrs(&self) -> Vec<SocketAddr> {
@@ -64,7 +111,7 @@ impl Sockets {
 
     /// Datagrams of at most `size` bytes that fit into one train.
     pub(crate) fn max_segments(&self, size: u16) -> usize {
-        self.all.iter().map(|s| s.max_segments(size)).min().unwrap_or(1)
+        self.each().map(|s| s.max_segments(size)).min().unwrap_or(1)
     }
 
     /// Receives from the next socket that has something, each in turn.
@@ -74,10 +121,12 @@ impl Sockets {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        for _ in 0..self.all.len() {
-            let at = self.turn;
-            self.turn = (self.turn + 1) % self.all.len();
-            if let Poll::Ready(result) = self.all[at].poll_recv(cx, bufs, meta) {
+        let count = self.all.len() + self.detours.len();
+        for _ in 0..count {
+            let at = self.turn % count;
+            self.turn = (at + 1) % count;
+            let socket = self.all.get(at).unwrap_or_else(|| &self.detours[at - self.all.len()].1);
+            if let Poll::Ready(result) = socket.poll_recv(cx, bufs, meta) {
                 return Poll::Ready(result);
             }
         }
@@ -88,7 +137,7 @@ impl Sockets {
     pub(crate) fn is_readable(&self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         // Every one of them is asked: that is what wakes the task.
-        for socket in &self.all {
+        for socket in self.each() {
             any |= socket.is_readable(cx);
         }
         any
@@ -105,12 +154,20 @@ impl Sockets {
     }
 
     fn of(&mut self, transmit: &Transmit) -> &Socket {
-        if self.all.len() == 1 {
-            return &self.all[0];
+        if let Some(at) = self.detours.iter().position(|(to, _)| *to == transmit.remote) {
+            return &self.detours[at].1;
         }
-        let local = transmit.local.and_then(|ip| self.all.iter().position(|s| s.local_addr().ip() == ip));
-        let at = local.unwrap_or_else(|| self.towards(transmit.remote));
+        let at = self.index(transmit.local, transmit.remote);
         &self.all[at]
+    }
+
+    /// The socket for packets from `local`, if the node says from where, to `remote`.
+    fn index(&mut self, local: Option<IpAddr>, remote: SocketAddr) -> usize {
+        if self.all.len() == 1 {
+            return 0;
+        }
+        let local = local.and_then(|ip| self.all.iter().position(|s| s.local_addr().ip() == ip));
+        local.unwrap_or_else(|| self.towards(remote))
     }
 
     /// The socket from whose address the kernel would send there; if there is none, the first of the family.
@@ -119,7 +176,7 @@ impl Sockets {
             return *at;
         }
         let addresses = || self.all.iter().map(|s| s.local_addr().ip());
-        let source = source_towards(remote).and_then(|ip| addresses().position(|own| own == ip));
+        let source = Route::towards(None, remote).ok().and_then(|route| addresses().position(|own| own == route.source));
         let at = source.or_else(|| addresses().position(|own| own.is_ipv4() == remote.is_ipv4())).unwrap_or(0);
         if self.towards.len() >= REMEMBERED {
             self.towards.clear();
@@ -127,17 +184,6 @@ impl Sockets {
         self.towards.insert(remote.ip(), at);
         at
     }
-}
-
-fn unspecified(like: IpAddr) -> IpAddr {
-    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
-/// The address from which the kernel would send to `remote` now; `None`: it would not.
-pub(crate) fn source_towards(remote: SocketAddr) -> Option<IpAddr> {
-    let socket = UdpSocket::bind((unspecified(remote.ip()), 0)).ok()?;
-    socket.connect(remote).ok()?;
-    socket.local_addr().ok().map(|a| a.ip())
 }
 
 #[cfg(test)]
@@ -192,9 +238,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_source_address_is_that_of_the_way() {
-        let here: IpAddr = Ipv4Addr::LOCALHOST.into();
-        assert_eq!(source_towards((here, 9).into()), Some(here));
+    #[tokio::test]
+    async fn a_detour_is_another_port_for_one_far_address_and_hears_what_comes_to_it() {
+        let mut ours = bind(&["127.0.0.1:0"]).unwrap();
+        let (mut far, mut other) = (bind(&["127.0.0.1:0"]).unwrap(), bind(&["127.0.0.1:0"]).unwrap());
+        let own = ours.local_addrs()[0];
+        let (there, elsewhere) = (far.local_addrs()[0], other.local_addrs()[0]);
+        let mut ports = vec![own.port()];
+        for _ in 0..2 {
+            ours.make_detour(there).unwrap();
+            poll_fn(|cx| ours.poll_send(cx, &datagram(there, None), b"hi")).await.unwrap();
+            let from = origin(&mut far).await.0;
+            assert!(!ports.contains(&from.port()), "a fresh one each time");
+            ports.push(from.port());
+            poll_fn(|cx| far.poll_send(cx, &datagram(from, None), b"yo")).await.unwrap();
+            assert_eq!(origin(&mut ours).await.0, there);
+        }
+        poll_fn(|cx| ours.poll_send(cx, &datagram(elsewhere, None), b"hi")).await.unwrap();
+        assert_eq!(origin(&mut other).await.0, own);
+        ours.end_detour(there);
+        poll_fn(|cx| ours.poll_send(cx, &datagram(there, None), b"hi")).await.unwrap();
+        assert_eq!(origin(&mut far).await.0, own);
+        for port in 1..=2 * DETOURS as u16 {
+            ours.make_detour(SocketAddr::from(([192, 0, 2, 1], port))).unwrap();
+        }
+        assert_eq!(ours.detours.len(), DETOURS);
     }
 }

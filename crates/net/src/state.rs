@@ -1,6 +1,7 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
 use crate::events::{LinkEvent, Readers};
+use crate::route::Route;
 use crate::sockets::Sockets;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
@@ -48,6 +49,8 @@ pub(crate) struct LinkEntry {
     pub(crate) wakers: Wakers,
     /// Take it down at this instant.
     pub(crate) close_at: Option<Time>,
+    /// The own system does not send there (errno).
+    pub(crate) refused: Option<i32>,
     /// Something was sent and nothing heard for some probes: since when that is known.
     pub(crate) silent_since: Option<Time>,
     pub(crate) readers: Readers,
@@ -97,6 +100,15 @@ pub(crate) struct FlowEntry {
     pub(crate) last_stats: FlowStats,
 }
 
+/// A link goes on from another port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detour {
+    pub(crate) link: LinkId,
+    pub(crate) remote: SocketAddr,
+    /// From a fresh one; otherwise from the endpoint's own again.
+    pub(crate) is_fresh: bool,
+}
+
 /// The way back of a stream that this end opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -140,6 +152,8 @@ pub(crate) struct State {
     pub(crate) read_sessions: BTreeSet<SessionId>,
     /// The driver is to go on with this one.
     pub(crate) new_sockets: Option<Sockets>,
+    /// Links that are to go on from another port of this host, and where they lead; see `watch.rs`.
+    pub(crate) detours: Vec<Detour>,
     trouble: Arc<Notify>,
 }
 
@@ -171,6 +185,7 @@ impl State {
             closing_links: 0,
             read_sessions: BTreeSet::new(),
             new_sockets: None,
+            detours: Vec::new(),
             trouble,
         }
     }
@@ -600,6 +615,23 @@ impl State {
         self.kick();
     }
 
+    /// The node learns how large datagrams to an address may be. A way into the own tunnel says nothing of the one below it, which the node's own
+    /// packets take.
+    pub(crate) fn tell_size(&mut self, now: Time, route: Option<Route>, remote: SocketAddr) {
+        let below = route.filter(|route| !self.node.has_address(route.source));
+        if let Some(size) = below.and_then(|route| route.datagram(remote)) {
+            self.node.on_route_size(now, remote.ip(), size);
+        }
+    }
+
+    /// The own system refuses to send there: attempts that nobody has answered end with its words.
+    pub(crate) fn on_refused(&mut self, remote: SocketAddr, errno: i32) {
+        for entry in self.links.values_mut().filter(|l| l.remote == Some(remote) && l.up.is_none() && l.down.is_none()) {
+            entry.refused.get_or_insert(errno);
+            Self::wake(&mut self.woken, &mut entry.wakers);
+        }
+    }
+
     /// There is no driver any more.
     pub(crate) fn is_driverless(&self) -> bool {
         self.is_driverless
@@ -656,6 +688,7 @@ impl LinkEntry {
             is_watched: false,
             wakers: Wakers::default(),
             close_at: None,
+            refused: None,
             silent_since: None,
             readers: Readers::default(),
         }

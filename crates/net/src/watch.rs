@@ -1,23 +1,27 @@
 //! Looks after links whose far end is silent, or whose near end may have moved.
 //!
 //! - *Has this host another address now?* Asked when the kernel refuses to send, when a link falls silent, and every [`ROUTINE`] while links exist:
-//!   the address from which the kernel would send to a link's far end. If it is another than before, the link moves (P7).
+//!   the address from which the kernel would send to a link's far end. If it is another than before, the link moves (P7). The kernel also says how large
+//!   packets may be; the node is told when that changes.
+//! - *Is this pair of ports blocked?* A link that this end opened, that was heard and is silent, goes on from a fresh local port, and where that does not help
+//!   from its own again, in turn, with longer and longer pauses (docs/decisions/0168).
 //! - *Is the far end still there?* Asked of silent links that this end opened, for only they lead to a port that takes strangers. A closed port is told
 //!   by the host (`closed_port.rs`); a process that was started anew takes a handshake, proves its key, and knows nothing of the link. Neither can
 //!   be forged by somebody who is not on the way, and a link that is heard is never asked about (docs/decisions/0051). Of links that others opened
 //!   only those from this very host are asked about, and only whether the port is closed: no router stands between that could answer in its place.
 
-use crate::closed_port;
 use crate::connect;
 use crate::error::ConnectError;
+use crate::hearsay;
+use crate::route::{Route, is_of_this_host};
 use crate::shared::Shared;
-use crate::sockets::source_towards;
+use crate::state::Detour;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::ids::LinkId;
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -30,6 +34,10 @@ const TROUBLE: Duration = Duration::from_millis(50);
 const CALM: Duration = Duration::from_millis(500);
 /// A far end that takes handshakes has so long to be heard on the link: two of the link's own probes, which are a second apart at most.
 const LAST_CHANCE: Duration = Duration::from_millis(2500);
+/// A link that has been silent for so long tries another port; then each time after twice as long.
+const FIRST_DETOUR: Duration = Duration::from_secs(2);
+/// Links that are looked at for the size of packets every [`ROUTINE`]; of more, only those that are silent.
+const LOOKED_AT: usize = 64;
 /// Between two questions to a far end that does not answer them.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -37,7 +45,8 @@ const NOBODY: &str = "nobody listens at the peer's port any more";
 
 /// Runs until the endpoint's driver has ended.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut sources = HashMap::new();
+    let mut routes = HashMap::new();
+    let mut detours = Detours::default();
     let asked = Arc::new(Mutex::new(HashSet::new()));
     let mut trouble_until = Instant::now();
     loop {
@@ -46,7 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         for link in &links {
             // Not asked twice at a time.
             if link.is_silent
-                && (link.is_ours || is_of_this_host(link.remote.ip()))
+                && (link.is_ours || is_of_this_host(link.remote.ip(), link.remote))
                 && asked.lock().unwrap_or_else(PoisonError::into_inner).insert(link.id)
             {
                 let (shared, asked, link) = (Arc::clone(&shared), Arc::clone(&asked), link.clone());
@@ -57,7 +66,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         }
         let is_trouble = Instant::now() < trouble_until || links.iter().any(|l| l.is_silent);
-        look_at_addresses(&shared, links, &mut sources);
+        let moved = look_at_routes(&shared, &links, &mut routes);
+        detours.look(&shared, &links, &moved, &routes);
         let pause = if is_trouble { TROUBLE } else { ROUTINE };
         let next = Instant::now() + pause;
         tokio::select! {
@@ -108,39 +118,102 @@ fn is_heard(node: &Node, link: LinkId) -> bool {
     node.link_stats(link).is_some_and(|stats| stats.paths.iter().any(|path| path.received_packets > 0))
 }
 
-fn look_at_addresses(shared: &Shared, links: Vec<Watched>, sources: &mut HashMap<LinkId, IpAddr>) {
-    if !shared.bound().local().ip().is_unspecified() {
-        return; // Bound to addresses of its own: they cannot be others.
-    }
-    sources.retain(|id, _| links.iter().any(|l| l.id == *id));
+/// Moves the links whose local address is another now, and tells the node how large packets may be; the links that moved.
+fn look_at_routes(shared: &Shared, links: &[Watched], routes: &mut HashMap<LinkId, Route>) -> Vec<LinkId> {
+    // Bound to an address of its own: it cannot be another.
+    let local = Some(shared.bound().local().ip()).filter(|ip| !ip.is_unspecified());
+    routes.retain(|id, _| links.iter().any(|l| l.id == *id));
     // Many links of a server have one local address, and many of a client one far one.
     let mut is_local = HashMap::new();
-    let mut source = HashMap::new();
-    let mut moved = Vec::new();
+    let mut found = HashMap::new();
+    let (mut moved, mut sizes) = (Vec::new(), HashMap::new());
     for link in links {
-        if let Some(ip) = link.local {
-            if !*is_local.entry(ip).or_insert_with(|| is_of_this_host(ip)) {
-                moved.push(link.id);
-            }
-        } else if let Some(now) = *source.entry(link.remote.ip()).or_insert_with(|| source_towards(link.remote))
-            && sources.insert(link.id, now).is_some_and(|before| before != now)
+        if local.is_none()
+            && let Some(ip) = link.local
+            && !*is_local.entry(ip).or_insert_with(|| is_of_this_host(ip, link.remote))
         {
             moved.push(link.id);
         }
+        if links.len() > LOOKED_AT && !link.is_silent && link.local.is_some() && routes.contains_key(&link.id) {
+            continue;
+        }
+        let from = link.local.or_else(|| local.map(|_| shared.bound().local_for(link.remote).ip()));
+        let Some(route) = *found.entry((from, link.remote.ip())).or_insert_with(|| Route::towards(from, link.remote).ok()) else {
+            continue;
+        };
+        let before = routes.insert(link.id, route);
+        if before.is_some_and(|before| before.source != route.source) && link.local.is_none() && local.is_none() {
+            moved.push(link.id);
+        }
+        if before.is_none_or(|before| before != route) {
+            sizes.insert(link.remote, route);
+        }
     }
-    if moved.is_empty() {
-        return;
+    if moved.is_empty() && sizes.is_empty() {
+        return moved;
     }
     let mut state = shared.lock();
     let now = state.now;
-    for link in moved {
-        state.node.migrate_link(now, link);
+    for link in &moved {
+        state.node.migrate_link(now, *link);
+    }
+    for (remote, route) in sizes {
+        state.tell_size(now, Some(route), remote);
     }
     state.kick();
+    moved
 }
 
-fn is_of_this_host(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+/// Links that have left their port, or are about to.
+#[derive(Debug, Default)]
+struct Detours(HashMap<LinkId, Trial>);
+
+/// What was tried for a silent link.
+#[derive(Debug)]
+struct Trial {
+    remote: SocketAddr,
+    /// How often it has changed its port: after an odd number it is on a fresh one.
+    tries: u32,
+    next: Instant,
+}
+
+impl Detours {
+    /// `routes`: where links go by, as far as that is known.
+    fn look(&mut self, shared: &Shared, links: &[Watched], moved: &[LinkId], routes: &HashMap<LinkId, Route>) {
+        let mut wanted = Vec::new();
+        let now = Instant::now();
+        self.0.retain(|id, trial| match links.iter().find(|l| l.id == *id) {
+            Some(link) => link.is_silent,
+            // It ended without having been heard: whoever calls again does so from the endpoint's own port.
+            None => {
+                if trial.tries % 2 == 1 {
+                    wanted.push(Detour { link: *id, remote: trial.remote, is_fresh: false });
+                }
+                false
+            }
+        });
+        for link in links.iter().filter(|l| l.is_silent && l.is_ours && l.is_heard && !is_of_this_host(l.remote.ip(), l.remote)) {
+            // In front of a tunnel that takes everything stands a rule that lets the endpoint's own ports through, and no others.
+            if routes.get(&link.id).is_some_and(|route| shared.lock().node.has_address(route.source)) {
+                continue;
+            }
+            let trial = self.0.entry(link.id).or_insert_with(|| Trial { remote: link.remote, tries: 0, next: now + FIRST_DETOUR });
+            if moved.contains(&link.id) {
+                // That explains the silence.
+                trial.next = now + FIRST_DETOUR;
+            }
+            if now >= trial.next {
+                trial.tries += 1;
+                trial.next = now + FIRST_DETOUR * (1 << trial.tries.min(8));
+                wanted.push(Detour { link: link.id, remote: link.remote, is_fresh: trial.tries % 2 == 1 });
+            }
+        }
+        if !wanted.is_empty() {
+            let mut state = shared.lock();
+            state.detours.extend(wanted);
+            state.kick();
+        }
+    }
 }
 
 /// Asks the host of a silent link's far end for what is left of it; ends the link if that is nothing.
@@ -179,16 +252,5 @@ async fn what_is_left(shared: &Arc<Shared>, link: &Watched) -> Option<&'static s
 /// Asks the kernel whether anybody holds the port of a peer on this host.
 async fn is_port_closed(shared: &Shared, link: &Watched) -> Option<&'static str> {
     let local = shared.bound().local_for(link.remote);
-    tokio::time::timeout(ASK_AGAIN, closed_port::found(local, link.remote)).await.ok().map(|()| NOBODY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn foreign_addresses_are_not_of_this_host() {
-        let here: IpAddr = std::net::Ipv4Addr::LOCALHOST.into();
-        assert!(is_of_this_host(here) && !is_of_this_host("192.0.2.1".parse().unwrap()));
-    }
+    tokio::time::timeout(ASK_AGAIN, hearsay::port_closed(local, link.remote)).await.ok().map(|()| NOBODY)
 }

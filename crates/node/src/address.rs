@@ -181,11 +181,7 @@ impl Listen {
 
 /// The kernel's number of an interface.
 fn index(zone: &str) -> Result<u32, String> {
-    if let Ok(index) = zone.parse() {
-        return Ok(index);
-    }
-    let number = std::fs::read_to_string(format!("/sys/class/net/{zone}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| format!("{zone:?} is no interface of this host: ip link lists them"))
+    noctule::interface_index(zone).ok_or_else(|| format!("{zone:?} is no interface of this host: ip link lists them"))
 }
 
 impl FromStr for Listen {

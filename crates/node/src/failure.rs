@@ -3,6 +3,7 @@
 use crate::transfer::{Refusal, Refused, shown};
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Why the command failed.
@@ -38,12 +39,31 @@ pub enum Failure {
         "no answer from {0}: is `noctule recv` or `noctule perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
     )]
     Unreachable(String),
+    /// The own system does not send there.
+    #[error("cannot send to {address}: {what}")]
+    Local {
+        /// Where to.
+        address: String,
+        /// The system's words, and what to do.
+        what: String,
+    },
+    /// No answer, and somebody on the way says why.
+    #[error("no answer from {address}: {words}; the connection was not made, look at the firewalls and routes there")]
+    Prohibited {
+        /// Where to.
+        address: String,
+        /// Who says what.
+        words: String,
+    },
     /// The host says that the port is closed.
     #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
     NobodyListens(String),
     /// The peer vanished.
     #[error("the peer went away: {0}")]
     PeerGone(String),
+    /// Nothing was heard of the peer for as long as its session bears.
+    #[error("the peer went away: {0}")]
+    Silence(String),
     /// The peer vanished in the middle of a transfer that can go on.
     #[error("the peer went away: {why}; what has arrived is kept: {then}, and it goes on from there")]
     TransferBroke {
@@ -240,9 +260,13 @@ impl Failure {
     /// The same in the middle of a transfer that goes on where it stopped: at its sender, who has the command to be repeated, or at its receiver.
     pub fn of_transfer(self, is_sender: bool) -> Self {
         match self {
-            Self::PeerGone(why) => Self::TransferBroke {
+            Self::PeerGone(why) | Self::Silence(why) => Self::TransferBroke {
                 why,
-                then: if is_sender { "run the same command again" } else { "the sender runs its command again" },
+                then: if is_sender {
+                    "run the same command again"
+                } else {
+                    "the sender tries again, by itself or when it runs its command again"
+                },
             },
             other => other,
         }
@@ -252,6 +276,8 @@ impl Failure {
     pub fn connect(host: &str, ours: PublicKey, expected: PublicKey, error: ConnectError) -> Self {
         match error {
             ConnectError::Unreachable(_) => Self::Unreachable(host.to_owned()),
+            ConnectError::Local { remote, source } => Self::Local { address: remote.to_string(), what: local_words(&source, remote) },
+            ConnectError::Prohibited { remote, words } => Self::Prohibited { address: remote.to_string(), words },
             ConnectError::NobodyListens(address) => Self::NobodyListens(address.to_string()),
             ConnectError::WrongKey { got, .. } => {
                 Self::WrongKey { expected, got: got.map_or_else(|| format!("{host} has another one"), |k| format!("{host} has {k}")) }
@@ -278,8 +304,25 @@ impl Failure {
             Code::NoRoute => Self::NoRoute(reason.to_string()),
             // Up at this end and nowhere else.
             Code::Unreachable => Self::Unreachable("the other side after its first".into()),
+            Code::IdleTimeout | Code::CircuitBreaker if !reason.is_remote => Self::Silence(reason.to_string()),
             _ => Self::PeerGone(reason.to_string()),
         }
+    }
+
+    /// Whether this may be over in a while, of a peer that was there a moment ago.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Silence(_)
+                | Self::PeerGone(_)
+                | Self::Unreachable(_)
+                | Self::NobodyListens(_)
+                | Self::Local { .. }
+                | Self::Prohibited { .. }
+                | Self::NoRoute(_)
+                | Self::Resolve(_)
+                | Self::Busy(_)
+        )
     }
 
     /// 1..=255; documented in `--help`.
@@ -290,8 +333,13 @@ impl Failure {
             Self::Source { .. } => 3,
             Self::Target { .. } => 4,
             Self::DiskFull(_) => 5,
-            Self::Unreachable(_) | Self::NobodyListens(_) | Self::NoNode(_) | Self::NoRoute(_) => 6,
-            Self::PeerGone(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
+            Self::Unreachable(_)
+            | Self::Local { .. }
+            | Self::Prohibited { .. }
+            | Self::NobodyListens(_)
+            | Self::NoNode(_)
+            | Self::NoRoute(_) => 6,
+            Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
             Self::Port(_) | Self::Listen(_) => 10,
@@ -317,6 +365,30 @@ impl Failure {
         tell!("noctule: {self}");
     }
 }
+
+/// What the own system says, and what that means.
+fn local_words(error: &io::Error, remote: SocketAddr) -> String {
+    let needs = if remote.is_ipv4() { LEAST_PACKET } else { LEAST_PACKET + 20 };
+    let advice = match error.raw_os_error() {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            "this host has no route there: look at ip route get, and whether its network is up".to_owned()
+        }
+        Some(libc::EPERM | libc::EACCES) => "this host's own firewall or a prohibiting route forbids it".to_owned(),
+        Some(libc::EMSGSIZE) => {
+            format!("this host's own interface takes no packets of {needs} bytes, the least that noctule needs: raise its MTU")
+        }
+        Some(libc::ENETDOWN) => "this host's own interface is down".to_owned(),
+        Some(libc::EADDRNOTAVAIL) => "the address to send from is not, or no longer, one of this host".to_owned(),
+        Some(libc::EINVAL) if matches!(remote, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0) => {
+            "a link-local address needs its interface: fe80::1%eth0".to_owned()
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}; {advice}")
+}
+
+/// Bytes of the least IPv4 packet that every path must carry: 800 of UDP payload, and headers.
+const LEAST_PACKET: u16 = 828;
 
 impl From<BindError> for Failure {
     fn from(e: BindError) -> Self {

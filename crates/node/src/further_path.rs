@@ -1,16 +1,16 @@
 //! A further path of a link, as the command line and the node's file write it: `FROM`, `FROM,TO` or `,TO`.
 
 use crate::address::host_port;
-use noctule::{Link, OpenError, PathId, Session};
+use noctule::{Link, OpenError, PathId, Session, parse_ip};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::str::FromStr;
 
 /// Another way to the same host: from another address of this one, to another address of that one, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FurtherPath {
-    /// An address of this host.
-    from: Option<IpAddr>,
+    /// An address of this host, and the number of its interface if it is link-local.
+    from: Option<(IpAddr, u32)>,
     /// Host and port.
     to: Option<String>,
 }
@@ -22,8 +22,8 @@ impl FromStr for FurtherPath {
         let (from, to) = text.split_once(',').unwrap_or((text, ""));
         let from = match from {
             "" => None,
-            given => Some(given.parse().map_err(|_| {
-                format!("{given:?} is no IP address of this host: write FROM, FROM,HOST:PORT or ,HOST:PORT to name another address of the other side")
+            given => Some(parse_ip(given).map_err(|error| {
+                format!("{given:?} is no IP address of this host ({error}): write FROM, FROM,HOST:PORT or ,HOST:PORT to name another address of the other side")
             })?),
         };
         let to = (!to.is_empty()).then(|| host_port(to, None)).transpose()?;
@@ -38,7 +38,7 @@ impl FromStr for FurtherPath {
 
 impl fmt::Display for FurtherPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.from, &self.to) {
+        match (self.from.map(|(ip, _)| ip), &self.to) {
             (Some(from), Some(to)) => write!(f, "{from},{to}"),
             (Some(from), None) => write!(f, "{from}"),
             (None, Some(to)) => write!(f, ",{to}"),
@@ -71,16 +71,21 @@ impl FurtherPath {
     /// # Errors
     /// In words: it is not of this host, the name leads nowhere, or the link takes no more.
     pub async fn add(&self, link: &impl Paths) -> Result<PathId, String> {
-        if let Some(from) = self.from {
+        let from = self.from.map(|(ip, _)| ip);
+        if let Some((from, interface)) = self.from {
             // Said now and not by a path that never opens.
-            let socket = std::net::UdpSocket::bind((from, 0));
+            let at = match from {
+                IpAddr::V4(_) => SocketAddr::new(from, 0),
+                IpAddr::V6(v6) => SocketAddrV6::new(v6, 0, 0, interface).into(),
+            };
+            let socket = std::net::UdpSocket::bind(at);
             socket.map_err(|error| format!("the path from {from}: {error}; is it an address of this host?"))?;
         }
         let remote = match &self.to {
             None => None,
             Some(to) => {
-                let found = tokio::net::lookup_host(to).await.map_err(|error| format!("the path to {to}: {error}"))?;
-                let is_fit = |a: &SocketAddr| self.from.is_none_or(|from| from.is_ipv4() == a.is_ipv4());
+                let found = noctule::lookup_address(to).await.map_err(|error| format!("the path to {to}: {error}"))?;
+                let is_fit = |a: &SocketAddr| from.is_none_or(|from| from.is_ipv4() == a.is_ipv4());
                 Some(
                     found
                         .into_iter()
@@ -89,7 +94,7 @@ impl FurtherPath {
                 )
             }
         };
-        link.add_path(remote, self.from).map_err(|error| format!("the path {self}: {error}"))
+        link.add_path(remote, from).map_err(|error| format!("the path {self}: {error}"))
     }
 }
 

@@ -237,6 +237,41 @@ impl FromStr for Patience {
     }
 }
 
+/// How long a transfer is tried again after its other side was last heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GiveUp(pub Duration);
+
+impl FromStr for GiveUp {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let seconds = match unit.as_str() {
+            "s" | "" => 1.0,
+            "min" | "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => return Err(format!("{text:?}: write a time as 90s, 15min, 2h or 1d; 0 ends with the first silence")),
+        };
+        match number * seconds {
+            time if time <= MOST_PATIENCE => Ok(Self(Duration::from_secs_f64(time))),
+            _ => Err(format!("{text:?}: at most 365d are possible")),
+        }
+    }
+}
+
+/// Seconds of a year.
+const MOST_PATIENCE: f64 = 365.0 * 86400.0;
+
+/// A time for people: the largest unit that says enough.
+pub fn time(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7200 => format!("{} min", seconds / 60),
+        seconds @ ..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86400),
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}us", self.0.as_micros())
@@ -298,6 +333,11 @@ mod tests {
         assert!("ten".parse::<Span>().is_err());
         assert_eq!("10s".parse::<Patience>().unwrap().0, Duration::from_secs(10));
         assert!("0.5s".parse::<Patience>().is_err() && "31s".parse::<Patience>().unwrap_err().contains("30s"));
+        assert_eq!("15min".parse::<GiveUp>().unwrap().0, Duration::from_secs(900));
+        assert_eq!("0".parse::<GiveUp>().unwrap().0, Duration::ZERO);
+        assert_eq!("2h".parse::<GiveUp>().unwrap().0, Duration::from_secs(7200));
+        assert!("5 parsecs".parse::<GiveUp>().unwrap_err().contains("15min") && "400d".parse::<GiveUp>().is_err());
+        assert_eq!([12, 119, 840, 7200].map(|s| time(Duration::from_secs(s))), ["12 s", "119 s", "14 min", "2 h"]);
         for name in CongestionControl::NAMED.map(CongestionControl::name).into_iter().chain(["rate:100mbit"]) {
             let cc: CcName = name.parse().unwrap();
             assert_eq!(cc.to_string().parse::<CcName>().unwrap(), cc);

@@ -160,7 +160,9 @@ fn a_node_that_is_killed_in_mid_transfer_costs_nobody_the_file() {
 fn a_receiver_that_is_killed_costs_the_others_nothing_and_is_named() {
     let n = Network::start();
     let mut to: Vec<Receiver> = (0..4).map(|end| n.receiver(end)).collect();
-    let mut sending = Kill(n.send(&[0, 1, 2, 3]).args(["--timeout", "3s"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut sending = Kill(
+        n.send(&[0, 1, 2, 3]).args(["--timeout", "3s", "--give-up", "0"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
+    );
     until(&mut sending, 4 * BYTES as u64 / 5);
     to[1].child.kill().unwrap();
     let mut words = String::new();

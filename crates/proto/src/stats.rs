@@ -18,6 +18,8 @@ pub struct PathStats {
     pub standing: crate::path::Standing,
     /// Largest datagram known to pass, bytes of UDP payload.
     pub mtu: u16,
+    /// No larger one is being looked for at present.
+    pub is_mtu_found: bool,
     /// Smoothed RTT.
     pub smoothed_rtt: Duration,
     /// Smallest RTT in the window.

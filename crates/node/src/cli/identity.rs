@@ -46,11 +46,12 @@ pub struct IdentityArgs {
     /// Encrypt nothing, for measurements. Only if the other side says so too, otherwise it is an error: nothing is sent in the clear by mistake.
     #[arg(long, help_heading = KEYS)]
     pub no_encryption: bool,
-    /// Largest IPv4 packet to send, in bytes, 828 to 65535 [default: 1500]. What passes below it is found out; on a path known to be narrower this saves
-    /// the first attempts to connect, and above 1500 it lets larger packets be tried.
+    /// Largest packet to send, in bytes with its IP header, 828 to 65535 [default: 1500]: a ceiling. What this host's route and the path take below it is
+    /// found out by itself; above 1500 it lets larger packets be tried.
     #[arg(long, value_name = "BYTES", help_heading = PATH, value_parser = clap::value_parser!(u16).range(828..))]
     pub mtu: Option<u16>,
-    /// Give the other side up when it has said nothing for so long although it was asked, 1s to 30s; the shorter of both sides' holds [default: 30s].
+    /// Give the other side up when it has said nothing for so long although it was asked, 1s to 30s; the shorter of both sides' holds [default: 30s]. An
+    /// attempt to connect ends after this, too, if it is less than 10 s.
     #[arg(long, value_name = "TIME", help_heading = PATH)]
     pub timeout: Option<Patience>,
 }

@@ -3,7 +3,7 @@
 
 use super::heading::{KEYS, PATH};
 use super::{AccessArgs, EXIT_CODES, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
-use crate::units::{CcName, Rate, Share, Size};
+use crate::units::{CcName, GiveUp, Rate, Share, Size};
 use clap::{Args, ValueEnum};
 use noctule::PublicKey;
 use std::ffi::OsString;
@@ -36,6 +36,9 @@ pub struct SendArgs {
     /// Send contents no faster than this (500kbit, 20mbit, 2MB: bits or bytes per second); to each of several receivers.
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Rate>,
+    /// When the other side falls silent: go on by itself for so long after it was last heard (90s, 15min, 2h); 0 ends with the first silence.
+    #[arg(long, value_name = "TIME", default_value = "15min", conflicts_with = "one_way", help_heading = PATH)]
+    pub give_up: GiveUp,
     /// Streams that carry files side by side.
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub parallel: u8,

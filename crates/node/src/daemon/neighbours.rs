@@ -107,8 +107,8 @@ pub async fn resolve(hosts: impl Iterator<Item = (PublicKey, String)>) -> HashMa
     let lookups: Vec<_> = hosts
         .map(|(key, host)| {
             tokio::spawn(async move {
-                let found = tokio::time::timeout(PATIENCE, tokio::net::lookup_host(host)).await;
-                Some((key, found.ok()?.ok()?.next()?))
+                let found = tokio::time::timeout(PATIENCE, noctule::lookup_address(&host)).await;
+                Some((key, found.ok()?.ok()?.into_iter().next()?))
             })
         })
         .collect();

@@ -6,14 +6,13 @@ use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::identity;
 use noctule::{Endpoint, NodeConfig, PathStats, Session};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long the path's MTU may take to be found: some probes, each a few round trips.
-const SEARCH: Duration = Duration::from_secs(3);
-/// Bytes of IP and UDP header.
-const HEADERS_V4: u16 = 28;
-const HEADERS_V6: u16 = 48;
+const SEARCH: Duration = Duration::from_secs(5);
+/// The largest packet that is tried unless --mtu says otherwise.
+const DEFAULT_MTU: u16 = 1500;
 
 /// Everything about the way to `host`; ends where it cannot go on.
 pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
@@ -31,7 +30,7 @@ pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
             ));
             findings.extend(handshake(&session));
             if let Some(remote) = remote {
-                findings.push(mtu(&session, remote).await);
+                findings.push(mtu(&session, remote, args.identity.mtu.unwrap_or(DEFAULT_MTU)).await);
             }
             session.close(0, "").await;
             endpoint.wait_idle().await;
@@ -73,45 +72,67 @@ fn handshake(session: &Session) -> Vec<Finding> {
     findings
 }
 
-async fn mtu(session: &Session, remote: SocketAddr) -> Finding {
-    let headers = if remote.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
-    let ceiling = NodeConfig::default().max_datagram;
+async fn mtu(session: &Session, remote: SocketAddr, ceiling: u16) -> Finding {
     let end = tokio::time::Instant::now() + SEARCH;
     let path = |s: &Session| s.stats().paths().first().cloned();
     let mut last: Option<PathStats> = path(session);
-    while tokio::time::Instant::now() < end && last.as_ref().is_none_or(|p| p.mtu < ceiling) {
+    while tokio::time::Instant::now() < end && last.as_ref().is_none_or(|p| !p.is_mtu_found) {
         tokio::time::sleep(Duration::from_millis(50)).await;
         last = path(session).or(last);
     }
     let Some(p) = last else { return Finding::problem("path MTU", "the session ended meanwhile", "try again") };
-    let route = route_mtu(remote).map_or_else(String::new, |m| format!("; the kernel's route says {m}"));
-    let found = format!("packets of {} bytes pass{route}; RTT {:.1} ms", p.mtu + headers, p.smoothed_rtt.as_secs_f64() * 1e3);
-    match p.mtu < ceiling {
-        true => Finding::note(
+    let size = Size { mtu: p.mtu, is_found: p.is_mtu_found };
+    packets(size, p.smoothed_rtt, remote, ceiling, noctule::route_mtu(remote))
+}
+
+/// What is known of a path's size.
+struct Size {
+    /// Bytes of UDP payload that pass.
+    mtu: u16,
+    /// Nothing larger is being tried.
+    is_found: bool,
+}
+
+/// What passes, against what this host's own route takes and what was asked for at most.
+fn packets(size: Size, rtt: Duration, remote: SocketAddr, ceiling: u16, route: Option<u16>) -> Finding {
+    let passes = size.mtu + noctule::headers(remote);
+    let of_route = route.map_or_else(String::new, |m| format!("; this host's route takes {m}"));
+    let found = format!("packets of {passes} bytes pass{of_route}; RTT {:.1} ms", rtt.as_secs_f64() * 1e3);
+    let expected = route.map_or(ceiling, |route| route.min(ceiling));
+    // What is expected was tried first: less was found only because it did not pass.
+    match (passes < expected, size.is_found, expected < ceiling) {
+        (true, true, _) => Finding::note(
             "path MTU",
             found,
             "a tunnel or a narrower link lies on the way; noctule has found that out by itself, nothing needs to be set",
         ),
-        false => Finding::good("path MTU", found),
+        (true, false, _) => Finding::note("path MTU", found, "larger ones are still being tried; nothing needs to be set"),
+        (false, _, true) => Finding::note(
+            "path MTU",
+            found,
+            "that is what this host's own interface or route takes, nothing needs to be set; if it is less than the network carries, raise it there",
+        ),
+        (false, ..) => Finding::good("path MTU", found),
     }
 }
 
-/// What the kernel believes to pass towards a host (ip(7), IP_MTU).
-#[cfg(target_os = "linux")]
-fn route_mtu(remote: SocketAddr) -> Option<u32> {
-    use std::os::fd::AsRawFd;
-    let any: IpAddr = if remote.is_ipv4() { std::net::Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
-    let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-    socket.connect(remote).ok()?;
-    let (level, option) = if remote.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
-    let (mut value, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the descriptor is open while `socket` lives; the kernel writes one integer.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut len) };
-    (result == 0).then(|| u32::try_from(value).ok()).flatten()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[cfg(not(target_os = "linux"))]
-fn route_mtu(_: SocketAddr) -> Option<u32> {
-    let _: Option<IpAddr> = None;
-    None
+    #[test]
+    fn a_narrower_link_is_told_of_only_where_there_is_one() {
+        let advice = |remote: &str, mtu: u16, is_found: bool, route: Option<u16>| {
+            let size = Size { mtu, is_found };
+            packets(size, Duration::ZERO, remote.parse().unwrap(), 1500, route).advice.unwrap_or_default()
+        };
+        assert_eq!(advice("10.0.0.1:1", 1472, true, Some(1500)), "");
+        assert_eq!(advice("[fd00::1]:1", 1452, true, Some(1500)), "");
+        assert_eq!(advice("10.0.0.1:1", 1472, true, Some(9000)), "");
+        assert!(advice("10.0.0.1:1", 1463, true, Some(1500)).contains("narrower link"), "PPPoE");
+        assert!(advice("10.0.0.1:1", 1392, true, Some(1500)).contains("narrower link"));
+        assert!(advice("[fd00::1]:1", 1232, true, None).contains("narrower link"));
+        assert!(advice("10.0.0.1:1", 1252, true, Some(1280)).contains("own interface"));
+        assert!(advice("10.0.0.1:1", 1200, false, Some(1500)).contains("still being tried"));
+    }
 }

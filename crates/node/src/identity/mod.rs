@@ -113,6 +113,7 @@ pub fn protect(node: &mut NodeConfig, args: &IdentityArgs) -> Result<(), Failure
     }
     if let Some(patience) = args.timeout {
         node.idle_timeout = patience.0;
+        node.connect_timeout = node.connect_timeout.min(patience.0);
     }
     Ok(())
 }

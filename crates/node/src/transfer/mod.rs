@@ -5,6 +5,7 @@
 //! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them. [`target`] and [`staging`] are the only places
 //! that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
 
+mod again;
 mod content;
 mod entries;
 mod entry;

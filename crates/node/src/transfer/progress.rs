@@ -1,6 +1,7 @@
 //! What the user sees of a transfer: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
 use super::entry::{Entry, shown};
+use crate::units::time;
 use blake3::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
 use noctule::{PublicKey, Session};
@@ -26,12 +27,24 @@ pub struct Reporter {
     is_taken: bool,
     /// Where results go is a terminal.
     is_shown: bool,
+    /// How long the other side is tried again, or waited for, when it falls silent.
+    give_up: Option<Duration>,
 }
 
 impl Reporter {
     /// `is_taken`: nothing but contents goes to standard output.
     pub fn new(is_json: bool, is_taken: bool) -> Self {
-        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal() }
+        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal(), give_up: None }
+    }
+
+    /// The other side is tried again for so long, when it falls silent.
+    pub fn with_patience(self, give_up: Duration) -> Self {
+        Self { give_up: Some(give_up).filter(|time| !time.is_zero()), ..self }
+    }
+
+    /// Whether everything is told as JSON.
+    pub fn is_json(&self) -> bool {
+        self.is_json
     }
 
     /// A line for the user that is no result.
@@ -248,7 +261,7 @@ impl Progress {
         let (peer, was_silent) = (session.peer_key(), self.silent.contains(&session.peer_key()));
         let is_silent = match was_silent {
             true => silence.is_some(),
-            false => silence.is_some_and(|time| time >= NO_WORD),
+            false => silence.is_some_and(|lasts| lasts >= NO_WORD),
         };
         if is_silent == was_silent || session.close_reason().is_some() {
             return;
@@ -261,7 +274,11 @@ impl Progress {
         if self.to.is_json {
             self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": peer.to_string(), "address": address}));
         } else if is_silent {
-            self.to.say(&format!("noctule: no word from {address} for {} s; still trying", NO_WORD.as_secs()));
+            let until = match self.to.give_up {
+                Some(give_up) => format!("trying again, giving up in {}", time(give_up.saturating_sub(NO_WORD))),
+                None => "still trying".to_owned(),
+            };
+            self.to.say(&format!("noctule: no answer from {address} for {}, {until}", time(NO_WORD)));
         } else {
             self.to.say(&format!("noctule: {address} is there again"));
         }

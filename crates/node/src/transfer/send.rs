@@ -1,5 +1,6 @@
 //! `noctule send`.
 
+use super::again::Again;
 use super::content::Contents;
 use super::entry::{Kind, digest, shown};
 use super::limit::Limit;
@@ -18,6 +19,7 @@ use noctule::{Endpoint, EndpointConfig, FlowError, FlowOptions, NodeConfig, Publ
 use serde_json::json;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,41 +53,65 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     }
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name files and a host".into()))?;
     let names: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
-    let stdin_name = args.name.clone().unwrap_or_else(|| "stdin".into());
     if args.name.is_some() && !names.iter().any(|n| n.as_os_str() == source::STDIN) {
         return Err(Failure::Usage("--name names what comes from standard input, but '-' is not among the sources".into()));
     }
-    let sources = tokio::task::spawn_blocking(move || source::collect(&names, &stdin_name)).await;
-    let sources = sources.map_err(|e| Failure::system("reading", e))??;
-    for path in &sources.skipped {
+    let found = sources(&args, &names).await?;
+    for path in &found.skipped {
         tell!("noctule: not sent, because it is no file, directory or link: {}", shown(path.as_os_str().as_encoded_bytes()));
     }
-    for failure in &sources.failed {
+    for failure in &found.failed {
         tell!("noctule: not sent: {failure}");
     }
-    let connection = connect(&args, host).await?;
-    let session = &connection.session;
-    let result = async { Transfer::begin(&args, sources, session)?.run(&args, session).await }.await;
-    connection.end(result).await.map_err(|failure| failure.of_transfer(true))
+    // What was read from standard input cannot be read again.
+    let is_streamed = found.items.iter().any(|i| i.entry.kind == Kind::Stream);
+    let give_up = if is_streamed { Duration::ZERO } else { args.give_up.0 };
+    persist(&args, host, &names, found, give_up).await.map_err(|failure| failure.of_transfer(true))
 }
 
-/// A session with the receiver, and what it needs to live.
-pub(super) struct Connection {
-    /// The session.
-    pub session: Session,
-    base: Base,
+/// What there is to send, as it is now.
+async fn sources(args: &SendArgs, names: &[PathBuf]) -> Result<Sources, Failure> {
+    let (names, stdin_name) = (names.to_vec(), args.name.clone().unwrap_or_else(|| "stdin".into()));
+    let sources = tokio::task::spawn_blocking(move || source::collect(&names, &stdin_name)).await;
+    sources.map_err(|e| Failure::system("reading", e))?
 }
 
-impl Connection {
-    /// Parts from the receiver after this result; a failure is told by the reason that the receiver gave, if it gave one.
-    pub(super) async fn end(self, result: Result<(), Failure>) -> Result<(), Failure> {
-        let result = part(&self.session, self.base.ours, result).await;
-        self.base.leave().await;
-        result
-    }
+/// Sends, and goes on after a silence: the receiver has kept what had arrived, and a new session begins with what is missing.
+async fn persist(args: &SendArgs, host: &OsStr, names: &[PathBuf], found: Sources, give_up: Duration) -> Result<(), Failure> {
+    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
+    let config = Base::config(args)?;
+    let mut peer = identity::Peer::far_end(host, args.port, &args.peer, &args.identity, &args.via).await?;
+    let reporter = Reporter::new(args.json, false).with_patience(give_up);
+    let mut again = Again::new(give_up, config.node.idle_timeout);
+    let base = Base::attach(args, config).await?;
+    let mut found = Some(found);
+    let result = loop {
+        let result = async {
+            let session = base.reach(args, &peer).await?;
+            again.heard();
+            // Files may have changed since the last try.
+            let sources = match found.take() {
+                Some(sources) => sources,
+                None => sources(args, names).await?,
+            };
+            let result = async { Transfer::begin(args, sources, &session)?.run(args, &session, &reporter).await }.await;
+            part(&session, base.ours, result).await
+        };
+        let Err(failure) = result.await else { break Ok(()) };
+        if again.is_heard() {
+            // It has proven its code, and so has this end.
+            peer = peer.proven();
+        }
+        if let Err(failure) = again.after(failure, &reporter).await {
+            break Err(failure);
+        }
+        base.begin_again();
+    };
+    base.leave().await;
+    result
 }
 
-/// Ends a session after this result; see [`Connection::end`].
+/// Ends a session after this result; a failure is told by the reason that the receiver gave, if it gave one.
 pub(super) async fn part<T>(session: &Session, ours: PublicKey, result: Result<T, Failure>) -> Result<T, Failure> {
     match result {
         Ok(value) => {
@@ -94,7 +120,9 @@ pub(super) async fn part<T>(session: &Session, ours: PublicKey, result: Result<T
         }
         Err(failure) => {
             let failure = match session.close_reason() {
-                Some(reason) if matches!(failure, Failure::PeerGone(_)) && !reason.is_clean() => Failure::closed(ours, &reason),
+                Some(reason) if matches!(failure, Failure::PeerGone(_) | Failure::Silence(_)) && !reason.is_clean() => {
+                    Failure::closed(ours, &reason)
+                }
                 _ => failure,
             };
             session.abort(1, "failed");
@@ -148,21 +176,24 @@ impl Base {
         Ok(session)
     }
 
+    /// Before another try: it leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
+    pub(super) fn begin_again(&self) {
+        if self.gateway.is_none() {
+            let any = if self.endpoint.local_addr().is_ipv4() {
+                SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+            } else {
+                (Ipv6Addr::UNSPECIFIED, 0).into()
+            };
+            // Without another port the old one has to do.
+            let _ = self.endpoint.rebind(any);
+        }
+    }
+
     /// Waits until all that was said last has left.
     pub(super) async fn leave(self) {
         drop(self.gateway);
         self.farewell.0.wait_idle().await;
     }
-}
-
-/// Connects to the receiver as the arguments say.
-async fn connect(args: &SendArgs, host: &OsStr) -> Result<Connection, Failure> {
-    let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?;
-    let config = Base::config(args)?;
-    let peer = identity::Peer::far_end(host, args.port, &args.peer, &args.identity, &args.via).await?;
-    let base = Base::attach(args, config).await?;
-    let session = base.reach(args, &peer).await?;
-    Ok(Connection { session, base })
 }
 
 /// A transfer under way.
@@ -199,9 +230,8 @@ impl Transfer {
         Ok(Self { contents, hello, control, answers: Records::new(answers), stored: HashSet::new(), failures: sources.failed })
     }
 
-    async fn run(mut self, args: &SendArgs, session: &Session) -> Result<(), Failure> {
+    async fn run(mut self, args: &SendArgs, session: &Session, reporter: &Reporter) -> Result<(), Failure> {
         let files = self.contents.items.iter().filter(|i| i.entry.has_content()).count() as u64;
-        let reporter = Reporter::new(args.json, false);
         let is_streamed = self.contents.items.iter().any(|i| i.entry.kind == Kind::Stream);
         let total = if is_streamed { 0 } else { self.hello.bytes };
         let mut progress = reporter.start("sending", &session.peer_key().to_string(), files, total);
@@ -218,7 +248,7 @@ impl Transfer {
             let said = said.await;
             progress.clear();
             return Err(match said {
-                Ok(said) if !matches!(said, Failure::PeerGone(_)) => said,
+                Ok(said) if !matches!(said, Failure::PeerGone(_) | Failure::Silence(_)) => said,
                 _ => first,
             });
         }

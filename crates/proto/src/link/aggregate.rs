@@ -120,7 +120,7 @@ impl Link {
 
     fn new_path(&self, now: Time, id: PathId, address: Address, shared: &mut Shared) -> Path {
         let config = PathConfig {
-            max_datagram: shared.config.max_datagram.min(self.peer_params.max_datagram),
+            max_datagram: shared.config.max_datagram_to(address.remote).min(self.peer_params.max_datagram),
             trace: shared.tracer.of(self.id),
             ack: super::handshake::wished_acks(&self.peer_params),
             ..shared.path_config()

@@ -9,7 +9,7 @@ use crate::node::shared::Shared;
 use crate::path::Path;
 use crate::units::{Duration, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, MAC1_LEN, ProtectedHeader, VERSION};
-use crate::wire::params::{Cipher, Params};
+use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
 use std::net::{IpAddr, SocketAddr};
 
 /// A link that was answered but never confirmed is forgotten after this (P19).
@@ -49,6 +49,8 @@ pub(crate) struct Responding {
     pub(super) expires: Time,
     answered_size: usize,
     cipher: Option<Cipher>,
+    /// Smallest size that the own system has refused to send.
+    refused: usize,
 }
 
 /// What came of a FINISH.
@@ -63,9 +65,25 @@ pub(crate) enum Finished {
 }
 
 impl Responding {
+    /// The own system refused an answer of this size, which has not left; it is made again as small as every path must carry.
+    pub(super) fn on_refused(&mut self, size: u16) {
+        let size = usize::from(size);
+        if size > usize::from(MIN_DATAGRAM) && size < self.refused {
+            self.refused = size;
+            self.sent = self.sent.saturating_sub(size);
+            self.due.push(size);
+        }
+    }
+
+    /// Where its INITIATE came from.
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
     /// The next RESPOND, and where it goes.
     pub(super) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<(SocketAddr, Option<IpAddr>)> {
         let size = self.due.pop()?;
+        let size = if size < self.refused { size } else { usize::from(MIN_DATAGRAM) };
         let len = size.max(self.response.len());
         if self.answers >= MAX_ANSWERS || self.sent + len > AMPLIFICATION * self.received {
             return None;
@@ -104,7 +122,16 @@ impl Link {
         let ids = r.ids.take();
         let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
         self.name_first_path(ids);
-        let first = FirstPath { is_initiator: false, remote, local, received_size: size as u16, rtt: None, cipher, rng: shared.fork_rng() };
+        let first = FirstPath {
+            is_initiator: false,
+            remote,
+            local,
+            received_size: size as u16,
+            route: None,
+            rtt: None,
+            cipher,
+            rng: shared.fork_rng(),
+        };
         self.install(now, established, first, shared);
         Finished::Keys
     }
@@ -195,6 +222,7 @@ impl Link {
             expires: now + HALF_OPEN_LIFETIME,
             answered_size: size,
             cipher,
+            refused: usize::MAX,
         })));
         Ok(link)
     }
@@ -218,6 +246,7 @@ impl Link {
             remote: r.remote,
             local: r.local,
             received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
+            route: None,
             rtt: None,
             cipher: r.cipher,
             rng: shared.fork_rng(),

@@ -16,6 +16,7 @@ use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, MAC1_LEN, Pattern, VERSION};
 use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
 use rand_chacha::ChaCha12Rng;
+use smallvec::SmallVec;
 use std::net::{IpAddr, SocketAddr};
 
 /// First retransmission of a handshake packet, and the cap of its growth (P19).
@@ -25,6 +26,9 @@ const RETRY_CAP: Duration = Duration::from_secs(1);
 /// away (docs/decisions/0030).
 const COPIES: u32 = 3;
 const COPY_DELAY: Duration = Duration::from_millis(10);
+/// The first datagram is followed by a smaller one after this: on a path that takes less than the host's own link, or that lost the first, that is all the
+/// time that is lost. A path with a round trip above it pays for it with one datagram (docs/decisions/0166).
+const SMALLER_AFTER: Duration = Duration::from_millis(25);
 /// The initiator shows itself to the responder after this long again, then after twice as long, and so on, until it hears it.
 const FIRST_CONFIRMATION: Duration = Duration::from_millis(10);
 /// From here on the path's own probes, which know its round trip, are enough.
@@ -52,11 +56,15 @@ pub(crate) struct Initiating {
     destination: ConnectionId,
     /// Datagrams sent.
     sends: u32,
-    /// Flights sent: one datagram in the first, [`COPIES`] in each later one.
+    /// Flights sent: two datagrams in the first, [`COPIES`] in each later one.
     flights: u32,
     /// Datagrams of the present flight that were sent.
     copies: u32,
     first_sent: Option<Time>,
+    /// Bytes of UDP payload that the host's route is believed to take.
+    route: Option<u16>,
+    /// Smallest size that the own system has refused.
+    refused: u16,
     /// Of RETRY, which answers a single datagram.
     retry_rtt: Option<Duration>,
     deadline: Time,
@@ -74,6 +82,8 @@ pub(super) struct FirstPath {
     pub(super) local: Option<IpAddr>,
     /// Size of the peer's handshake datagram.
     pub(super) received_size: u16,
+    /// What the host's route is believed to take.
+    pub(super) route: Option<u16>,
     /// Round trip of the handshake, if it is unambiguous.
     pub(super) rtt: Option<Duration>,
     /// Cipher that we chose, as responder.
@@ -93,9 +103,30 @@ struct Attempt {
     token_at: Time,
     initiator: Initiator,
     message: Vec<u8>,
-    /// Datagrams with this message, and when the first left.
-    sends: u32,
-    sent_at: Time,
+    /// Datagrams with this message: their sizes, and when they left; the first ones.
+    sent: SmallVec<[(u16, Time); 4]>,
+}
+
+/// Datagrams of an attempt that are remembered: more are sent only where no round trip can be told any more.
+const REMEMBERED: usize = 8;
+
+impl Attempt {
+    fn on_sent(&mut self, size: usize, now: Time) {
+        if self.sent.len() < REMEMBERED {
+            self.sent.push((u16::try_from(size).unwrap_or(u16::MAX), now));
+        }
+    }
+
+    /// Karn: an answer that could be to either of two datagrams gives no round trip. An answer is as long as what it answers, so those of different sizes are
+    /// told apart.
+    fn rtt(&self, now: Time, size: usize) -> Option<Duration> {
+        if self.sent.len() == REMEMBERED {
+            return None;
+        }
+        let mut fitting = self.sent.iter().filter(|(of, _)| self.sent.len() == 1 || usize::from(*of) == size);
+        let (_, at) = fitting.next()?;
+        fitting.next().is_none().then(|| now.since(*at))
+    }
 }
 
 impl Initiating {
@@ -110,6 +141,8 @@ impl Initiating {
             flights: 0,
             copies: 0,
             first_sent: None,
+            route: None,
+            refused: u16::MAX,
             retry_rtt: None,
             deadline: now + shared.config.connect_timeout,
             next_send: now,
@@ -143,7 +176,7 @@ impl Initiating {
             Ok((initiator, message)) => {
                 let responder = self.expected.filter(|_| pattern.is_pinned());
                 let mac1 = responder.and_then(|key| Mac1::new(&key).of(&packet(&message))).unwrap_or_default();
-                self.attempts.push(Attempt { source, pattern, mac1, token, token_at: now, initiator, message, sends: 0, sent_at: now });
+                self.attempts.push(Attempt { source, pattern, mac1, token, token_at: now, initiator, message, sent: SmallVec::new() });
             }
             // Only a peer key that is no curve point can fail here: the attempts then run into the deadline with a clear reason.
             Err(_) => shared.forget_cid(&source),
@@ -166,13 +199,45 @@ impl Initiating {
         CloseReason::local(Code::Unreachable, Layer::Link, text)
     }
 
-    /// Bytes of the next datagram. The first two flights probe the path MTU; in later ones each of the three datagrams has another size, down to what
-    /// every path must carry, and within three flights each kind of first message had each size.
-    fn datagram_size(&self, max: u16) -> u16 {
-        if self.flights < 2 || switch::is_off(Mechanism::SmallFirstFlights) {
+    /// Bytes of the next datagram. The first is as large as the host's route takes and so probes the path MTU, the second is smaller. In later flights each
+    /// of the three datagrams has another size, down to what every path must carry, and within three flights each kind of first message had each size.
+    fn datagram_size(&self, config: &NodeConfig) -> u16 {
+        let max = self.largest(config.max_datagram_to(self.remote));
+        if switch::is_off(Mechanism::SmallFirstFlights) {
             return max;
         }
-        [BASE_DATAGRAM.min(max), MIN_DATAGRAM, max][((self.copies + self.flights + 1) % COPIES) as usize]
+        let smaller = [BASE_DATAGRAM, MIN_DATAGRAM].into_iter().find(|s| *s < max).unwrap_or(MIN_DATAGRAM);
+        match (self.flights, self.copies) {
+            (0, 0) => max,
+            (0, _) => smaller,
+            _ => [smaller, MIN_DATAGRAM, max][((self.copies + self.flights + 1) % COPIES) as usize],
+        }
+    }
+
+    /// The largest size that is worth trying.
+    fn largest(&self, max: u16) -> u16 {
+        let max = self.route.map_or(max, |route| route.min(max)).max(MIN_DATAGRAM);
+        [max, BASE_DATAGRAM].into_iter().find(|s| *s < self.refused).unwrap_or(MIN_DATAGRAM)
+    }
+
+    /// The own system refused a datagram of this size: it is made again, smaller, at once.
+    pub(super) fn on_refused(&mut self, now: Time, size: u16) {
+        if self.shrink(now, size) {
+            for attempt in &mut self.attempts {
+                attempt.sent.retain(|(sent, _)| *sent < size);
+            }
+        }
+    }
+
+    /// Datagrams of this size are not sent any more; the present one is sent again, as if it had not been. False: that was so before, or it is as small as any.
+    fn shrink(&mut self, now: Time, size: u16) -> bool {
+        if size <= MIN_DATAGRAM || size >= self.refused {
+            return false;
+        }
+        self.refused = size;
+        (self.flights, self.copies) = if self.copies == 0 { (self.flights.saturating_sub(1), 0) } else { (self.flights, self.copies - 1) };
+        self.next_send = now;
+        true
     }
 }
 
@@ -193,6 +258,26 @@ impl Handshake {
     }
 
     /// Packets leave from another address: what is under way may have no answer.
+    /// Where it goes.
+    pub(super) fn remote(&self) -> SocketAddr {
+        match self {
+            Self::Initiator(i) => i.remote,
+            Self::Responder(r) => r.remote(),
+        }
+    }
+
+    /// The host's route to the far end is believed to take this. False: that is no matter to an answer.
+    pub(super) fn on_route(&mut self, now: Time, size: u16) -> bool {
+        let Self::Initiator(i) = self else { return false };
+        // A datagram that is under way was larger than the route takes: it is not waited for.
+        let is_smaller = i.route.is_some_and(|before| size < before);
+        i.route = Some(size);
+        if is_smaller && i.sends > 0 {
+            i.shrink(now, size.saturating_add(1));
+        }
+        true
+    }
+
     pub(super) fn hurry(&mut self, now: Time) {
         if let Self::Initiator(i) = self {
             i.next_send = now;
@@ -235,11 +320,8 @@ impl Link {
                     let source = shared.new_cid(id, PathId(0));
                     i.add_attempt(now, source, false, Vec::new(), shared);
                 }
+                let size = usize::from(i.datagram_size(&shared.config));
                 let attempt = if i.copies % 2 == 1 { i.attempts.last_mut() } else { i.attempts.first_mut() }?;
-                if attempt.sends == 0 {
-                    attempt.sent_at = now;
-                }
-                attempt.sends += 1;
                 HandshakePacket {
                     version: VERSION,
                     destination: i.destination.clone(),
@@ -252,15 +334,22 @@ impl Link {
                     },
                 }
                 .emit(buf);
-                let size = i.datagram_size(shared.config.max_datagram);
-                buf.resize(usize::from(size).max(buf.len()), 0);
+                let size = size.max(buf.len());
+                buf.resize(size, 0);
+                attempt.on_sent(size, now);
                 i.sends += 1;
                 i.first_sent.get_or_insert(now);
                 i.copies += 1;
+                let has_smaller = i.flights == 0 && size > usize::from(MIN_DATAGRAM) && !switch::is_off(Mechanism::SmallFirstFlights);
                 if i.flights > 0 && i.copies < COPIES {
                     i.next_send = now + COPY_DELAY;
+                } else if has_smaller && i.copies == 1 {
+                    i.next_send = now + SMALLER_AFTER;
                 } else {
                     i.next_send = now + (FIRST_RETRY * (1 << i.flights.min(8))).min(RETRY_CAP);
+                    if i.copies == 2 {
+                        i.next_send = i.next_send.saturating_sub(SMALLER_AFTER);
+                    }
                     i.flights += 1;
                     i.copies = 0;
                 }
@@ -304,8 +393,8 @@ impl Link {
                     return;
                 }
                 let attempt = i.attempts.remove(at);
-                if attempt.sends == 1 {
-                    i.retry_rtt = Some(now.since(attempt.sent_at));
+                if let [(_, sent_at)] = attempt.sent[..] {
+                    i.retry_rtt = Some(now.since(sent_at));
                 }
                 i.add_attempt(now, attempt.source, attempt.pattern.is_pinned(), token.to_vec(), shared);
                 // The order of attempts stays: a known key first.
@@ -314,7 +403,7 @@ impl Link {
                 }
                 // At once, and as a first flight: a cookie does not live long, and its loss is not waited for longer than that of the first.
                 i.copies = u32::from(at > 0);
-                i.flights = if at > 0 { i.flights } else { i.flights.min(1) };
+                i.flights = if at > 0 { i.flights } else { 1 };
                 i.next_send = now;
             }
             // A list that contains our version answers something that we did not send.
@@ -337,9 +426,8 @@ impl Link {
         shared: &mut Shared,
     ) {
         let State::Handshaking(Handshake::Initiator(i)) = &self.state else { return };
-        let (remote, first_sent, deadline) = (i.remote, i.first_sent.unwrap_or(now), i.deadline);
-        // Karn: an answer to one of several copies gives no round-trip sample.
-        let single = i.attempts.iter().find(|a| a.source == ours && a.sends == 1).map(|a| now.since(a.sent_at));
+        let (remote, route, first_sent, deadline) = (i.remote, i.route, i.first_sent.unwrap_or(now), i.deadline);
+        let single = i.attempts.iter().find(|a| a.source == ours).and_then(|a| a.rtt(now, size));
         let rtt = single.or(i.retry_rtt);
         let others: Vec<_> = i.attempts.iter().filter(|a| a.source != ours).map(|a| a.source.clone()).collect();
         for id in others {
@@ -358,7 +446,16 @@ impl Link {
         if !self.install(
             now,
             established,
-            FirstPath { is_initiator: true, remote, local: None, received_size: size as u16, rtt, cipher: None, rng: shared.fork_rng() },
+            FirstPath {
+                is_initiator: true,
+                remote,
+                local: None,
+                received_size: size as u16,
+                route,
+                rtt,
+                cipher: None,
+                rng: shared.fork_rng(),
+            },
             shared,
         ) {
             return;
@@ -399,7 +496,7 @@ impl Link {
 
     /// Keys and the first path. False if the peer's parameters are unusable.
     pub(super) fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
-        let FirstPath { is_initiator, remote, local, received_size, rtt, cipher, rng } = first;
+        let FirstPath { is_initiator, remote, local, received_size, route, rtt, cipher, rng } = first;
         let params = match Params::parse(&established.payload) {
             Ok(params) => params,
             Err(e) => {
@@ -435,10 +532,12 @@ impl Link {
         self.peer = Some(established.peer);
         self.keys = Some(Box::new(keys));
         // What is known to pass towards the peer: the size it says it answers, or (responder) the size that came from it.
-        let known = params.answered_size.unwrap_or(received_size).clamp(MIN_DATAGRAM, shared.config.max_datagram.min(params.max_datagram));
+        let max_datagram = shared.config.max_datagram_to(remote).min(params.max_datagram);
+        let known = params.answered_size.unwrap_or(received_size).clamp(MIN_DATAGRAM, max_datagram);
         let config = PathConfig {
-            max_datagram: shared.config.max_datagram.min(params.max_datagram),
+            max_datagram,
             initial_datagram: known,
+            route_datagram: route,
             initial_rtt: rtt,
             trace: shared.tracer.of(self.id),
             ack: wished_acks(&params),

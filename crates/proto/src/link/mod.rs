@@ -16,6 +16,7 @@ mod migration;
 mod receive;
 mod rekey;
 mod schedule;
+mod sizes;
 mod transmit;
 
 use crate::crypto::{LinkKeys, PublicKey};
@@ -687,7 +688,8 @@ impl Link {
 
     /// Largest symbol of a relayed flow that needs no cutting on this link.
     pub(crate) fn fits(&self, batch_size: u8, shared: &Shared) -> u16 {
-        let datagram = shared.config.max_datagram.min(self.peer_params.max_datagram);
+        let ceiling = shared.config.max_datagram.min(self.peer_params.max_datagram);
+        let datagram = self.paths.values().map(|p| p.likely_size()).max().unwrap_or(ceiling);
         let header = transmit::relayed_header(batch_size, Seq(1 << 29)) as u16;
         datagram.saturating_sub(transmit::PACKET_OVERHEAD + header)
     }

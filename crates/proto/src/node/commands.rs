@@ -136,6 +136,26 @@ impl Node {
         }
     }
 
+    /// The host's route to `remote` is believed to take datagrams of `size` bytes of UDP payload now. Told when a link begins, and whenever it changes: paths
+    /// that go there use this size, and try larger ones again later.
+    pub fn on_route_size(&mut self, now: Time, remote: IpAddr, size: u16) {
+        let remote = remote.to_canonical();
+        self.for_links(now, |link| link.on_route(now, remote, size));
+    }
+
+    /// The own system refused to send datagrams of `size` bytes to `remote`, which [`poll_transmit`](Self::poll_transmit) gave at `since`. What they carried is
+    /// made again at once, in smaller ones.
+    pub fn on_size_refused(&mut self, now: Time, remote: SocketAddr, size: u16, since: Time) {
+        self.for_links(now, |link| link.on_refused(now, remote, size, since));
+    }
+
+    fn for_links(&mut self, now: Time, mut told: impl FnMut(&mut Link) -> bool) {
+        let links: Vec<LinkId> = self.links.iter_mut().filter_map(|(id, link)| told(link).then_some(*id)).collect();
+        for link in links {
+            self.settle(now, link);
+        }
+    }
+
     /// Opens a flow towards the far end. It can be written at once.
     pub fn open_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
         self.open_session_flow(now, session, options)

@@ -54,7 +54,8 @@ pub use shared::Counters;
 pub struct NodeConfig {
     /// Congestion control of every path. Default `model`.
     pub congestion: CongestionControl,
-    /// Largest UDP payload to send, in bytes: the interface's MTU minus IP and UDP headers. Default 1472; at least 800.
+    /// Largest UDP payload to send over IPv4, in bytes: the largest packet minus IP and UDP headers. Over IPv6 it is 20 less, for its header is longer.
+    /// Default 1472, which makes packets of 1500; at least 800. What routes and paths take below it is found out.
     pub max_datagram: u16,
     /// Nothing heard for this long ends a link (P23). Default 30 s.
     pub idle_timeout: Duration,
@@ -154,7 +155,18 @@ impl Default for AckWish {
     }
 }
 
+/// The header of IPv6 is so much longer than that of IPv4, in bytes.
+const IPV6_EXTRA: u16 = 20;
+
 impl NodeConfig {
+    /// Largest UDP payload towards this address, in bytes.
+    pub fn max_datagram_to(&self, remote: SocketAddr) -> u16 {
+        match remote.ip().to_canonical() {
+            IpAddr::V4(_) => self.max_datagram,
+            IpAddr::V6(_) => self.max_datagram.saturating_sub(IPV6_EXTRA).max(MIN_DATAGRAM),
+        }
+    }
+
     /// Every pre-shared key that is mixed into handshakes of links.
     pub(crate) fn psks(&self) -> PreSharedKeys<'_> {
         PreSharedKeys { everybody: self.psk.as_ref(), own: &self.neighbour_psks }

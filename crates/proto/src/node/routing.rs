@@ -67,6 +67,11 @@ impl Node {
         self.shared.routing.addresses = addresses.to_vec();
     }
 
+    /// Whether this is one of the overlay's addresses of this node.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.shared.routing.addresses.contains(&address)
+    }
+
     /// Replaces all routes.
     /// Flows whose best route changed follow it.
     pub fn set_routes(&mut self, now: Time, routes: Vec<Route>) {

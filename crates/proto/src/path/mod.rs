@@ -19,6 +19,7 @@ mod pacer;
 mod pmtu;
 pub mod rtt;
 mod sent;
+mod sizes;
 mod standing;
 
 pub use ack_tracker::AckConfig;
@@ -73,6 +74,8 @@ pub struct PathConfig {
     pub max_datagram: u16,
     /// UDP payload that the handshake has shown to pass, bytes; at least 800 is assumed.
     pub initial_datagram: u16,
+    /// UDP payload that the host's route is believed to take, bytes, if known.
+    pub route_datagram: Option<u16>,
     /// Round trip of the handshake, if measured.
     pub initial_rtt: Option<Duration>,
     /// Mark packets as ECN-capable.
@@ -91,6 +94,7 @@ impl Default for PathConfig {
             congestion: CongestionControl::Model,
             max_datagram: 1472,
             initial_datagram: BASE_DATAGRAM,
+            route_datagram: None,
             initial_rtt: None,
             ecn: true,
             ack: AckConfig::default(),
@@ -201,7 +205,7 @@ pub struct Path {
 impl Path {
     /// A path to `remote`. The random numbers choose which packet numbers are skipped (P3).
     pub fn new(id: PathId, remote: SocketAddr, local: Option<IpAddr>, config: PathConfig, rng: ChaCha12Rng, now: Time) -> Self {
-        let mtu = PathMtu::new(config.initial_datagram, config.max_datagram, now);
+        let mtu = PathMtu::new(config.initial_datagram, config.max_datagram, config.route_datagram, now);
         let rtt = RttEstimator::new(config.initial_rtt, now);
         let control = congestion::build(config.congestion, u64::from(mtu.current()), rtt.smoothed(), now);
         let mut pacer = Pacer::new(config.pacing_quantum, mtu.current(), now);
@@ -466,6 +470,11 @@ impl Path {
         self.mtu.current()
     }
 
+    /// Bytes of UDP payload that full datagrams will have, as far as is known: no size that has failed.
+    pub fn likely_size(&self) -> u16 {
+        self.mtu.likely()
+    }
+
     /// Size of a path MTU probe to send now: a packet padded to it that carries [`SentItem::MtuProbe`].
     pub fn poll_mtu_probe(&mut self, now: Time) -> Option<u16> {
         if self.pto_count > 0 || !self.is_open() || switch::is_off(Mechanism::MtuProbes) {
@@ -511,6 +520,7 @@ impl Path {
             self.migration.poll_timeout(may_send),
             self.lull.poll_timeout(),
             self.opening_at(),
+            self.mtu_search_at(),
         ]
         .into_iter()
         .flatten()
@@ -704,6 +714,7 @@ impl Path {
             local: self.address.local,
             standing: self.standing,
             mtu: self.mtu.current(),
+            is_mtu_found: self.mtu.is_found(),
             smoothed_rtt: self.rtt.smoothed(),
             min_rtt: self.rtt.min(),
             latest_rtt: self.rtt.latest(),

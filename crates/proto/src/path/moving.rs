@@ -78,7 +78,7 @@ impl Path {
         self.loss.forget_reordering(now);
         self.loss_stats = LossEstimator::default();
         self.delivery = Delivery::new(now);
-        self.mtu = PathMtu::new(pmtu::BASE.min(self.mtu.current()), self.config.max_datagram, now);
+        self.mtu = PathMtu::new(pmtu::BASE.min(self.mtu.current()), self.config.max_datagram, None, now);
         self.ecn.restart(self.config.ecn);
         self.control = congestion::build(self.config.congestion, u64::from(self.mtu.current()), self.rtt.smoothed(), now);
         self.pacer = Pacer::new(self.config.pacing_quantum, self.mtu.current(), now);

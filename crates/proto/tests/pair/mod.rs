@@ -115,6 +115,10 @@ pub struct Pair {
     pub moves: std::collections::VecDeque<Move>,
     /// Somebody who copies datagrams.
     pub racer: Option<Racer>,
+    /// Bytes of UDP payload that each node's own system sends at most; it refuses more, and says so.
+    pub own_limit: [usize; 2],
+    /// Datagrams that it refused.
+    pub refused: [u64; 2],
     /// What is sent to this address is passed on to the other node, so much later.
     pub relayed: Option<(SocketAddr, Duration)>,
     /// Datagrams to addresses where nobody is: where, when, how many bytes.
@@ -159,6 +163,8 @@ impl Pair {
             addresses: [address(A), address(B)],
             moves: Default::default(),
             racer: None,
+            own_limit: [usize::MAX; 2],
+            refused: [0; 2],
             relayed: None,
             strays: Vec::new(),
             suspended: [None; 2],
@@ -179,7 +185,7 @@ impl Pair {
     /// A connects to B, pinned, and opens a session.
     pub fn connect(&mut self) -> (LinkId, SessionId) {
         let peer = self.nodes[B].public_key();
-        let link = self.nodes[A].connect(self.now, address(B), Some(peer)).unwrap();
+        let link = self.nodes[A].connect(self.now, self.addresses[B], Some(peer)).unwrap();
         let session = self.nodes[A].open_session(self.now, link).unwrap();
         (link, session)
     }
@@ -215,6 +221,11 @@ impl Pair {
                 self.nodes[from].sessions().next().and_then(|(_, l)| self.nodes[from].link_stats(l))
             );
             let size = t.segment_size.unwrap_or(t.len);
+            if size > self.own_limit[from] {
+                self.refused[from] += t.len.div_ceil(size) as u64;
+                self.nodes[from].on_size_refused(self.now, t.remote, size as u16, self.now);
+                continue;
+            }
             for piece in buf.chunks(size) {
                 self.sent[from] += 1;
                 self.sent_bytes[from] += piece.len() as u64;

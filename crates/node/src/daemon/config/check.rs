@@ -9,7 +9,7 @@ use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::identity;
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
-use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits};
+use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits, parse_address};
 use noctule_proto::blind::RelayConfig;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -199,7 +199,7 @@ impl Checker<'_, '_> {
         }
         for n in &file.neighbours {
             let Some(endpoint) = &n.endpoint else { continue };
-            let Some(at) = host_port(endpoint.get_ref(), None).ok().and_then(|host| host.parse::<SocketAddr>().ok()) else { continue };
+            let Some(at) = host_port(endpoint.get_ref(), None).ok().and_then(|host| parse_address(&host).ok()) else { continue };
             if let Some(node) = nodes.iter().find(|node| node.addresses.contains(&at.ip())) {
                 let text = format!(
                     "{} is the address of {:?} in the overlay, which exists only once there is a link: name the one that it has outside",

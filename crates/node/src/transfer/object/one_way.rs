@@ -26,8 +26,6 @@ const GREETING_GAP: Duration = Duration::from_millis(20);
 const RUN: usize = 64;
 /// What a pause of this process may be caught up with at once.
 const CATCH_UP: Duration = Duration::from_millis(3);
-/// IP and UDP header count for the rate, too.
-const IP_UDP: u64 = 28;
 /// Expected loss at least, in permille: repair packets cover the 150 packets on average that go with it.
 const LOW_LOSS: u16 = 20;
 
@@ -66,8 +64,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
         );
     }
     let named = host_port(&host, args.port).map_err(Failure::Usage)?;
-    let address = tokio::net::lookup_host(named).await.ok().and_then(|mut found| found.next());
-    let address = address.ok_or_else(|| Failure::Resolve(format!("{host} cannot be resolved")))?;
+    let found = noctule::lookup_address(&named).await.map_err(|e| Failure::Resolve(e.to_string()))?;
+    let address = found.into_iter().next().ok_or_else(|| Failure::Resolve(format!("{host} has no address")))?;
     let announcement = Announcement { key: random()?, root: file.root, layout: file.layout, about: file.about.clone() };
     let mut announcements = Vec::new();
     for receiver in &receivers {
@@ -230,7 +228,7 @@ impl Outlet {
         if self.free_at > now {
             tokio::time::sleep_until(self.free_at).await;
         }
-        self.free_at += self.rate.time_for(datagram.len() as u64 + IP_UDP);
+        self.free_at += self.rate.time_for(datagram.len() as u64 + u64::from(noctule::headers(self.address)));
         match self.socket.send_to(datagram, self.address).await {
             Ok(_) => Ok(()),
             // Nobody listens yet; or the device's queue is full, which is loss like any other.

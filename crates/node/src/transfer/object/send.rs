@@ -3,6 +3,7 @@
 //! The packets go as datagrams (`btp`) whose lifetime lets the links repair what they lose; what the links give up is made up for by fresh packets of
 //! the outer code, which the receivers' statuses ask for. [`Cast`] does all that; here is who is sent to, and what the user sees.
 
+use super::super::again::Again;
 use super::super::progress::{Progress, Reporter, Summary};
 use super::super::send::{Base, part};
 use super::cast::{Cast, Delivered, Invited};
@@ -47,22 +48,64 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     if let Some(twice) = peers.iter().enumerate().find(|(i, p)| peers[..*i].iter().any(|o| o.key == p.key)) {
         return Err(Failure::Usage(format!("{} is named twice, or has the key of another receiver", twice.1.host)));
     }
+    let reporter = Reporter::new(args.json, false).with_patience(args.give_up.0);
+    let again = Again::new(args.give_up.0, config.node.idle_timeout);
     let base = Base::attach(&args, config).await?;
-    let sessions = join_all(peers.iter().map(|peer| base.reach(&args, peer))).await;
-    let (mut invited, mut failed) = (Vec::new(), Vec::new());
-    for ((host, peer), session) in hosts.into_iter().zip(&peers).zip(sessions) {
-        match session {
-            Ok(session) => invited.push(Invited { name: host, address: peer.overlay, session }),
-            Err(failure) => failed.push((host, peer.key, failure)),
+    let count = peers.len() as u64;
+    let failed = persist(&args, &file, &base, hosts.into_iter().zip(peers).collect(), again, &reporter).await;
+    base.leave().await;
+    let mut failed = failed.map_err(|failure| failure.of_transfer(true))?;
+    match failed.first() {
+        None => Ok(()),
+        Some(_) if count == 1 => Err(failed.remove(0).2.of_transfer(true)),
+        Some((name, _, first)) => {
+            let (failed, code, first) = (failed.len() as u64, first.exit_code(), format!("{name}: {first}"));
+            Err(Failure::Receivers { failed, of: count, code, first })
         }
     }
-    let is_only = peers.len() == 1;
-    if let Some((_, _, failure)) = failed.pop_if(|_| is_only) {
-        return Err(failure);
+}
+
+/// Sends to all of them, and goes on with those that fell silent, until `again` gives up; those that do not have the file.
+async fn persist(
+    args: &SendArgs,
+    file: &Arc<ObjectFile>,
+    base: &Base,
+    mut peers: Vec<(String, identity::Peer)>,
+    mut again: Again,
+    reporter: &Reporter,
+) -> Result<Vec<Failed>, Failure> {
+    let mut over = Vec::new();
+    loop {
+        let sessions = join_all(peers.iter().map(|(_, peer)| base.reach(args, peer))).await;
+        let (mut invited, mut failed) = (Vec::new(), Vec::new());
+        for ((host, peer), session) in peers.iter().zip(sessions) {
+            match session {
+                Ok(session) => invited.push(Invited { name: host.clone(), address: peer.overlay, session }),
+                Err(failure) => failed.push((host.clone(), peer.key, failure)),
+            }
+        }
+        if !invited.is_empty() {
+            again.heard();
+            failed = exchange(args, file, base, invited, failed, reporter).await?;
+        }
+        // A later try is for those that may be there again.
+        let (mut silent, others): (Vec<Failed>, Vec<Failed>) = failed
+            .into_iter()
+            .partition(|(.., failure)| matches!(failure, Failure::Silence(_)) || (again.is_again() && failure.may_pass()));
+        over.extend(others);
+        if silent.is_empty() {
+            return Ok(over);
+        }
+        let (name, key, failure) = silent.remove(0);
+        if let Err(failure) = again.after(failure, reporter).await {
+            over.push((name, key, failure));
+            over.extend(silent);
+            return Ok(over);
+        }
+        peers.retain(|(_, peer)| peer.key == key || silent.iter().any(|(_, other, _)| *other == peer.key));
+        peers = peers.into_iter().map(|(host, peer)| (host, peer.proven())).collect();
+        base.begin_again();
     }
-    let result = exchange(&args, &file, &base, invited, failed).await;
-    base.leave().await;
-    result.map_err(|failure| failure.of_transfer(true))
 }
 
 /// FILE, and the hosts after it.
@@ -104,16 +147,16 @@ fn keys(args: &SendArgs, hosts: &[String]) -> Result<Vec<Option<PublicKey>>, Fai
 
 type Failed = (String, PublicKey, Failure);
 
-/// Says what comes, then sends until the receivers are done. `failed` cannot be reached.
+/// Says what comes, then sends until the receivers are done; those that do not have the file. `failed` cannot be reached.
 async fn exchange(
     args: &SendArgs,
     file: &Arc<ObjectFile>,
     base: &Base,
     invited: Vec<Invited>,
     mut failed: Vec<Failed>,
-) -> Result<(), Failure> {
+    reporter: &Reporter,
+) -> Result<Vec<Failed>, Failure> {
     let count = (invited.len() + failed.len()) as u64;
-    let reporter = Reporter::new(args.json, false);
     let peer = match &invited[..] {
         [only] if count == 1 => only.session.peer_key().to_string(),
         _ => format!("{count} receivers"),
@@ -151,7 +194,7 @@ async fn exchange(
         }
         finish(progress, file, &delivered, &figures);
         join_all(ends.iter().map(|(_, session, _)| session.close(0, ""))).await;
-        return Ok(());
+        return Ok(failed);
     }
     progress.clear();
     let parting = ends.into_iter().map(async |(name, session, result)| {
@@ -160,21 +203,16 @@ async fn exchange(
     });
     for (name, key, result) in join_all(parting).await {
         match result {
-            Err(failure) if count == 1 => return Err(failure),
             Err(failure) => {
-                progress.receiver(&name, key, Err(&failure.to_string()));
+                if count > 1 {
+                    progress.receiver(&name, key, Err(&failure.to_string()));
+                }
                 failed.push((name, key, failure));
             }
             Ok(_) => progress.receiver(&name, key, Ok(())),
         }
     }
-    match failed.first() {
-        Some((name, _, first)) => {
-            let (failed, code, first) = (failed.len() as u64, first.exit_code(), format!("{name}: {first}"));
-            Err(Failure::Receivers { failed, of: count, code, first })
-        }
-        None => Ok(()),
-    }
+    Ok(failed)
 }
 
 /// The report of a transfer that reached everybody.

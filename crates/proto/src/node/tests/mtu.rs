@@ -1,4 +1,4 @@
-//! The path's MTU falls and rises again under a transfer (P5).
+//! The path's MTU falls and rises again under a transfer (P5), and what the own system says of it.
 
 use super::pair::{A, B, Conditions, Pair, content};
 use super::{MS, at, lossy};
@@ -116,4 +116,136 @@ fn a_black_hole_is_noticed_by_its_losses_and_data_flows_again_within_three_round
         println!("noticed {noticed:?} after the change, data again {again:?} after that; longest time without data {pause:?}");
         assert!(noticed < rtt * 15 && again <= rtt * 3, "{noticed:?} {again:?}");
     }
+}
+
+/// A pair whose path takes datagrams of this size.
+fn sized(mtu: usize, seed: u64) -> Pair {
+    Pair::new(Default::default(), Conditions { mtu, ..Conditions::default() }, seed)
+}
+
+/// Both ends at addresses of IPv6.
+fn over_v6(p: &mut Pair) {
+    p.addresses = ["[fd77::1]:4000".parse().unwrap(), "[fd77::2]:4000".parse().unwrap()];
+}
+
+/// How long A takes until its link is up.
+fn up(p: &mut Pair) -> Duration {
+    let start = p.now;
+    assert!(p.run_until(MS(9000), |p| p.events[A].iter().any(|e| matches!(e, Event::LinkUp { .. }))));
+    p.now.since(start)
+}
+
+fn size_of(p: &Pair, node: usize, link: crate::ids::LinkId) -> u16 {
+    p.nodes[node].link_stats(link).map_or(0, |s| s.paths[0].mtu)
+}
+
+#[test]
+fn over_ipv6_packets_have_1500_bytes_with_its_longer_header() {
+    // What more than 1452 bytes would be is fragmented or refused: here it vanishes.
+    let mut p = sized(1452, 5);
+    over_v6(&mut p);
+    let (link, session) = p.connect();
+    assert!(up(&mut p) < MS(25));
+    let data = content(1_000_000, 5);
+    assert!(p.transfer(session, &data, MS(10_000)) == data);
+    assert_eq!(size_of(&p, A, link), 1452);
+}
+
+#[test]
+fn a_path_narrower_than_the_own_link_costs_25_ms_and_its_size_is_found_while_nothing_is_sent() {
+    // IP packets of 1492 (PPPoE), 1420 (WireGuard), 1280 and 1228 bytes over IPv4, 1280 over IPv6; nobody tells of it.
+    for (mtu, is_v6) in [(1464, false), (1392, false), (1252, false), (1200, false), (1232, true)] {
+        let mut p = sized(mtu, 5);
+        if is_v6 {
+            over_v6(&mut p);
+        }
+        let (link, _) = p.connect();
+        let up = up(&mut p);
+        assert!(up <= MS(50), "{mtu}: {up:?}");
+        p.run_until(MS(8000), |_| false);
+        let found = [size_of(&p, A, link), size_of(&p, B, the_link(&p, B))];
+        assert!(found.iter().all(|f| usize::from(*f) <= mtu && mtu < usize::from(*f) + 17), "{mtu}: {found:?}");
+    }
+}
+
+#[test]
+fn what_the_route_takes_is_sent_first_and_used_at_once() {
+    for mtu in [1464, 1252, 996] {
+        let mut p = sized(mtu, 5);
+        let (link, _) = p.connect();
+        p.nodes[A].on_route_size(p.now, p.addresses[B].ip(), mtu as u16);
+        assert!(up(&mut p) < MS(25), "{mtu}");
+        assert_eq!(usize::from(size_of(&p, A, link)), mtu);
+    }
+}
+
+#[test]
+fn what_the_own_system_refuses_is_made_again_smaller_without_a_timer() {
+    let mut p = sized(1472, 5);
+    p.own_limit = [1252, 1472];
+    let (link, session) = p.connect();
+    assert!(up(&mut p) < MS(25), "the first datagram was made again at once");
+    assert!(p.refused[A] > 0);
+    // In mid-transfer: a network card, or a route, takes less from now on.
+    let change = p.now + MS(100);
+    let (mut narrowed, mut refused) = (false, 0);
+    let data = content(4_000_000, 5);
+    let flow = p.nodes[A].open_flow(p.now, session, crate::options::FlowOptions::default()).unwrap();
+    let mut written = 0;
+    let done = p.run_until(MS(10_000), |p| {
+        if !narrowed && p.now >= change {
+            (narrowed, refused) = (true, p.refused[A]);
+            p.own_limit[A] = 1000;
+        }
+        if let Ok(n) = p.nodes[A].write(p.now, flow, &data[written..]) {
+            written += n;
+        }
+        narrowed && p.now > change + MS(200)
+    });
+    assert!(done);
+    let stats = p.nodes[A].link_stats(link).unwrap();
+    assert!((800..=1000).contains(&stats.paths[0].mtu), "{}", stats.paths[0].mtu);
+    // Each refused train was told of; nothing waited for a probe time-out, and nothing of it counts as loss of the path.
+    assert!(p.refused[A] > refused);
+    assert_eq!((stats.paths[0].ptos, stats.paths[0].lost_packets), (0, 0));
+}
+
+#[test]
+fn a_route_that_is_said_to_take_less_is_followed_and_tried_above_before_long() {
+    let mut p = sized(1472, 5);
+    let (link, _) = p.connect();
+    up(&mut p);
+    p.run_until(MS(100), |_| false);
+    assert_eq!(size_of(&p, A, link), 1472);
+    // A forged "packet too big", for instance.
+    p.nodes[A].on_route_size(p.now, p.addresses[B].ip(), 900);
+    assert_eq!(size_of(&p, A, link), 900);
+    p.run_until(MS(6000), |_| false);
+    assert_eq!(size_of(&p, A, link), 1472, "a probe has shown it wrong");
+    // The path itself grows: the route says so.
+    let mut p = sized(1252, 5);
+    let (link, _) = p.connect();
+    p.nodes[A].on_route_size(p.now, p.addresses[B].ip(), 1252);
+    up(&mut p);
+    p.run_until(MS(100), |_| false);
+    p.conditions.iter_mut().for_each(|c| c.mtu = 1472);
+    p.nodes[A].on_route_size(p.now, p.addresses[B].ip(), 1472);
+    p.run_until(MS(500), |_| false);
+    assert_eq!(size_of(&p, A, link), 1472);
+}
+
+#[test]
+fn an_answer_that_the_own_system_refuses_is_made_again_smaller() {
+    let mut p = sized(1472, 5);
+    p.own_limit = [1472, 1000];
+    let (link, _) = p.connect();
+    assert!(up(&mut p) < MS(25));
+    p.run_until(MS(3000), |_| false);
+    let there = the_link(&p, B);
+    assert_eq!(size_of(&p, A, link), 1472);
+    assert!((800..=1000).contains(&size_of(&p, B, there)));
+}
+
+fn the_link(p: &Pair, node: usize) -> crate::ids::LinkId {
+    *p.nodes[node].links.keys().max().unwrap()
 }

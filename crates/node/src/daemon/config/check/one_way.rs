@@ -6,7 +6,7 @@ use super::Checker;
 use crate::address::{DEFAULT_PORT, Listen};
 use crate::units::Rate;
 use ipnet::IpNet;
-use noctule::{Bandwidth, PublicKey};
+use noctule::{Bandwidth, PublicKey, parse_address};
 use noctule_proto::blind::{HEADER, Plan, RelayConfig, Shape};
 use noctule_proto::crypto::SESSION_OVERHEAD;
 use noctule_proto::units::Probability;
@@ -326,7 +326,7 @@ impl Checker<'_, '_> {
     }
 
     fn outside_the_tunnel(&mut self, endpoint: &Text, nodes: &[RemoteNode], tun: &TunConfig) {
-        let Ok(at) = endpoint.get_ref().parse::<SocketAddr>() else { return };
+        let Ok(at) = parse_address(endpoint.get_ref()) else { return };
         let covers = |node: &&RemoteNode| node.prefixes.iter().any(|p| p.contains(&at.ip())) || node.addresses.contains(&at.ip());
         let text = match nodes.iter().find(covers) {
             Some(node) => format!("{} lies behind {:?}", at.ip(), node.name),
@@ -342,11 +342,11 @@ impl Checker<'_, '_> {
         let relays = || found.iter().filter_map(|o| if let OneWay::Relay(r) = o { Some(r) } else { None });
         for table in &file.one_ways {
             let (OneWayTable { to: None, from: None, endpoint: Some(text), listen: Some(at), .. }, Ok(listen)) =
-                (table.get_ref(), table.get_ref().listen.as_ref().map_or("", |l| l.get_ref()).parse::<SocketAddr>())
+                (table.get_ref(), parse_address(table.get_ref().listen.as_ref().map_or("", |l| l.get_ref())))
             else {
                 continue;
             };
-            let mut next = text.get_ref().parse::<SocketAddr>().ok();
+            let mut next = parse_address(text.get_ref()).ok();
             for _ in 0..=found.len() {
                 let Some(to) = next else { break };
                 if is_at(to, listen) {
