@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::shared::{Bound, Shared};
 use crate::socket::BufferSizes;
 use crate::sockets::Sockets;
+use crate::state::Refusal;
 use crate::watch;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
@@ -245,6 +246,21 @@ impl Endpoint {
     /// begins with those that are up already. Dropping the future loses nothing.
     pub async fn accept_link(&self) -> Option<Link> {
         link::accept(&self.inner.shared).await
+    }
+
+    /// The next link that was refused to a caller which has shown its key, for a log; `None` once the endpoint is closed. Dropping the future loses nothing.
+    pub async fn refused(&self) -> Option<Refusal> {
+        poll_fn(|cx| {
+            self.inner.shared.poll_state(
+                cx,
+                |state, _| match state.refusals.pop_front() {
+                    Some(refusal) => Some(Some(refusal)),
+                    None => state.closed.is_some().then_some(None),
+                },
+                |state| Some(&mut state.accept_wakers),
+            )
+        })
+        .await
     }
 
     /// The address that the socket is bound to, with the port that the system chose; the first of several.

@@ -107,6 +107,7 @@ pub use message::{MessageReceiver, MessageSender};
 pub use route::{headers, route_mtu};
 pub use session::{FlowReport, IncomingFlow, Session, SessionStats};
 pub use socket::BufferSizes;
+pub use state::Refusal;
 pub use stream::{RecvStream, SendStream};
 pub use trace::TraceLog;
 

@@ -132,6 +132,8 @@ pub(crate) struct State {
     /// Links that neighbours opened and nobody has taken yet; filled only once somebody asks for them.
     pub(crate) incoming_links: VecDeque<LinkId>,
     pub(crate) takes_links: bool,
+    /// Links that were refused, for whoever asks; the newest few.
+    pub(crate) refusals: VecDeque<Refusal>,
     pub(crate) accept_wakers: Wakers,
     pub(crate) idle_wakers: Wakers,
     /// The endpoint was closed, or its driver is gone: nothing new begins.
@@ -157,6 +159,22 @@ pub(crate) struct State {
     trouble: Arc<Notify>,
 }
 
+/// Refusals that wait for whoever asks.
+const MOST_REFUSALS: usize = 16;
+
+/// A link that was refused to a caller that has shown its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The caller's static key.
+    pub peer: PublicKey,
+    /// Where it called from.
+    pub remote: SocketAddr,
+    /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link.
+    pub reason: Code,
+    /// Refusals before this one that are told nowhere: one a second is told, and sixteen at once.
+    pub left_out: u64,
+}
+
 /// The outcome of a session whose end nobody could negotiate.
 pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
     SessionOutcome { reason, all_delivered: false, all_received: false }
@@ -172,6 +190,7 @@ impl State {
             incoming: VecDeque::new(),
             incoming_links: VecDeque::new(),
             takes_links: false,
+            refusals: VecDeque::new(),
             accept_wakers: Wakers::default(),
             idle_wakers: Wakers::default(),
             closed: None,
@@ -279,6 +298,12 @@ impl State {
             }
             Event::PathChanged { link, path, remote, standing } => {
                 self.tell_link(link, &LinkEvent::PathChanged { path, remote, standing });
+            }
+            Event::LinkRefused { peer, remote, reason, left_out } => {
+                let oldest = if self.refusals.len() >= MOST_REFUSALS { self.refusals.pop_front() } else { None };
+                let left_out = left_out + oldest.map_or(0, |r| r.left_out + 1);
+                self.refusals.push_back(Refusal { peer, remote, reason, left_out });
+                Self::wake(&mut self.woken, &mut self.accept_wakers);
             }
             Event::LinkDown { link, reason, peer } => {
                 if let Some(entry) = self.links.get_mut(&link) {

@@ -75,5 +75,7 @@ async fn a_neighbour_with_another_key_and_one_that_does_not_know_us_are_told_apa
         Err(error) => panic!("{error}"),
     };
     assert_eq!(refused, Code::NotAuthorised);
+    let told = within(called.refused()).await.expect("the owner hears of it");
+    assert_eq!((told.peer, told.remote.ip(), told.reason), (key_of(1), caller.local_addr().ip(), Code::NotAuthorised));
     within(caller.wait_idle()).await;
 }

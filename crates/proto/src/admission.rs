@@ -29,6 +29,15 @@ impl From<IpAddr> for Host {
     }
 }
 
+impl Host {
+    /// The network around it with a prefix of so many bits of an IPv4 or an IPv6 address, as a number.
+    pub(crate) fn network(self, v4: u32, v6: u32) -> u128 {
+        let is_v4 = Ipv6Addr::from(self.0).to_ipv4_mapped().is_some();
+        let len = if is_v4 { u128::BITS - 32 + v4 } else { v6 };
+        u128::from_be_bytes(self.0) & u128::MAX.checked_shl(u128::BITS - len).unwrap_or(0)
+    }
+}
+
 /// How many came in this second, and in those before, halved with each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {

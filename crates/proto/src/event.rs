@@ -1,7 +1,7 @@
 //! What a node tells its owner: links and sessions that come and go, flows that can be read or written.
 
 use crate::crypto::PublicKey;
-use crate::error::CloseReason;
+use crate::error::{CloseReason, Code};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
 use crate::path::Standing;
@@ -27,6 +27,17 @@ pub enum Event {
         reason: CloseReason,
         /// The key that the far end has shown to own, if it came to that. With `WrongKey` this is the key that answered.
         peer: Option<PublicKey>,
+    },
+    /// A link was refused to a caller that has shown its key, by its first message at least. Told once a second at most, and sixteen times at once.
+    LinkRefused {
+        /// The caller's static key.
+        peer: PublicKey,
+        /// Where it called from.
+        remote: SocketAddr,
+        /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link of it, or of anybody.
+        reason: Code,
+        /// Refusals before this one, and after the one that was told before, that were not told.
+        left_out: u64,
     },
     /// A link's neighbour owes answers for half a second and three probes, or is heard again after that. The link stays: outages may last until the
     /// idle timeout. An owner who can find out more, from the neighbour's host say, may end it sooner.

@@ -69,6 +69,14 @@ pub(crate) enum Mechanism {
     FarEnds,
     /// Only the source of a flow opens it again (P16).
     OpeningProofs,
+    /// A control flow belongs to the hop by which its handshake came, until keys prove whose it is (P16).
+    HandshakeOwners,
+    /// Handshakes of relayed sessions are paid for by their link, and by their end below it (P19).
+    OpenerTokens,
+    /// Hosts of one network share what handshakes may cost (P19).
+    NetworkTokens,
+    /// A word that a session is unknown is a reason to ask, and ends nothing (docs/spec/session.md 8.5).
+    QuestionsToEnds,
     /// Keys of relayed sessions are renewed (P3).
     SessionRenewal,
     /// Sessions whose packets are altered or do not arrive take another route (P16).

@@ -40,8 +40,6 @@ use tunnel::{Device, Tunnel};
 
 /// Links' farewells are waited for this long when the node ends.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Links of one neighbour at a time: what a restart or a lost address leaves behind lives for one idle timeout.
-const LINKS_PER_NEIGHBOUR: usize = 4;
 /// Last words of sessions over relays have so long to leave the host.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -123,7 +121,6 @@ impl Daemon {
             node_memory: config.limits.memory,
             flow_memory: config.limits.flow_memory,
             max_links: config.limits.links,
-            max_links_per_key: LINKS_PER_NEIGHBOUR,
             answer: config.answer,
             max_sessions: config.limits.sessions,
             max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
@@ -192,6 +189,7 @@ impl Daemon {
             tokio::spawn(Arc::clone(tunnel).read_device());
         }
         let this = Arc::clone(self);
+        tokio::spawn(neighbours::log_refusals(self.endpoint.clone()));
         tokio::spawn(neighbours::answer(self.endpoint.clone(), move |link| {
             let neighbour = this.peer(link.peer_key()).filter(|p| p.config().link.is_some());
             if neighbour.is_none()

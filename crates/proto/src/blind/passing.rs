@@ -15,8 +15,10 @@ use noctule_codes::recoding::{self, RankDistribution, Sends};
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// After so long the stream goes on wherever its next packet says.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Packets of a group that make it believed, beyond those of the group before that came meanwhile.
+/// Packets of a group near ahead that make it believed, beyond those of the group before that came meanwhile.
 const BELIEVED: u32 = 3;
+/// And of one anywhere ahead, unless nothing else came for so long before: nothing proves them, and three small datagrams must not carry a stream off.
+const FAR_BELIEVED: u32 = 64;
 /// Packets of groups that lie behind, or of another cut, that make the stream begin again there, beyond those that fitted meanwhile.
 const PREVAIL: u32 = 8;
 /// And of another host. What goes around in a circle comes from another host as well.
@@ -81,6 +83,8 @@ pub(super) struct Stream {
     pub(super) rival: Option<Rival>,
     /// Bytes of rows, of both groups.
     pub(super) bytes: usize,
+    /// Bytes that it has passed of late, halved with each second, and as of when.
+    carried: (f64, Time),
     pub(super) ranks: Vec<u64>,
     pub(super) seen: u64,
     pub(super) sample: u64,
@@ -104,12 +108,24 @@ impl Stream {
             last: None,
             rival: None,
             bytes: 0,
+            carried: (0.0, now),
             ranks: vec![0; usize::from(packet.batch_size) + 1],
             seen: 0,
             sample: FIRST_SAMPLE,
             since: now,
             sends: Vec::new(),
         }
+    }
+
+    /// Bytes that it has passed of late: half of those of a second ago count.
+    pub(super) fn carried(&self, now: Time) -> f64 {
+        let (bytes, since) = self.carried;
+        bytes * (-now.since(since).as_secs_f64()).exp2()
+    }
+
+    /// A datagram of so many bytes passes.
+    pub(super) fn carry(&mut self, now: Time, bytes: usize) {
+        self.carried = (self.carried(now) + bytes as f64, now);
     }
 
     /// Bytes held.
@@ -236,6 +252,7 @@ impl Stream {
             rival.kept.push(datagram.to_vec());
         }
         let enough = match place {
+            Place::Ahead if !is_near(self.group, rival.group) && rival.since < self.heard_at + SILENCE => FAR_BELIEVED,
             Place::Present | Place::Next | Place::Ahead => BELIEVED,
             Place::Behind | Place::Recut => PREVAIL,
             Place::Elsewhere(_) => MOVED,

@@ -98,7 +98,7 @@ const FULL: usize = 4;
 /// Passes streams on.
 ///
 /// Streams of one host share what there is of that host's; hosts have equal shares of the queue, and of the places for streams as soon as there are more streams than
-/// places. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
+/// places; where each has one, the stream that carries least gives way by chance. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
 #[derive(Debug)]
 pub struct Relay {
     config: RelayConfig,
@@ -156,6 +156,12 @@ impl Relay {
         self.streams.values().map(Stream::memory).sum::<usize>() + self.queue.bytes
     }
 
+    /// Streams that pass.
+    #[cfg(test)]
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// A datagram from the link before, and the address that it came from. What is none of a blind stream is dropped.
     pub fn handle_datagram(&mut self, now: Time, from: IpAddr, datagram: &[u8]) {
         let host = Host::from(from);
@@ -176,7 +182,7 @@ impl Relay {
     fn handle_packet(&mut self, now: Time, host: Host, packet: &Packet<'_>, datagram: &[u8]) {
         self.streams.retain(|_, stream| now.since(stream.heard_at) <= IDLE);
         let name = packet.stream;
-        if !self.streams.contains_key(&name) && !self.begin(now, host, packet) {
+        if !self.streams.contains_key(&name) && !self.begin(now, host, packet, datagram.len()) {
             return;
         }
         let Some(stream) = self.streams.get_mut(&name) else { return };
@@ -195,7 +201,7 @@ impl Relay {
     }
 
     /// A stream that was not known: whether there is a place for it.
-    fn begin(&mut self, now: Time, host: Host, packet: &Packet<'_>) -> bool {
+    fn begin(&mut self, now: Time, host: Host, packet: &Packet<'_>, bytes: usize) -> bool {
         if !self.may_begin(now, host) {
             self.stats.refused += 1;
             return false;
@@ -205,16 +211,23 @@ impl Relay {
             let of = |host: Host| self.streams.values().filter(|s| s.host == host).count();
             let Some(most) = self.streams.values().map(|s| s.host).max_by_key(|host| of(*host)) else { return false };
             let silent = self.streams.iter().filter(|(_, s)| s.host == most).min_by_key(|(_, s)| s.heard_at).map(|(name, _)| *name);
-            match silent.filter(|_| of(host) + 1 < of(most)) {
-                Some(name) => drop(self.streams.remove(&name)),
-                None => {
-                    self.stats.dropped += 1;
-                    return false;
-                }
-            }
+            let Some(name) = silent.filter(|_| of(host) + 1 < of(most)).or_else(|| self.give_way(now, bytes)) else {
+                self.stats.dropped += 1;
+                return false;
+            };
+            self.streams.remove(&name);
         }
         self.streams.insert(packet.stream, Stream::new(now, host, packet));
         true
+    }
+
+    /// The stream that has carried least of late, if chance lets a datagram of so many bytes have its place: in proportion to both. Addresses cost a sender nothing, and
+    /// bytes do: who would hold all places has to carry more than a newcomer sends, on each of them.
+    fn give_way(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
+        let carried = self.streams.iter().map(|(name, stream)| (stream.carried(now), *name));
+        let (least, name) = carried.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let chance = bytes as f64 / (bytes as f64 + least);
+        (f64::from(self.rng.next_u32()) < chance * f64::from(u32::MAX)).then_some(name)
     }
 
     fn may_begin(&self, now: Time, host: Host) -> bool {
@@ -274,6 +287,7 @@ impl Relay {
             self.stats.redundant += 1;
             return;
         }
+        stream.carry(now, datagram.len());
         self.stats.passed += 1;
         self.enqueue(host, datagram);
     }

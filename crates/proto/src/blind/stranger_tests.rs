@@ -34,8 +34,13 @@ fn invent(stream: StreamName, (batch_size, depth): (u8, u8), (block, batch): (u3
 }
 
 /// Messages that arrive over a relay in so long, of how many, while `lie` gives the relay what it wants, once a millisecond.
-fn stream_for(seconds: u64, mut lie: impl FnMut(u64, &[u8]) -> Vec<(IpAddr, Vec<u8>)>) -> (u64, u64, RelayStats) {
-    let (mut source, mut relay, mut sink) = (source(), relay(), Sink::new(NAME, shape(), &[5; 32]).unwrap());
+fn stream_for(seconds: u64, lie: impl FnMut(u64, &[u8]) -> Vec<(IpAddr, Vec<u8>)>) -> (u64, u64, RelayStats) {
+    stream_by(relay(), seconds, lie)
+}
+
+/// The same by a relay that has been told something before.
+fn stream_by(mut relay: Relay, seconds: u64, mut lie: impl FnMut(u64, &[u8]) -> Vec<(IpAddr, Vec<u8>)>) -> (u64, u64, RelayStats) {
+    let (mut source, mut sink) = (source(), Sink::new(NAME, shape(), &[5; 32]).unwrap());
     let (mut messages, mut pushed, mut out, mut last) = (0, 0, Vec::new(), Vec::new());
     for ms in 0..seconds * 1000 {
         let now = START + MS * ms as u32;
@@ -93,6 +98,39 @@ fn one_forged_datagram_neither_moves_a_stream_nor_stops_it() {
     assert!(forged == honest, "{forged} of {honest} {stats:?}");
     let (forged, _, stats) = stream_for(6, wandering(HOME));
     assert!(forged * 10 >= honest * 8, "{forged} of {honest} {stats:?}");
+}
+
+/// Three datagrams of 14 bytes with the source's own address, 25 times a second.
+#[test]
+fn three_small_datagrams_do_not_carry_a_stream_off() {
+    let (honest, ..) = stream_for(6, |_, _| Vec::new());
+    let three = |ms: u64, last: &[u8]| {
+        let block = Packet::parse(last).map_or(0, |p| p.block);
+        let lie = |n: u8| (HOME, invent(NAME, (16, 4), (block + 1000 + ms as u32, 0), n, 1));
+        if ms.is_multiple_of(40) { (0..3).map(lie).collect() } else { Vec::new() }
+    };
+    let (forged, _, stats) = stream_for(6, three);
+    assert!(forged * 100 >= honest * 98, "{forged} of {honest} {stats:?}");
+}
+
+/// Sixteen invented addresses have a stream each, and keep it with ten small datagrams a second; or begin new ones without end.
+#[test]
+fn addresses_that_are_invented_do_not_keep_a_source_out() {
+    let from = |n: u64| IpAddr::from((0x0a00_0000 + n as u32).to_be_bytes());
+    for is_fresh in [false, true] {
+        let (honest, ..) = stream_for(6, |_, _| Vec::new());
+        let lies = |ms: u64, _: &[u8]| {
+            let n = if is_fresh { 100 + ms } else { ms / 6 % 16 };
+            let name = StreamName((n as u32).to_be_bytes());
+            let at = ((ms / 2000) as u32, (ms / 500 % 4) as u16);
+            if is_fresh || ms.is_multiple_of(6) { vec![(from(n), invent(name, (16, 4), at, (ms % 16) as u8, 1))] } else { Vec::new() }
+        };
+        let mut relay = relay();
+        (0..96).for_each(|ms| lies(ms, &[]).into_iter().for_each(|(from, lie)| relay.handle_datagram(START, from, &lie)));
+        assert!(is_fresh || relay.streams() == 16, "all places are taken before the source begins");
+        let (got, _, stats) = stream_by(relay, 6, lies);
+        assert!(got * 10 >= honest * 9, "{got} of {honest}, fresh {is_fresh}: {stats:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::handshake::{FirstPath, Handshake};
 use super::{Link, State};
-use crate::crypto::{CryptoError, Established, OpenJob, ReceiveKeys, Responder, ResponderStep, choose_cipher};
+use crate::crypto::{CryptoError, Established, OpenJob, PublicKey, ReceiveKeys, Responder, ResponderStep, choose_cipher};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
 use crate::node::shared::Shared;
@@ -62,6 +62,21 @@ pub(crate) enum Finished {
     Nothing,
     /// As the ones before it did not: the link is to be forgotten.
     TooOften,
+}
+
+/// Why a first flight gets no answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It is not for us, or not understood.
+    Unreadable,
+    /// Its sender's key, which may not call.
+    NotAuthorised(PublicKey),
+}
+
+impl From<CryptoError> for Unanswered {
+    fn from(_: CryptoError) -> Self {
+        Self::Unreadable
+    }
 }
 
 impl Responding {
@@ -151,7 +166,7 @@ impl Link {
         }
     }
 
-    /// Answers an INITIATE. `None`: not for us, or not understood.
+    /// Answers an INITIATE.
     pub(crate) fn answer(
         now: Time,
         id: crate::ids::LinkId,
@@ -160,21 +175,29 @@ impl Link {
         packet: &HandshakePacket<'_>,
         size: usize,
         shared: &mut Shared,
-    ) -> Result<Self, CryptoError> {
-        let HandshakeBody::Initiate { pattern, message, .. } = packet.body else { return Err(CryptoError::Malformed) };
+    ) -> Result<Self, Unanswered> {
+        let HandshakeBody::Initiate { pattern, message, .. } = packet.body else { return Err(CryptoError::Malformed.into()) };
         let prologue = packet.prologue().unwrap_or_default();
         let answered = u16::try_from(size).unwrap_or(u16::MAX);
         let mut rng = shared.fork_rng();
         let grease = shared.random_bytes::<1>()[0];
         let mut params = shared.local_params(Some(answered));
-        let mut cipher = None;
+        let (mut cipher, mut refused) = (None, None);
         let step = Responder::respond(
             &shared.identity,
             shared.config.psks(),
             pattern,
             &prologue,
             message,
-            |_, payload| {
+            |peer, payload| {
+                // Before the other half of the Diffie-Hellmans, and before anything is kept. Who is told nevertheless is refused when its link comes up.
+                let stranger = peer.filter(|peer| shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(peer)));
+                if let Some(peer) = stranger
+                    && !shared.refusals.may_tell(now, remote)
+                {
+                    refused = Some(peer);
+                    return Err(CloseReason::local(Code::NotAuthorised, Layer::Crypto, ""));
+                }
                 let offered = Params::parse(payload).map_err(|e| CloseReason::local(Code::Parameter, Layer::Wire, e.to_string()))?;
                 let chosen = choose_cipher(&offered.ciphers, &params.ciphers, offered.plaintext && params.plaintext)
                     .ok_or_else(|| CloseReason::local(Code::Parameter, Layer::Crypto, "no common cipher"))?;
@@ -185,8 +208,11 @@ impl Link {
                 Ok(out)
             },
             &mut rng,
-        )?;
-        let (reply, waiting, established) = match step {
+        );
+        if let Some(peer) = refused {
+            return Err(Unanswered::NotAuthorised(peer));
+        }
+        let (reply, waiting, established) = match step? {
             ResponderStep::Established { reply, established } => (reply, None, Some(established)),
             ResponderStep::Waiting { reply, responder } => (reply, Some(responder), None),
         };

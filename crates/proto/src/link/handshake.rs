@@ -566,7 +566,7 @@ impl Link {
         self.state = State::Up;
         self.last_heard = now;
         self.last_sent = now;
-        if !self.is_admitted(shared) {
+        if !self.is_admitted(now, shared) {
             return self.close(now, CloseReason::local(Code::TooMany, Layer::Link, "this node has as many links as it takes"));
         }
         self.stock_cids(PathId(0), shared);
@@ -576,6 +576,9 @@ impl Link {
             && !self.is_initiator
             && !allowed.contains(peer)
         {
+            if let Some(remote) = self.paths.get(&PathId(0)).map(|path| path.remote()) {
+                shared.refusals.note(now, *peer, remote, Code::NotAuthorised);
+            }
             self.close(now, CloseReason::local(Code::NotAuthorised, Layer::Crypto, "this key is not among the authorised ones"));
         }
         let labels: Vec<_> = self.flows.out.keys().copied().collect();
@@ -585,12 +588,13 @@ impl Link {
     }
 
     /// Whether there is a place for a link that another node opened. Who is not authorised needs none.
-    fn is_admitted(&mut self, shared: &mut Shared) -> bool {
-        let Some((peer, path)) = self.peer.zip(self.paths.get(&PathId(0))).filter(|_| !self.is_initiator) else { return true };
+    fn is_admitted(&mut self, now: Time, shared: &mut Shared) -> bool {
+        let remote = self.paths.get(&PathId(0)).map(|path| path.remote());
+        let Some((peer, remote)) = self.peer.zip(remote).filter(|_| !self.is_initiator) else { return true };
         if shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(&peer)) {
             return true;
         }
-        match shared.admitted.admit(self.id, peer, path.remote().ip(), &shared.config) {
+        match shared.admitted.admit(self.id, peer, remote.ip(), &shared.config) {
             Admission::Taken => true,
             Admission::Instead(older) => {
                 self.events.push_back(LinkEvent::Supersedes(older));
@@ -598,6 +602,7 @@ impl Link {
             }
             Admission::Refused => {
                 shared.counters.throttled += 1;
+                shared.refusals.note(now, peer, remote, Code::TooMany);
                 false
             }
         }

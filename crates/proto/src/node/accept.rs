@@ -1,15 +1,18 @@
 //! Datagrams of strangers: first flights, version answers, and what keeps a flood of them cheap (P19, P22).
 //!
-//! The order is that of docs/spec/wire.md 2.5: size, proof of the responder's key, address, token of the host, and only then a Diffie-Hellman.
+//! The order is that of docs/spec/wire.md 2.5: size, proof of the responder's key, address, token of the host, and only then a Diffie-Hellman; whether the key may
+//! call, as soon as that has shown the key.
 
 use super::half_open::{Caller, MAX_HALF_OPEN, MAX_HALF_OPEN_OF_ONE};
-use super::hosts::{Host, Hosts};
+use super::hosts::{Hosts, Payer};
 use super::{Answer, Node};
+use crate::admission::Host;
 use crate::crypto::cookie::{self, Token};
 use crate::crypto::mac1;
+use crate::error::Code;
 use crate::ids::LinkId;
 use crate::link::Link;
-use crate::link::answer::Finished;
+use crate::link::answer::{Finished, Unanswered};
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Duration, Time};
@@ -42,6 +45,11 @@ impl Throttle {
     #[cfg(test)]
     pub(super) fn issue_for_tests(&mut self, now: Time, remote: SocketAddr, source: &crate::wire::packet::ConnectionId) -> Vec<u8> {
         self.cookies.issue(now, remote, source).to_vec()
+    }
+
+    /// A link came from there, or leads there.
+    pub(super) fn on_link_from(&mut self, now: Time, remote: IpAddr) {
+        self.hosts.remember(now, Host::from(remote));
     }
 
     /// One more handshake without a cookie?
@@ -122,8 +130,10 @@ impl Node {
                 return;
             }
         } else {
-            let host = Host::of(remote.ip());
-            if self.half_open.of_host(host) >= MAX_HALF_OPEN_OF_ONE || !self.throttle.hosts.charge(now, host) {
+            let host = Host::from(remote.ip());
+            let is_known = self.shared.admitted.has_one_from(host) || self.throttle.hosts.knows(now, host);
+            let payer = if is_known { Payer::Known } else { Payer::Stranger };
+            if self.half_open.of_host(host) >= MAX_HALF_OPEN_OF_ONE || !self.throttle.hosts.charge(now, host, payer) {
                 self.shared.counters.throttled += 1;
                 return;
             }
@@ -164,20 +174,24 @@ impl Node {
                 self.settle(now, id);
             }
             // The host's token stays spent.
-            Err(_) => self.shared.counters.malformed += 1,
+            Err(Unanswered::NotAuthorised(peer)) => {
+                self.shared.counters.throttled += 1;
+                self.shared.refusals.note(now, peer, remote, Code::NotAuthorised);
+            }
+            Err(Unanswered::Unreadable) => self.shared.counters.malformed += 1,
         }
     }
 
     /// FINISH, for a link that waits for it: paid for by the host that the INITIATE came from, and given back to honest ones.
     pub(super) fn on_finish(&mut self, now: Time, remote: SocketAddr, id: LinkId, message: &[u8]) {
         let Some(link) = self.links.get_mut(&id).filter(|l| l.awaits_finish_from(remote)) else { return };
-        let host = Host::of(remote.ip());
-        if !self.throttle.hosts.charge(now, host) {
+        let host = Host::from(remote.ip());
+        if !self.throttle.hosts.charge_host(now, host) {
             self.shared.counters.throttled += 1;
             return;
         }
         match link.on_finish(now, message, &mut self.shared) {
-            Finished::Keys => self.throttle.hosts.refund(now, host),
+            Finished::Keys => self.throttle.hosts.refund_host(now, host),
             Finished::Nothing => {}
             Finished::TooOften => return self.forget_link(id),
         }

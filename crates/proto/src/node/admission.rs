@@ -1,7 +1,7 @@
 //! Which links that others opened may come up: a share for each key, each host, and a rest for keys that have none (P19).
 
 use super::NodeConfig;
-use super::hosts::Host;
+use crate::admission::Host;
 use crate::crypto::PublicKey;
 use crate::ids::LinkId;
 use std::collections::{HashMap, VecDeque};
@@ -33,9 +33,14 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
+    /// Whether there is a link from this host.
+    pub(crate) fn has_one_from(&self, host: Host) -> bool {
+        self.of_host.contains_key(&host)
+    }
+
     /// A link of this key comes up.
     pub(crate) fn admit(&mut self, link: LinkId, peer: PublicKey, address: IpAddr, config: &NodeConfig) -> Admission {
-        let host = Host::of(address);
+        let host = Host::from(address);
         let own = self.of_key.get(&peer).map_or(0, VecDeque::len);
         let oldest = self.of_key.get(&peer).and_then(|links| links.front()).copied().filter(|_| own >= config.max_links_per_key);
         if oldest.is_none() {

@@ -10,6 +10,7 @@ use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
 use crate::link::flows::options_of;
 use crate::options::Mode;
 use crate::session::{Accepted, CONTROL_INDEX, FarWord, SessionAction};
+use crate::switch::{self, Mechanism};
 use crate::units::Time;
 
 impl Node {
@@ -358,6 +359,8 @@ impl Node {
             Code::NoMemory => is_control,
             // Anyone on the way can say so. The control flow, which goes first, finds out whether each of them does.
             Code::UnknownSession => has_keys,
+            // What ends a session that has keys, its far end says with them.
+            _ if is_control && has_keys && !switch::is_off(Mechanism::QuestionsToEnds) => true,
             // P16: no honest node answers so to what this side sends. A session in opening asks for its far end elsewhere, below.
             code => (is_absurd(code) || code == Code::Handshake) && !self.is_securing(session),
         };

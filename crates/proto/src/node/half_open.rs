@@ -1,6 +1,6 @@
 //! Links that were answered and not confirmed: where they are found, how many each host has, which is the oldest (P19).
 
-use super::hosts::Host;
+use crate::admission::Host;
 use crate::ids::LinkId;
 use crate::wire::packet::ConnectionId;
 use std::collections::{BTreeMap, HashMap};
@@ -54,7 +54,7 @@ impl HalfOpen {
 
     pub(super) fn insert(&mut self, link: LinkId, caller: Caller, is_proven: bool) {
         if is_proven {
-            *self.of_host.entry(Host::of(caller.0.ip())).or_default() += 1;
+            *self.of_host.entry(Host::from(caller.0.ip())).or_default() += 1;
         }
         self.links.insert(caller.clone(), link);
         self.entries.insert(link, Entry { caller, is_proven });
@@ -63,7 +63,7 @@ impl HalfOpen {
     /// The link is up, or over. Nothing happens if it was not half open.
     pub(super) fn remove(&mut self, link: LinkId) {
         let Some(Entry { caller, is_proven }) = self.entries.remove(&link) else { return };
-        let host = Host::of(caller.0.ip());
+        let host = Host::from(caller.0.ip());
         self.links.remove(&caller);
         if is_proven && let Some(count) = self.of_host.get_mut(&host) {
             *count -= 1;
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn hosts_are_counted_by_what_they_have_proven() {
         let caller = |port, n: u8| (SocketAddr::from(([192, 0, 2, 1], port)), ConnectionId::new(&[n; 4]).unwrap());
-        let host = Host::of([192, 0, 2, 1].into());
+        let host = Host::from(std::net::IpAddr::from([192, 0, 2, 1]));
         let mut all = HalfOpen::default();
         for n in 1..=5 {
             all.insert(LinkId(n), caller(n as u16, n as u8), n != 3);

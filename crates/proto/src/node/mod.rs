@@ -5,6 +5,7 @@
 
 mod accept;
 pub(crate) mod admission;
+mod bucket;
 mod commands;
 mod flow_events;
 mod half_open;
@@ -12,7 +13,9 @@ mod hosts;
 pub(crate) mod ledger;
 #[cfg(any(test, fuzzing))]
 mod lies;
+mod openers;
 mod places;
+mod refusals;
 mod relay;
 mod renewal;
 mod reroute;
@@ -34,7 +37,7 @@ use crate::crypto::{PreSharedKeys, PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
-use crate::ids::{FlowId, LinkId, SessionId};
+use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
 use crate::trace::{TraceEvent, What};
@@ -72,7 +75,8 @@ pub struct NodeConfig {
     pub max_message: usize,
     /// Links that others open, at most, once they are up; the node's own are as many at most, and not counted among these. Default 1024.
     pub max_links: usize,
-    /// Of these, links of one key at a time: a further one takes the place of the oldest, which ends with `TooMany`. Default 32.
+    /// Of these, links of one key at a time: a further one takes the place of the oldest, which ends with `TooMany`. Default 32, a 32nd of all: programs of one user
+    /// that call at the same time have as many, and what restarts and lost addresses leave behind is far less.
     pub max_links_per_key: usize,
     /// Sessions, at most. Default 1024.
     pub max_sessions: usize,
@@ -353,7 +357,7 @@ impl Node {
 
     /// The next event. O(1) when there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop_front().or_else(|| self.shared.refusals.poll())
     }
 
     /// The next trace event, if [`NodeConfig::trace`] asks for them. O(1). Undrained ones are dropped beyond 65,536.
@@ -407,9 +411,13 @@ impl Node {
                 LinkEvent::Up => {
                     link.was_up = true;
                     self.half_open.remove(id);
+                    let (remote, is_up) = (link.paths.get(&PathId(0)).map(|path| path.remote()), link.is_up());
                     if let Some(peer) = link.peer {
                         self.shared.tracer.of(id).emit(now, || What::LinkUp { new: "up", peer: peer.to_string() });
                         self.events.push_back(Event::LinkUp { link: id, peer });
+                    }
+                    if let Some(remote) = remote.filter(|_| is_up) {
+                        self.throttle.on_link_from(now, remote.ip());
                     }
                     self.end_links_of_earlier_process(now, id);
                     self.on_link_up(now, id);

@@ -62,7 +62,8 @@ impl Node {
         if ends.part == 0
             && let Some(place) = known.and_then(|session| self.incoming_place(session, index))
         {
-            return self.rebind(now, place, link, open);
+            let verdict = if index == CONTROL_INDEX { self.contend(place, link, &open) } else { None };
+            return verdict.unwrap_or_else(|| self.rebind(now, place, link, open));
         }
         // Only what was opened before comes again: with a process of this node that is no more, or in a session that has ended. An opener whose first words
         // were lost with their route begins anew under another name.
@@ -147,24 +148,32 @@ impl Node {
 
     fn note_incoming_place(&mut self, now: Time, flow: crate::ids::FlowId, index: u64, place: FlowPlace) {
         if index == CONTROL_INDEX {
-            self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
-            if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
-                entry.unheard_since = None;
-                // The far end has found a way here: there may be one back.
-                if place.link != PARKING
-                    && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some())
-                {
-                    trouble.retry_at = Some(now);
-                    self.arm_session(place.session);
-                }
-            }
+            self.note_control_in(now, place);
         } else {
             self.flows.insert(flow, place);
         }
     }
 
+    /// The far end's control flow comes there.
+    pub(super) fn note_control_in(&mut self, now: Time, place: FlowPlace) {
+        self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
+        if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
+            entry.unheard_since = None;
+            // The far end has found a way here: there may be one back.
+            if place.link != PARKING
+                && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some())
+            {
+                trouble.retry_at = Some(now);
+                self.arm_session(place.session);
+            }
+        }
+    }
+
     /// An incoming flow comes no more by its link: it waits for the one by which it comes next.
     pub(super) fn park_in(&mut self, now: Time, id: LinkId, label: FlowLabel) {
+        if self.forget_contender(id, label, None) {
+            return;
+        }
         let Some(flow) = self.links.get_mut(&id).and_then(|l| l.take_in(label)) else { return };
         let (flow_id, session, index) = (flow.id, flow.session, flow.open.index);
         let Some(parking) = self.links.get_mut(&PARKING) else { return };
@@ -267,7 +276,9 @@ impl Node {
     pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
-        let (turn, is_opening) = (entry.turn, entry.session.state() == SessionState::Opening);
+        // Who has keys asks the far end itself; before that nobody has heard of the session.
+        let has_keys = entry.securing.as_ref().is_some_and(|s| s.has_keys()) && !switch::is_off(Mechanism::QuestionsToEnds);
+        let (turn, is_opening) = (entry.turn, entry.session.state() == SessionState::Opening && !has_keys);
         if entry.trouble.as_ref().is_some_and(|t| now.since(t.last) >= FORGOTTEN) {
             entry.trouble = None;
         }
@@ -291,9 +302,12 @@ impl Node {
         if next.is_none() && is_opening && is_refused {
             return self.fail_session(now, id, reason);
         }
-        // Every route says that the far end does not know it: nothing would come of waiting, and if all of them lie, they could as well say nothing.
+        // Every route says that the far end does not know it. Anyone on the way can say so: the far end is asked whether it is another process.
         if next.is_none() && is_refused && reason.code == Code::UnknownSession {
-            return self.lose_session(now, id, reason);
+            match has_keys {
+                true => self.ask_far_end(now, id),
+                false => return self.lose_session(now, id, reason),
+            }
         }
         let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
         trouble.attempts += 1;

@@ -4,11 +4,19 @@
 //! same key: a word of somebody on the way ("I do not know this session") is a reason to look for another route or to open anew, and never more.
 
 use super::Node;
+use super::sessions::Far;
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{LinkId, SessionId};
+use crate::session::SessionRole;
 use crate::switch::{self, Mechanism};
-use crate::units::Time;
+use crate::units::{Duration, Time};
+use std::net::IpAddr;
+
+/// A far end is asked again whether it is another process after this long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Questions under way, of all sessions.
+const MOST_QUESTIONS: usize = 16;
 
 impl Node {
     /// A link is up: links with the same neighbour that another process of it made have nobody at their other end.
@@ -20,7 +28,9 @@ impl Node {
         let is_earlier = |other: &crate::link::Link| {
             other.is_up() && other.peer == Some(peer) && other.peer_params.restart_epoch.is_some_and(|theirs| theirs != epoch)
         };
-        let earlier: Vec<LinkId> = self.links.iter().filter(|(other, link)| **other != id && is_earlier(link)).map(|(id, _)| *id).collect();
+        // Links are numbered as they are begun. What proves this one fresh was said after it had begun, and so not before anything that began later was said: a
+        // handshake that somebody on the path held back ends nothing that is newer.
+        let earlier: Vec<LinkId> = self.links.iter().filter(|(other, link)| **other < id && is_earlier(link)).map(|(id, _)| *id).collect();
         for link in earlier {
             if let Some(link) = self.links.get_mut(&link) {
                 link.abandon(CloseReason::local(Code::Gone, Layer::Link, "the neighbour has restarted"));
@@ -34,17 +44,61 @@ impl Node {
         if switch::is_off(Mechanism::RestartEpochs) {
             return;
         }
-        let process = |node: &Self, id: SessionId| -> Option<(std::net::IpAddr, PublicKey, u64)> {
+        let process = |node: &Self, id: SessionId| -> Option<(IpAddr, PublicKey, u64)> {
             let entry = node.shared.sessions.entry(id)?;
             let (peer, epoch) = entry.securing.as_ref()?.far_process()?;
             Some((entry.far.address()?, peer, epoch))
         };
-        let Some((far, peer, epoch)) = process(self, id) else { return };
-        let relayed: Vec<SessionId> = self.shared.sessions.relayed().into_iter().map(|(id, ..)| id).collect();
+        let Some(this) = process(self, id) else { return };
+        self.end_sessions_of_other_processes(now, id, this);
+    }
+
+    /// Sessions that were begun before this one with another process of the same far end. As with links, what began later may be newer than this handshake's
+    /// last message.
+    fn end_sessions_of_other_processes(&mut self, now: Time, id: SessionId, (far, peer, epoch): (IpAddr, PublicKey, u64)) {
+        let relayed: Vec<SessionId> = self.shared.sessions.relayed().into_iter().map(|(id, ..)| id).filter(|other| *other < id).collect();
         for other in relayed {
-            if process(self, other).is_some_and(|(f, p, e)| f == far && p == peer && e != epoch) {
+            let Some(entry) = self.shared.sessions.entry(other) else { continue };
+            let theirs = entry.securing.as_ref().and_then(|s| s.far_process());
+            if entry.far.address() == Some(far) && theirs.is_some_and(|(p, e)| p == peer && e != epoch) {
                 self.lose_session(now, other, CloseReason::local(Code::Gone, Layer::Session, "the far end has restarted"));
             }
         }
+    }
+
+    /// Asks the far end of a session whether it is still the same process: a handshake that becomes no session. Once a second at most.
+    pub(super) fn ask_far_end(&mut self, now: Time, id: SessionId) {
+        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let (far, turn) = (entry.far, entry.turn);
+        let (Far::Relayed { far: address, .. }, Some((peer, _))) = (far, entry.securing.as_ref().and_then(|s| s.far_process())) else {
+            return;
+        };
+        if entry.asked_end_at.is_some_and(|at| now.since(at) < ASK_AGAIN) {
+            return;
+        }
+        entry.asked_end_at = Some(now);
+        let is_asked = |e: &super::sessions::Entry| e.far == far && e.securing.as_ref().is_some_and(|s| s.asks());
+        let under_way = self.shared.sessions.questions().count();
+        if under_way >= MOST_QUESTIONS || self.shared.sessions.questions().any(is_asked) {
+            return;
+        }
+        let Some(link) = self.next_hop_by(address, turn, &[]) else { return };
+        // Where there is no place for it, time tells.
+        let _ = self.create_question(now, far, link, peer);
+    }
+
+    /// It only asks.
+    pub(super) fn is_question(&self, id: SessionId) -> bool {
+        let entry = self.shared.sessions.entry(id);
+        entry.is_some_and(|e| e.session.role() == SessionRole::Opener && e.securing.as_ref().is_some_and(|s| s.asks()))
+    }
+
+    /// The far end has proven its key, and says which process it is.
+    pub(super) fn on_question_answered(&mut self, now: Time, id: SessionId, peer: PublicKey, epoch: Option<u64>) {
+        let far = self.shared.sessions.entry(id).and_then(|e| e.far.address());
+        if let Some((far, epoch)) = far.zip(epoch) {
+            self.end_sessions_of_other_processes(now, id, (far, peer, epoch));
+        }
+        self.lose_session(now, id, CloseReason::local(Code::NoError, Layer::Session, "the far end has answered"));
     }
 }

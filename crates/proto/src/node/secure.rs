@@ -3,12 +3,14 @@
 //! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
 
 mod attempts;
+mod contenders;
 
 use super::Node;
 use super::renewal::Handover;
 use super::sessions::Far;
 use super::shared::Shared;
 use super::vigilance::Vigilance;
+use crate::admission::Host;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
@@ -61,8 +63,18 @@ pub(crate) struct Securing {
     attempts: u8,
     /// Acceptor: flows that were opened before the opener has proven its key.
     early: Vec<(LinkId, FlowLabel)>,
+    /// Acceptor: last messages that did not verify.
+    forgeries: u32,
+    /// Acceptor: the link whose tokens the answer took.
+    paid_by: Option<LinkId>,
     /// Acceptor: the opener's control flow begins again, with a packet 0 that was answered already.
     is_begun_again: bool,
+    /// Opener: only asks which process the far end is.
+    asks: bool,
+    /// Acceptor: other hops by which the opener's control flow may come.
+    contenders: contenders::Contenders,
+    /// Handshake packets at the front of the far end's control flow.
+    lead_in: u64,
     pub(super) vigilance: Vigilance,
     /// Where the exchange that leads to the next keys stands, beside what the keys know of it.
     pub(super) handover: Handover,
@@ -114,7 +126,12 @@ impl Securing {
             deadline: Some(now + HALF_OPEN_LIFETIME),
             attempts: 0,
             early: Vec::new(),
+            forgeries: 0,
+            paid_by: None,
             is_begun_again: false,
+            asks: false,
+            contenders: Default::default(),
+            lead_in: 1,
             vigilance: Vigilance::new(now),
             handover: Handover::default(),
             hearsay: None,
@@ -130,6 +147,16 @@ impl Securing {
     /// Both ends have the keys and know each other.
     pub(super) fn is_secured(&self) -> bool {
         matches!(self.stage, Stage::Secured)
+    }
+
+    /// It becomes no session.
+    pub(super) fn asks(&self) -> bool {
+        self.asks
+    }
+
+    /// Makes a question of it.
+    pub(super) fn ask_only(&mut self) {
+        self.asks = true;
     }
 
     /// The keys, if they stand.
@@ -254,6 +281,12 @@ impl Securing {
                 sink.set_key(key).map_err(|reason| reason.code)
             }
             _ if open.index != CONTROL_INDEX => Err(Code::UnknownFlow),
+            // It begins again from the beginning, and nobody else can say so.
+            Some(_) if !is_believed => Err(Code::Rerouted),
+            Some(keys) => {
+                sink.await_key(self.lead_in);
+                sink.set_key(keys.receive.flow(open).map_err(|e| e.code())?).map_err(|reason| reason.code)
+            }
             _ => {
                 // The opener's first packet tells whether a second belongs to the handshake.
                 sink.await_key(1);
@@ -305,7 +338,12 @@ impl Shared {
             deadline: Some(now + self.config.connect_timeout),
             attempts: 0,
             early: Vec::new(),
+            forgeries: 0,
+            paid_by: None,
             is_begun_again: false,
+            asks: false,
+            contenders: Default::default(),
+            lead_in: 1,
             vigilance: Vigilance::new(now),
             handover: Handover::default(),
             hearsay: None,
@@ -323,15 +361,24 @@ impl Node {
     /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
     pub(super) fn make_room_for_opener(&mut self, now: Time, from: LinkId) {
         let Some(id) = self.shared.sessions.unproven.in_the_way_of(from) else { return };
-        self.shared.counters.refused_sessions += 1;
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
+        self.forget_opener(now, id, Code::UnknownSession, "others opened sessions by the same link");
+    }
+
+    /// Nothing is computed for an opener. An honest one takes another route, or waits a second.
+    fn refuse_opener(&mut self, now: Time, id: SessionId, text: &'static str) {
+        self.forget_opener(now, id, Code::TooMany, text);
+    }
+
+    fn forget_opener(&mut self, now: Time, id: SessionId, code: Code, text: &'static str) {
+        self.shared.counters.refused_sessions += 1;
         if let Some((link, label)) = self.shared.sessions.control_in(id)
             && let Some(l) = self.links.get_mut(&link)
         {
-            l.refuse_flow(label, Code::UnknownSession);
+            l.refuse_flow(label, code);
             self.mark_ready(link);
         }
-        self.fail_session(now, id, CloseReason::local(Code::TooMany, Layer::Session, "others opened sessions by the same link"));
+        self.fail_session(now, id, CloseReason::local(Code::TooMany, Layer::Session, text));
     }
 
     /// The far end's static key, once it has proven to own it: the neighbour's, or the destination's if the session is relayed.
@@ -357,8 +404,29 @@ impl Node {
         let Some(entry) = self.shared.sessions.entry(id) else { return };
         let Some(securing) = &entry.securing else { return };
         let (key, ends, role) = (entry.session.key(), securing.ends, entry.session.role());
+        if matches!(securing.stage, Stage::Waiting(_)) && self.passes_over(now, link, label, id) {
+            return;
+        }
+        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let costs = match securing.stage {
+            Stage::Answering => true,
+            // The first one was paid for with the answer.
+            Stage::Waiting(_) => securing.forgeries > 0 && !securing.is_begun_again,
+            _ => false,
+        };
+        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.shared.openers.charge(now, link, Host::from(ends.opener)) {
+            return match securing.stage {
+                // It comes another way.
+                Stage::Waiting(_) => self.ask_again(link, label, id),
+                _ => self.refuse_opener(now, id, "more sessions are opened by the same link, or from the same end, than can be looked at"),
+            };
+        }
+        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let result = match &securing.stage {
             Stage::Answering => {
+                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                    securing.paid_by = Some(link);
+                }
                 let shared = &self.shared;
                 let may_open = |peer| shared.may_open_sessions(peer);
                 let answered = handshake::answer(shared.credentials(), key, &ends, packet, fits, may_open, &mut rng);
@@ -376,14 +444,26 @@ impl Node {
             Stage::Answered | Stage::Unconfirmed | Stage::Secured => return,
         };
         match result {
+            Ok(secured) if self.is_question(id) => self.on_question_answered(now, id, secured.peer, secured.restart_epoch),
             Ok(secured) => {
+                self.decide_contest(now, link, label, id);
                 if let Err(reason) = self.install(now, id, secured, fits, Stage::Secured) {
                     self.fail_session(now, id, reason);
                 }
             }
             // Another key than the destination's: whoever answered is not the destination, and may be anyone on the way.
             Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
-            Err(Failure::Fatal(reason)) => self.fail_session(now, id, reason),
+            Err(Failure::Fatal(reason)) => {
+                // A question is answered by a refusal as well.
+                let refused_by = match self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()).map(|s| &s.stage) {
+                    Some(Stage::Opening { opening, .. }) => opening.refused_by(),
+                    _ => None,
+                };
+                match refused_by.filter(|_| self.is_question(id)) {
+                    Some((peer, epoch)) => self.on_question_answered(now, id, peer, epoch),
+                    None => self.fail_session(now, id, reason),
+                }
+            }
             // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
             Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(link, label, id),
             Err(Failure::Forged) => {
@@ -395,14 +475,18 @@ impl Node {
 
     /// Packet 1 of the opener, who has its keys by now, was altered on its way: its control flow has to come another way, from the beginning.
     fn ask_again(&mut self, link: LinkId, label: FlowLabel, id: SessionId) {
-        self.forget_control_in(id);
+        let is_contender = self.forget_contender(link, label, None);
+        if !is_contender {
+            self.forget_control_in(id);
+        }
         if let Some(l) = self.links.get_mut(&link) {
             l.refuse_flow(label, Code::Handshake);
             l.count_lie();
         }
         self.shared.counters.polluted += 1;
         if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-            securing.is_begun_again = true;
+            securing.is_begun_again |= !is_contender && matches!(securing.stage, Stage::Waiting(_));
+            securing.forgeries += 1;
         }
         self.events.push_back(Event::Polluted { session: id, link });
         self.mark_ready(link);
@@ -411,7 +495,7 @@ impl Node {
     }
 
     /// The far end's control flow begins anew when it comes again.
-    fn forget_control_in(&mut self, id: SessionId) {
+    pub(super) fn forget_control_in(&mut self, id: SessionId) {
         let Some((link, label)) = self.shared.sessions.control_in(id) else { return };
         self.shared.sessions.set_control_in(id, None);
         if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.take_in(label)) {
@@ -454,6 +538,7 @@ impl Node {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         if let Some(securing) = &mut entry.securing {
             securing.lead.push(answer.packet);
+            securing.lead_in = answer.lead;
         }
         // Opens our control flow, which begins with the answer.
         if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
@@ -511,6 +596,7 @@ impl Node {
             securing.deadline = None;
         }
         self.send_leads(now, id);
+        let mut unsound = None;
         let defect = |e: CryptoError| CloseReason::local(e.code(), Layer::Session, e.to_string());
         for link_id in self.shared.sessions.hops(id) {
             let Some(link) = self.links.get_mut(&link_id) else { continue };
@@ -528,7 +614,13 @@ impl Node {
                 for label in link.flows.in_of(id) {
                     if let Some(flow) = link.flows.incoming.get_mut(&label) {
                         let key = keys.receive.flow(&flow.open).map_err(defect)?;
-                        flow.sink.set_key(key)?;
+                        let result = flow.sink.set_key(key);
+                        // What a relay put behind the handshake before it could be checked is none of the opener's: the flow begins again.
+                        if result.is_err() && flow.open.index == CONTROL_INDEX && role == SessionRole::Acceptor {
+                            unsound = Some((link_id, label));
+                            continue;
+                        }
+                        result?;
                     }
                     link.touch_in(label, now);
                     is_touched = true;
@@ -538,6 +630,9 @@ impl Node {
                 link.is_ready = true;
                 self.ready.push_back(link_id);
             }
+        }
+        if let Some((link, label)) = unsound {
+            self.ask_again(link, label, id);
         }
         if role == SessionRole::Opener {
             // The acceptor has no other way to know: IK's only message of ours left before its answer came.
@@ -550,7 +645,7 @@ impl Node {
             if !self.shared.may_open_sessions(peer) {
                 return Err(CloseReason::local(Code::NotAuthorised, Layer::Session, "this key may not open sessions here"));
             }
-            self.announce(id);
+            self.announce(now, id);
             self.end_sessions_of_earlier_process(now, id);
         }
         self.pump_session(now, id);
@@ -565,18 +660,22 @@ impl Node {
             securing.stage = Stage::Secured;
             securing.deadline = None;
             let early = core::mem::take(&mut securing.early);
-            self.announce(id);
+            self.announce(now, id);
             self.end_sessions_of_earlier_process(now, id);
             early.into_iter().for_each(|(link, label)| self.on_flow_opened(now, link, label));
         }
     }
 
     /// Tells the owner of a session that the far end opened, once.
-    fn announce(&mut self, id: SessionId) {
+    fn announce(&mut self, now: Time, id: SessionId) {
         let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
         let Some(peer) = entry.securing.as_ref().and_then(|s| s.peer) else { return };
         if !core::mem::replace(&mut entry.is_announced, true) {
             let (link, far) = (entry.link, entry.far.address());
+            let payer = entry.securing.as_mut().and_then(|s| s.paid_by.take()).zip(far);
+            if let Some((payer, far)) = payer {
+                self.shared.openers.refund(now, payer, Host::from(far));
+            }
             self.shared.sessions.prove(id);
             self.events.push_back(Event::SessionIncoming { session: id, link, peer, far });
         }

@@ -84,6 +84,16 @@ impl Node {
         Ok(id)
     }
 
+    /// The same for a handshake that only asks which process the far end is: the owner hears nothing of it.
+    pub(super) fn create_question(&mut self, now: Time, far: Far, link: LinkId, peer: PublicKey) -> Result<SessionId, CommandError> {
+        let id = self.create_session(now, far, link, Some(peer))?;
+        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+            entry.is_announced = false;
+            entry.securing.iter_mut().for_each(|s| s.ask_only());
+        }
+        Ok(id)
+    }
+
     /// Opens a data flow of a session.
     pub(super) fn open_session_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
         let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
@@ -272,6 +282,7 @@ impl Node {
         let totals = self.session_stats(id).unwrap_or_default();
         let Some(mut entry) = self.shared.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
+        self.end_contenders(entry.securing.as_deref());
         let places: Vec<FlowPlace> = self.flows.of_session(id).map(|(_, place)| place).collect();
         for place in places {
             if place.is_outgoing {
@@ -434,6 +445,6 @@ impl Node {
 
     /// Sessions that exist, by link.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
-        self.shared.sessions.entries.iter().map(|(id, e)| (*id, e.link))
+        self.shared.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link))
     }
 }

@@ -85,8 +85,10 @@ pub(crate) struct Entry {
     pub(crate) trouble: Option<Trouble>,
     /// The close handshake was told that the control flow is empty at this state.
     pub(super) is_told: bool,
-    /// The owner knows of it: always, when this side opened it.
+    /// The owner knows of it: always, when this side opened it, unless it only asks whether the far end is another process.
     pub(crate) is_announced: bool,
+    /// When the far end was last asked whether it is another process.
+    pub(super) asked_end_at: Option<Time>,
     /// What its data flows that are gone have counted.
     pub(super) ended: FlowTotals,
     /// What flows that take several routes at once have carried, by link.
@@ -203,6 +205,7 @@ impl Sessions {
                 trouble: None,
                 is_told: false,
                 is_announced,
+                asked_end_at: None,
                 ended: FlowTotals::default(),
                 routes: BTreeMap::new(),
             },
@@ -283,6 +286,11 @@ impl Sessions {
     pub(super) fn opened_by_strangers(&self, may_open: impl Fn(PublicKey) -> bool) -> Vec<SessionId> {
         let is_stranger = |e: &Entry| e.from.is_some() && e.securing.as_ref().and_then(|s| s.peer()).is_some_and(|key| !may_open(key));
         self.entries.iter().filter(|(_, e)| is_stranger(e)).map(|(id, _)| *id).collect()
+    }
+
+    /// Handshakes that only ask which process a far end is.
+    pub(super) fn questions(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(|e| e.securing.as_ref().is_some_and(|s| s.asks()))
     }
 
     /// Sessions that were opened here.

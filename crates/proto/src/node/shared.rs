@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     /// For first packets to this node.
     pub(crate) mac1: Mac1,
     pub(crate) admitted: super::admission::Admitted,
+    pub(crate) refusals: super::refusals::Refusals,
+    pub(crate) openers: super::openers::Openers,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) tracer: Tracer,
@@ -135,7 +137,14 @@ impl Shared {
         let mut rng = ChaCha12Rng::from_seed(seed);
         let mut epoch = [0; 8];
         rng.fill_bytes(&mut epoch);
+        // Chances of its own: nothing else depends on whether there are these.
+        let mut chance = rng.clone();
+        chance.set_stream(1);
+        let mut told = [0; 32];
+        chance.fill_bytes(&mut told);
         Self {
+            refusals: super::refusals::Refusals::new(told),
+            openers: super::openers::Openers::new(&mut chance),
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
             config,
@@ -202,6 +211,7 @@ impl Shared {
 
     /// Forgets a link's ids, in as many steps as it has ids.
     pub(crate) fn forget_link(&mut self, link: LinkId) {
+        self.openers.forget(link);
         let first = (link, ConnectionId::default());
         let own = self.cids_of.range(first..).inspect(|_| work::step()).take_while(|(l, _)| *l == link);
         let ids: SmallVec<[ConnectionId; 4]> = own.map(|(_, id)| id.clone()).collect();

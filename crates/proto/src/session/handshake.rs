@@ -175,6 +175,7 @@ pub struct Opening {
     initiator: Initiator,
     pattern: Pattern,
     restart_epoch: u64,
+    refused_by: Option<(PublicKey, Option<u64>)>,
 }
 
 impl Opening {
@@ -200,12 +201,17 @@ impl Opening {
         let mut packet = VERSION.to_be_bytes().to_vec();
         packet.push(pattern as u8);
         packet.extend_from_slice(&message);
-        Ok((Self { initiator, pattern, restart_epoch: own.restart_epoch }, packet))
+        Ok((Self { initiator, pattern, restart_epoch: own.restart_epoch, refused_by: None }, packet))
     }
 
     /// Handshake packets at the front of the opener's control flow.
     pub fn lead(&self) -> u64 {
         lead_of(self.pattern)
+    }
+
+    /// The far end that has refused the session, proven, and its process.
+    pub fn refused_by(&self) -> Option<(PublicKey, Option<u64>)> {
+        self.refused_by
     }
 
     /// Reads packet 0 of the acceptor's control flow, whose FLOW_OPEN arrived with symbols of at most `symbol` bytes.
@@ -218,6 +224,7 @@ impl Opening {
         let parameters =
             Parameters::parse(&established.payload).ok_or_else(|| fatal(Code::Parameter, "the answer's parameters are malformed"))?;
         if let Some(code) = parameters.refusal {
+            self.refused_by = Some((established.peer, parameters.restart_epoch));
             let code = Code::from_u64(code).unwrap_or(Code::Internal);
             return Err(Failure::Fatal(CloseReason { is_remote: true, ..CloseReason::local(code, Layer::Session, "") }));
         }

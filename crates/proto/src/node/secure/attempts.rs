@@ -89,6 +89,7 @@ impl Node {
             securing.deadline = old.deadline; // of all attempts together
             securing.hearsay = old.hearsay.take();
             securing.vigilance = old.vigilance.clone();
+            securing.asks = old.asks;
         }
         self.drop_control(id);
         // What came of the answer to the attempt before is none of the next one's.

@@ -10,8 +10,9 @@ use crate::event::Event;
 use crate::ids::{FlowLabel, Seq};
 use crate::options::Mode;
 use crate::switch::{Mechanism, without};
+use crate::units::Duration;
 use crate::wire::Frames;
-use crate::wire::frame::{FlowOpen, Frame, Relayed};
+use crate::wire::frame::{Coded, Coefficients, FlowOpen, Frame, Relayed};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -170,4 +171,90 @@ fn where_nobody_else_answers_the_other_key_is_named_when_the_time_is_over() {
     let reason = m.take(0, |e| if let Event::SessionClosed { outcome, .. } = e { Some(outcome.reason.clone()) } else { None }).unwrap();
     assert_eq!(reason.code, Code::WrongKey);
     assert!(reason.to_string().contains(&m.nodes[LIAR].public_key().to_string()), "{reason}");
+}
+
+/// A session is opened through the liar, which lets the opener's first packet and the answer pass, holds back what follows, and opens the control flow at the destination
+/// every two milliseconds as its own: when a stream of 300 kB has arrived by the other route.
+fn contended(is_pinned: bool) -> Option<Duration> {
+    let mut m = diamond(0.0);
+    let seen = watch(&mut m, LIAR, 3);
+    let began = m.now;
+    let peer = is_pinned.then(|| key(3).public());
+    let session = m.nodes[0].open_session_to(began, ip(3), peer).unwrap();
+    let mut s = m.stream(0, session);
+    // Until the answer is on its way.
+    while m.nodes[3].shared.sessions.entries().next().and_then(|e| e.control()).is_none() {
+        assert!(m.step());
+    }
+    let open = seen.borrow().iter().find(|open| open.index == 0).cloned().unwrap();
+    let link = link_to(&m, LIAR, 3);
+    let towards_3 = std::cell::Cell::new(0u64);
+    m.nodes[LIAR].shared.lies.set(swallow_towards_destination);
+    let mut next = m.now;
+    let is_done = m.run_until(MS(9_000), |m| {
+        if m.now >= next {
+            towards_3.set(towards_3.get() + 1);
+            let now = m.now;
+            let mut bytes = Vec::new();
+            // Once as if its opener had no keys, once as if it had.
+            for (label, proof) in [(0, None), (1, Some([7; 16]))] {
+                let relayed = open.relayed.map(|r| Relayed { incarnation: (1 << 62) - 1, proof, ..r });
+                let label = FlowLabel(1_000_000 + 2 * towards_3.get() + label);
+                Frame::FlowOpen(FlowOpen { label, relayed, ..open.clone() }).emit(&mut bytes);
+            }
+            m.nodes[LIAR].inject(now, link, bytes);
+            next = now + MS(2);
+        }
+        m.wake_at = Some(next);
+        s.write(m, 300_000);
+        s.read(m, 3);
+        s.got == 300_000
+    });
+    is_done.then(|| m.now.since(began))
+}
+
+/// What goes to the destination by the liar's link is long; acknowledgements and answers are not.
+fn swallow_towards_destination(frames: &mut [u8]) {
+    let goes_there = Frames::new(frames).flatten().any(|frame| match frame {
+        Frame::FlowOpen(open) => open.relayed.is_some_and(|r| r.destination == ip(3) && r.incarnation < 1 << 60),
+        Frame::Coded(coded) => coded.flow.0 < 1_000_000,
+        _ => false,
+    });
+    if goes_there {
+        swallow(frames);
+    }
+}
+
+#[test]
+fn a_control_flow_belongs_to_its_handshake_until_keys_prove_whose_it_is() {
+    for is_pinned in [true, false] {
+        let took = contended(is_pinned).expect("the session opens by the other route");
+        assert!(took < MS(4_000), "{took:?}, pinned {is_pinned}");
+        let took = without(Mechanism::HandshakeOwners, || contended(is_pinned));
+        assert!(took.is_none_or(|t| t > MS(4_000)), "{took:?}, pinned {is_pinned}");
+    }
+}
+
+/// An opener that is trusted on first use: while the destination waits for its last message, the liar puts packets behind it that the opener did not make.
+#[test]
+fn what_a_relay_puts_behind_a_handshake_does_not_end_the_session() {
+    let mut m = diamond(0.0);
+    let now = m.now;
+    let session = m.nodes[0].open_session_to(now, ip(3), None).unwrap();
+    let mut s = m.stream(0, session);
+    while m.nodes[3].shared.sessions.entries().next().and_then(|e| e.control()).is_none() {
+        assert!(m.step());
+    }
+    let (id, _) = m.nodes[3].sessions().next().unwrap();
+    let (_, label) = m.nodes[3].shared.sessions.control_in(id).unwrap();
+    let symbol = [&[0, 30][..], &[9; 30]].concat();
+    let mut bytes = Vec::new();
+    for seq in 2..5 {
+        let coded = Coded { flow: label, base: Seq(seq), n: 1, coefficients: Coefficients::Index(0), symbol: &symbol };
+        Frame::Coded(coded).emit(&mut bytes);
+    }
+    let (now, link) = (m.now, link_to(&m, LIAR, 3));
+    m.nodes[LIAR].inject(now, link, bytes);
+    assert!(s.transfer(&mut m, 3, 300_000, MS(5_000)), "{:?} {:?}", m.events[0], m.events[3]);
+    assert!(!m.events.iter().flatten().any(|e| matches!(e, Event::SessionClosed { .. })));
 }

@@ -256,3 +256,66 @@ fn a_session_that_hears_nothing_valid_ends_after_the_idle_timeout_whatever_a_rel
     assert!(after >= idle && after < idle * 2, "{after:?}");
     assert_eq!(without(Mechanism::SilentSessions, || silent(idle)), None);
 }
+
+/// The only relay says, so often and so long apart, that the far end does not know the session, which both ends still have: whether 2 MB arrive all the same, and how
+/// many questions the far end heard.
+fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
+    let mut m = chain(2, 6);
+    let session = m.open(0, 2);
+    let mut s = m.stream(0, session);
+    assert!(!s.transfer(&mut m, 2, 2_000_000, MS(300)), "in mid-transfer");
+    let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
+    let mut asked = std::collections::BTreeSet::new();
+    for _ in 0..times {
+        if let Some(label) =
+            m.nodes[0].shared.sessions.entry(session).filter(|e| e.link != crate::node::reroute::PARKING).and_then(|e| e.control())
+        {
+            let (now, mut frames) = (m.now, Vec::new());
+            let reason = Code::UnknownSession as u64;
+            crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason }.emit(&mut frames);
+            m.nodes[1].inject(now, to_0, frames);
+        }
+        let end = m.now + apart;
+        m.wake_at = Some(end);
+        m.run_until(apart, |m| {
+            asked.extend(m.nodes[2].shared.sessions.entries().map(|e| e.session.key()));
+            m.now >= end
+        });
+    }
+    let is_complete = s.transfer(&mut m, 2, 2_000_000, MS(8_000));
+    (is_complete && !m.events.iter().flatten().any(|e| matches!(e, Event::SessionClosed { .. })), asked.len() - 1)
+}
+
+#[test]
+fn a_word_that_a_session_is_unknown_ends_nothing_and_is_a_reason_to_ask_once_a_second() {
+    let (is_complete, asked) = lone_words(1, MS(20));
+    assert!(is_complete && asked <= 1, "{asked}");
+    let (is_complete, asked) = lone_words(100, MS(20));
+    assert!(is_complete && (1..=3).contains(&asked), "{asked} questions in two seconds");
+    assert!(!without(Mechanism::QuestionsToEnds, || lone_words(1, MS(20))).0);
+}
+
+/// A relay holds back the last word of a handshake until its opener has restarted and opened another session.
+#[test]
+fn a_handshake_that_was_held_back_does_not_end_what_is_newer() {
+    let mut m = chain(2, 8);
+    m.nodes[1].shared.lies.set(|frames| {
+        // What comes after the handshake is longer than a report, and has no FLOW_OPEN.
+        if frames.len() > 60 && !crate::wire::Frames::new(frames).flatten().any(|f| matches!(f, crate::wire::frame::Frame::FlowOpen(_))) {
+            super::hostile::swallow(frames);
+        }
+    });
+    let (now, peer) = (m.now, m.nodes[2].public_key());
+    m.nodes[0].open_session_to(now, ip(2), Some(peer)).unwrap();
+    pause(&mut m, MS(60));
+    let held = m.nodes[2].sessions().next().expect("it is answered").0;
+    m.nodes[1].shared.lies.set(|_| {});
+    kill(&mut m, 0);
+    pause(&mut m, MS(300));
+    let session = m.open(0, 2);
+    let mut s = m.stream(0, session);
+    assert!(!s.transfer(&mut m, 2, 2_000_000, MS(300)), "in mid-transfer");
+    let now = m.now;
+    m.nodes[2].confirm(now, held);
+    assert!(s.transfer(&mut m, 2, 2_000_000, MS(5_000)), "{:?}", m.events[2]);
+}

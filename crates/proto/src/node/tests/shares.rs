@@ -11,8 +11,10 @@ use crate::event::Event;
 use crate::ids::{FlowLabel, LinkId, Seq, SessionKey};
 use crate::node::sessions::MOST_FORGERIES;
 use crate::options::{Class, FlowKind, Mode};
+use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Probability};
-use crate::wire::frame::{FlowOpen, Frame, Relayed};
+use crate::wire::frame::{Coded, Coefficients, FlowOpen, Frame, Relayed};
+use crate::wire::packet::{Pattern, VERSION};
 use crate::work::Work;
 
 /// FLOW_OPEN of a flow between these nodes, or between neighbours.
@@ -112,6 +114,53 @@ fn one_neighbour_does_not_shut_others_out_of_relayed_sessions() {
     assert!(held <= 96, "{held} places");
     let answers = m.nodes[0].link_flows(hostile);
     assert_eq!(answers.0, 0, "nothing is answered, and no memory spent on answers, before the first packet of a handshake is here");
+}
+
+/// A neighbour opens sessions with first messages that nobody can read, or that are answered, 2000 a second: how many of ten sessions of another open in the meantime,
+/// and how many scalar multiplications all nodes made.
+fn beside_leads(pattern: Pattern) -> (usize, u64) {
+    let mut m = star();
+    let link = m.nodes[1].next_hop(ip(0), &[]).unwrap();
+    let mut packet = VERSION.to_be_bytes().to_vec();
+    packet.push(pattern as u8);
+    packet.extend_from_slice(&[9; 140]);
+    let mut symbol = u16::to_be_bytes(packet.len() as u16).to_vec();
+    symbol.extend_from_slice(&packet);
+    let (mut opened, mut name) = (0, 5000);
+    let before = Work::done().dh;
+    for _ in 0..10 {
+        let now = m.now;
+        let session = m.nodes[2].open_session_to(now, ip(0), None).unwrap();
+        for _ in 0..50 {
+            let mut bytes = Vec::new();
+            for _ in 0..4 {
+                name += 1;
+                let open = open(name, 0, name, Some((1, 0)));
+                let coded = Coded { flow: open.label, base: Seq(0), n: 1, coefficients: Coefficients::Index(0), symbol: &symbol };
+                Frame::FlowOpen(open).emit(&mut bytes);
+                Frame::Coded(coded).emit(&mut bytes);
+            }
+            let now = m.now;
+            m.nodes[1].inject(now, link, bytes);
+            wait(&mut m, MS(2));
+        }
+        opened += usize::from(m.events[2].contains(&Event::SessionOpened { session }));
+        let now = m.now;
+        let _ = m.nodes[2].close_session(now, session, 0, "", MS(10));
+    }
+    (opened, Work::done().dh - before)
+}
+
+#[test]
+fn handshakes_of_one_neighbour_cost_what_its_link_may_spend_and_others_open_beside_them() {
+    for pattern in [Pattern::Ik, Pattern::Xx] {
+        let (opened, dh) = beside_leads(pattern);
+        assert_eq!(opened, 10, "{pattern:?}");
+        // 16 at once and 10 a second for the one end that is claimed; ten honest ones make some 17 each.
+        assert!(dh < 6 * 27 + 10 * 20, "{pattern:?}: {dh}");
+        let (_, dh) = without(Mechanism::OpenerTokens, || beside_leads(pattern));
+        assert!(dh > 2000, "{pattern:?}: {dh}");
+    }
 }
 
 #[test]

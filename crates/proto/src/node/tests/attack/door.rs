@@ -8,6 +8,7 @@ use crate::error::CloseReason;
 use crate::ids::PathId;
 use crate::node::Answer;
 use crate::node::half_open::MAX_HALF_OPEN;
+use crate::switch::{Mechanism, without};
 use crate::units::Ecn;
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, VERSION};
 use crate::work::Work;
@@ -235,7 +236,8 @@ fn fill(node: &mut Node, hosts: u16) {
 #[test]
 fn half_open_links_are_bounded_and_keep_neither_the_node_from_calling_nor_a_newcomer_from_being_answered() {
     let mut node = victim(NodeConfig::default());
-    fill(&mut node, 40);
+    // At once; with tokens of networks it would take seconds.
+    without(Mechanism::NetworkTokens, || fill(&mut node, 40));
     assert_eq!(node.half_open.len(), MAX_HALF_OPEN);
     assert_eq!(node.links.len(), MAX_HALF_OPEN + 1);
     assert!(node.connect(START, "192.0.2.9:4242".parse().unwrap(), Some(key(1).public())).is_ok());
@@ -349,6 +351,48 @@ fn a_silent_node_answers_only_those_that_know_its_key() {
     assert_eq!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version).len(), 1);
     assert!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version[..799]).is_empty());
     assert!(answers(&mut victim(NodeConfig { accept: false, ..NodeConfig::default() }), START, somewhere(), &other_version).is_empty());
+}
+
+/// What an unlisted key's first flights cost, one after the other, and how many half-open links they leave; and what the owner hears.
+fn unlisted(count: u32, remote: impl Fn(u32) -> SocketAddr) -> (Vec<u64>, usize, Vec<Event>) {
+    let mut node = victim(NodeConfig { authorised: Some(vec![key(5).public()]), ..NodeConfig::default() });
+    let (mut costs, mut events, mut buf) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..count {
+        let mut flight = flight_of(1, Some(victims_key()), 1000 + n, b"");
+        let (work, ()) = Work::of(|| node.handle_datagram(START, remote(n), None, Ecn::NotEct, &mut flight));
+        costs.push(work.dh);
+        while node.poll_transmit(START, 1, &mut buf).is_some() {}
+        events.extend(core::iter::from_fn(|| node.poll_event()));
+    }
+    (costs, node.half_open.len(), events)
+}
+
+#[test]
+fn a_key_that_may_not_call_is_refused_when_it_is_known_and_told_so_as_often_as_costs_nothing() {
+    for hosts in [1, 50] {
+        let (costs, half_open, events) = unlisted(50, |n| SocketAddr::from(([192, 0, 2, (n % hosts) as u8], 7)));
+        let told = costs.iter().filter(|dh| **dh > 3).count();
+        assert!(costs[0] == 6 && told == half_open, "an honest one is told: {costs:?}");
+        assert!(told <= if hosts == 1 { 3 } else { 24 } && costs.iter().filter(|dh| **dh <= 3).count() == 50 - told, "{costs:?}");
+        let caller = crate::crypto::SecretKey::from_bytes([1; 32]).public();
+        let refused = |e: &Event| matches!(e, Event::LinkRefused { peer, reason: Code::NotAuthorised, .. } if *peer == caller);
+        assert!(events.iter().all(refused) && (1..=16).contains(&events.len()), "{events:?}");
+    }
+}
+
+#[test]
+fn the_owner_hears_of_refusals_once_a_second_and_how_many_it_did_not_hear_of() {
+    let mut node = victim(NodeConfig { max_links: 4, ..NodeConfig::default() });
+    for n in 0..100u64 {
+        node.shared.refusals.note(START + MS(10 * n), key(1).public(), somewhere(), Code::TooMany);
+    }
+    let heard: Vec<u64> = core::iter::from_fn(|| node.poll_event())
+        .map(|e| if let Event::LinkRefused { left_out, .. } = e { left_out } else { panic!("{e:?}") })
+        .collect();
+    assert_eq!(heard.len(), 16);
+    node.shared.refusals.note(START + MS(5000), key(1).public(), somewhere(), Code::TooMany);
+    let last = node.poll_event();
+    assert_eq!(last, Some(Event::LinkRefused { peer: key(1).public(), remote: somewhere(), reason: Code::TooMany, left_out: 84 }));
 }
 
 /// Round trips of 100 ms until both ends of a link are up, in halves.

@@ -9,6 +9,7 @@ use super::*;
 use crate::blind::{Announcement, Receiver, Relay, RelayConfig, Shape, StreamName};
 use crate::crypto::SecretKey;
 use crate::crypto::mac1::Mac1;
+use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Ecn};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, Packet, VERSION};
 use crate::work::Work;
@@ -66,6 +67,8 @@ struct Town {
     got: u64,
     written: u64,
     since: Time,
+    /// Clients do not know the node's key.
+    is_first_contact: bool,
     answer: Vec<u8>,
     buf: Vec<u8>,
 }
@@ -92,6 +95,7 @@ impl Town {
             got: 0,
             written: 0,
             since: now,
+            is_first_contact: false,
             answer: Vec::new(),
             buf: Vec::new(),
         };
@@ -107,8 +111,8 @@ impl Town {
     }
 
     fn connect(&mut self, node: usize) -> LinkId {
-        let peer = self.nodes[NODE].public_key();
-        self.nodes[node].connect(self.now, address(NODE), Some(peer)).unwrap()
+        let peer = Some(self.nodes[NODE].public_key()).filter(|_| !self.is_first_contact);
+        self.nodes[node].connect(self.now, address(NODE), peer).unwrap()
     }
 
     /// A datagram reaches the node's socket.
@@ -357,24 +361,26 @@ fn first_flights_to_another_key() {
 
 /// First flights from one host with a cookie each, as a sender has that receives at its addresses.
 fn with_cookies(peer: Option<crate::crypto::PublicKey>) -> Outcome {
+    with_cookies_from(peer, |_| {}, |n| SocketAddr::from(([198, 51, 100, 1], 1024 + (n % 60_000) as u16)))
+}
+
+/// The same from many addresses.
+fn with_cookies_from(peer: Option<crate::crypto::PublicKey>, prepare: impl FnMut(&mut Town), from: impl Fn(u32) -> SocketAddr) -> Outcome {
     let flight = flight_to(peer);
-    flood(
-        |_| {},
-        |t, n| {
-            let from = SocketAddr::from(([198, 51, 100, 1], 1024 + (n % 60_000) as u16));
-            let Ok(Packet::Handshake(mut packet, _)) = Packet::parse(&flight, 4) else { panic!("a first flight") };
-            let token = t.nodes[NODE].throttle.issue_for_tests(t.now, from, &packet.source);
-            if let HandshakeBody::Initiate { token: place, .. } = &mut packet.body {
-                *place = &token;
-            }
-            // Its sender knows the node's key; a message that was made without the token does not open.
-            Mac1::new(&key(0).public()).sign(&mut packet);
-            let mut out = Vec::new();
-            packet.emit(&mut out);
-            out.resize(1200, 0);
-            t.forge(from, out);
-        },
-    )
+    flood(prepare, |t, n| {
+        let from = from(n);
+        let Ok(Packet::Handshake(mut packet, _)) = Packet::parse(&flight, 4) else { panic!("a first flight") };
+        let token = t.nodes[NODE].throttle.issue_for_tests(t.now, from, &packet.source);
+        if let HandshakeBody::Initiate { token: place, .. } = &mut packet.body {
+            *place = &token;
+        }
+        // Its sender knows the node's key; a message that was made without the token does not open.
+        Mac1::new(&key(0).public()).sign(&mut packet);
+        let mut out = Vec::new();
+        packet.emit(&mut out);
+        out.resize(1200, 0);
+        t.forge(from, out);
+    })
 }
 
 #[test]
@@ -385,6 +391,38 @@ fn first_flights_of_xx_with_cookies_from_one_host() {
 #[test]
 fn first_flights_that_do_not_open_with_cookies_from_one_host() {
     with_cookies(Some(key(0).public())).assert_withstood();
+}
+
+/// A site has 65,536 networks, each of which counts as a host.
+fn from_a_site() -> Outcome {
+    let site = |n: u32| SocketAddr::from(([0x2001, 0xdb8, 1, n as u16, 0, 0, 0, 1], 9));
+    with_cookies_from(None, |t| t.is_first_contact = true, site)
+}
+
+#[test]
+fn first_flights_with_cookies_from_all_networks_of_a_site() {
+    from_a_site().assert_withstood();
+    let o = without(Mechanism::NetworkTokens, from_a_site);
+    assert!(o.connected.is_none_or(|t| t > MS(1000)) || o.bulk < 0.9, "{o:?}");
+}
+
+/// The client has had a link before, and does not know the key any more.
+fn from_everywhere() -> Outcome {
+    let before = |t: &mut Town| {
+        t.connect(CLIENT);
+        t.run(MS(100));
+        assert!(t.is_up[CLIENT]);
+        t.is_up = [false; 4];
+        t.is_first_contact = true;
+    };
+    with_cookies_from(None, before, |n| SocketAddr::from((n.wrapping_mul(0x9e37_79b9).to_be_bytes(), 9)))
+}
+
+#[test]
+fn first_flights_with_cookies_from_everywhere_and_a_client_that_was_here_before() {
+    from_everywhere().assert_withstood();
+    let o = without(Mechanism::NetworkTokens, from_everywhere);
+    assert!(o.connected.is_none_or(|t| t > MS(1000)) || o.bulk < 0.9, "{o:?}");
 }
 
 #[test]
