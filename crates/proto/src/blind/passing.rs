@@ -221,7 +221,7 @@ impl Stream {
 
     /// All of a sudden the stream is somewhere else.
     pub(super) fn begin_again(&mut self, now: Time, host: Host, packet: &Packet<'_>) {
-        *self = Self::new(now, host, packet);
+        *self = Self { carried: self.carried, ..Self::new(now, host, packet) };
     }
 
     /// Notes a packet that contradicts the stream as it is known. Whether there are enough of them.
