@@ -11,10 +11,10 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
 
-/// Handshakes for one end behind one link.
-const OF_END: Rate = Rate { interval: Duration::from_millis(100), burst: 16 };
+/// Handshakes for one end behind one link: one that opens many sessions at once has its tokens back a round trip later.
+const OF_END: Rate = Rate { interval: Duration::from_millis(100), burst: 64 };
 /// For all ends behind one link.
-const OF_LINK: Rate = Rate { interval: Duration::from_millis(25), burst: 64 };
+const OF_LINK: Rate = Rate { interval: Duration::from_millis(25), burst: 128 };
 /// For all links together, beyond what each has for itself: some 300 us each.
 const OF_ALL: Rate = Rate { interval: Duration::from_micros(2500), burst: 256 };
 const OF_ITS_OWN: Rate = Rate { interval: Duration::from_millis(250), burst: 8 };
