@@ -99,6 +99,35 @@ def check_pages():
     return count
 
 
+# What wire.md calls an encoding error, by the rule that each breaks.
+MALFORMED = {
+    "unknown mandatory frame": "2c",
+    "a varint that is cut off": "0e05 80",
+    "a bit beyond a bitmap": "18 05 20 0a 08 0104",
+    "a rank above n": "18 05 20 0a 0b 0000",
+    "an empty bitmap of coefficients": "0a 05 5000 8b 0000 0002 05 0003aabbcc",
+    "an index that is not below n": "0a 05 5000 0f 10 05 0003aabbcc",
+    "a symbol of one byte": "0a 05 5000 0f 07 01 00",
+    "a batch size of 15": "0c 18 0123456789abcdef 01 03 059d 00 01 00 0f 08 bb8b87c0 404d 00",
+    "an ACK without segments": "04 01 0a 00 00",
+    "an ACK below packet 0": "04 01 02 00 01 02 04 00",
+    "a largest packet that did not arrive": "04 01 0a 00 01 03 00",
+    "a step of REKEY that is 2": "24 01 02 00",
+    "an id of 9 bytes": "1c 01 04 09 010203040506070809",
+}
+
+
+def check_malformed():
+    for rule, raw in MALFORMED.items():
+        try:
+            frames(bytes.fromhex(raw))
+        except Malformed:
+            continue
+        raise SystemExit(f"taken although malformed: {rule}")
+    return len(MALFORMED)
+
+
 if __name__ == "__main__":
     print(f"vectors.txt: {check_vectors()} values as specified")
     print(f"session.md, codes.md: {check_pages()} vectors as specified")
+    print(f"wire.md: {check_malformed()} encoding errors refused as specified")

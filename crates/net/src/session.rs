@@ -204,6 +204,14 @@ impl Session {
         poll_fn(|cx| self.poll_accept_flow(cx)).await
     }
 
+    /// The next flow of those whose options `wants` takes. Others wait for other calls: flows come in any order, since what opens one may be lost.
+    ///
+    /// # Errors
+    /// As [`accept_flow`](Self::accept_flow).
+    pub async fn accept_flow_if(&self, wants: impl Fn(&FlowOptions) -> bool) -> Result<IncomingFlow, SessionClosed> {
+        poll_fn(|cx| self.poll_accept(cx, &wants)).await
+    }
+
     /// The form of [`accept_flow`](Self::accept_flow) for tasks that poll.
     ///
     /// # Errors

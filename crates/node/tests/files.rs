@@ -47,6 +47,21 @@ fn content(len: usize, seed: u32) -> Vec<u8> {
     (0..len as u32 / 4).flat_map(|i| (i ^ seed).wrapping_mul(2_654_435_761).to_be_bytes()).collect()
 }
 
+/// A small transfer opens all of its flows in one datagram, and sends what is in them with the next ones.
+#[test]
+fn a_small_transfer_survives_the_loss_of_any_of_its_first_datagrams() {
+    for nth in 1..=6 {
+        let p = places();
+        let file = p.source.join("small");
+        fs::write(&file, content(6000, 7)).unwrap();
+        let to = receiver("127.0.0.1:0", &p.into, &[]);
+        let path = Lossy::nth_before(&to.address, nth);
+        let out = send(&[&file], &path.address, &to.key);
+        assert!(out.status.success(), "datagram {nth}: {}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(fs::read(p.into.join("small")).unwrap(), content(6000, 7));
+    }
+}
+
 #[test]
 fn names_modes_times_links_holes_and_empty_things_arrive_as_they_are() {
     let p = places();

@@ -7,7 +7,7 @@ use super::records::{Line, Record, VERSION, Why};
 use super::{Code, TAG, WANTED};
 use crate::failure::Failure;
 use crate::identity::authorised::{Access, Grant};
-use noctule::{IncomingFlow, PublicKey, RecvStream, SendStream, Session};
+use noctule::{FlowOptions, IncomingFlow, PublicKey, RecvStream, SendStream, Session};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -80,12 +80,17 @@ impl Gate {
 
     /// The first flow of a session whose far end may come in, once it may; `None` if it has left, or was turned away.
     pub async fn first_flow(&self, session: &Session, patience: Duration) -> Option<IncomingFlow> {
+        self.first_flow_if(session, patience, |_| true).await
+    }
+
+    /// As `first_flow`, where flows that are opened after it in the same breath may come before it: `wants` is false for these.
+    pub async fn first_flow_if(&self, session: &Session, patience: Duration, wants: impl Fn(&FlowOptions) -> bool) -> Option<IncomingFlow> {
         if self.grant(&session.peer_key()).is_some() {
-            return match accept(session, patience).await? {
+            return match accept(session, patience, &wants).await? {
                 // It may come in already, and wants to be sure of this side's key.
                 IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => {
                     tokio::time::timeout(ATTEMPT, self.exchange(session, recv, send)).await.ok().flatten()?;
-                    accept(session, patience).await
+                    accept(session, patience, &wants).await
                 }
                 flow => Some(flow),
             };
@@ -100,7 +105,7 @@ impl Gate {
             session.abort(WANTED, "no code was proven in time");
             return None;
         }
-        accept(session, patience).await
+        accept(session, patience, &wants).await
     }
 
     /// What a stranger's session has to begin with.
@@ -193,8 +198,8 @@ impl Gate {
     }
 }
 
-async fn accept(session: &Session, patience: Duration) -> Option<IncomingFlow> {
-    match tokio::time::timeout(patience, session.accept_flow()).await {
+async fn accept(session: &Session, patience: Duration, wants: impl Fn(&FlowOptions) -> bool) -> Option<IncomingFlow> {
+    match tokio::time::timeout(patience, session.accept_flow_if(wants)).await {
         Ok(flow) => flow.ok(),
         Err(_) => {
             session.abort(1, "no flow was opened");

@@ -1,6 +1,5 @@
 //! `noctule recv`: an endpoint that serves senders, many at once.
 
-use super::CONTROL_TAG;
 use super::manifest::manifest;
 use super::object::recv::Above;
 use super::object::{self, OBJECT_TAG};
@@ -10,6 +9,7 @@ use super::shares::{Limits, Shares};
 use super::target::{Refused, Rules, Target};
 use super::turn::{Turns, Work};
 use super::wire::{Record, Records, Refusal};
+use super::{CONTROL_TAG, DATA_TAG};
 use crate::cli::RecvArgs;
 use crate::code::{Code, gate::Gate};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ use crate::identity::authorised::{Access, Grant, Wanted};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use blake3::Hash;
-use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
+use noctule::{Endpoint, FlowOptions, IncomingFlow, NodeConfig, PublicKey, SendStream, Session};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -172,7 +172,9 @@ impl Server {
     /// One session.
     async fn serve(&self, session: Session) -> Outcome {
         // Somebody looked in and left, or was turned away.
-        let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Outcome::Nothing(None) };
+        // A small transfer opens everything at once. What opens the conversation may be lost, and its data come first.
+        let begins = |options: &FlowOptions| options.tag != DATA_TAG && (options.tag != OBJECT_TAG || options.bidirectional);
+        let Some(flow) = self.gate.first_flow_if(&session, PATIENCE, begins).await else { return Outcome::Nothing(None) };
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if [CONTROL_TAG, OBJECT_TAG].contains(&recv.options().tag) => (recv, send),
             _ => {

@@ -129,6 +129,15 @@ pub struct Lossy {
 
 impl Lossy {
     pub fn before(server: &str, every: u64) -> Self {
+        Self::losing(server, move |number| number.is_multiple_of(every))
+    }
+
+    /// Drops only the `nth` datagram that the server is to get, counted from 1.
+    pub fn nth_before(server: &str, nth: u64) -> Self {
+        Self::losing(server, move |number| number == nth)
+    }
+
+    fn losing(server: &str, is_lost: impl Fn(u64) -> bool + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let server: std::net::SocketAddr = server.parse().unwrap();
@@ -143,7 +152,7 @@ impl Lossy {
                 } else {
                     client = Some(from);
                     count += 1;
-                    if count % every != 0 {
+                    if !is_lost(count) {
                         let _ = socket.send_to(&buffer[..len], server);
                     }
                 }
