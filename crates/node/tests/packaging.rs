@@ -98,7 +98,10 @@ fn systemd_takes_the_units() {
     let directory = tempfile::tempdir().unwrap();
     let units = UNITS.map(|unit| {
         let to = directory.path().join(Path::new(unit).file_name().unwrap());
-        fs::write(&to, read(unit).replace("=noctule ", concat!("=", env!("CARGO_BIN_EXE_noctule"), " "))).unwrap();
+        let with_place = |l: &str| {
+            if l.starts_with("Exec") { l.replace("=noctule ", concat!("=", env!("CARGO_BIN_EXE_noctule"), " ")) } else { l.to_owned() }
+        };
+        fs::write(&to, read(unit).lines().map(|l| with_place(l) + "\n").collect::<String>()).unwrap();
         to
     });
     let Ok(out) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(units).output() else {

@@ -28,13 +28,7 @@ pub struct Section {
 impl Screen {
     /// Of standard output, if that is a terminal. `is_whole`: what does not fit may scroll.
     pub fn of_terminal(is_whole: bool) -> Self {
-        use std::io::IsTerminal;
-        let stdout = std::io::stdout();
-        if !stdout.is_terminal() {
-            return Self::default();
-        }
-        let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        let (width, height) = size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let Some((width, height)) = crate::terminal::size() else { return Self::default() };
         Self { width: Some(width.max(LEAST_WIDTH)), height: (!is_whole).then_some(height.max(LEAST_HEIGHT)) }
     }
 
@@ -137,7 +131,7 @@ mod tests {
         let screen = Screen { width: Some(40), height: None };
         let long = "  one two three four five six seven eight nine ten eleven".to_owned();
         let text = screen.fit(vec![Section { text: vec![long.clone()], heading: None, rows: vec![long.clone()] }]);
-        assert_eq!(text, "  one two three four five six seven\n    eight nine ten eleven\n  one two three four five six seven eigh…\n");
+        assert_eq!(text, "  one two three four five six seven\n    eight nine ten eleven\n  one two three four five six seven eig…\n");
         let narrow = screen.fit(vec![Section { text: vec!["x".repeat(99)], ..Default::default() }]);
         assert!(narrow.lines().all(|l| l.chars().count() <= 40), "{narrow}");
     }
