@@ -40,7 +40,7 @@ mod fd {
                 Some(d) => {
                     // Zero would disarm; a year is as good as never and fits every time_t.
                     let d = d.clamp(Duration::from_nanos(1), Duration::from_secs(31_536_000));
-                    libc::timespec { tv_sec: d.as_secs() as libc::time_t, tv_nsec: d.subsec_nanos() as _ }
+                    libc::timespec { tv_sec: d.as_secs() as _, tv_nsec: d.subsec_nanos() as _ }
                 }
             };
             let spec = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };

@@ -80,6 +80,16 @@ pub fn err(text: Arguments<'_>) {
     let _ = past_bars(|| stderr().lock().write_all(guarded(&text).as_bytes()));
 }
 
+/// Columns and lines of the terminal that standard output is; `None` if it is none.
+pub fn size() -> Option<(usize, usize)> {
+    let stdout = stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    Some(size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row))))
+}
+
 /// Back to the top of the screen, and what was there away.
 pub fn clear() {
     let _ = stdout().lock().write_all(b"\x1b[H\x1b[J");

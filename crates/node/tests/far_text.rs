@@ -162,15 +162,15 @@ fn bytes_become_text_and_lines_leave_the_process_in_known_places_only() {
         // Whether a name is UTF-8.
         "node/src/transfer/progress.rs",
         // A line that goes through `guarded`.
-        "node/src/daemon/log.rs",
+        "node/src/log.rs",
         // The head of a request, of which nothing is shown.
-        "node/src/daemon/metrics.rs",
+        "node/src/daemon/metrics/mod.rs",
         // What a fuzz target makes of its input, which is a text file's content.
         "node/src/fuzzing.rs",
     ];
     let may_write = [
         "node/src/terminal.rs",
-        "node/src/daemon/log.rs",
+        "node/src/log.rs",
         // Contents of a file.
         "node/src/transfer/writer.rs",
         // A script for the user's shell.

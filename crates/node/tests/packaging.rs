@@ -14,21 +14,23 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-const UNITS: [&str; 2] = ["packaging/noctule-node.service", "packaging/noctule-relay.service"];
+const UNITS: [&str; 3] = ["packaging/noctule-node.service", "packaging/noctule-relay.service", "packaging/noctule-recv.service"];
+const SCRIPTS: [&str; 4] = ["packaging/deb/postinst", "packaging/deb/prerm", "packaging/deb/postrm", "packaging/install.sh"];
 
 #[test]
 fn units_start_the_program_where_the_guide_puts_it_and_confine_it() {
-    let guides = read("docs/guide/getting-started.md") + &read("docs/guide/node.md");
-    assert!(guides.contains("sudo install target/release/noctule /usr/local/bin/"));
+    // By name: systemd finds it in /usr/local/bin, where the guide puts it, and in /usr/bin, where the package does.
+    assert!(read("docs/guide/getting-started.md").contains("sudo install target/release/noctule /usr/local/bin/"));
     for unit in UNITS {
         let text = read(unit);
         let lines: HashSet<&str> = text.lines().collect();
         for line in text.lines().filter(|l| l.starts_with("Exec")) {
-            assert!(line.contains("=/usr/local/bin/noctule "), "{unit}: {line}");
+            assert!(line.contains("=noctule "), "{unit}: {line}");
         }
+        let condition = text.lines().find_map(|l| l.strip_prefix("ConditionPathExists=")).expect("waits for its file");
+        assert!(read("docs/guide/node.md").contains(condition) || read("docs/guide/sending-files.md").contains(condition), "{condition}");
         for line in [
             "User=noctule",
-            "UMask=0077",
             "LimitCORE=0",
             "NoNewPrivileges=yes",
             "DevicePolicy=closed",
@@ -47,7 +49,6 @@ fn units_start_the_program_where_the_guide_puts_it_and_confine_it() {
             "ProtectProc=invisible",
             "ProtectSystem=strict",
             "RemoveIPC=yes",
-            "Restart=on-failure",
             "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",
             "RestrictNamespaces=yes",
             "RestrictRealtime=yes",
@@ -61,18 +62,20 @@ fn units_start_the_program_where_the_guide_puts_it_and_confine_it() {
             assert!(lines.contains(line), "{unit} lacks {line}");
         }
     }
-    // What only one of the two may have.
-    let (node, relay) = (read(UNITS[0]), read(UNITS[1]));
-    assert!(node.contains("\nCapabilityBoundingSet=CAP_NET_ADMIN\n"));
-    assert!(
-        relay.contains("\nCapabilityBoundingSet=\n") && relay.contains("\nPrivateUsers=yes\n") && relay.contains("\nPrivateDevices=yes\n")
-    );
+    // What only one of them may have.
+    assert!(read(UNITS[0]).contains("\nCapabilityBoundingSet=CAP_NET_ADMIN\n"));
+    for unit in &UNITS[1..] {
+        let text = read(unit);
+        for line in ["CapabilityBoundingSet=", "PrivateUsers=yes", "PrivateDevices=yes"] {
+            assert!(text.contains(&format!("\n{line}\n")), "{unit} lacks {line}");
+        }
+    }
 }
 
 /// systemd's own figure: 0 is confined, 10 is not.
 #[test]
 fn systemd_calls_the_units_confined() {
-    for (unit, most) in UNITS.iter().zip([2.0, 1.5]) {
+    for (unit, most) in UNITS.iter().zip([2.0, 1.5, 1.5]) {
         let asked = Command::new("systemd-analyze").args(["security", "--offline=true", "--no-pager"]).arg(root().join(unit)).output();
         let Ok(out) = asked else {
             eprintln!("*** SKIPPED: there is no systemd-analyze here");
@@ -86,6 +89,71 @@ fn systemd_calls_the_units_confined() {
             return;
         };
         assert!(figure <= most, "{unit}: {figure}\n{text}");
+    }
+}
+
+/// What systemd understands of the units: every key, and that the program is there.
+#[test]
+fn systemd_takes_the_units() {
+    let directory = tempfile::tempdir().unwrap();
+    let units = UNITS.map(|unit| {
+        let to = directory.path().join(Path::new(unit).file_name().unwrap());
+        let with_place = |l: &str| {
+            if l.starts_with("Exec") { l.replace("=noctule ", concat!("=", env!("CARGO_BIN_EXE_noctule"), " ")) } else { l.to_owned() }
+        };
+        fs::write(&to, read(unit).lines().map(|l| with_place(l) + "\n").collect::<String>()).unwrap();
+        to
+    });
+    let Ok(out) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(units).output() else {
+        eprintln!("*** SKIPPED: there is no systemd-analyze here");
+        return;
+    };
+    let text = String::from_utf8_lossy(&out.stderr);
+    if text.contains("Failed to initialize manager") || text.contains("unrecognized option") {
+        eprintln!("*** SKIPPED: this systemd-analyze does not verify files here: {text}");
+        return;
+    }
+    let ours: Vec<&str> = text.lines().filter(|l| l.contains("noctule")).collect();
+    assert!(out.status.success() && ours.is_empty(), "{text}");
+}
+
+#[test]
+fn the_package_holds_files_that_are_there_and_each_unit() {
+    let package = read("packaging/nfpm.yaml");
+    let sources: Vec<&str> = package.split_whitespace().filter(|w| w.starts_with("packaging/")).collect();
+    for source in &sources {
+        assert!(root().join(source).is_file(), "packaging/nfpm.yaml names {source}");
+    }
+    for unit in UNITS {
+        assert!(sources.contains(&unit), "packaging/nfpm.yaml lacks {unit}");
+        // Restarted by an upgrade, ended by a removal.
+        let name = Path::new(unit).file_stem().unwrap().to_str().unwrap();
+        for script in SCRIPTS {
+            assert!(read(script).contains(name), "{script} does not know {name}");
+        }
+    }
+    // What the build stages is what is packaged.
+    let script = read("x");
+    for staged in package.split_whitespace().filter_map(|w| w.strip_prefix("${DIST_STAGE}/")) {
+        assert!(script.contains(staged.trim_end_matches('/')), "./x dist does not make {staged}");
+    }
+    for file in [UNITS[2], "packaging/noctule-recv.default"].map(|f| Path::new(f).file_name().unwrap().to_str().unwrap().to_owned()) {
+        assert!(read("packaging/install.sh").contains(&file), "{file}");
+    }
+}
+
+#[test]
+fn scripts_of_the_package_can_be_read_by_any_shell() {
+    use std::os::unix::fs::PermissionsExt;
+    for script in SCRIPTS {
+        let path = root().join(script);
+        assert_ne!(fs::metadata(&path).unwrap().permissions().mode() & 0o111, 0, "{script} is not executable");
+        let out = Command::new("sh").arg("-n").arg(&path).output().unwrap();
+        assert!(out.status.success(), "{script}: {}", String::from_utf8_lossy(&out.stderr));
+        match Command::new("shellcheck").arg(&path).output() {
+            Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout)),
+            Err(_) => eprintln!("*** SKIPPED: there is no shellcheck here"),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use super::places::Places;
-use super::status::{self, Report};
+use super::status::{self, Report, Screen};
 use crate::cli::{ReloadArgs, StatusArgs};
 use crate::failure::Failure;
 use noctule_proto::far_text::escaped;
@@ -22,8 +22,10 @@ pub const DEFAULT_SOCKET: &str = "/run/noctule/node.sock";
 const MAX_REQUESTS: usize = 16;
 /// Longest request.
 const MAX_REQUEST: u64 = 4096;
-/// Who connects and says nothing is not waited for.
+/// A client that connects and says nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the first rates of `status --watch`.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// The bound socket; removes its file when the node ends.
 pub struct Listener {
@@ -174,7 +176,7 @@ async fn ask(socket: &Path, request: &Request) -> Result<Answer, Failure> {
     }
 }
 
-/// Every text in what a node says: its user may have fewer rights than the one who asks, and names come from its file.
+/// Every text in what a node says: its user may have fewer rights than the one that asks, and names come from its file.
 fn escape(value: &mut Value) {
     match value {
         Value::String(text) => *text = escaped(text).to_string(),
@@ -189,24 +191,30 @@ fn escape(value: &mut Value) {
 
 /// `noctule status`.
 pub async fn status(args: StatusArgs) -> Result<(), Failure> {
-    let mut before: Option<Report> = None;
+    let mut before = None;
     loop {
         let report = match ask(&args.socket, &Request::Status).await? {
             Answer::Status(report) => *report,
             Answer::Error { message } => return Err(Failure::System(message)),
             Answer::Reloaded { .. } => return Err(Failure::System("the node answered another question".into())),
         };
-        if args.json {
-            say!("{}", serde_json::to_string(&report).map_err(|e| Failure::system("status", e))?);
-        } else {
-            if args.watch.is_some() && before.is_some() {
-                crate::terminal::clear();
+        let screen = Screen::of_terminal(args.watch.is_none());
+        match (args.json, args.watch, &before) {
+            (true, ..) => say!("{}", serde_json::to_string(&report).map_err(|e| Failure::system("status", e))?),
+            (false, None, _) => crate::terminal::out(format_args!("{}", status::print(&report, None, args.flows, screen))),
+            // Rates have a beginning and an end.
+            (false, Some(_), None) => {}
+            (false, Some(_), Some(before)) => {
+                if screen != Screen::default() {
+                    crate::terminal::clear();
+                }
+                crate::terminal::out(format_args!("{}", status::print(&report, Some(before), args.flows, screen)));
             }
-            crate::terminal::out(format_args!("{}", status::print(&report, before.as_ref(), args.flows)));
         }
         let Some(pause) = args.watch else { return Ok(()) };
+        let is_first = before.is_none();
         before = Some(report);
-        tokio::time::sleep(pause.0).await;
+        tokio::time::sleep(if is_first { pause.0.min(FIRST_LOOK) } else { pause.0 }).await;
     }
 }
 

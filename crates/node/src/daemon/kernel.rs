@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// A route of the kernel's table, one for each of its next hops.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRoute {
-    /// Whom it leads to.
+    /// Destinations that it leads to.
     pub to: IpNet,
     /// The next router's address.
     pub next_hop: IpAddr,

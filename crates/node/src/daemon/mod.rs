@@ -412,7 +412,7 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
 async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
     while let Ok(flow) = session.accept_flow().await {
         match &daemon.tunnel {
-            // Who gives this node an object has a link with it.
+            // A neighbour gives this node an object over a link.
             _ if crate::tree::is_tag(flow.tag()) && session.far_address().is_none() => daemon.take_branch(&peer, flow),
             Some(tunnel) => tunnel.take(flow, peer.key),
             // Dropped: the far end is told that nobody wants it.

@@ -178,7 +178,7 @@ fn explain(host: &str, error: &ConnectError) -> String {
     }
 }
 
-/// Takes the links of those that call; `find` knows who may.
+/// Takes the links of those that call; `find` knows which may.
 pub async fn answer(endpoint: Endpoint, find: impl Fn(&Link) -> Option<Arc<Peer>>) {
     while let Some(link) = endpoint.accept_link().await {
         match find(&link) {

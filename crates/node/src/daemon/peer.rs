@@ -160,6 +160,17 @@ impl Peer {
         state.trouble = Some((SystemTime::now(), text));
     }
 
+    /// Notes that a link or a session is over. An end that its owner wanted is no trouble, though status shows it.
+    fn note_end(&self, what: &str, reason: &CloseReason) {
+        let text = format!("{what}: {reason}");
+        if !reason.is_clean() {
+            return self.note_trouble(text);
+        }
+        let mut state = self.state();
+        tracing::info!(node = %state.config.name, "{text}");
+        state.trouble = Some((SystemTime::now(), text));
+    }
+
     /// A link came up: it is this peer's until it is down.
     pub fn add_link(self: &Arc<Self>, link: Link) {
         let link = Arc::new(link);
@@ -184,7 +195,7 @@ impl Peer {
                 state.links.is_empty()
             };
             if is_last {
-                this.note_trouble(format!("link down: {reason}"));
+                this.note_end("link down", &reason);
             } else {
                 tracing::info!(node = %this.name(), %reason, "a link is down, another one is up");
             }
@@ -263,6 +274,11 @@ impl Peer {
                     continue;
                 }
                 Some(Ok(session)) => session,
+                // The link has ended just now, and says so itself.
+                Some(Err(_)) if link.as_ref().is_some_and(|l| l.stats().is_none()) => {
+                    let _ = tokio::time::timeout(backoff.next(), self.news.notified()).await;
+                    continue;
+                }
                 Some(Err(error)) => {
                     self.fail(&format!("no session: {error}"), &mut backoff).await;
                     continue;
@@ -286,7 +302,7 @@ impl Peer {
             let outcome = self.until_over(&session, link.as_ref().map(|l| l.id())).await;
             self.session.send_replace(None);
             match outcome {
-                Some(reason) => self.note_trouble(format!("the session ended: {reason}")),
+                Some(reason) => self.note_end("the session ended", &reason),
                 None => tracing::info!(node = %self.name(), "a new link is up: the session moves to it"),
             }
         }
@@ -294,7 +310,7 @@ impl Peer {
 
     async fn fail(&self, text: &str, backoff: &mut Backoff) {
         self.note_trouble(text.to_owned());
-        // Somebody who waits for it goes on wanting it.
+        // A flow that waits for it goes on wanting it.
         self.state().is_wanted = self.session.receiver_count() > 0;
         // A link that comes up is a reason to try at once.
         let _ = tokio::time::timeout(backoff.next(), self.news.notified()).await;

@@ -28,7 +28,7 @@ impl Places {
         }
         let patience = self.patience;
         let task = tokio::spawn(async move {
-            // Who is too slow is nobody's loss.
+            // One that is too slow is nobody's loss.
             let _ = tokio::time::timeout(patience, conversation).await;
         });
         self.running.push_back(task.abort_handle());

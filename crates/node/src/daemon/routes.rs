@@ -45,7 +45,7 @@ pub async fn keep(daemon: Arc<Daemon>) {
         tokio::select! {
             _ = kernel.changed() => {}
             () = daemon.routes_changed.notified() => {}
-            // The address that a neighbour's link runs to may have changed, and with it whom a next hop means.
+            // The address that a neighbour's link runs to may have changed, and with it the neighbour that a next hop means.
             () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
         }
     }

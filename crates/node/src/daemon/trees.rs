@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Who opens a stream and asks for nothing is not waited for; nor is a neighbour without a session.
+/// A neighbour that opens a stream and asks for nothing is not waited for; nor is a neighbour without a session.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A status that has not changed is said again after so long: what it asks for is asked of now.
 const SAY_AGAIN: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ pub struct Trees {
 /// Whose branch, and its tag.
 type Name = (PublicKey, u64);
 
-/// Whom each neighbour leads to.
+/// Receivers that each neighbour leads to.
 type Parts = BTreeMap<PublicKey, Vec<Member>>;
 
 /// Receivers that no neighbour leads to, by reason.
@@ -45,7 +45,7 @@ type Unreached = BTreeMap<&'static str, Vec<u64>>;
 /// An object that passes, for status.
 #[derive(Clone, Debug, Default)]
 pub struct TreeView {
-    /// Who gives it to this node.
+    /// The neighbour that gives it to this node.
     pub from: String,
     /// Its bytes.
     pub size: u64,
@@ -55,7 +55,7 @@ pub struct TreeView {
     pub sent: u64,
     /// Packets that a neighbour missed because it lags.
     pub skipped: u64,
-    /// To whom it goes.
+    /// Neighbours that it goes to.
     pub children: Vec<ChildView>,
 }
 
@@ -96,7 +96,7 @@ impl Drop for Place {
 }
 
 impl Daemon {
-    /// A flow of a branch: its stream asks for it, its packets go to who was asked.
+    /// A flow of a branch: its stream asks for it, its packets go to the one that was asked.
     pub(super) fn take_branch(self: &Arc<Self>, from: &Arc<Peer>, flow: IncomingFlow) {
         match flow {
             IncomingFlow::Stream { recv, send: Some(send) } => drop(tokio::spawn(pass(Arc::clone(self), Arc::clone(from), recv, send))),

@@ -33,6 +33,22 @@ fn a_decoder_written_from_the_pages_reads_every_vector() {
     }
 }
 
+/// Keys, sealed packets and codes, computed by Python's libraries from what the pages say.
+#[test]
+fn what_the_pages_say_of_keys_and_codes_gives_the_vectors() {
+    let has_ciphers = Command::new("python3").args(["-c", "import cryptography"]).output().is_ok_and(|out| out.status.success());
+    if !has_ciphers {
+        eprintln!("*** SKIPPED: there is no python3 with the module cryptography here");
+    }
+    for (script, least) in [("check_vectors.py", 2), ("check_code.py", 1)] {
+        if (has_ciphers || script == "check_code.py")
+            && let Some(text) = python(script, &[])
+        {
+            assert!(text.matches("as specified").count() >= least, "{script}: {text}");
+        }
+    }
+}
+
 #[test]
 fn a_decoder_written_from_the_pages_reads_a_capture() {
     let Some(text) = python("decode.py", &[&capture()]) else { return };

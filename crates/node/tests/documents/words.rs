@@ -4,9 +4,10 @@ use super::pages::files;
 use super::read;
 
 /// Rooms whose comments are held to it. The others follow, one by one.
-const ROOMS: [&str; 6] = [
+const ROOMS: [&str; 7] = [
     "crates/codes/",
     "crates/lab/",
+    "crates/node/src/daemon/",
     "crates/proto/src/congestion",
     "crates/proto/src/path/",
     "crates/proto/src/wire",

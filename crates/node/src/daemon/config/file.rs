@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for OneOrMore {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct File {
-    /// Who this node is.
+    /// What this node is.
     pub node: NodeTable,
     /// Nodes with a link to this one.
     #[serde(default, rename = "neighbour")]

@@ -143,7 +143,7 @@ impl std::fmt::Debug for LinkKey {
 /// A route of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StaticRoute {
-    /// To whom.
+    /// Destinations.
     pub to: IpNet,
     /// Key of the neighbour.
     pub via: PublicKey,
@@ -212,7 +212,7 @@ pub struct OneWayRelay {
     pub listen: SocketAddr,
     /// From where; empty: from anywhere.
     pub sources: Vec<IpNet>,
-    /// For whom, by public key; empty: for anybody.
+    /// For which nodes, by public key; empty: for any.
     pub destinations: Vec<PublicKey>,
     /// Where they go.
     pub endpoint: SocketAddr,

@@ -368,7 +368,7 @@ fn a_file_that_is_not_there_says_how_to_name_one() {
     assert!(error.contains("/nowhere/node.toml") && error.contains("--config"), "{error}");
 }
 
-/// Nobody hostile writes this file; whoever does must not make the node panic by a slip (`RANDOM_INPUTS` times).
+/// Nobody hostile writes this file; a slip must not make the node panic (`RANDOM_INPUTS` times).
 #[test]
 fn altered_files_are_taken_or_refused_with_a_line() {
     let rounds = std::env::var("RANDOM_INPUTS").map_or(1_000, |n| n.parse().unwrap());

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Packets between the tunnel and the thread; the stream has a queue of its own.
 const QUEUE: usize = 64;
-/// Stamps that are kept as used before they are: who begins anew begins behind them.
+/// Stamps that are kept as used before they are: a sender that begins anew begins behind them.
 const AHEAD: u64 = 10_000_000;
 
 /// See the file's heading.

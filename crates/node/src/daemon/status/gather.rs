@@ -32,7 +32,7 @@ impl Daemon {
                     view.further.iter().for_each(|further| all.merge(&further.stats().flows));
                     sums(&all)
                 }),
-                trouble: view.trouble.map(|(at, text)| Trouble { at: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()), text }),
+                trouble: view.trouble.map(|(at, text)| Trouble { at_s: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()), text }),
             }
         });
         let routes = self.routes().into_iter().map(|r| {
@@ -54,11 +54,12 @@ impl Daemon {
             name: config.name.clone(),
             key: self.key.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime: self.started.elapsed().as_secs_f64(),
+            commit: env!("NOCTULE_COMMIT").to_owned(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
             listen: super::super::listening(&self.endpoint),
             addresses: config.addresses.iter().map(ToString::to_string).collect(),
             relay: config.relay,
-            memory: MemoryReport { used: stats.memory.used, peak: stats.memory.peak, limit: stats.memory.limit },
+            memory: MemoryReport { used_bytes: stats.memory.used, peak_bytes: stats.memory.peak, limit_bytes: stats.memory.limit },
             socket: SocketReport {
                 sent_datagrams: stats.sent_datagrams,
                 sent_bytes: stats.sent_bytes,
@@ -99,7 +100,7 @@ fn one_way_to(outlet: &Outlet) -> OneWayToReport {
     OneWayToReport {
         name: config.name.clone(),
         endpoint: config.endpoint.to_string(),
-        rate: config.rate.bytes_per_sec() * 8.0,
+        rate_bits_per_second: config.rate.bytes_per_sec() * 8.0,
         block_packets: config.shape.block_packets(),
         redundancy: config.plan.redundancy(&config.shape),
         packets: source.messages,
@@ -130,7 +131,7 @@ fn one_way_from(inlet: &Inlet) -> OneWayFromReport {
         OneWaySenderReport {
             name: name.clone(),
             streams,
-            heard: heard.map(|h| h.as_secs_f64()),
+            heard_s: heard.map(|h| h.as_secs_f64()),
             datagrams: sink.datagrams,
             innovative: sink.innovative,
             polluted: sink.polluted,
@@ -154,7 +155,7 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
     OneWayRelayReport {
         listen: config.listen.to_string(),
         endpoint: config.endpoint.to_string(),
-        rate: config.rate.bytes_per_sec() * 8.0,
+        rate_bits_per_second: config.rate.bytes_per_sec() * 8.0,
         received_datagrams: view.received.0,
         received_bytes: view.received.1,
         sent_datagrams: view.sent.0,
@@ -168,22 +169,26 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
         announcements: view.relay.announcements,
         foreign: view.relay.foreign,
         send_errors: view.errors,
-        standing_delay: view.standing.as_secs_f64() * 1e3,
-        memory: view.memory,
+        standing_delay_ms: view.standing.as_secs_f64() * 1e3,
+        memory_bytes: view.memory,
         ranks: view.ranks,
     }
 }
 
 fn tree(view: TreeView) -> TreeReport {
     let TreeView { from, size, packets, sent, skipped, children } = view;
-    let child =
-        |ChildView { name, receivers, there, state }: ChildView| TreeChildReport { name, receivers, there, state: state.to_owned() };
-    TreeReport { from, size, packets, sent, skipped, to: children.into_iter().map(child).collect() }
+    let child = |ChildView { name, receivers, there, state }: ChildView| TreeChildReport {
+        name,
+        receivers,
+        there_bytes: there,
+        state: state.to_owned(),
+    };
+    TreeReport { from, size_bytes: size, packets, sent, skipped, to: children.into_iter().map(child).collect() }
 }
 
 fn link(stats: &LinkStats, up_for: std::time::Duration, times_up: u64) -> LinkReport {
     LinkReport {
-        up_for: up_for.as_secs_f64(),
+        up_for_s: up_for.as_secs_f64(),
         times_up,
         paths: stats.paths.iter().map(path).collect(),
         undecryptable: stats.undecryptable,
@@ -205,13 +210,13 @@ fn path(p: &PathStats) -> PathReport {
         local: p.local.map(|ip| ip.to_string()),
         standing: p.standing.word().to_owned(),
         coupled: p.coupled,
-        mtu: p.mtu,
-        rtt: ms(p.smoothed_rtt),
-        min_rtt: ms(p.min_rtt),
-        rtt_deviation: ms(p.rtt_var),
-        loss: p.loss.get(),
-        delivery_rate: p.delivery_rate.bytes_per_sec() * 8.0,
-        in_flight: p.in_flight,
+        mtu_bytes: p.mtu,
+        rtt_ms: ms(p.smoothed_rtt),
+        min_rtt_ms: ms(p.min_rtt),
+        rtt_deviation_ms: ms(p.rtt_var),
+        loss_ratio: p.loss.get(),
+        delivery_rate_bits_per_second: p.delivery_rate.bytes_per_sec() * 8.0,
+        in_flight_bytes: p.in_flight,
         sent_packets: p.sent_packets,
         sent_bytes: p.sent_bytes,
         received_packets: p.received_packets,
@@ -255,8 +260,8 @@ fn relayed(r: &RelayedStats) -> RelayedReport {
         spans: spans(&r.spans),
         dropped_packets: r.dropped_packets,
         waiting: r.waiting,
-        standing_delay: r.standing_delay.as_secs_f64() * 1e3,
-        memory: r.memory,
+        standing_delay_ms: r.standing_delay.as_secs_f64() * 1e3,
+        memory_bytes: r.memory,
     }
 }
 
@@ -264,7 +269,7 @@ fn tunnel(tunnel: &Tunnel) -> TunnelReport {
     let totals = tunnel.totals();
     TunnelReport {
         device: tunnel.device().config.name.clone(),
-        mtu: tunnel.device().config.mtu,
+        mtu_bytes: tunnel.device().config.mtu,
         unreachable: totals.unreachable,
         too_big: totals.too_big,
         malformed: totals.malformed,

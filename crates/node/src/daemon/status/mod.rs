@@ -1,15 +1,19 @@
 //! What a node says about itself: the report that `noctule status` and Prometheus show.
 
+mod describe;
 mod gather;
+mod screen;
 mod table;
 
-pub use table::{describe, print};
+pub use describe::describe;
+pub use screen::Screen;
+pub use table::print;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The whole report. Counters count from the node's start.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The whole report. Counters count from the node's start. What has a unit has it in its name: `_s`, `_ms`, `_bytes`, `_bits_per_second`, `_ratio`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The node's name.
     pub name: String,
@@ -17,8 +21,10 @@ pub struct Report {
     pub key: String,
     /// Version of the program.
     pub version: String,
-    /// Seconds since it started.
-    pub uptime: f64,
+    /// The commit that it was built from.
+    pub commit: String,
+    /// Since it started.
+    pub uptime_s: f64,
     /// UDP address.
     pub listen: String,
     /// Overlay addresses.
@@ -60,13 +66,13 @@ pub struct OneWayReport {
 }
 
 /// A stream to another node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWayToReport {
     /// Its name in the file.
     pub name: String,
     pub endpoint: String,
-    /// Bits per second, as the file says.
-    pub rate: f64,
+    /// As the file says.
+    pub rate_bits_per_second: f64,
     /// Packets of a block.
     pub block_packets: usize,
     /// Datagrams that are sent for each packet of a block.
@@ -88,7 +94,7 @@ pub struct OneWayToReport {
 }
 
 /// Where streams of other nodes come.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWayFromReport {
     pub listen: String,
     /// Datagrams that were no use: `garbage`, packets of `unknown` streams, those of another `source` than the file's, announcements that were `unaddressed`, `refused`,
@@ -99,14 +105,14 @@ pub struct OneWayFromReport {
 }
 
 /// A node whose streams are taken.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWaySenderReport {
     /// Its name in the file.
     pub name: String,
     /// Streams that it announced.
     pub streams: u64,
-    /// Seconds since something of it came that checked.
-    pub heard: Option<f64>,
+    /// Since something of it came that checked.
+    pub heard_s: Option<f64>,
     /// Datagrams of its streams.
     pub datagrams: u64,
     /// Of these, told something new.
@@ -126,12 +132,12 @@ pub struct OneWaySenderReport {
 }
 
 /// Streams of others that pass.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWayRelayReport {
     pub listen: String,
     pub endpoint: String,
-    /// Bits per second, as the file says.
-    pub rate: f64,
+    /// As the file says.
+    pub rate_bits_per_second: f64,
     /// Datagrams and bytes of UDP payload.
     pub received_datagrams: u64,
     pub received_bytes: u64,
@@ -151,54 +157,51 @@ pub struct OneWayRelayReport {
     pub foreign: u64,
     /// Datagrams that the system did not take.
     pub send_errors: u64,
-    /// Milliseconds.
-    pub standing_delay: f64,
-    /// Bytes.
-    pub memory: usize,
+    pub standing_delay_ms: f64,
+    pub memory_bytes: usize,
     /// Batches by the rank that came: place `k` counts those of rank `k`.
     pub ranks: Vec<u64>,
 }
 
 /// An object that passes on its way to several.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeReport {
     /// The neighbour that gives it.
     pub from: String,
-    /// Its bytes.
-    pub size: u64,
+    pub size_bytes: u64,
     /// Packets that came.
     pub packets: u64,
     /// Packets that were given to neighbours.
     pub sent: u64,
     /// Packets that a neighbour missed because it lags.
     pub skipped: u64,
-    /// To whom it goes.
+    /// Neighbours that it goes to.
     pub to: Vec<TreeChildReport>,
 }
 
 /// A neighbour that an object goes to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeChildReport {
     /// Its name in the file.
     pub name: String,
     /// Receivers behind it.
     pub receivers: usize,
-    /// Bytes that all of them have.
-    pub there: u64,
+    /// What all of them have.
+    pub there_bytes: u64,
     /// `asked`, `on`, `lagging`, `done` or `gone`.
     pub state: String,
 }
 
-/// Memory in bytes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Memory.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryReport {
-    pub used: usize,
-    pub peak: usize,
-    pub limit: usize,
+    pub used_bytes: usize,
+    pub peak_bytes: usize,
+    pub limit_bytes: usize,
 }
 
 /// The UDP socket.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SocketReport {
     pub sent_datagrams: u64,
     pub sent_bytes: u64,
@@ -209,7 +212,7 @@ pub struct SocketReport {
 }
 
 /// Another node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Its name in the file.
     pub name: String,
@@ -233,19 +236,18 @@ pub struct NodeReport {
 }
 
 /// What went wrong last.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trouble {
-    /// Unix time in seconds.
-    pub at: u64,
+    /// Unix time.
+    pub at_s: u64,
     /// In words.
     pub text: String,
 }
 
 /// A link that is up.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LinkReport {
-    /// Seconds.
-    pub up_for: f64,
+    pub up_for_s: f64,
     /// Times that a link to the node came up.
     pub times_up: u64,
     /// Its paths.
@@ -274,7 +276,7 @@ pub struct SpanReport {
 }
 
 /// A path.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathReport {
     /// Number within the link.
     pub path: u32,
@@ -285,17 +287,15 @@ pub struct PathReport {
     pub standing: String,
     /// Other paths of the link in the same bottleneck, with which it shares the part of one flow.
     pub coupled: u32,
-    /// Bytes of UDP payload.
-    pub mtu: u16,
-    /// Milliseconds.
-    pub rtt: f64,
-    pub min_rtt: f64,
-    pub rtt_deviation: f64,
-    /// Share of what this node sends.
-    pub loss: f64,
-    /// Bits per second.
-    pub delivery_rate: f64,
-    pub in_flight: u64,
+    /// Of UDP payload.
+    pub mtu_bytes: u16,
+    pub rtt_ms: f64,
+    pub min_rtt_ms: f64,
+    pub rtt_deviation_ms: f64,
+    /// Of what this node sends.
+    pub loss_ratio: f64,
+    pub delivery_rate_bits_per_second: f64,
+    pub in_flight_bytes: u64,
     pub sent_packets: u64,
     pub sent_bytes: u64,
     pub received_packets: u64,
@@ -328,7 +328,7 @@ pub struct FlowCounts {
 }
 
 /// A route.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RouteReport {
     pub to: String,
     /// The neighbour's name.
@@ -341,7 +341,7 @@ pub struct RouteReport {
 }
 
 /// One direction of a flow that passes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RelayedReport {
     pub source: String,
     pub destination: String,
@@ -361,17 +361,15 @@ pub struct RelayedReport {
     pub spans: SpanReport,
     pub dropped_packets: u64,
     pub waiting: u64,
-    /// Milliseconds.
-    pub standing_delay: f64,
-    /// Bytes.
-    pub memory: usize,
+    pub standing_delay_ms: f64,
+    pub memory_bytes: usize,
 }
 
 /// The tunnel.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TunnelReport {
     pub device: String,
-    pub mtu: u16,
+    pub mtu_bytes: u16,
     /// Packets for which the file names no node.
     pub unreachable: u64,
     /// Packets larger than their node takes.
@@ -383,7 +381,7 @@ pub struct TunnelReport {
 }
 
 /// The tunnel's traffic with one node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TunnelNodeReport {
     pub sent_packets: u64,
     pub sent_bytes: u64,
@@ -398,7 +396,7 @@ pub struct TunnelNodeReport {
 }
 
 /// One flow into the tunnel.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TunnelFlowReport {
     pub source: String,
     pub destination: String,

@@ -18,9 +18,9 @@ const INTERACTIVE_DSCP: u8 = 32;
 /// What tells flows apart: the 5-tuple and the class of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Who sends.
+    /// The sender.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// The receiver.
     pub destination: IpAddr,
     /// Protocol above IP.
     pub protocol: u8,

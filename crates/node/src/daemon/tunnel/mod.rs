@@ -62,7 +62,7 @@ struct Table {
     treatment: Treatment,
 }
 
-/// To whom a destination belongs, and how it is reached.
+/// The node that a destination belongs to, and how it is reached.
 #[derive(Clone)]
 struct Way {
     node: Arc<TunnelNode>,
@@ -90,12 +90,17 @@ pub struct Totals {
     pub malformed: u64,
 }
 
-/// Multicast of one link (RFC 5771 §4, RFC 4291 §2.7).
+/// Multicast of one link (RFC 5771 §4, RFC 4291 §2.7), which no router passes on.
 fn is_local_multicast(to: IpAddr) -> bool {
     match to {
         IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
         IpAddr::V6(v6) => v6.segments()[0] & 0xff0f == 0xff02,
     }
+}
+
+/// Sent to all that may want it: that no node has the destination is no fault, and nobody may be told (RFC 1122 §3.2.2, RFC 4443 §2.4).
+fn is_for_many(to: IpAddr) -> bool {
+    to.is_multicast() || to == IpAddr::from([255; 4])
 }
 
 impl Tunnel {
@@ -213,6 +218,10 @@ impl Tunnel {
             return;
         }
         let Some(Way { node, mtu, one_way }) = table.by_prefix.get(header.destination) else {
+            // A host announces itself on every device (mDNS, SSDP, DHCP): chatter, as long as no prefix holds it.
+            if is_for_many(header.destination) {
+                return;
+            }
             self.counters.unreachable.fetch_add(1, Relaxed);
             self.refuse(&packet, &header, Refusal::Unreachable);
             return;
@@ -289,5 +298,23 @@ impl Tunnel {
             Err(error) => tracing::debug!(device = %self.device.config.name, %error, "the device refused a packet"),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_tells_every_device_is_for_nobody() {
+        for own in ["224.0.0.251", "ff02::2", "ff12::1"] {
+            assert!(is_local_multicast(own.parse().unwrap()) && is_for_many(own.parse().unwrap()), "{own}");
+        }
+        for many in ["239.255.255.250", "255.255.255.255", "ff05::c"] {
+            assert!(!is_local_multicast(many.parse().unwrap()) && is_for_many(many.parse().unwrap()), "{many}");
+        }
+        for one in ["10.9.0.2", "fd09::2", "0.0.0.0"] {
+            assert!(!is_for_many(one.parse().unwrap()), "{one}");
+        }
     }
 }

@@ -22,9 +22,9 @@ const MAX_EXTENSIONS: usize = 8;
 /// What an IP packet says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who sent it.
+    /// Its sender.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// Its receiver.
     pub destination: IpAddr,
     /// Protocol above IP, extension headers passed over.
     pub protocol: u8,
