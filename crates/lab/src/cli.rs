@@ -181,6 +181,9 @@ pub struct RunArgs {
     /// Ceiling of the memory of a flow at each end, e.g. 16MiB [default: 128MiB].
     #[arg(long)]
     pub flow_memory: Option<String>,
+    /// Time that a handshake may take [default: 10s].
+    #[arg(long)]
+    pub connect_timeout: Option<Period>,
     /// Packets per batch: 8, 16, 32 or 64 [default: 16].
     #[arg(long)]
     pub batch_size: Option<u8>,
@@ -237,6 +240,7 @@ impl RunArgs {
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
         scenario.stall = self.stall;
+        scenario.connect_timeout = self.connect_timeout;
         if let Some(text) = &self.flow_memory {
             let bytes = crate::link::parse_bytes(text).map_err(|e| invalid(format!("--flow-memory: {e}")))?;
             scenario.flow_memory = Some(usize::try_from(bytes).map_err(|e| invalid(format!("--flow-memory: {e}")))?);

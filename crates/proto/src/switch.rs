@@ -29,6 +29,8 @@ pub(crate) enum Mechanism {
     SecondProbe,
     /// While nothing is acknowledged, more may be in flight (P8).
     SilentWindow,
+    /// Where a handshake took long, as slow links make it, both ends wait for longer, and less is sent at first (P11, P19).
+    SlowPaths,
     /// Tail probes (P4, P10).
     TailProbes,
     /// The cap of the probes' backoff (P10).
@@ -125,6 +127,8 @@ pub(crate) enum Mechanism {
     SkippingChildren,
     /// Blocks that lack something get fresh packets of the outer code (object.md 4).
     FreshPackets,
+    /// What never left for a receiver is sent to it without waiting.
+    MissedPackets,
     /// Links have more paths than one (multipath.md 2).
     Paths,
     /// What a busy host did not send in time is made up for, and says nothing about the path (decision 22).

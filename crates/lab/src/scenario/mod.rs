@@ -79,6 +79,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Ceiling of the memory of a flow in bytes; the protocol's default if none.
     pub flow_memory: Option<usize>,
+    /// Time that a handshake may take; the protocol's default if none.
+    pub connect_timeout: Option<Period>,
     /// Packets per batch; the protocol's default if none.
     pub batch_size: Option<u8>,
     /// Asked share of messages that need no second round trip; the protocol's default if none.
@@ -131,6 +133,7 @@ impl Scenario {
             warmup: Period::ZERO,
             seed: 7,
             flow_memory: None,
+            connect_timeout: None,
             batch_size: None,
             no_retransmit: None,
             epoch_packets: None,

@@ -187,6 +187,9 @@ fn config(scenario: &Scenario, node: usize) -> NodeConfig {
     if let Some(bytes) = scenario.flow_memory {
         config.flow_memory = bytes;
     }
+    if let Some(time) = scenario.connect_timeout {
+        config.connect_timeout = time.0;
+    }
     if let Some(packets) = scenario.epoch_packets {
         config.epoch_packets = packets;
     }

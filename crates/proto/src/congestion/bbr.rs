@@ -5,7 +5,7 @@
 use super::bbr_filters::{Departure, Departures, FullPipe, MaxFilter};
 use super::bbr_path::{PathModel, Sample};
 use super::loss_epoch::LossEpoch;
-use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent, initial_packets};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// §5.3.1.1: 4 ln 2.
@@ -165,7 +165,7 @@ pub(super) struct Bbr {
 impl Bbr {
     pub(super) fn new(datagram: u64, rtt: Duration, now: Time) -> Self {
         let datagram = datagram as f64;
-        let cwnd = INITIAL_PACKETS as f64 * datagram;
+        let cwnd = initial_packets(rtt) * datagram;
         Self {
             datagram,
             cwnd,

@@ -22,6 +22,7 @@ mod standing;
 mod vegas;
 mod window;
 
+use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 
 /// Packets of one path were acknowledged.
@@ -240,6 +241,19 @@ impl CongestionControl {
 
 /// Packets in the initial window (P11).
 pub(crate) const INITIAL_PACKETS: u64 = 32;
+/// Distance explains no longer round trip than this: two hops by geostationary satellites. The rest of a handshake's is the time that its packets took.
+const FARTHEST: Duration = Duration::from_secs(1);
+
+/// Packets in the initial window after a handshake of two full packets that took `rtt`: as many as the rate that these show sends in such a time
+/// (docs/decisions/0170).
+pub(crate) fn initial_packets(rtt: Duration) -> f64 {
+    let (rtt, longer) = (rtt.as_secs_f64(), rtt.saturating_sub(FARTHEST).as_secs_f64());
+    if longer > 0.0 && !switch::is_off(Mechanism::SlowPaths) {
+        (2.0 * rtt / longer).min(INITIAL_PACKETS as f64)
+    } else {
+        INITIAL_PACKETS as f64
+    }
+}
 
 /// The controller for a path with datagrams of `datagram` bytes; `rtt` was measured by the handshake or is assumed.
 pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time) -> Box<dyn Controller> {

@@ -12,7 +12,7 @@ use super::noise::BaseLoss;
 use super::pulse::Pulses;
 use super::queue::Queue;
 use super::standing::Standing;
-use super::{AckEvent, ControlState, Controller, Coupled, INITIAL_PACKETS, LossEvent, SentEvent};
+use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent, initial_packets};
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
 
@@ -214,6 +214,8 @@ pub(super) struct Model {
     cwnd: u64,
     /// What may be in flight beyond it while nothing is acknowledged.
     reserve: u64,
+    /// Packets of the initial window.
+    first_packets: f64,
 }
 
 /// The mean over the latest rounds. Growth fills a queue that is hardly there; and a flow that backed off until it is shorter than its target has done so.
@@ -229,7 +231,7 @@ fn usual(mean: f64, queue: f64, target: f64) -> f64 {
 
 impl Model {
     pub(super) fn new(datagram: u64, rtt: Duration, now: Time) -> Self {
-        let initial = (INITIAL_PACKETS * datagram) as f64;
+        let initial = initial_packets(rtt) * datagram as f64;
         Self {
             datagram: datagram as f64,
             state: State::Startup,
@@ -304,6 +306,7 @@ impl Model {
             in_flight: 0,
             coupled: Coupled::default(),
             rival: None,
+            first_packets: initial_packets(rtt),
             pacing: initial / rtt.as_secs_f64().max(1e-4),
             cwnd: 2 * initial as u64,
             reserve: 0,
@@ -598,7 +601,7 @@ impl Model {
         let wanted = gain * (target - queue - self.pushed_by_others()) + self.agreement() * (target - self.usual_queue);
         let pushed = if is_stale { 1.0 } else { 1.0 + (wanted / rtt).clamp(-MAX_CUT, MAX_PUSH) };
         let (gain, window) = match self.state {
-            State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * INITIAL_PACKETS as f64 * self.datagram),
+            State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * self.first_packets * self.datagram),
             State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
             State::Cruise => {
                 let held = if self.round < self.hold_until { pushed.min(HOLD_GAIN) } else { pushed };

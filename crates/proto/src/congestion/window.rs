@@ -1,6 +1,6 @@
 //! What every controller with a window in segments does the same way: count in segments, pace a window over an RTT, know whether it is used.
 
-use super::{ControlState, INITIAL_PACKETS, SentEvent};
+use super::{ControlState, SentEvent, initial_packets};
 use crate::units::{Bandwidth, Duration};
 
 /// RFC 5681 §3.1: no reduction goes below this.
@@ -24,7 +24,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(datagram: u64, rtt: Duration) -> Self {
-        Self { datagram: datagram as f64, cwnd: INITIAL_PACKETS as f64, ssthresh: f64::INFINITY, srtt: rtt, is_limited: false }
+        Self { datagram: datagram as f64, cwnd: initial_packets(rtt), ssthresh: f64::INFINITY, srtt: rtt, is_limited: false }
     }
 
     pub(super) fn on_sent(&mut self, event: &SentEvent) {

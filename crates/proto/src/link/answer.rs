@@ -7,13 +7,16 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
 use crate::node::shared::Shared;
 use crate::path::Path;
+use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, MAC1_LEN, ProtectedHeader, VERSION};
 use crate::wire::params::{Cipher, MIN_DATAGRAM, Params};
 use std::net::{IpAddr, SocketAddr};
 
-/// A link that was answered but never confirmed is forgotten after this (P19).
+/// A link that was answered but never confirmed is forgotten after this (P19), counted from the last INITIATE that was answered.
 pub(crate) const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
+/// However often its INITIATE comes again.
+const LONGEST_HALF_OPEN: Duration = Duration::from_secs(120);
 /// RESPONDs of one half-open link, at most: its INITIATE comes again and again until one arrives.
 const MAX_ANSWERS: u8 = 8;
 /// Bytes that leave for each that came from an address that has shown nothing, at most (P19, RFC 9000 §8.1).
@@ -42,6 +45,9 @@ pub(crate) struct Responding {
     received: usize,
     sent: usize,
     answers: u8,
+    began_at: Time,
+    /// When the first answer left.
+    answered_at: Option<Time>,
     /// FINISHes that did not verify.
     failures: u8,
     /// The initiator's parameter, which its first packet is opened with.
@@ -96,7 +102,7 @@ impl Responding {
     }
 
     /// The next RESPOND, and where it goes.
-    pub(super) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<(SocketAddr, Option<IpAddr>)> {
+    pub(super) fn poll_answer(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<(SocketAddr, Option<IpAddr>)> {
         let size = self.due.pop()?;
         let size = if size < self.refused { size } else { usize::from(MIN_DATAGRAM) };
         let len = size.max(self.response.len());
@@ -104,6 +110,7 @@ impl Responding {
             return None;
         }
         self.answers += 1;
+        self.answered_at.get_or_insert(now);
         self.sent += len;
         buf.extend_from_slice(&self.response);
         buf.resize(len, 0);
@@ -136,6 +143,7 @@ impl Link {
         r.waiting = None;
         let ids = r.ids.take();
         let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
+        let longest_rtt = r.answered_at.map(|at| now.since(at));
         self.name_first_path(ids);
         let first = FirstPath {
             is_initiator: false,
@@ -144,6 +152,7 @@ impl Link {
             received_size: size as u16,
             route: None,
             rtt: None,
+            longest_rtt,
             cipher,
             rng: shared.fork_rng(),
         };
@@ -157,9 +166,13 @@ impl Link {
     }
 
     /// The same INITIATE again: our answer was lost.
-    pub(crate) fn on_repeated_initiate(&mut self, size: usize) {
+    pub(crate) fn on_repeated_initiate(&mut self, now: Time, size: usize) {
         if let State::Handshaking(Handshake::Responder(r)) = &mut self.state {
             r.received += size;
+            // What follows stands behind the repetitions in a slow link's queue.
+            if !switch::is_off(Mechanism::SlowPaths) {
+                r.expires = (now + HALF_OPEN_LIFETIME).min(r.began_at + LONGEST_HALF_OPEN);
+            }
             if r.due.len() < 2 {
                 r.due.push(size);
             }
@@ -243,6 +256,8 @@ impl Link {
             received: size,
             sent: 0,
             answers: 0,
+            began_at: now,
+            answered_at: None,
             failures: 0,
             epoch_log2,
             expires: now + HALF_OPEN_LIFETIME,
@@ -274,6 +289,7 @@ impl Link {
             received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
             route: None,
             rtt: None,
+            longest_rtt: r.answered_at.map(|at| now.since(at)),
             cipher: r.cipher,
             rng: shared.fork_rng(),
         };

@@ -22,6 +22,9 @@ use std::net::{IpAddr, SocketAddr};
 /// First retransmission of a handshake packet, and the cap of its growth (P19).
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(1);
+/// Flights before those of one datagram of the smallest size. What so many do not bring across is not lost by chance: the path is slow, or away, and
+/// more would only wait in front of what is to follow (docs/decisions/0170).
+const FULL_FLIGHTS: u32 = 4;
 /// A first message that is repeated goes out in so many datagrams, so far apart: what lost the first may well lose one more, and the next timer is far
 /// away (docs/decisions/0030).
 const COPIES: u32 = 3;
@@ -86,6 +89,8 @@ pub(super) struct FirstPath {
     pub(super) route: Option<u16>,
     /// Round trip of the handshake, if it is unambiguous.
     pub(super) rtt: Option<Duration>,
+    /// It was no longer than this.
+    pub(super) longest_rtt: Option<Duration>,
     /// Cipher that we chose, as responder.
     pub(super) cipher: Option<Cipher>,
     /// The path's own.
@@ -210,6 +215,7 @@ impl Initiating {
         match (self.flights, self.copies) {
             (0, 0) => max,
             (0, _) => smaller,
+            (FULL_FLIGHTS.., _) => MIN_DATAGRAM,
             _ => [smaller, MIN_DATAGRAM, max][((self.copies + self.flights + 1) % COPIES) as usize],
         }
     }
@@ -321,7 +327,9 @@ impl Link {
                     i.add_attempt(now, source, false, Vec::new(), shared);
                 }
                 let size = usize::from(i.datagram_size(&shared.config));
-                let attempt = if i.copies % 2 == 1 { i.attempts.last_mut() } else { i.attempts.first_mut() }?;
+                // Of flights with one datagram every second asks the other question.
+                let is_other = if i.flights < FULL_FLIGHTS { i.copies % 2 == 1 } else { i.flights % 2 == 1 };
+                let attempt = if is_other { i.attempts.last_mut() } else { i.attempts.first_mut() }?;
                 HandshakePacket {
                     version: VERSION,
                     destination: i.destination.clone(),
@@ -341,7 +349,7 @@ impl Link {
                 i.first_sent.get_or_insert(now);
                 i.copies += 1;
                 let has_smaller = i.flights == 0 && size > usize::from(MIN_DATAGRAM) && !switch::is_off(Mechanism::SmallFirstFlights);
-                if i.flights > 0 && i.copies < COPIES {
+                if (1..FULL_FLIGHTS).contains(&i.flights) && i.copies < COPIES {
                     i.next_send = now + COPY_DELAY;
                 } else if has_smaller && i.copies == 1 {
                     i.next_send = now + SMALLER_AFTER;
@@ -355,7 +363,7 @@ impl Link {
                 }
                 (i.remote, None)
             }
-            Handshake::Responder(r) => r.poll_answer(buf)?,
+            Handshake::Responder(r) => r.poll_answer(now, buf)?,
         };
         self.handshake_packets += 1;
         Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
@@ -427,8 +435,11 @@ impl Link {
     ) {
         let State::Handshaking(Handshake::Initiator(i)) = &self.state else { return };
         let (remote, route, first_sent, deadline) = (i.remote, i.route, i.first_sent.unwrap_or(now), i.deadline);
-        let single = i.attempts.iter().find(|a| a.source == ours).and_then(|a| a.rtt(now, size));
-        let rtt = single.or(i.retry_rtt);
+        let answered = i.attempts.iter().find(|a| a.source == ours);
+        let rtt = answered.and_then(|a| a.rtt(now, size)).or(i.retry_rtt);
+        let longest_rtt = answered.and_then(|a| a.sent.first()).map(|(_, at)| now.since(*at));
+        // Each datagram that was sent may stand in front of what goes now, and take as long as the exchange took.
+        let patience = if switch::is_off(Mechanism::SlowPaths) { Duration::ZERO } else { now.since(first_sent) * (i.sends + 2) };
         let others: Vec<_> = i.attempts.iter().filter(|a| a.source != ours).map(|a| a.source.clone()).collect();
         for id in others {
             shared.forget_cid(&id);
@@ -453,6 +464,7 @@ impl Link {
                 received_size: size as u16,
                 route,
                 rtt,
+                longest_rtt,
                 cipher: None,
                 rng: shared.fork_rng(),
             },
@@ -464,7 +476,7 @@ impl Link {
             // Never confirmed: at the far end nothing comes up.
             return self.die(CloseReason::local(Code::NoError, Layer::Link, "the far end takes handshakes"));
         }
-        self.confirm_by = Some(deadline);
+        self.confirm_by = Some(deadline.max(now + patience));
         self.confirmation =
             (!switch::is_off(Mechanism::Confirmation)).then_some(Confirmation { at: now + FIRST_CONFIRMATION, wait: FIRST_CONFIRMATION });
         self.become_up(now, shared);
@@ -496,7 +508,7 @@ impl Link {
 
     /// Keys and the first path. False if the peer's parameters are unusable.
     pub(super) fn install(&mut self, now: Time, established: Established, first: FirstPath, shared: &mut Shared) -> bool {
-        let FirstPath { is_initiator, remote, local, received_size, route, rtt, cipher, rng } = first;
+        let FirstPath { is_initiator, remote, local, received_size, route, rtt, longest_rtt, cipher, rng } = first;
         let params = match Params::parse(&established.payload) {
             Ok(params) => params,
             Err(e) => {
@@ -539,6 +551,7 @@ impl Link {
             initial_datagram: known,
             route_datagram: route,
             initial_rtt: rtt,
+            longest_rtt,
             trace: shared.tracer.of(self.id),
             ack: wished_acks(&params),
             ..shared.path_config()

@@ -12,7 +12,7 @@ use crate::sent::SentItem;
 use crate::session::{CONTROL_INDEX, Verdict};
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
-use crate::units::{Ecn, Time};
+use crate::units::{Duration, Ecn, Time};
 use crate::wire::Frames;
 use crate::wire::frame::{Coded, FlowOpen, Frame};
 
@@ -378,7 +378,7 @@ impl Link {
         if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
             return;
         }
-        let session = match shared.session_for_open(now, self.id, self.id, &open, crate::node::sessions::limits_of(self)) {
+        let session = match shared.session_for_open(now, self.id, self.id, &open, crate::node::sessions::limits_of(self), Duration::ZERO) {
             Ok(session) => session,
             Err(code) => {
                 shared.counters.refused_flows += 1;

@@ -107,7 +107,7 @@ impl Node {
             && let Some(link) = self.links.get_mut(&id)
             && proof.or_else(|| self.shared.mac1.of(packet)).is_some_and(|proof| link.is_answer_to(&proof))
         {
-            link.on_repeated_initiate(size);
+            link.on_repeated_initiate(now, size);
             return self.mark_ready(id);
         }
         let verdict = self.throttle.cookies.judge(now, remote, &packet.source, token);

@@ -5,6 +5,7 @@
 //! that it has.
 
 use super::Node;
+use super::session_life::HOP_LIMIT;
 use super::sessions::Far;
 use super::shared::{FlowPlace, INITIAL_CREDIT};
 use crate::error::{CloseReason, Code, Layer};
@@ -77,7 +78,10 @@ impl Node {
         }
         let tried = self.shared.links_tried(ends.source);
         let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
-        let session = self.shared.session_for_open(now, link, back, &open, crate::node::sessions::FLOOR)?;
+        // The answer and what follows it cross each link once; the others are taken to be like the last.
+        let hops = u32::from(HOP_LIMIT.saturating_sub(open.hop_limit)) + 1;
+        let patience = self.links.get(&back).map_or(Duration::ZERO, |l| l.pto() * 2 * hops);
+        let session = self.shared.session_for_open(now, link, back, &open, crate::node::sessions::FLOOR, patience)?;
         let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
         l.accept_flow(open, session, &mut self.shared)?;
         if index == CONTROL_INDEX {

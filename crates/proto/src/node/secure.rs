@@ -28,6 +28,8 @@ use std::net::IpAddr;
 
 /// An opener that does not go on with its handshake is forgotten after this long (P19).
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
+/// However slow its route is.
+const LONGEST_HALF_OPEN: Duration = Duration::from_secs(60);
 
 /// Who may open sessions to this node over relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,7 +114,8 @@ enum Stage {
 }
 
 impl Securing {
-    pub(crate) fn accepting(far: Far, now: Time) -> Option<Box<Self>> {
+    /// `patience`: as long as the opener may take at least to go on, where its route is known to be slow.
+    pub(crate) fn accepting(far: Far, now: Time, patience: Duration) -> Option<Box<Self>> {
         let Far::Relayed { far, near } = far else { return None };
         Some(Box::new(Self {
             ends: Ends { opener: far, acceptor: near },
@@ -123,7 +126,13 @@ impl Securing {
             keys: None,
             lead: Vec::new(),
             symbol: None,
-            deadline: Some(now + HALF_OPEN_LIFETIME),
+            deadline: Some(
+                now + HALF_OPEN_LIFETIME.max(if switch::is_off(Mechanism::SlowPaths) {
+                    Duration::ZERO
+                } else {
+                    patience.min(LONGEST_HALF_OPEN)
+                }),
+            ),
             attempts: 0,
             early: Vec::new(),
             forgeries: 0,

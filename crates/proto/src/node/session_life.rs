@@ -18,8 +18,8 @@ use crate::wire::frame::{FlowOpen, Relayed};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
-/// Nodes that a flow may pass.
-const HOP_LIMIT: u8 = 16;
+/// Nodes that a flow may pass: as many as IP packets by default (RFC 1700, "time to live").
+pub(super) const HOP_LIMIT: u8 = 64;
 
 impl Node {
     /// A session to a node that may be several links away, over the best route to it. Flows can be opened and written at once; they come from this

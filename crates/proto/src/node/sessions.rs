@@ -12,7 +12,7 @@ use crate::link::{Link, State};
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::table::Table;
-use crate::units::Time;
+use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use crate::work;
 use smallvec::SmallVec;
@@ -370,6 +370,7 @@ impl Shared {
         link: LinkId,
         open: &FlowOpen,
         peer: SessionLimits,
+        patience: Duration,
     ) -> Result<SessionId, Code> {
         let far = match &open.relayed {
             None => Far::Neighbour(link),
@@ -394,7 +395,7 @@ impl Shared {
             None => {
                 let limits = self.session_limits();
                 let session = Session::new(open.session, SessionRole::Acceptor, limits, peer);
-                self.sessions.insert(far, link, Some(from), session, Securing::accepting(far, now))
+                self.sessions.insert(far, link, Some(from), session, Securing::accepting(far, now, patience))
             }
         };
         if open.index != CONTROL_INDEX

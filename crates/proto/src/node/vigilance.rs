@@ -25,6 +25,8 @@ const SHUNNED: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Vigilance {
     opened_at: Time,
+    /// What the handshake took from end to end; nothing before it is over.
+    round_trip: Duration,
     patience: Duration,
     /// When to look next; `None` while nothing is under way.
     due: Option<Time>,
@@ -49,6 +51,7 @@ impl Vigilance {
     pub(super) fn new(now: Time) -> Self {
         Self {
             opened_at: now,
+            round_trip: Duration::ZERO,
             patience: PATIENCE,
             due: Some(now + PATIENCE),
             sent: u64::MAX,
@@ -60,9 +63,15 @@ impl Vigilance {
 
     /// The keys stand: a round trip from end to end is known.
     pub(super) fn on_keys(&mut self, now: Time) {
-        self.patience = (now.since(self.opened_at) * PATIENCE_RTTS).clamp(PATIENCE, MOST_PATIENCE);
+        self.round_trip = now.since(self.opened_at);
+        self.patience = (self.round_trip * PATIENCE_RTTS).clamp(PATIENCE, self.most_patience());
         self.answered_at = now;
         self.watch(now);
+    }
+
+    /// Never less than what an answer takes.
+    fn most_patience(&self) -> Duration {
+        MOST_PATIENCE.max(self.round_trip * 2)
     }
 
     /// Something was sent; true if nothing had been under way before.
@@ -101,7 +110,7 @@ impl Vigilance {
         }
         (self.sent, self.delivered) = (sent, delivered);
         self.patience = match is_stuck {
-            true => (self.patience * 2).min(MOST_PATIENCE),
+            true => (self.patience * 2).min(self.most_patience()),
             false => self.patience,
         };
         self.due = (sent > delivered).then_some(now + self.patience);
@@ -118,8 +127,8 @@ impl Node {
         let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
         let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         let is_stuck = securing.vigilance.is_stuck(now, sent, delivered);
-        let idle = self.shared.config.idle_timeout;
         let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let idle = self.shared.config.idle_timeout.max(securing.vigilance.round_trip * PATIENCE_RTTS);
         if is_stuck
             && securing.has_keys()
             && now.since(securing.vigilance.answered_at) >= idle

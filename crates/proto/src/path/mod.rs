@@ -78,6 +78,8 @@ pub struct PathConfig {
     pub route_datagram: Option<u16>,
     /// Round trip of the handshake, if measured.
     pub initial_rtt: Option<Duration>,
+    /// What it can have been at most, if it was not measured.
+    pub longest_rtt: Option<Duration>,
     /// Mark packets as ECN-capable.
     pub ecn: bool,
     /// Acknowledgement scheduling.
@@ -96,6 +98,7 @@ impl Default for PathConfig {
             initial_datagram: BASE_DATAGRAM,
             route_datagram: None,
             initial_rtt: None,
+            longest_rtt: None,
             ecn: true,
             ack: AckConfig::default(),
             pacing_quantum: pacer::BURST_TIME,
@@ -206,7 +209,7 @@ impl Path {
     /// A path to `remote`. The random numbers choose which packet numbers are skipped (P3).
     pub fn new(id: PathId, remote: SocketAddr, local: Option<IpAddr>, config: PathConfig, rng: ChaCha12Rng, now: Time) -> Self {
         let mtu = PathMtu::new(config.initial_datagram, config.max_datagram, config.route_datagram, now);
-        let rtt = RttEstimator::new(config.initial_rtt, now);
+        let rtt = RttEstimator::new(config.initial_rtt, config.longest_rtt, now);
         let control = congestion::build(config.congestion, u64::from(mtu.current()), rtt.smoothed(), now);
         let mut pacer = Pacer::new(config.pacing_quantum, mtu.current(), now);
         pacer.set(now, control.pacing_rate(), mtu.current());

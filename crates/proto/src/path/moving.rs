@@ -74,7 +74,7 @@ impl Path {
             return;
         }
         self.history = self.sent.next();
-        self.rtt = RttEstimator::new(rtt, now);
+        self.rtt = RttEstimator::new(rtt, None, now);
         self.loss.forget_reordering(now);
         self.loss_stats = LossEstimator::default();
         self.delivery = Delivery::new(now);

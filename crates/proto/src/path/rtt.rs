@@ -28,9 +28,10 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Starts from the handshake's round trip, if it was measured.
-    pub fn new(initial: Option<Duration>, now: Time) -> Self {
-        let rtt = initial.unwrap_or(INITIAL_RTT).max(Duration::from_micros(1));
+    /// Starts from the handshake's round trip, if it was measured, or from what it was at `longest`: too short a timer repeats itself into the queue that
+    /// makes the path slow (RFC 6298 §5.7).
+    pub fn new(initial: Option<Duration>, longest: Option<Duration>, now: Time) -> Self {
+        let rtt = initial.unwrap_or(INITIAL_RTT.max(longest.unwrap_or_default())).max(Duration::from_micros(1));
         Self {
             smoothed: rtt,
             var: rtt / 2,
@@ -106,7 +107,8 @@ impl RttEstimator {
     /// Probe time-out after `count` earlier ones without an answer (P10).
     pub fn pto_backed_off(&self, count: u32) -> Duration {
         let base = self.pto();
-        let cap = if switch::is_off(Mechanism::BackoffCap) { Duration::MAX } else { MAX_BACKOFF };
+        // Before anything was measured nothing says that a second is longer than a packet takes.
+        let cap = if !self.has_sample || switch::is_off(Mechanism::BackoffCap) { Duration::MAX } else { MAX_BACKOFF };
         base.saturating_mul(1 << count.min(16)).min(base.max(cap))
     }
 }
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_peers_delay_is_removed_but_never_below_nothing() {
-        let mut r = RttEstimator::new(None, Time::ZERO);
+        let mut r = RttEstimator::new(None, None, Time::ZERO);
         r.on_sample(Time::ZERO, 50 * MS, 10 * MS);
         assert_eq!((r.smoothed(), r.latest(), r.latest_raw(), r.min()), (40 * MS, 40 * MS, 50 * MS, 40 * MS));
         r.on_sample(Time::from_millis(1), 50 * MS, 500 * MS);
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_minimum_is_forgotten_after_its_window() {
-        let mut r = RttEstimator::new(Some(10 * MS), Time::ZERO);
+        let mut r = RttEstimator::new(Some(10 * MS), None, Time::ZERO);
         for i in 0..160 {
             r.on_sample(Time::from_millis(i * 100), 30 * MS, Duration::ZERO);
             if i < 40 {
@@ -139,10 +141,16 @@ mod tests {
 
     #[test]
     fn backoff_is_capped_at_one_second() {
-        let r = RttEstimator::new(Some(100 * MS), Time::ZERO);
+        let measured = |rtt| {
+            let mut r = RttEstimator::new(Some(rtt), None, Time::ZERO);
+            assert_eq!(r.pto_backed_off(6), r.pto() * 64, "nothing was measured yet");
+            r.on_sample(Time::ZERO, rtt, Duration::ZERO);
+            r
+        };
+        let r = measured(100 * MS);
         assert!(r.pto_backed_off(1) > r.pto_backed_off(0));
         assert_eq!(r.pto_backed_off(20), MAX_BACKOFF);
-        let long = RttEstimator::new(Some(Duration::from_secs(2)), Time::ZERO);
+        let long = measured(Duration::from_secs(2));
         assert_eq!(long.pto_backed_off(20), long.pto());
     }
 }

@@ -24,6 +24,8 @@ pub struct Conditions {
     pub loss: f64,
     /// Bytes of UDP payload per second; `None`: no limit.
     pub rate: Option<f64>,
+    /// Longest time that a datagram waits for the bottleneck; drop-tail.
+    pub queue: Duration,
     /// Datagrams longer than this vanish.
     pub mtu: usize,
     /// Nothing passes in these spans.
@@ -74,6 +76,7 @@ impl Default for Conditions {
             delay: Duration::from_millis(10),
             loss: 0.0,
             rate: None,
+            queue: Duration::from_millis(50),
             mtu: 1472,
             outages: Vec::new(),
             jitter: Duration::ZERO,
@@ -235,8 +238,7 @@ impl Pair {
                 if let Some(rate) = c.rate {
                     let busy = self.busy_until[from].max(self.now);
                     self.busy_until[from] = busy + Duration::from_secs_f64(piece.len() as f64 / rate);
-                    // A queue of 50 ms, drop-tail.
-                    if busy.since(self.now) > Duration::from_millis(50) {
+                    if busy.since(self.now) > c.queue {
                         self.busy_until[from] = busy;
                         self.overflowed[from] += 1;
                         continue;

@@ -117,6 +117,16 @@ fn a_route_that_loops_is_refused_and_the_source_says_so() {
 }
 
 #[test]
+fn bulk_crosses_33_links_and_a_route_that_is_too_long_is_refused_with_its_reason() {
+    let mut m = Mesh::chain(&vec![link(0.01); 33], 1);
+    let session = m.open(0, 33);
+    assert!(m.stream(0, session).transfer(&mut m, 33, 300_000, MS(6_000)));
+    let mut m = Mesh::chain(&vec![link(0.0); 70], 1);
+    let session = m.open(0, 70);
+    assert_eq!(refusal(&mut m, session), Some(Code::HopLimit));
+}
+
+#[test]
 fn without_a_route_beyond_it_a_relay_refuses() {
     let mut m = Mesh::chain(&[link(0.1), link(0.1)], 2);
     let routes = vec![m.route(0, 0, 0)];

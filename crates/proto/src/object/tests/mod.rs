@@ -4,6 +4,7 @@ mod carousel;
 mod feedback;
 mod formats;
 mod jobs;
+mod missed;
 mod one_way;
 mod relay;
 
