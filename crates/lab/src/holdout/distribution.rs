@@ -96,7 +96,7 @@ const MESSAGES_PER_S: (f64, f64) = (2.0, 200.0);
 /// Messages take at most this share of what the narrowest link delivers at its slowest.
 const MESSAGE_LOAD: f64 = 0.3;
 
-/// Beside: who the other is, each with its share. Random loss is of the low range only: at more, loss-based control has nothing to share.
+/// Beside: the other sender, each with its share. Random loss is of the low range only: at more, loss-based control has nothing to share.
 const OTHERS: [(Sender, f64); 2] = [(Sender::Quic(QuicCongestion::Cubic), 0.5), (Sender::Quic(QuicCongestion::Bbr), 0.5)];
 
 /// What was drawn.
@@ -134,7 +134,7 @@ pub struct Conditions {
     pub lifetime_ms: f64,
     /// Messages: per second, bytes.
     pub messages: (f64, u32),
-    /// Beside: who else sends.
+    /// Beside: the other sender.
     pub other: Sender,
     /// Of the run.
     pub run_seed: u64,

@@ -13,7 +13,7 @@ use super::{Note, Notes};
 pub struct Test {
     /// Its name.
     pub name: String,
-    /// Who is joined to whom.
+    /// Hosts and links.
     pub topology: Topology,
     /// What is tested.
     pub protocols: Vec<Protocol>,

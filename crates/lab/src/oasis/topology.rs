@@ -1,4 +1,4 @@
-//! Topologies: who is joined to whom, and the shapes of the links in each round of a grid of steps.
+//! Topologies: which hosts a link joins, and the shapes of the links in each round of a grid of steps.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Who sends bulk data where several do.
+//! Senders of bulk data where there are several.
 
 use std::fmt;
 use std::str::FromStr;

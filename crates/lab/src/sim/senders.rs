@@ -1,4 +1,4 @@
-//! Several senders of bulk data over the same links, noctule and QUIC in any number: who gets what of a bottleneck.
+//! Several senders of bulk data over the same links, noctule and QUIC in any number: what each gets of a bottleneck.
 //!
 //! QUIC (`quinn-proto`) stands for TCP's congestion controls, which the simulator has not; its recovery from loss is at least as good.
 //! All go from the first to the last node of a chain; the nodes between are routers.
@@ -120,7 +120,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
         let (client, server) = (world.add_host(here, client), world.add_host(far, server));
         world.add_route_over(client, server, pipes.iter().map(|pipe| pipe.0).collect());
         world.add_route_over(server, client, pipes.iter().rev().map(|pipe| pipe.1).collect());
-        // The seed decides who is there first, so that seeds together show both orders.
+        // The seed decides which is there first, so that seeds together show both orders.
         let rank = (i as u64 + scenario.seed) % count as u64;
         pairs.push(Pair { sender, client, server, begins: Time::ZERO + APART * rank as u32 });
     }

@@ -30,7 +30,7 @@ pub struct Cell {
 pub enum Second {
     /// The congestion control.
     Cc(Congestion),
-    /// Who sends.
+    /// The senders.
     Senders(Vec<Sender>),
 }
 

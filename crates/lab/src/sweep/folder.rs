@@ -50,7 +50,7 @@ pub struct Folder {
 pub enum Taken {
     /// Somebody has run it: this came of it.
     Done(Box<Record>),
-    /// Whoever asked runs it.
+    /// The one that asked runs it.
     Mine(Claim),
     /// Another worker is at it.
     Busy,
@@ -128,7 +128,7 @@ impl Folder {
             Err(TryLockError::WouldBlock) => return Ok(Taken::Busy),
             Err(TryLockError::Error(source)) => return Err(FolderError::Lock { path: claim, source }),
         }
-        // Whoever held the lock before may have finished.
+        // The worker that held the lock before may have finished.
         if let Some(record) = self.read(id)? {
             return Ok(Taken::Done(Box::new(record)));
         }

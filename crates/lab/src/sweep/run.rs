@@ -82,7 +82,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Who ran a cell.
+/// Where a cell was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ran {
     /// This sweep.
