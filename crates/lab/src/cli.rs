@@ -1,12 +1,13 @@
 //! The command line. [`RunArgs`] describes a run and is the same for every back end.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
-use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Workload};
+use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
 #[derive(Debug, Parser)]
@@ -41,6 +42,16 @@ pub enum Command {
     Fidelity(crate::net::command::FidelityArgs),
     /// Run a grid of conditions, in the simulator or on namespaces: tables, CSV, JSON, heat map, bars.
     Matrix(Box<crate::matrix::MatrixArgs>),
+    /// Draw conditions at random from a wide distribution and run under them: quantiles, and the worst with their commands.
+    Holdout(crate::holdout::HoldoutArgs),
+    /// Print the cells of scenario files, of a grid or of draws as JSON, for schedulers of many machines.
+    Cells(crate::sweep::command::CellsArgs),
+    /// Run one cell of a list, or a part of the list; what has a result is not run again.
+    Cell(crate::sweep::command::CellArgs),
+    /// Make one table of results from many places.
+    Merge(crate::sweep::command::MergeArgs),
+    /// Run test files of Oasis as they are, in the simulator or on namespaces.
+    Oasis(crate::oasis::OasisArgs),
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).
@@ -52,6 +63,9 @@ pub enum Command {
         /// Print a JSON array.
         #[arg(long)]
         json: bool,
+        /// Folder in which each result is kept as soon as it is there; what is there is not run again.
+        #[arg(long, value_name = "DIR")]
+        results: Option<PathBuf>,
         /// Compare the share of every case with the table in this file: a point more or less fails.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
@@ -175,6 +189,9 @@ pub struct RunArgs {
     /// Seconds at the start that are not counted [default: max(5 s, 12 RTT)].
     #[arg(long)]
     pub warmup: Option<f64>,
+    /// Bulk senders beside each other over the same links: noctule,quic-cubic (also quic-reno, quic-bbr). QUIC stands for TCP's controls.
+    #[arg(long, value_name = "LIST")]
+    pub senders: Option<Senders>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 7)]
     pub seed: u64,
@@ -196,6 +213,45 @@ pub struct RunArgs {
     /// The receiving application reads nothing for a time: 10s+3s (when, how long).
     #[arg(long, value_name = "AT+FOR")]
     pub stall: Option<Outage>,
+}
+
+/// The words of a run after `noctule-lab sim`. It prints as the whole command, quoted for a shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunLine(pub Vec<String>);
+
+impl RunLine {
+    /// The run, read by the parser of `sim`, so that a word cannot mean one thing here and another there.
+    ///
+    /// # Errors
+    /// The parser or the check of the scenario refuses it: in words.
+    pub fn scenario(&self) -> Result<Scenario, String> {
+        #[derive(Parser)]
+        #[command(no_binary_name = true)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArgs,
+        }
+        let line = Line::try_parse_from(&self.0).map_err(|e| {
+            let text = e.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        })?;
+        line.run.scenario().map_err(|e| e.to_string())
+    }
+}
+
+impl fmt::Display for RunLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("noctule-lab sim")?;
+        for word in &self.0 {
+            let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:,.+%/@".contains(c));
+            if is_plain && !word.is_empty() {
+                write!(f, " {word}")?;
+            } else {
+                write!(f, " '{}'", word.replace('\'', r"'\''"))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl RunArgs {
@@ -241,6 +297,7 @@ impl RunArgs {
         scenario.epoch_packets = self.epoch_packets;
         scenario.stall = self.stall;
         scenario.connect_timeout = self.connect_timeout;
+        scenario.senders = self.senders.clone().unwrap_or_default().0;
         if let Some(text) = &self.flow_memory {
             let bytes = crate::link::parse_bytes(text).map_err(|e| invalid(format!("--flow-memory: {e}")))?;
             scenario.flow_memory = Some(usize::try_from(bytes).map_err(|e| invalid(format!("--flow-memory: {e}")))?);

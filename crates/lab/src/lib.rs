@@ -4,10 +4,13 @@
 
 pub mod cli;
 pub mod demo;
+pub mod holdout;
 pub mod link;
 pub mod matrix;
 pub mod net;
+pub mod oasis;
 pub mod plot;
 pub mod report;
 pub mod scenario;
 pub mod sim;
+pub mod sweep;

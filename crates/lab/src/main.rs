@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{Progress, Report, Row, differences, grid_table, run_table, shares_table};
+use noctule_lab::report::{Report, Row, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
+use noctule_lab::sweep::command::simulate as simulate_cases;
+use noctule_lab::sweep::{Measured, Record};
 
 /// The run was made and failed: wrong bytes, an impossible share, an expectation that was not met.
 const FAILED: u8 = 1;
@@ -18,7 +20,14 @@ const IMPOSSIBLE: u8 = 2;
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json, pcap } => simulate(&run, json, pcap.as_deref()),
-        Command::Run { files, full, json, against, update } => run_files(&files, full, json, against.as_deref().map(|path| (path, update))),
+        Command::Run { files, full, json, results, against, update } => {
+            run_files(&files, full, json, results.as_deref(), against.as_deref().map(|path| (path, update)))
+        }
+        Command::Holdout(holdout) => holdout.execute(),
+        Command::Cells(cells) => cells.execute(),
+        Command::Cell(cell) => cell.execute(),
+        Command::Merge(merge) => merge.execute(),
+        Command::Oasis(oasis) => oasis.execute(),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
@@ -60,18 +69,22 @@ fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::E
     Ok(simulation.report())
 }
 
-fn run_files(files: &[PathBuf], full: bool, json: bool, against: Option<(&Path, bool)>) -> Outcome {
+fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<&Path>, against: Option<(&Path, bool)>) -> Outcome {
     let mut cases: Vec<Case> = Vec::new();
     for path in files {
         let file = ScenarioFile::read(path)?;
         cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
     }
-    let progress = Progress::new(cases.iter().map(|case| case.scenario.effort()));
-    let results = sim::run_cases(&cases, sim::all_cores(), |case, _| progress.done(&case.name, case.scenario.effort()));
+    let records = simulate_cases(&cases, results, sim::all_cores())?;
     let mut rows = Vec::new();
-    for (case, result) in cases.iter().zip(&results) {
-        let report = result.as_ref().map_err(|e| format!("{}: {e}", case.name))?;
-        rows.push((case.name.clone(), report, sim::violations(case, report)));
+    for Record { cell, measured, .. } in &records {
+        match measured {
+            Measured::Run { outcome, report: Some(report), .. } => {
+                rows.push((cell.case.name.clone(), &**report, outcome.violations.clone()));
+            }
+            Measured::Run { report: None, .. } => return Err(format!("{}: its result has no report", cell.case.name).into()),
+            Measured::NotRun { reason } => return Err(format!("{}: {reason}", cell.case.name).into()),
+        }
     }
     if json {
         let objects: Vec<_> = rows

@@ -61,6 +61,15 @@ impl Trace {
         }
     }
 
+    /// Hash of its opportunities, whatever its name.
+    pub fn digest(&self) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new();
+        for ms in self.times_ms.iter() {
+            hasher.update(&ms.to_le_bytes());
+        }
+        hasher.finalize()
+    }
+
     /// The name under which it was read.
     pub fn path(&self) -> &str {
         &self.path

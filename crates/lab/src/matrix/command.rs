@@ -18,11 +18,12 @@ use crate::plot::MatrixFigure;
 use crate::report::Progress;
 use crate::scenario::{Case, ScenarioFile};
 use crate::sim;
+use crate::sweep;
 
 /// A run was made and failed, or an expectation was not met.
-const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// A run could not be made.
-const IMPOSSIBLE: u8 = 2;
+pub(crate) const IMPOSSIBLE: u8 = 2;
 
 /// `noctule-lab matrix`.
 #[derive(Debug, Clone, Args)]
@@ -47,6 +48,9 @@ pub struct MatrixArgs {
     /// Runs at the same time in the simulator [default: one per core]. The results are the same for any number.
     #[arg(long, conflicts_with = "net", value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: Option<u16>,
+    /// Folder in which each result is kept as soon as it is there; what is there is not run again.
+    #[arg(long, value_name = "DIR", conflicts_with = "net")]
+    pub results: Option<PathBuf>,
     /// A published table to print beside ours: rate,delay,loss,mbit (any keys of a link, and mbit).
     #[arg(long, value_name = "FILE.csv")]
     pub beside: Option<PathBuf>,
@@ -87,7 +91,7 @@ impl MatrixArgs {
         // What is wrong with the layout or the table is said before an hour of runs, not after it.
         self.arrange(&cases, Vec::new(), beside.as_ref())?;
         self.refuse_unwritable()?;
-        let results = if self.net { self.on_namespaces(&cases)? } else { self.simulated(&cases) };
+        let results = if self.net { self.on_namespaces(&cases)? } else { self.simulated(&cases)? };
         let code = results.iter().filter_map(|r| r.as_ref().err()).map(|failure| failure.code).max();
         let (summary, layout) = self.arrange(&cases, results, beside.as_ref())?;
         let text = markdown(&summary, &layout, &heading);
@@ -184,15 +188,10 @@ impl MatrixArgs {
         Ok(())
     }
 
-    fn simulated(&self, cases: &[Case]) -> Vec<Result<Outcome, RunFailure>> {
+    fn simulated(&self, cases: &[Case]) -> Result<Vec<Result<Outcome, RunFailure>>, Failure> {
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
-        let progress = Progress::new(cases.iter().map(|case| case.scenario.effort()));
-        let results = sim::run_cases(cases, workers, |case, _| progress.done(&case.name, case.scenario.effort()));
-        let outcome = |(case, result): (&Case, Result<crate::report::Report, sim::SimError>)| match result {
-            Ok(report) => Ok(Outcome::of_sim(&report, sim::violations(case, &report))),
-            Err(error) => Err(RunFailure { seed: case.scenario.seed, reason: error.to_string(), code: IMPOSSIBLE }),
-        };
-        cases.iter().zip(results).map(outcome).collect()
+        let records = sweep::command::simulate(cases, self.results.as_deref(), workers)?;
+        Ok(records.iter().map(sweep::Record::result).collect())
     }
 
     /// One after the other: two emulators on one machine would measure each other.

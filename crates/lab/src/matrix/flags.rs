@@ -3,13 +3,13 @@
 //! A cell is read by the parser of `sim` itself, so that a flag cannot mean one thing here and another there.
 
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, RunLine};
 use crate::scenario::{Case, Expectations};
 
 /// Flags whose values have commas of their own, or that may be given several times for one run: they take no lists.
-const NO_LISTS: [&str; 7] = ["hop", "at", "outage", "rev", "stall", "seconds", "warmup"];
+const NO_LISTS: [&str; 8] = ["hop", "at", "outage", "rev", "stall", "seconds", "warmup", "senders"];
 /// Cells times seeds; more is a slip of the keyboard.
 const MOST_CASES: usize = 100_000;
 
@@ -49,14 +49,6 @@ pub enum GridError {
     /// Too many.
     #[error("{0} runs are more than {MOST_CASES}")]
     TooMany(usize),
-}
-
-/// A cell as a command line of its own.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct OneCell {
-    #[command(flatten)]
-    run: RunArgs,
 }
 
 impl Args for GridFlags {
@@ -186,17 +178,16 @@ fn case(fixed: &[String], cell: &[(String, String)], seed: u64) -> Result<Case, 
     let name = cell.iter().map(|(key, value)| format!("{key}={value} ")).collect::<String>();
     let refused = |reason: String| GridError::Cell { cell: name.trim_end().to_owned(), reason };
     let words = fixed.iter().cloned().chain(cell.iter().map(|(key, value)| format!("--{key}={value}")));
-    let words = words.chain([format!("--seed={seed}")]);
-    let one = OneCell::try_parse_from(words).map_err(|e| {
-        let text = e.to_string();
-        refused(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
-    })?;
-    let scenario = one.run.scenario().map_err(|e| refused(e.to_string()))?;
-    Ok(Case { name: format!("{name}seed={seed}"), cell: cell.to_vec(), scenario, expect: Expectations::default() })
+    let line = RunLine(words.chain([format!("--seed={seed}")]).collect());
+    let scenario = line.scenario().map_err(refused)?;
+    let command = Some(line.to_string());
+    Ok(Case { name: format!("{name}seed={seed}"), cell: cell.to_vec(), scenario, expect: Expectations::default(), command })
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[derive(Parser)]
@@ -229,8 +220,11 @@ mod tests {
     #[test]
     fn a_cell_is_the_run_that_sim_makes_of_the_same_flags() {
         let line = "--rate 20mbit --delay 30ms --jitter 1ms --loss 5% --loss-model gilbert:8 --loss-at before --queue 0.1bdp --rev rate=1mbit,delay=2ms --at 10s:rate=5mbit,loss=1% --cc cubic --mode btp --lifetime 60ms --ip 6 --seconds 30 --warmup 6 --seed 9";
-        let one = OneCell::try_parse_from(line.split_whitespace()).unwrap().run.scenario().unwrap();
-        assert_eq!(cases(line).unwrap()[0].scenario, one);
+        let one = RunLine(line.split_whitespace().map(str::to_owned).collect()).scenario().unwrap();
+        let cases = cases(line).unwrap();
+        assert_eq!(cases[0].scenario, one);
+        let words = cases[0].command.as_deref().and_then(|command| command.strip_prefix("noctule-lab sim "));
+        assert_eq!(RunLine(words.unwrap().split(' ').map(str::to_owned).collect()).scenario(), Ok(one));
     }
 
     #[test]

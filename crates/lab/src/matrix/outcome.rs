@@ -1,18 +1,22 @@
 //! What a run says to a matrix, whether it was made in the simulator or on namespaces.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::net::run::NetReport;
 use crate::report::{Report, Times};
 use crate::scenario::Expectations;
 
 /// One run of a cell.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Outcome {
     /// Its seed.
     pub seed: u64,
     /// Application bytes read per time, Mbit/s.
     pub goodput_mbit: f64,
+    /// The same of each pair of ends or each sender, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs_mbit: Vec<f64>,
     /// What the configuration allows (P24), Mbit/s.
     pub limit_mbit: Option<f64>,
     /// Goodput over that limit.
@@ -57,6 +61,7 @@ impl Outcome {
         Self {
             seed: report.scenario.seed,
             goodput_mbit: report.goodput_mbit,
+            pairs_mbit: if report.pairs_mbit.len() > 1 { report.pairs_mbit.clone() } else { Vec::new() },
             limit_mbit: report.nominal_limit_mbit,
             share: report.share,
             wire_per_byte: most(&report.wire_per_byte),
@@ -80,6 +85,7 @@ impl Outcome {
         Self {
             seed: report.scenario.seed,
             goodput_mbit: report.goodput_mbit,
+            pairs_mbit: Vec::new(),
             limit_mbit: report.nominal_limit_mbit,
             share: report.share,
             wire_per_byte: most(&report.wire_per_byte),

@@ -170,6 +170,7 @@ pub(super) mod tests {
         Outcome {
             seed,
             goodput_mbit,
+            pairs_mbit: Vec::new(),
             limit_mbit: Some(100.0),
             share: Some(goodput_mbit / 100.0),
             wire_per_byte: Some(1.05),
@@ -192,7 +193,7 @@ pub(super) mod tests {
         }
         let scenario = Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }]);
         let cell = cell.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
-        Case { name: String::new(), cell, scenario: Scenario { seed, ..scenario }, expect: Expectations::default() }
+        Case { name: String::new(), cell, scenario: Scenario { seed, ..scenario }, expect: Expectations::default(), command: None }
     }
 
     #[test]

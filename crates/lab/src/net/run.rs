@@ -178,6 +178,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         no_retransmit,
         epoch_packets,
         stall,
+        senders,
     } = scenario;
     let relays = network.relays;
     let is_bulk = matches!(workload, Workload::Bulk);
@@ -193,6 +194,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
         (no_retransmit.is_some(), "--no-retransmit"),
         (*unordered, "--unordered"),
         (stall.is_some(), "--stall"),
+        (!senders.is_empty(), "--senders"),
     ]
     .map(|(given, flag)| (given, format!("{flag}: in the simulator only (noctule-lab sim)")));
     let contender_only = [

@@ -51,6 +51,11 @@ impl Drop for Scratch {
 /// A program calls it before it starts other threads (which inherit that the signals are blocked), but after
 /// [`super::privilege::acquire`], which needs a process of one thread.
 pub fn remove_on_signals() {
+    end_on_signals(|| {});
+}
+
+/// As [`remove_on_signals`], and `last` says a last word.
+pub fn end_on_signals(last: impl FnOnce() + Send + 'static) {
     // SAFETY: an all-zero set is valid input for sigemptyset; the other calls get live sets and plain numbers.
     let signals = unsafe {
         let mut signals: libc::sigset_t = std::mem::zeroed();
@@ -67,6 +72,7 @@ pub fn remove_on_signals() {
         for path in LIVE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = std::fs::remove_dir_all(path);
         }
+        last();
         // Children die with us (PR_SET_PDEATHSIG).
         std::process::exit(130);
     });

@@ -4,7 +4,9 @@ mod progress;
 mod snapshot;
 mod table;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::link::{Histogram, LinkStats};
 use crate::scenario::{Expectations, Scenario};
@@ -17,12 +19,12 @@ pub use table::{grid_table, run_table};
 pub const REPORT_VERSION: u32 = 1;
 
 /// The result of a run. Rates are Mbit/s (10^6 bits), times ms; counts after warm-up unless `whole` is in the name.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// [`REPORT_VERSION`].
     pub report_version: u32,
     /// Back end: `sim` or `net`.
-    pub backend: &'static str,
+    pub backend: Cow<'static, str>,
     /// The run as configured.
     pub scenario: Configured,
     /// Application bytes read per time at the receivers.
@@ -92,7 +94,7 @@ pub struct Report {
 }
 
 /// The run as configured, as text.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Configured {
     /// Each link, both directions.
     pub hops: Vec<crate::scenario::Hop>,
@@ -142,7 +144,7 @@ impl Configured {
 }
 
 /// Quantiles of a time in ms.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Arithmetic mean.
     pub mean: f64,
@@ -177,7 +179,7 @@ impl Times {
 }
 
 /// One flow of a run; of several pairs, one pair.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FlowReport {
     /// The sender.
     pub from: String,
@@ -206,7 +208,7 @@ pub struct FlowReport {
 }
 
 /// A flow at a node that it passes; packets since it was opened there.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RelayReport {
     /// Which node.
     pub node: String,
@@ -235,7 +237,7 @@ pub struct RelayReport {
 }
 
 /// The second direction of a run with `--both`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Direction {
     /// Goodput.
     pub goodput_mbit: f64,
@@ -252,7 +254,7 @@ pub struct Direction {
 }
 
 /// Counters of one direction of a link after warm-up.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkCounts {
     /// Packets handed to it.
     pub offered_packets: u64,
@@ -306,7 +308,7 @@ impl From<&LinkStats> for LinkCounts {
 }
 
 /// Estimates and counts of the first sender at the end of the run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SenderView {
     /// Smoothed RTT, ms.
     pub rtt_ms: f64,

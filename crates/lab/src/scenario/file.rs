@@ -11,7 +11,7 @@ use crate::link::{LinkSpec, Outage, Period, SpecError};
 
 use super::network_file::{self, FlowTable, HopTable, RouteTable, TopologyTable};
 use super::place::Place;
-use super::{Congestion, Hop, Ip, ModeName, Relays, Scenario, ScenarioError, Workload};
+use super::{Congestion, Hop, Ip, ModeName, Relays, Scenario, ScenarioError, Sender, Senders, Workload};
 
 /// A file that cannot be read as a scenario.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +115,7 @@ pub struct RunTable {
     no_retransmit: Option<crate::link::Probability>,
     epoch_packets: Option<u64>,
     stall: Option<Outage>,
+    senders: Vec<Sender>,
     relays: Relays,
     loss_from: Option<Period>,
 }
@@ -138,6 +139,7 @@ impl Default for RunTable {
             no_retransmit: None,
             epoch_packets: None,
             stall: None,
+            senders: Vec::new(),
             relays: Relays::default(),
             loss_from: None,
         }
@@ -168,8 +170,9 @@ pub struct Expectations {
     pub max_reverse_wire_per_byte: Option<f64>,
 }
 
-/// One cell of the grid with one seed.
-#[derive(Debug, Clone)]
+/// One cell of the grid with one seed. As JSON it is all that another machine needs to run it; only traces stay files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Case {
     /// File and cell: `grid loss=2% delay=10ms seed=7`.
     pub name: String,
@@ -178,7 +181,11 @@ pub struct Case {
     /// What to run.
     pub scenario: Scenario,
     /// What must hold.
+    #[serde(default)]
     pub expect: Expectations,
+    /// The command that makes this run alone, where flags can say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 impl ScenarioFile {
@@ -297,7 +304,7 @@ impl ScenarioFile {
         // What a file expects, it expects of noctule: baselines are there to be compared with.
         let is_baseline = scenario.hops.len() > 1 && scenario.network.relays != Relays::Recode;
         let expect = if is_baseline { Expectations::default() } else { self.expect.clone() };
-        Ok(Case { name, cell, scenario, expect })
+        Ok(Case { name, cell, scenario, expect, command: None })
     }
 
     /// What a scenario refuses about one flow is said with the line of the flow.
@@ -338,6 +345,7 @@ impl RunTable {
             "both" => self.both = read(value)?,
             "pairs" => self.pairs = read(value)?,
             "stall" => self.stall = Some(read(value)?),
+            "senders" => self.senders = read::<Senders>(value)?.0,
             "epoch-packets" => self.epoch_packets = Some(read(value)?),
             "flow-memory" => self.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| e.to_string())? as usize),
             "no-retransmit" => self.no_retransmit = Some(read(value)?),
@@ -369,6 +377,7 @@ impl RunTable {
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
         scenario.stall = self.stall;
+        scenario.senders.clone_from(&self.senders);
         scenario.network.relays = self.relays;
         scenario.set_default_length(self.seconds, self.warmup);
         Ok(())

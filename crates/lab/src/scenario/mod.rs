@@ -4,23 +4,25 @@ mod file;
 mod limits;
 mod network_file;
 mod place;
+mod sender;
 mod topology;
 mod workload;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
 pub use limits::{Limits, payload_share};
 pub use network_file::{FlowTable, HopTable, RouteTable, TopologyTable};
+pub use sender::{Sender, Senders};
 pub use topology::{Crossing, FlowEnds, MOST_PATHS, Network, NextHop, Relays};
 pub use workload::{Congestion, ModeName, SMALLEST_MESSAGE, Workload};
 
 /// Both directions of a link.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
     /// Towards the receiver.
     pub forward: LinkSpec,
@@ -29,7 +31,8 @@ pub struct Hop {
 }
 
 /// IP version: decides the overhead of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ip {
     /// 28 bytes of IP and UDP header.
     #[default]
@@ -49,7 +52,8 @@ impl Ip {
 }
 
 /// Everything that determines a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
     /// The links; in a chain from sender to receiver.
     pub hops: Vec<Hop>,
@@ -89,6 +93,9 @@ pub struct Scenario {
     pub epoch_packets: Option<u64>,
     /// A time in which the receiving applications read nothing.
     pub stall: Option<Outage>,
+    /// Bulk senders beside each other over the same links; empty: noctule alone, as all the rest says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub senders: Vec<Sender>,
 }
 
 /// A scenario that cannot be run.
@@ -138,6 +145,7 @@ impl Scenario {
             no_retransmit: None,
             epoch_packets: None,
             stall: None,
+            senders: Vec::new(),
         };
         scenario.set_default_length(None, None);
         scenario

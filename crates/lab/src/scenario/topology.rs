@@ -59,7 +59,8 @@ impl fmt::Display for Relays {
 text_in_serde!(Relays);
 
 /// A flow between two nodes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FlowEnds {
     /// The sender.
     pub from: usize,
@@ -79,7 +80,8 @@ impl FlowEnds {
 }
 
 /// One entry of a node's table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NextHop {
     /// Whose table.
     pub at: usize,
@@ -108,7 +110,8 @@ impl Crossing {
 }
 
 /// Nodes, links and flows of a scenario; the properties of the links are the scenario's `hops`, in the same order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Network {
     /// Names of the nodes.
     pub nodes: Vec<String>,

@@ -50,6 +50,22 @@ impl Workload {
     }
 }
 
+/// Nanoseconds between messages of so many per second.
+fn nanos_of(pace: f64) -> u64 {
+    (1e9 / pace) as u64
+}
+
+/// Messages per second as the shortest number that reads back as this interval.
+fn pace(interval: Period) -> f64 {
+    let nanos = interval.as_nanos();
+    let rounded = |digits: i32| {
+        let scale = 10f64.powi(digits);
+        (scale * 1e9 / nanos as f64).round() / scale
+    };
+    // In the middle of the nanosecond where no rounding lies within it.
+    (0..=9).map(rounded).find(|pace| nanos_of(*pace) == nanos).unwrap_or(1e9 / (nanos as f64 + 0.5))
+}
+
 impl FromStr for Workload {
     type Err = ParseQuantityError;
 
@@ -73,7 +89,7 @@ impl FromStr for Workload {
                 if !(0.001..=1e6).contains(&rate) {
                     return Err(err());
                 }
-                Ok(Self::Messages { interval: Period(Duration::from_nanos((1e9 / rate) as u64)), size: size(bytes)? })
+                Ok(Self::Messages { interval: Period(Duration::from_nanos(nanos_of(rate))), size: size(bytes)? })
             }
             ["block", bytes] => Ok(Self::Block { size: size(bytes)?, interval: Period::from_millis(100) }),
             ["block", bytes, interval] => {
@@ -96,10 +112,7 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bulk => f.write_str("bulk"),
-            Self::Messages { interval, size } => {
-                let rate = 1e9 / interval.as_nanos() as f64;
-                write!(f, "messages:{}/s:{size}B", (rate * 1e6).round() / 1e6)
-            }
+            Self::Messages { interval, size } => write!(f, "messages:{}/s:{size}B", pace(*interval)),
             Self::Block { size, interval } => write!(f, "block:{size}B:{interval}"),
             Self::Transfer { size } => write!(f, "transfer:{size}B"),
         }
@@ -224,6 +237,11 @@ mod tests {
         for text in ["bulk", "messages:100/s:1024B", "messages:0.5/s:64B", "block:100000B:100ms", "transfer:10000000B"] {
             assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
         }
+        for nanos in [1_001, 3_333, 51_901, 51_902, 142_857_142, 999_999_937, 987_654_321_987] {
+            let workload = Workload::Messages { interval: Period(Duration::from_nanos(nanos)), size: 100 };
+            assert_eq!(workload.to_string().parse(), Ok(workload), "{workload}");
+        }
+        assert_eq!("messages:19267/s:1380B".parse::<Workload>().unwrap().to_string(), "messages:19267/s:1380B");
         assert_eq!("block:100KB".parse::<Workload>().unwrap().to_string(), "block:100000B:100ms");
         for text in ["", "messages", "messages:0/s:100B", "messages:1/s:8B", "block:0B", "bulk:1", "transfer:0", "block:100KB:0"] {
             assert!(text.parse::<Workload>().is_err(), "{text}");

@@ -319,6 +319,8 @@ impl App {
             }
             // A driver would see what is wrong with the way; here the link's own conditions are what is wrong.
             Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => {}
+            // The end of the session follows, and is what counts.
+            Event::SessionClosing { .. } => {}
             other => self.fail(now, format!("an event that the application does not know: {other:?}")),
         }
     }

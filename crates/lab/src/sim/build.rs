@@ -18,7 +18,7 @@ use crate::link::LinkSpec;
 use crate::scenario::{Crossing, FlowEnds, Ip, Scenario, Workload};
 
 /// Header bytes of a noctule datagram on a single link, at most (P6), and of a message in it.
-const HEADROOM: u32 = 72;
+pub(super) const HEADROOM: u32 = 72;
 /// The same when the flow is relayed.
 const HEADROOM_RELAYED: u32 = 112;
 
@@ -197,7 +197,7 @@ fn config(scenario: &Scenario, node: usize) -> NodeConfig {
 }
 
 /// What the application at one end of a flow does; `number` tells the flows of a run apart.
-fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroom: u32) -> AppPlan {
+pub(super) fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroom: u32) -> AppPlan {
     let is_client = reach != Reach::Waits;
     let workload = flow.workload.unwrap_or(scenario.workload);
     let (there, _) = scenario.network.ways(flow);
@@ -233,14 +233,14 @@ pub(super) fn sub_seed(seed: u64, purpose: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn seed_bytes(seed: u64, purpose: u64) -> [u8; 32] {
+pub(super) fn seed_bytes(seed: u64, purpose: u64) -> [u8; 32] {
     let mut bytes = [0; 32];
     super::content::Content::new(seed, purpose).fill(0, &mut bytes);
     bytes
 }
 
 /// Addresses of the two ends of a pair.
-fn addresses(ip: Ip, pair: u32) -> (SocketAddr, SocketAddr) {
+pub(super) fn addresses(ip: Ip, pair: u32) -> (SocketAddr, SocketAddr) {
     let [high, low] = (pair as u16).to_be_bytes();
     match ip {
         Ip::V4 => {

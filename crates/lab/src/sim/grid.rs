@@ -14,14 +14,22 @@ pub fn all_cores() -> usize {
 
 /// Runs every case, on `threads` threads; results in the order of the cases. `each` hears of every result as it comes.
 pub fn run_cases(cases: &[Case], threads: usize, each: impl Fn(&Case, &Result<Report, SimError>) + Sync) -> Vec<Result<Report, SimError>> {
+    side_by_side(cases, threads, |case| {
+        let result = run(&case.scenario);
+        each(case, &result);
+        result
+    })
+}
+
+/// Does `work` on every item, on `threads` threads; what comes of it in the order of the items.
+pub fn side_by_side<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Result<Report, SimError>>>> = Mutex::new(cases.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, cases.len().max(1)) {
+        for _ in 0..threads.clamp(1, items.len().max(1)) {
             scope.spawn(|| {
-                while let Some((i, case)) = cases.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = run(&case.scenario);
-                    each(case, &result);
+                while let Some((i, item)) = items.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = work(item);
                     // A poisoned lock means that another run panicked; the scope reports that.
                     if let Ok(mut results) = results.lock() {
                         results[i] = Some(result);

@@ -10,7 +10,6 @@ use super::build::Ends;
 use super::machine::Machine;
 use super::meter::Meter;
 use super::node_host::NodeHost;
-use super::quic::QuicCongestion;
 use super::world::{Host, PipeId, World};
 use crate::link::{Histogram, LinkStats};
 use crate::report::{Configured, Direction, FlowReport, LinkCounts, REPORT_VERSION, RelayReport, Report, SenderView, Times, jain, round};
@@ -175,13 +174,13 @@ pub(super) fn measure<N: Machine>(
     }
 }
 
-/// The report of a chain of proxies, which passes on a bulk transfer to `meter`.
-pub(super) fn measure_proxies(
+/// The report of bulk transfers over the one way of a scenario, each read by a meter; `senders` says what sends.
+pub(super) fn measure_meters(
     scenario: &Scenario,
-    congestion: QuicCongestion,
+    senders: String,
     warm: &Sides,
     done: &Sides,
-    meter: &Meter,
+    meters: &[&Meter],
     datagrams: u64,
     mut failures: Vec<String>,
 ) -> Report {
@@ -190,20 +189,25 @@ pub(super) fn measure_proxies(
         span: (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
         counted: whole - scenario.warmup.0.as_secs_f64(),
         whole,
-        pairs: vec![meter.bytes_in_window],
-        by_flow: vec![meter.bytes_in_window],
-        bytes: meter.bytes,
-        wrong: meter.bytes_wrong,
+        pairs: meters.iter().map(|meter| meter.bytes_in_window).collect(),
+        by_flow: vec![meters.iter().map(|meter| meter.bytes_in_window).sum()],
+        bytes: meters.iter().map(|meter| meter.bytes).sum(),
+        wrong: meters.iter().map(|meter| meter.bytes_wrong).sum(),
     };
-    if meter.bytes == 0 {
-        failures.push("not one byte arrived".to_owned());
+    for (number, meter) in meters.iter().enumerate() {
+        let of = if meters.len() > 1 { format!("of sender {} ", number + 1) } else { String::new() };
+        if meter.bytes == 0 {
+            failures.push(format!("not one byte {of}arrived"));
+        }
+        if meter.bytes_wrong > 0 {
+            failures.push(format!("{} bytes {of}wrong", meter.bytes_wrong));
+        }
     }
-    if meter.bytes_wrong > 0 {
-        failures.push(format!("{} bytes wrong", meter.bytes_wrong));
-    }
+    let seconds = meters.iter().map(|meter| meter.by_second.len()).max().unwrap_or(0);
+    let in_second = |second: usize| meters.iter().filter_map(|meter| meter.by_second.get(second)).sum::<u64>();
     Report {
-        scenario: Configured { cc: congestion.to_string(), ..Configured::of(scenario) },
-        goodput_mbit_by_second: meter.by_second.iter().map(|&bytes| round(bytes as f64 * 8e-6, 3)).collect(),
+        scenario: Configured { cc: senders, ..Configured::of(scenario) },
+        goodput_mbit_by_second: (0..seconds).map(|second| round(in_second(second) as f64 * 8e-6, 3)).collect(),
         datagrams,
         ..report_on_links(scenario, warm, done, &read, failures)
     }
@@ -240,7 +244,7 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
     }
     Report {
         report_version: REPORT_VERSION,
-        backend: "sim",
+        backend: "sim".into(),
         scenario: Configured::of(scenario),
         goodput_mbit: round(goodput, 4),
         nominal_limit_mbit: finite(limits.forward).map(|limit| round(limit / 1e6, 4)),

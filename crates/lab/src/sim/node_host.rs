@@ -117,7 +117,8 @@ impl Neighbourhood {
                 }
                 None
             }
-            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => None,
+            // Of a session that closes, the end is what counts.
+            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } | Event::SessionClosing { .. } => None,
             Event::SessionIncoming { session, .. } => {
                 self.unknown.insert(*session, event.clone());
                 None

@@ -9,7 +9,7 @@ use noctule_proto::node::Transmit;
 use noctule_proto::units::{Ecn, Time};
 
 use super::build;
-use super::measure::{Sides, measure_proxies};
+use super::measure::{Sides, measure_meters};
 use super::meter::Window;
 use super::quic::{QuicCongestion, QuicHost, QuicLoad, QuicPair, QuicPlan};
 use super::run::SimError;
@@ -115,7 +115,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
     let failures = hosts.iter().enumerate().filter_map(named).collect();
     let last = world.host(hosts[hops]).up.as_ref().map(|up| &up.meter);
     let meter = last.ok_or_else(|| SimError::Unsupported("a chain of proxies has a last node".to_owned()))?;
-    Ok(measure_proxies(scenario, congestion, &warm, &done, meter, world.packets(), failures))
+    Ok(measure_meters(scenario, congestion.to_string(), &warm, &done, &[meter], world.packets(), failures))
 }
 
 /// What proxies cannot do is said before anything runs.

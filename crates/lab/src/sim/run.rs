@@ -13,6 +13,7 @@ use super::machine::Machine;
 use super::measure::{Sides, measure};
 use super::node_host::NodeHost;
 use super::proxies;
+use super::senders;
 use super::world::{PipeId, World, WorldError};
 use crate::link::SpecError;
 use crate::report::Report;
@@ -43,8 +44,11 @@ const LINKS_UP: Duration = Duration::from_secs(10);
 
 /// Runs `scenario` in virtual time.
 pub fn run(scenario: &Scenario) -> Result<Report, SimError> {
-    if scenario.network.relays == Relays::Proxy && scenario.hops.len() > 1 {
+    if scenario.network.relays == Relays::Proxy && scenario.hops.len() > 1 && scenario.senders.is_empty() {
         return proxies::run(scenario);
+    }
+    if !scenario.senders.is_empty() {
+        return senders::run(scenario);
     }
     let mut sim = Simulation::new(scenario)?;
     sim.go()?;
@@ -81,6 +85,7 @@ impl<N: Machine> Simulation<N> {
     pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
         let elsewhere = match scenario.network.relays {
+            _ if !scenario.senders.is_empty() => Some("--senders have ends of several kinds, which --pcap and --trace do not look into"),
             Relays::Recode | Relays::Ip => None,
             Relays::Proxy => Some("a chain of proxies needs two hops, and has no noctule nodes that --pcap or --trace could look into"),
             Relays::Tunnel => Some("TUN devices are the kernel's: --relays tunnel runs on namespaces (noctule-lab net)"),

@@ -1,0 +1,234 @@
+//! A folder of results: a file per cell, whole or not there at all; a claim for each cell that is being run.
+//!
+//! `ID.json` is a [`Record`]. It is written under another name, brought to the disk (`fsync`) and renamed: a full disk, a killed worker or a
+//! power cut leaves the old state or the new one. Workers that share a folder hold a lock on `ID.claim` while they run a cell. The kernel
+//! lets go of the lock when its process ends, however it ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::cell::Record;
+
+/// A folder that does not do what it has to.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It cannot be made or written.
+    #[error("{path} cannot be written: {source}")]
+    Write {
+        /// Which file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A result is there and cannot be read.
+    #[error("{path} cannot be read: {source}; remove it, and its cell is run again")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its file system has no locks.
+    #[error("{path} cannot be locked: {source}; give each worker a --results folder of its own and merge them")]
+    Lock {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Results of cells.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub enum Taken {
+    /// Somebody has run it: this came of it.
+    Done(Box<Record>),
+    /// The one that asked runs it.
+    Mine(Claim),
+    /// Another worker is at it.
+    Busy,
+}
+
+/// The right to run a cell; it ends with the process.
+#[derive(Debug)]
+pub struct Claim {
+    /// Holds the lock.
+    _lock: File,
+    claim: PathBuf,
+    part: PathBuf,
+    result: PathBuf,
+    folder: PathBuf,
+}
+
+impl Folder {
+    /// Opens or makes it; says now, and not after an hour of runs, that nothing can be written there.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| FolderError::Write { path, source }
+        };
+        std::fs::create_dir_all(path).map_err(failed(path))?;
+        let trial = path.join(format!(".trial.{}", std::process::id()));
+        std::fs::write(&trial, "x").map_err(failed(path))?;
+        std::fs::remove_file(&trial).map_err(failed(path))?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn result_of(&self, id: &str) -> PathBuf {
+        self.path.join(format!("{id}.json"))
+    }
+
+    /// Whether this cell has been run.
+    pub fn has(&self, id: &str) -> bool {
+        self.result_of(id).exists()
+    }
+
+    /// The result of a cell, if it has been run.
+    pub fn read(&self, id: &str) -> Result<Option<Record>, FolderError> {
+        let path = self.result_of(id);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(FolderError::Read { path, source }),
+        };
+        let record: Record = match serde_json::from_slice(&text) {
+            Ok(record) => record,
+            Err(e) => return Err(FolderError::Read { path, source: e.into() }),
+        };
+        if record.id != id {
+            let source = io::Error::new(io::ErrorKind::InvalidData, format!("it holds the result of {}", record.id));
+            return Err(FolderError::Read { path, source });
+        }
+        Ok(Some(record))
+    }
+
+    /// Asks for a cell; with `wait`, until the worker that runs it has ended.
+    pub fn take(&self, id: &str, wait: bool) -> Result<Taken, FolderError> {
+        if let Some(record) = self.read(id)? {
+            return Ok(Taken::Done(Box::new(record)));
+        }
+        let claim = self.path.join(format!("{id}.claim"));
+        let file = OpenOptions::new().append(true).create(true).open(&claim);
+        let file = file.map_err(|source| FolderError::Write { path: claim.clone(), source })?;
+        let locked = if wait { file.lock().map_err(TryLockError::Error) } else { file.try_lock() };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(Taken::Busy),
+            Err(TryLockError::Error(source)) => return Err(FolderError::Lock { path: claim, source }),
+        }
+        // The worker that held the lock before may have finished.
+        if let Some(record) = self.read(id)? {
+            return Ok(Taken::Done(Box::new(record)));
+        }
+        let part = self.path.join(format!(".{id}.part"));
+        Ok(Taken::Mine(Claim { _lock: file, claim, part, result: self.result_of(id), folder: self.path.clone() }))
+    }
+}
+
+impl Claim {
+    /// Keeps what came of the cell. If that fails, nothing is kept, and the cell can be claimed again.
+    pub fn keep(self, record: &Record) -> Result<(), FolderError> {
+        self.write(record).map_err(|source| {
+            // The space is wanted; nothing depends on it.
+            let _ = std::fs::remove_file(&self.part);
+            FolderError::Write { path: self.result.clone(), source }
+        })?;
+        // Only now: a claim without a result has to stay, or two workers could each lock a file of that name.
+        let _ = std::fs::remove_file(&self.claim);
+        Ok(())
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        let mut text = serde_json::to_vec(record)?;
+        text.push(b'\n');
+        write_whole(&self.part, &self.result, &self.folder, &text)
+    }
+}
+
+/// Writes a file whole or not at all, by way of `part` in the same folder.
+fn write_whole(part: &Path, to: &Path, folder: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(part, to)?;
+    // The name is on the disk when its folder is.
+    File::open(folder)?.sync_all()
+}
+
+/// Writes an output file whole or not at all.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let failed = |source| FolderError::Write { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file")))?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let part = folder.join(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    write_whole(&part, path, folder, bytes).map_err(|source| {
+        let _ = std::fs::remove_file(&part);
+        failed(source)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::{Build, Cell, Measured};
+    use super::*;
+    use crate::scenario::ScenarioFile;
+
+    fn record(build: &Build) -> Record {
+        let file: ScenarioFile = toml::from_str("name = \"small\"\n[link]\nrate = \"5mbit\"\n").unwrap();
+        let cell = Cell::from(file.cases(true).unwrap().remove(0));
+        let measured = Measured::NotRun { reason: "a test".to_owned() };
+        Record { id: build.id(&cell), build: build.name().to_owned(), place: 0, cell, measured }
+    }
+
+    #[test]
+    fn a_cell_is_run_by_one_worker_and_by_the_next_if_that_one_ends_without_a_result() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (Folder::open(dir.path()).unwrap(), Folder::open(dir.path()).unwrap());
+        let record = record(&Build::named("test"));
+        let Taken::Mine(claim) = one.take(&record.id, false).unwrap() else { panic!("nobody has it") };
+        assert!(matches!(two.take(&record.id, false).unwrap(), Taken::Busy));
+        // As if its process were killed: half a file under another name, and the lock is gone.
+        std::fs::write(&claim.part, "{\"id\":").unwrap();
+        drop(claim);
+        let Taken::Mine(claim) = two.take(&record.id, false).unwrap() else { panic!("the lock ended with its owner") };
+        claim.keep(&record).unwrap();
+        let Taken::Done(done) = one.take(&record.id, true).unwrap() else { panic!("it is done") };
+        assert_eq!(done.id, record.id);
+        let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [format!("{}.json", record.id).as_str()], "claims and halves are gone");
+    }
+
+    #[test]
+    fn a_result_that_is_none_is_named_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let record = record(&Build::named("test"));
+        let path = dir.path().join(format!("{}.json", record.id));
+        std::fs::write(&path, "{").unwrap();
+        let error = folder.take(&record.id, false).unwrap_err().to_string();
+        assert!(error.contains(&*path.to_string_lossy()) && error.contains("remove it"), "{error}");
+        let other = Record { id: "0".repeat(32), ..record.clone() };
+        std::fs::write(&path, serde_json::to_vec(&other).unwrap()).unwrap();
+        assert!(folder.read(&record.id).unwrap_err().to_string().contains("0000"));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(Folder::open(&file.join("below")).unwrap_err().to_string().contains("cannot be written"));
+    }
+}
