@@ -22,6 +22,11 @@ impl HostPort {
         &self.host
     }
 
+    /// The same host with this port, or with none.
+    pub fn with(&self, port: Option<u16>) -> Self {
+        Self { host: self.host.clone(), port }
+    }
+
     /// The port, if one was written.
     pub fn port(&self) -> Option<u16> {
         self.port

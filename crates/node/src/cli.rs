@@ -1,41 +1,31 @@
 //! The command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
+mod exits;
 mod heading;
+mod hosts;
 mod identity;
 mod listen;
 mod log;
 mod measure;
 mod node;
 mod overlay;
+mod suggest;
 mod tools;
 mod transfer;
 
-pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, PeerArgs};
+pub use exits::{EXITS, NODE_EXITS};
+pub use hosts::HostsArgs;
+pub use identity::{AccessArgs, IdentityArgs, KeygenArgs, LEAST_MTU, PeerArgs};
 pub use listen::ListenArgs;
 pub use log::LogArgs;
 pub use measure::{PerfArgs, PingArgs};
-pub use node::{NodeArgs, ReloadArgs, StatusArgs};
+pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
 
 use clap::{Parser, Subcommand};
-
-const EXIT_CODES: &str = "Exit codes:\n  \
-0 everything was done and verified       8 the peer's key is not the expected one\n  \
-1 internal error, or the system's        9 this key is not authorised by the peer\n  \
-2 wrong usage                           10 the port is in use, or not permitted\n  \
-3 a source cannot be read               11 a name was refused\n  \
-4 the target cannot be written          12 a hash did not match, or a file changed\n  \
-5 the disk is full                      13 the host name cannot be resolved\n  \
-6 the peer does not answer              14 the target exists already\n  \
-7 the peer went away                    15 the host's key is not known yet\n  \
-                                        16 the other side wants encryption\n  \
-                                        17 the receiver is busy with another transfer\n  \
-                                        18 doctor found a problem\n  \
-                                       19 the code is wrong, used or withdrawn\n  \
-                                       130 interrupted";
 
 /// Version, commit, date of the source: what a report of a defect has to name.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("NOCTULE_COMMIT"), " ", env!("NOCTULE_DATE"), ")");
@@ -52,7 +42,7 @@ const LONG_VERSION: &str = concat!(
 
 /// Moves files, measures paths and carries IP networks over lossy, long links with network coding.
 #[derive(Debug, Parser)]
-#[command(name = "noctule", version = VERSION, long_version = LONG_VERSION, about, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "noctule", version = VERSION, long_version = LONG_VERSION, after_help = exits::help(EXITS), max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -71,7 +61,7 @@ impl Cli {
             Command::Perf(a) => a.json && a.client.is_none(),
             Command::Ping(_) => false,
             Command::Doctor(a) => a.json,
-            Command::Man(_) | Command::Completions(_) => false,
+            Command::Man(_) | Command::Completions(_) | Command::CompleteHosts => false,
             Command::Status(a) => a.json,
             Command::Node(_) | Command::Reload(_) => false,
         }
@@ -98,6 +88,9 @@ pub enum Command {
     Man(ManArgs),
     /// Print completions for a shell, to be put where it looks for them.
     Completions(CompletionsArgs),
+    /// Print the names of known hosts, for completions.
+    #[command(hide = true)]
+    CompleteHosts,
     /// Run a node of a network: links to neighbours, relaying, routes, IP traffic through a TUN device.
     Node(NodeArgs),
     /// Show links, routes and flows of the node that runs on this host.

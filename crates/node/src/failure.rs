@@ -1,6 +1,7 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
 use crate::transfer::{Refusal, Refused, shown};
+use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
 use std::net::SocketAddr;
@@ -76,12 +77,14 @@ pub enum Failure {
     #[error("the other side is not what this command needs: {0}; is another program running there, or another version?")]
     Stranger(String),
     /// Another key.
-    #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with --peer-key")]
+    #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with {flag}")]
     WrongKey {
         /// Pinned.
         expected: PublicKey,
         /// What is known of the other.
         got: String,
+        /// Option by which the key is said.
+        flag: &'static str,
     },
     /// Another key than the remembered one.
     #[error(
@@ -154,6 +157,17 @@ pub enum Failure {
     /// May connect, may not write.
     #[error("the receiver lets this key connect, but not write: its line in the file of authorised keys there lacks the option `write`")]
     MayNotWrite,
+    /// As [`Self::UnknownHost`], of the node of `--via`.
+    #[error(
+        "the key of the node {host} is not known: it is {key} (fingerprint {}). Compare it with what that node shows (noctule keygen --fingerprint), then pass --via-key {key}",
+        key.fingerprint()
+    )]
+    UnknownNode {
+        /// With its port.
+        host: String,
+        /// Its key.
+        key: PublicKey,
+    },
     /// The port.
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
@@ -209,11 +223,15 @@ pub enum Failure {
     #[error("there is a key in {0} already; --force replaces it, and whoever pinned it will refuse the new one")]
     KeyExists(String),
     /// Doctor found something.
-    #[error("{0} problem(s) found")]
+    #[error("{}", problems(*.0))]
     Doctor(usize),
     /// Ctrl-C; with what becomes of the work.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
+}
+
+fn problems(count: usize) -> String {
+    format!("{} found", counted(count as u64, "problem"))
 }
 
 impl Failure {
@@ -272,6 +290,15 @@ impl Failure {
         }
     }
 
+    /// The same of the node of `--via`, whose key has an option of its own.
+    pub fn of_node(self) -> Self {
+        match self {
+            Self::UnknownHost { host, key, .. } => Self::UnknownNode { host, key },
+            Self::WrongKey { expected, got, .. } => Self::WrongKey { expected, got, flag: "--via-key" },
+            other => other,
+        }
+    }
+
     /// A connection could not be made.
     pub fn connect(host: &str, ours: PublicKey, expected: PublicKey, error: ConnectError) -> Self {
         match error {
@@ -279,9 +306,11 @@ impl Failure {
             ConnectError::Local { remote, source } => Self::Local { address: remote.to_string(), what: local_words(&source, remote) },
             ConnectError::Prohibited { remote, words } => Self::Prohibited { address: remote.to_string(), words },
             ConnectError::NobodyListens(address) => Self::NobodyListens(address.to_string()),
-            ConnectError::WrongKey { got, .. } => {
-                Self::WrongKey { expected, got: got.map_or_else(|| format!("{host} has another one"), |k| format!("{host} has {k}")) }
-            }
+            ConnectError::WrongKey { got, .. } => Self::WrongKey {
+                expected,
+                got: got.map_or_else(|| format!("{host} has another one"), |k| format!("{host} has {k}")),
+                flag: "--peer-key",
+            },
             ConnectError::NotAuthorised => Self::NotAuthorised(ours),
             e @ (ConnectError::Resolve { .. } | ConnectError::NoAddress(_)) => Self::Resolve(e.to_string()),
             e @ ConnectError::Syntax(_) => Self::Usage(e.to_string()),
@@ -349,7 +378,7 @@ impl Failure {
             Self::Busy(_) => 17,
             Self::Resolve(_) => 13,
             Self::Exists(_) | Self::KeyExists(_) => 14,
-            Self::UnknownHost { .. } => 15,
+            Self::UnknownHost { .. } | Self::UnknownNode { .. } => 15,
             Self::Encrypted => 16,
             Self::Doctor(_) => 18,
             Self::WrongCode | Self::NoCode(_) => 19,
@@ -357,10 +386,15 @@ impl Failure {
         }
     }
 
+    /// To standard output, for programs.
+    pub fn report(&self) {
+        say!("{}", serde_json::json!({"event": "error", "code": self.exit_code(), "message": self.to_string()}));
+    }
+
     /// To standard error for people, to standard output as JSON.
     pub fn print(&self, is_json: bool) {
         if is_json {
-            say!("{}", serde_json::json!({"event": "error", "code": self.exit_code(), "message": self.to_string()}));
+            self.report();
         }
         tell!("noctule: {self}");
     }

@@ -18,13 +18,14 @@ fn within(bound: &Bound, input: &[u8], read: impl FnOnce()) {
     assert!(count_total <= most(bound.allocations), "{count_total} allocations for an input of {}", input.len());
 }
 
-/// The node's file: read or refused with lines and keys named.
+/// The node's file, and the user's file of hosts: read or refused with lines and keys named.
 pub fn config(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     within(&Bound { bytes: (256 << 10, 512), allocations: (4000, 64) }, input, || {
         if let Err(complaints) = crate::daemon::config::parse(&text) {
             assert!(!complaints.to_string().is_empty(), "what is wrong is said");
         }
+        crate::host_config::check(&text);
     });
 }
 

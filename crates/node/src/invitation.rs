@@ -38,6 +38,11 @@ impl Invitation {
         }
     }
 
+    /// Where this side is reached, for people: the port of an end of nodes is of no use to anybody.
+    pub fn place(&self) -> String {
+        self.overlay.map_or_else(|| self.local.to_string(), |address| format!("{address}, over nodes"))
+    }
+
     /// HOST or HOST:PORT.
     pub fn host(&self) -> String {
         if let Some(address) = self.overlay {
@@ -112,7 +117,7 @@ fn quoted(word: &OsStr) -> String {
 }
 
 /// The address that packets to the outside leave from. Nothing is sent: connecting a UDP socket only looks at the routes.
-fn outward(unspecified: IpAddr) -> Option<IpAddr> {
+pub fn outward(unspecified: IpAddr) -> Option<IpAddr> {
     let from = |any: IpAddr, documentation: IpAddr| {
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect((documentation, 9)).ok()?;

@@ -27,6 +27,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// Levels, by name.
+pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// What is logged: a level for everything, and others for single modules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
@@ -45,10 +48,9 @@ impl FromStr for Levels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const NAMES: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-        let level = |name: &str| match NAMES.contains(&name.to_ascii_lowercase().as_str()) {
+        let level = |name: &str| match LEVELS.contains(&name.to_ascii_lowercase().as_str()) {
             true => name.parse::<LevelFilter>().map_err(|e| e.to_string()),
-            false => Err(format!("{name:?} is no level: write {}; a level of one module is written MODULE=LEVEL", NAMES.join(", "))),
+            false => Err(format!("{name:?} is no level: write {}; a level of one module is written MODULE=LEVEL", LEVELS.join(", "))),
         };
         let mut levels = Self { rest: LevelFilter::INFO, modules: Vec::new() };
         let mut has_rest = false;
@@ -80,6 +82,8 @@ pub fn start(args: &LogArgs) -> Result<(), Failure> {
     let targets = Targets::new().with_default(levels.rest).with_targets(levels.modules);
     let layer = tracing_subscriber::fmt::layer().with_target(false);
     let text_fields = || debug_fn(text_field).delimited(" ");
+    // https://no-color.org
+    let has_no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let registry = tracing_subscriber::registry().with(targets);
     let started = match args.log_format {
         LogFormat::Json => registry.with(layer.with_writer(|| Guarded(Lines)).json().flatten_event(true)).try_init(),
@@ -87,9 +91,9 @@ pub fn start(args: &LogArgs) -> Result<(), Failure> {
         LogFormat::Text if std::env::var_os("JOURNAL_STREAM").is_some() => {
             registry.with(layer.with_writer(|| Lines).fmt_fields(text_fields()).without_time().with_ansi(false)).try_init()
         }
-        LogFormat::Text => {
-            registry.with(layer.with_writer(|| Lines).fmt_fields(text_fields()).with_ansi(io::stderr().is_terminal())).try_init()
-        }
+        LogFormat::Text => registry
+            .with(layer.with_writer(|| Lines).fmt_fields(text_fields()).with_ansi(io::stderr().is_terminal() && !has_no_colour))
+            .try_init(),
     };
     started.map_err(|e| Failure::system("the log", e))
 }

@@ -13,6 +13,7 @@ mod further_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod hardening;
+mod host_config;
 mod identity;
 mod invitation;
 mod log;
@@ -21,6 +22,7 @@ mod paper;
 mod perf;
 mod ping;
 mod sandbox;
+mod threads;
 mod transfer;
 mod tree;
 mod units;
@@ -33,9 +35,9 @@ use std::process::ExitCode;
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let mut cli = cli::Cli::parse();
     let is_json = cli.has_json_errors();
-    match run(cli) {
+    match fill_in(&mut cli.command).and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print(is_json);
@@ -44,10 +46,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes over what the user's file of hosts says.
+fn fill_in(command: &mut cli::Command) -> Result<(), Failure> {
+    match command {
+        cli::Command::Send(args) => args.fill_in(),
+        cli::Command::Perf(args) => args.fill_in(),
+        cli::Command::Ping(args) => args.fill_in(),
+        cli::Command::Doctor(args) => args.fill_in(),
+        _ => Ok(()),
+    }
+}
+
 fn run(cli: cli::Cli) -> Result<(), Failure> {
     hardening::every_process();
     if cli.log.quiet {
         terminal::be_quiet();
+    }
+    if cli.log.verbose > 0 {
+        terminal::be_verbose();
     }
     log::start(&cli.log)?;
     if let cli::Command::Recv(args) = &cli.command {
@@ -55,13 +71,13 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     }
     if let cli::Command::Node(args) = &cli.command {
         hardening::end_at_a_panic();
-        if !args.check {
+        if args.is_running() {
             // Before the runtime starts its threads, which inherit what this one has.
             let needed = hardening::needed(&daemon::config::Config::read(&args.config)?);
             hardening::keep_only(needed).map_err(|e| Failure::system("cannot give up capabilities", e))?;
         }
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::system("start", e))?;
+    let runtime = threads::runtime()?;
     let result = runtime.block_on(async {
         // A daemon ends on request, and well; a measurement shows what it has.
         let ends_itself = match &cli.command {
@@ -102,6 +118,10 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
         cli::Command::Doctor(args) => doctor::run(args).await,
         cli::Command::Man(args) => paper::man(&args),
         cli::Command::Completions(args) => paper::completions(&args),
+        cli::Command::CompleteHosts => {
+            paper::hosts();
+            Ok(())
+        }
         cli::Command::Status(args) => daemon::status(args).await,
         cli::Command::Reload(args) => daemon::reload(args).await,
         cli::Command::Node(args) => daemon::run(args).await,

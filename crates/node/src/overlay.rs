@@ -123,14 +123,14 @@ impl Gateway {
         // Who the gateway is, is settled as for any other host.
         let asked = PeerArgs { peer_key: key, ..PeerArgs::default() };
         let protection = IdentityArgs { psk: via.via_psk.clone(), ..identity.clone() };
-        let settled = identity::Peer::settle(&host, &asked, &protection).await?;
+        let settled = identity::Peer::settle(&host, &asked, &protection).await.map_err(Failure::of_node)?;
         let refused = |reason: &CloseReason| match reason.code {
             Code::NotAuthorised => Failure::NotServed { node: host.clone(), ours, address },
             _ => Failure::PeerGone(format!("{host}: {reason}")),
         };
         let link = endpoint.connect_link_host(&host, settled.key).await.map_err(|error| match error {
             noctule::ConnectError::NotAuthorised => Failure::NotServed { node: host.clone(), ours, address },
-            error => settled.failure(ours, error),
+            error => settled.failure(ours, error).of_node(),
         })?;
         let everybody = [IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0), IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0)];
         let peer = Peer::new(endpoint.clone(), RemoteNode::gateway(host.clone(), settled.key));

@@ -5,8 +5,11 @@
 
 use indicatif::MultiProgress;
 use noctule_proto::far_text::guarded;
+use rustix::fs::OFlags;
 use std::fmt::Arguments;
+use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -28,6 +31,19 @@ macro_rules! tell {
 /// A line for standard error that is neither result nor warning nor error: -q leaves it out.
 macro_rules! note {
     ($($text:tt)*) => { if !$crate::terminal::is_quiet() { tell!($($text)*) } };
+}
+
+/// Details are wanted: -v.
+static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// From now on details are shown.
+pub fn be_verbose() {
+    IS_VERBOSE.store(true, Relaxed);
+}
+
+/// Whether details are shown.
+pub fn is_verbose() -> bool {
+    IS_VERBOSE.load(Relaxed)
 }
 
 /// From now on notes are left out.
@@ -57,6 +73,24 @@ fn past_bars<T>(write: impl FnOnce() -> T) -> T {
 pub fn log_line(line: &[u8]) {
     // Nobody may be there to read it.
     let _ = past_bars(|| stderr().lock().write_all(line));
+}
+
+/// Whether a standard stream was closed when this process started: the runtime then puts the null device in its place, for reading *and* writing, as
+/// no shell does for `< /dev/null`.
+pub fn was_closed(stream: impl AsFd) -> bool {
+    // Major and minor number of the null device on Linux.
+    let null = rustix::fs::makedev(1, 3);
+    let is_null = rustix::fs::fstat(&stream)
+        .is_ok_and(|stat| stat.st_rdev == null && rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device());
+    is_null && rustix::fs::fcntl_getfl(&stream).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+}
+
+/// The terminal itself, to ask on: standard input may be what is sent, or closed.
+///
+/// # Errors
+/// There is none.
+pub fn terminal() -> std::io::Result<File> {
+    File::options().read(true).write(true).open("/dev/tty")
 }
 
 /// Text for standard output, as it is, in one write.

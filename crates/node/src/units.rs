@@ -209,6 +209,11 @@ impl Scale {
     }
 }
 
+/// So many things, whose name has a regular plural.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Bytes for people, in powers of 1000.
 pub fn size(bytes: f64) -> String {
     let power = if bytes < 1e9 {
@@ -281,6 +286,12 @@ impl fmt::Display for Span {
 /// Congestion control by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CcName(pub CongestionControl);
+
+impl Default for CcName {
+    fn default() -> Self {
+        Self(CongestionControl::Model)
+    }
+}
 
 impl FromStr for CcName {
     type Err = String;

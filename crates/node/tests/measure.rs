@@ -355,7 +355,7 @@ fn manual_pages_and_completions_come_from_the_same_definitions_as_help() {
     assert!(noctule().arg("man").arg(dir.path()).output().unwrap().status.success());
     let new = dir.path().join("share/man/man1");
     assert!(noctule().arg("man").arg(&new).output().unwrap().status.success() && new.join("noctule-send.1").exists());
-    for (page, words) in [("noctule", "perf"), ("noctule-perf", "bidir"), ("noctule-ping", "unordered"), ("noctule-send", "Exit codes")] {
+    for (page, words) in [("noctule", "perf"), ("noctule-perf", "bidir"), ("noctule-ping", "unordered"), ("noctule-send", "EXIT STATUS")] {
         let text = fs::read_to_string(dir.path().join(format!("{page}.1"))).unwrap();
         assert!(text.starts_with(".ie") || text.contains(".TH"), "{page}");
         let plain = text.replace("\\-", "-");

@@ -1,7 +1,7 @@
 //! What concerns keys on the command line: `keygen`, and the options that every command with a link shares.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::EXIT_CODES;
+use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
 use crate::code::Code;
 use crate::further_path::FurtherPath;
@@ -10,9 +10,12 @@ use clap::Args;
 use noctule::PublicKey;
 use std::path::PathBuf;
 
+/// Bytes of the smallest IPv4 packet that the protocol can live with.
+pub const LEAST_MTU: u16 = 828;
+
 /// `noctule keygen`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = exits::help(EXITS))]
 pub struct KeygenArgs {
     /// File of the key [default: $XDG_CONFIG_HOME/noctule/key or ~/.config/noctule/key; shared-key there with --shared].
     #[arg(short, long, value_name = "FILE")]
@@ -48,7 +51,7 @@ pub struct IdentityArgs {
     pub no_encryption: bool,
     /// Largest packet to send, in bytes with its IP header, 828 to 65535 [default: 1500]: a ceiling. What this host's route and the path take below it is
     /// found out by itself; above 1500 it lets larger packets be tried.
-    #[arg(long, value_name = "BYTES", help_heading = PATH, value_parser = clap::value_parser!(u16).range(828..))]
+    #[arg(long, value_name = "BYTES", help_heading = PATH, value_parser = clap::value_parser!(u16).range(i64::from(LEAST_MTU)..))]
     pub mtu: Option<u16>,
     /// Give the other side up when it has said nothing for so long although it was asked, 1s to 30s; the shorter of both sides' holds [default: 30s]. An
     /// attempt to connect ends after this, too, if it is less than 10 s.

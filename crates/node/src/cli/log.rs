@@ -17,7 +17,7 @@ pub struct LogArgs {
     pub quiet: bool,
     /// What to log: error, warn, info, debug, trace or off, for everything or by module (info,noctule::daemon::peer=debug); -v and -q go before it
     /// [default: info].
-    #[arg(long, global = true, value_name = "LEVEL", env = "NOCTULE_LOG", hide_env_values = true, help_heading = LOG)]
+    #[arg(long, global = true, value_name = "LEVEL", env = "NOCTULE_LOG", hide_env_values = true, value_parser = super::suggest::levels(), hide_possible_values = true, help_heading = LOG)]
     pub log_level: Option<Levels>,
     /// Form of the log on standard error.
     #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT", help_heading = LOG)]

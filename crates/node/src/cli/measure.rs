@@ -1,27 +1,31 @@
 //! What `perf` and `ping` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
-use super::heading::PATH;
-use super::{AccessArgs, EXIT_CODES, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::exits::{self, EXITS};
+use super::heading::{KEYS, PATH};
+use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::perf::protocol::Mode;
 use crate::units::{Amount, BitRate, CcName, Scale, Span};
-use clap::Args;
+use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// `noctule perf`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = exits::help(EXITS))]
 pub struct PerfArgs {
     /// Serve: wait for clients of perf and ping; one test after another.
     #[arg(short = 's', long, conflicts_with = "client", required_unless_present = "client")]
     pub server: bool,
     /// Measure against the server at HOST (or HOST:PORT).
-    #[arg(short = 'c', long, value_name = "HOST")]
+    #[arg(short = 'c', long, value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub client: Option<String>,
     #[command(flatten)]
     pub listen: ListenArgs,
+    /// Client: the file of hosts; none: no file [default: config beside the default key, if it exists]. (-F is a file to send, as in iperf3.)
+    #[arg(long, value_name = "FILE", env = "NOCTULE_CONFIG", hide_env_values = true, help_heading = KEYS)]
+    pub client_config: Option<PathBuf>,
     #[command(flatten)]
     pub identity: IdentityArgs,
     #[command(flatten)]
@@ -75,10 +79,10 @@ pub struct PerfArgs {
     /// Client: send this file, once, instead of a pattern for some time; its hash is compared at the end.
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with_all = ["server", "reverse", "bidir", "time", "length"])]
     pub file: Option<PathBuf>,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE. The server uses the client's choice for
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model]. The server uses the client's choice for
     /// what it sends in a test.
-    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
-    pub cc: CcName,
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
     /// Client, tcp: congestion control of both kernels (cubic, bbr, ...) [default: each kernel's own].
     #[arg(short = 'C', long, visible_alias = "congestion", value_name = "NAME", conflicts_with = "server")]
     pub tcp_cc: Option<String>,
@@ -129,13 +133,16 @@ impl PerfArgs {
 
 /// `noctule ping`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = exits::help(EXITS))]
 pub struct PingArgs {
     /// A host that runs `noctule perf -s`: HOST, HOST:PORT or [IPV6]:PORT.
+    #[arg(value_hint = ValueHint::Hostname)]
     pub host: String,
     /// UDP port of HOST, where it names none [default: 4242].
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
     pub port: Option<u16>,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
     #[command(flatten)]
@@ -168,9 +175,9 @@ pub struct PingArgs {
     /// Measure beginnings instead: so many fresh connections with one message each, and the mean of their first answers.
     #[arg(long, value_name = "STARTS", num_args = 0..=1, default_missing_value = "15", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["csv", "svg", "count", "interval", "trace"])]
     pub first: Option<u32>,
-    /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE.
-    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
-    pub cc: CcName,
+    /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
     /// tcp: congestion control of this side's kernel [default: the kernel's own].
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,

@@ -1,22 +1,26 @@
 //! What `doctor`, `man` and `completions` take on the command line, and the option for traces.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
+use super::exits::{self, EXITS};
 use super::heading::PATH;
-use super::{EXIT_CODES, IdentityArgs};
+use super::{HostsArgs, IdentityArgs};
 use crate::failure::Failure;
-use clap::Args;
+use clap::{Args, ValueHint};
 use noctule::{EndpointConfig, TraceLog};
 use std::path::PathBuf;
 
 /// `noctule doctor`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = exits::help(EXITS))]
 pub struct DoctorArgs {
     /// Look at the way to this host too: HOST, HOST:PORT or [IPV6]:PORT, where `noctule perf -s` or `noctule recv` runs.
+    #[arg(value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// UDP port of HOST, where it names none [default: 4242].
     #[arg(short, long, value_name = "PORT", requires = "host", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
     pub port: Option<u16>,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
     #[command(flatten)]
     pub identity: IdentityArgs,
     /// One JSON object instead of text.

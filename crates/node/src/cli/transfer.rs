@@ -1,10 +1,11 @@
 //! What `send` and `recv` take on the command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
+use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
-use super::{AccessArgs, EXIT_CODES, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, GiveUp, Rate, Share, Size};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use noctule::PublicKey;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,11 +22,11 @@ pub enum SendMode {
 
 /// `noctule send`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES, override_usage = "noctule send [OPTIONS] FILE... HOST\n       noctule send --mode brctp [OPTIONS] FILE HOST...")]
+#[command(after_help = exits::help(EXITS), override_usage = "noctule send [OPTIONS] FILE... HOST\n       noctule send --mode brctp [OPTIONS] FILE HOST...")]
 pub struct SendArgs {
     /// Files and directories ('-': standard input), then HOST, HOST:PORT or [IPV6]:PORT as the last argument. With --mode brctp one file, then
     /// any number of hosts.
-    #[arg(required = true, num_args = 1.., value_name = "FILE... HOST")]
+    #[arg(required = true, num_args = 1.., value_name = "FILE... HOST", value_hint = ValueHint::Hostname)]
     pub words: Vec<OsString>,
     /// UDP port of the hosts that name none [default: 4242].
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
@@ -64,6 +65,11 @@ pub struct SendArgs {
     /// With --one-way: go on until interrupted, with fresh packets each time round.
     #[arg(long, requires = "one_way")]
     pub carousel: bool,
+    /// Keys that the file of hosts has for several hosts.
+    #[arg(skip)]
+    pub pinned: Vec<Option<PublicKey>>,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
     #[command(flatten)]
     pub peer: PeerArgs,
     #[command(flatten)]
@@ -72,9 +78,9 @@ pub struct SendArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit).
-    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
-    pub cc: CcName,
+    /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit) [default: model].
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
     /// One JSON object per line instead of text.
     #[arg(long)]
     pub json: bool,
@@ -82,7 +88,7 @@ pub struct SendArgs {
 
 /// `noctule recv`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = exits::help(EXITS))]
 pub struct RecvArgs {
     #[command(flatten)]
     pub listen: ListenArgs,
@@ -131,9 +137,9 @@ pub struct RecvArgs {
     /// End after one transfer that succeeded. What was refused or broke off leaves it waiting.
     #[arg(long)]
     pub once: bool,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE.
-    #[arg(long, default_value = "model", value_name = "NAME", help_heading = PATH)]
-    pub cc: CcName,
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
     /// One JSON object per line instead of text.
     #[arg(long)]
     pub json: bool,

@@ -5,6 +5,7 @@ use super::guesses::{Guesses, News};
 use super::places::Places;
 use super::records::{Line, Record, VERSION, Why};
 use super::{Code, TAG, WANTED};
+use crate::daemon::strangers::Strangers;
 use crate::failure::Failure;
 use crate::identity::authorised::{Access, Grant};
 use noctule::{FlowOptions, IncomingFlow, PublicKey, RecvStream, SendStream, Session};
@@ -30,6 +31,7 @@ pub struct Gate {
     ours: PublicKey,
     guesses: Option<Mutex<Guesses>>,
     places: Places,
+    strangers: Strangers,
     tell: Tell,
     /// The commands for the other side, with a code.
     commands: Commands,
@@ -51,7 +53,7 @@ impl Gate {
             }
             false => None,
         };
-        Ok(Self { access, ours, guesses, places: Places::default(), tell, commands: Box::new(commands) })
+        Ok(Self { access, ours, guesses, places: Places::default(), strangers: Strangers::default(), tell, commands: Box::new(commands) })
     }
 
     /// The code to show at first.
@@ -75,6 +77,17 @@ impl Gate {
         match self.guesses.as_ref().is_some_and(|guesses| lock(guesses).is_admitted(key)) {
             true => Some(Grant { may_write: true, ..listed.unwrap_or_default() }),
             false => listed,
+        }
+    }
+
+    /// Who it is, for every line of the log about a session.
+    pub fn span(&self, what: &'static str, session: &Session) -> tracing::Span {
+        let key = session.peer_key();
+        let from = from(session);
+        let name = self.grant(&key).and_then(|grant| grant.name);
+        match what {
+            "transfer" => tracing::info_span!("transfer", %from, %key, name),
+            _ => tracing::info_span!("test", %from, %key, name),
         }
     }
 
@@ -103,9 +116,17 @@ impl Gate {
         drop(place);
         if admitted.is_none() {
             session.abort(WANTED, "no code was proven in time");
+            self.refused();
             return None;
         }
         accept(session, patience, &wants).await
+    }
+
+    /// A key that may not come in, in the log: anybody can make many of them.
+    fn refused(&self) {
+        if let Some(count) = self.strangers.note(std::time::Instant::now()) {
+            tracing::warn!(count, "refused: the key is not listed, and proved no code");
+        }
     }
 
     /// What a stranger's session has to begin with.
@@ -160,10 +181,7 @@ impl Gate {
     fn spread(&self, guesses: &Mutex<Guesses>, session: &Session) {
         let news = std::mem::take(&mut lock(guesses).news);
         for news in news {
-            let from = || match session.far_address() {
-                Some(far) => far.to_string(),
-                None => session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string()),
-            };
+            let from = || from(session);
             match news {
                 News::Wrong(left) => {
                     let (from, key) = (from(), session.peer_key());
@@ -205,6 +223,14 @@ async fn accept(session: &Session, patience: Duration, wants: impl Fn(&FlowOptio
             session.abort(1, "no flow was opened");
             None
         }
+    }
+}
+
+/// Where a session comes from, for people: its address in the overlay, or address and port.
+fn from(session: &Session) -> String {
+    match session.far_address() {
+        Some(far) => far.to_string(),
+        None => session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The control socket: a local unix socket that answers one request per connection, a line of JSON each way.
 
 use super::Daemon;
+use super::config::control_socket;
 use super::places::Places;
 use super::status::{self, Report, Screen};
 use crate::cli::{ReloadArgs, StatusArgs};
@@ -189,11 +190,25 @@ fn escape(value: &mut Value) {
     }
 }
 
+/// The socket that the command line names, or else the node's file.
+fn socket_of(named: Option<&PathBuf>, file: &Path) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return Ok(named.clone());
+    }
+    // Without the usual file a node may run by another one, with the usual socket.
+    if file == Path::new(crate::cli::NODE_FILE) && !file.exists() {
+        return Ok(DEFAULT_SOCKET.into());
+    }
+    let socket = control_socket(file).map_err(|why| Failure::source(file, format!("{why}; name the control socket with --socket")))?;
+    Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.into()))
+}
+
 /// `noctule status`.
 pub async fn status(args: StatusArgs) -> Result<(), Failure> {
     let mut before = None;
+    let socket = socket_of(args.socket.as_ref(), &args.config)?;
     loop {
-        let report = match ask(&args.socket, &Request::Status).await? {
+        let report = match ask(&socket, &Request::Status).await? {
             Answer::Status(report) => *report,
             Answer::Error { message } => return Err(Failure::System(message)),
             Answer::Reloaded { .. } => return Err(Failure::System("the node answered another question".into())),
@@ -220,7 +235,8 @@ pub async fn status(args: StatusArgs) -> Result<(), Failure> {
 
 /// `noctule reload`.
 pub async fn reload(args: ReloadArgs) -> Result<(), Failure> {
-    match ask(&args.socket, &Request::Reload).await? {
+    let socket = socket_of(args.socket.as_ref(), &args.config)?;
+    match ask(&socket, &Request::Reload).await? {
         Answer::Reloaded { notes } => {
             say!("reloaded");
             notes.iter().for_each(|note| say!("{note}"));

@@ -13,18 +13,19 @@ mod one_way;
 mod peer;
 mod places;
 mod routes;
+pub mod setup;
 mod status;
-mod strangers;
+pub mod strangers;
 mod trees;
 mod tunnel;
 
 pub use config::RemoteNode;
-pub use control::{DEFAULT_SOCKET, reload, status};
+pub use control::{reload, status};
 pub use neighbours::call;
 pub use peer::Peer;
 
 use crate::address::DEFAULT_PORT;
-use crate::cli::NodeArgs;
+use crate::cli::{NodeArgs, NodeTask};
 use crate::failure::Failure;
 use crate::identity;
 use config::{Config, ConfigError, TunConfig};
@@ -93,6 +94,19 @@ impl Drop for Running {
 
 /// `noctule node`.
 pub async fn run(args: NodeArgs) -> Result<(), Failure> {
+    if let Some(task) = &args.task {
+        if args.check || args.example {
+            return Err(Failure::Usage("--check and --example go without init and add-neighbour".into()));
+        }
+        return match task {
+            NodeTask::Init(init) => setup::init(&args.config, init),
+            NodeTask::AddNeighbour(neighbour) => setup::add_neighbour(&args.config, neighbour),
+        };
+    }
+    if args.example {
+        crate::terminal::out(format_args!("{}", setup::EXAMPLE));
+        return Ok(());
+    }
     let config = Config::read(&args.config)?;
     let identity = identity::endpoint_config(Some(&config.key))?.0;
     if args.check {
@@ -530,9 +544,10 @@ fn needs_restart(started: &Config, new: &Config) -> Vec<String> {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         match error {
-            ConfigError::Read { path, error } => {
-                Self::Source { path: path.display().to_string(), error: format!("{error}; name the node's file with --config") }
-            }
+            ConfigError::Read { path, error } => Self::Source {
+                path: path.display().to_string(),
+                error: format!("{error}; name the node's file with --config, or make one with noctule node init"),
+            },
             ConfigError::Wrong(complaints) => Self::Usage(complaints.to_string()),
         }
     }

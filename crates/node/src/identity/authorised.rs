@@ -4,6 +4,7 @@
 
 use crate::cli::AccessArgs;
 use crate::failure::Failure;
+use crate::units::counted;
 use noctule::PublicKey;
 use std::collections::HashMap;
 use std::io;
@@ -16,6 +17,8 @@ pub struct Grant {
     pub may_write: bool,
     /// Replace files that exist.
     pub may_overwrite: bool,
+    /// The comment of its line, for logs.
+    pub name: Option<String>,
     /// Below the directory that `recv` writes to.
     pub directory: Option<PathBuf>,
 }
@@ -116,7 +119,7 @@ impl Access {
             (Some(0), _) => "only the sender that has the code is taken".into(),
             (Some(1), false) => "one key is taken".into(),
             (Some(n), false) => format!("{n} keys are taken"),
-            (Some(n), true) => format!("the sender that has the code is taken, and {n} listed keys"),
+            (Some(n), true) => format!("the sender that has the code is taken, and {}", counted(n as u64, "listed key")),
         }
     }
 
@@ -172,13 +175,13 @@ fn cut(text: &str, ends: char) -> (&str, &str) {
 fn parse_line(line: &str) -> Result<(PublicKey, Grant), String> {
     let (first, rest) = cut(line, ' ');
     let error = match first.parse() {
-        Ok(key) => return Ok((key, Grant::default())),
+        Ok(key) => return Ok((key, Grant { name: comment(rest), ..Grant::default() })),
         Err(error) => error,
     };
-    let (key, _) = cut(rest.trim_start(), ' ');
+    let (key, after) = cut(rest.trim_start(), ' ');
     // A lone word was meant to be a key.
     let key = if key.is_empty() { return Err(format!("{error}")) } else { key.parse().map_err(|e| format!("{e}"))? };
-    let mut grant = Grant::default();
+    let mut grant = Grant { name: comment(after), ..Grant::default() };
     let mut options = first;
     while !options.is_empty() {
         let (option, rest) = cut(options, ',');
@@ -191,6 +194,11 @@ fn parse_line(line: &str) -> Result<(PublicKey, Grant), String> {
         }
     }
     Ok((key, grant))
+}
+
+/// What stands after a key.
+fn comment(rest: &str) -> Option<String> {
+    Some(rest.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// A directory that cannot lead out.
@@ -219,9 +227,9 @@ mod tests {
         let (a, b, c) = (key(1), key(2), key(3));
         let text = format!("# friends\n\n{a} only measures\nwrite {b} Bob's laptop\n  overwrite,dir=\"from c/x\"   {c}\n");
         let grants = read(&text).unwrap();
-        assert_eq!(grants[&a], Grant::default());
-        assert_eq!(grants[&b], Grant { may_write: true, ..Grant::default() });
-        assert_eq!(grants[&c], Grant { may_write: true, may_overwrite: true, directory: Some("from c/x".into()) });
+        assert_eq!(grants[&a], Grant { name: Some("only measures".into()), ..Grant::default() });
+        assert_eq!(grants[&b], Grant { may_write: true, name: Some("Bob's laptop".into()), ..Grant::default() });
+        assert_eq!(grants[&c], Grant { may_write: true, may_overwrite: true, directory: Some("from c/x".into()), ..Grant::default() });
         assert_eq!(grants.len(), 3);
     }
 

@@ -43,6 +43,11 @@ impl KnownHosts {
         &self.path
     }
 
+    /// Every host in the file, with its port.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| !name.starts_with('#'))
+    }
+
     /// The key remembered for `host` (with its port).
     pub fn find(&self, host: &str) -> Result<Option<Known>, Failure> {
         for (number, line) in (1..).zip(self.text.lines()) {

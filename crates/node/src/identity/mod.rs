@@ -19,9 +19,18 @@ use zeroize::Zeroizing;
 
 /// A file of the user's own configuration.
 pub fn config_file(name: &str) -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CONFIG_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = base.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))?;
+    let base = directory("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")))?;
     Some(base.join("noctule").join(name))
+}
+
+/// The home directory.
+pub fn home() -> Option<PathBuf> {
+    directory("HOME")
+}
+
+/// What is empty or relative is no place of its own: a key would lie wherever the command happens to run (XDG Base Directory Specification).
+fn directory(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
@@ -34,7 +43,7 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
 }
 
 /// The text of a file that says who is trusted, if only this user or root can have written it. A group may: users often have one of their own.
-fn read_trusted(path: &Path) -> Result<String, Failure> {
+pub fn read_trusted(path: &Path) -> Result<String, Failure> {
     let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
     let ours = rustix::process::geteuid().as_raw();

@@ -6,8 +6,8 @@ use crate::cli::{IdentityArgs, PeerArgs, ViaArgs};
 use crate::code::{self, Code};
 use crate::failure::Failure;
 use crate::further_path::FurtherPath;
+use crate::terminal::terminal;
 use noctule::{ConnectError, Endpoint, EndpointConfig, NodeConfig, PublicKey, Session};
-use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -141,6 +141,10 @@ impl Peer {
             (ConnectError::WrongKey { got: Some(now), .. }, Some((file, line))) => {
                 Failure::ChangedKey { host: self.host.clone(), file: file.display().to_string(), line: *line, known: self.key, now }
             }
+            // What comes back goes to the address that the node knows for this key.
+            (ConnectError::Unreachable(_), None | Some(_)) if self.overlay.is_some() => {
+                Failure::NoRoute(format!("no answer from {}; is --address the one that the node's file has for this side's key", self.host))
+            }
             (error, _) => Failure::connect(&self.host, ours, self.key, error),
         }
     }
@@ -195,7 +199,7 @@ fn ask_for_code() -> Result<Code, Failure> {
             "--code without a code asks for it on the terminal, and there is none ({e}): pass it, or set {CODE_VARIABLE}"
         ))
     };
-    let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(nobody)?;
+    let terminal = terminal().map_err(nobody)?;
     let mut lines = BufReader::new(&terminal).lines();
     loop {
         (&terminal).write_all(b"The code that the other side shows: ").map_err(nobody)?;
@@ -221,17 +225,17 @@ async fn ask_host(host: &str, identity: &IdentityArgs) -> Result<PublicKey, Fail
 /// Asks on a terminal; elsewhere nobody can answer.
 async fn decide(host: &str, key: PublicKey) -> Result<(), Failure> {
     let unknown = || Failure::UnknownHost { host: host.to_owned(), key, fingerprint: key.fingerprint() };
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(unknown());
-    }
+    // As ssh: where what is told is read by somebody, and not of standard input, which may be what is sent.
+    let Some(terminal) = terminal().ok().filter(|_| io::stderr().is_terminal()) else { return Err(unknown()) };
     crate::terminal::err(format_args!(
         "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv and perf -s print the fingerprint when they start)?\nRemember it and go on [yes/no]? ",
         key.fingerprint()
     ));
     let answer = tokio::task::spawn_blocking(|| {
+        let mut lines = BufReader::new(terminal);
         loop {
             let mut line = String::new();
-            match io::stdin().lock().read_line(&mut line).map(|_| line.trim().to_ascii_lowercase()) {
+            match lines.read_line(&mut line).map(|_| line.trim().to_ascii_lowercase()) {
                 Ok(word) if word == "yes" => return true,
                 Ok(word) if !line.is_empty() && word != "no" && word != "n" => {
                     crate::terminal::err(format_args!("Please type yes or no: "))

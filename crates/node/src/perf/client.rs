@@ -39,7 +39,7 @@ fn request(args: &PerfArgs) -> Request {
         lifetime_ms: (args.mode == Mode::Btp).then_some(args.lifetime.0.as_secs_f64() * 1e3),
         is_file: args.file.is_some(),
         bytes: args.bytes.map(|b| b.0),
-        cc: args.cc.to_string().into(),
+        cc: args.cc.unwrap_or_default().to_string().into(),
         tcp_cc: args.tcp_cc.as_deref().map(FarText::from),
     }
 }
@@ -206,7 +206,7 @@ async fn begin(args: &PerfArgs, host: &str) -> Result<(Output, Test), Failure> {
     }
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;
     let how = How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule perf -c" };
-    let connection = Connection::open(host, args.listen.port, args.cc, &args.peer, how).await?;
+    let connection = Connection::open(host, args.listen.port, args.cc.unwrap_or_default(), &args.peer, how).await?;
     let (ask, answers, offer) = connection.ask(&Record::Request(request.clone())).await?;
     let mut tcp = Vec::new();
     if request.mode == Mode::Tcp {
@@ -225,7 +225,7 @@ impl Test {
             // The kernel's own choice decides a comparison with it.
             Mode::Tcp => tcp.first().and_then(tcp::congestion).map_or_else(|| "of the kernel".into(), |name| name.to_string()),
             Mode::Transparent => "none".into(),
-            Mode::Brtp | Mode::Btp => args.cc.to_string(),
+            Mode::Brtp | Mode::Btp => args.cc.unwrap_or_default().to_string(),
         };
         let ends = Ends { remote: connection.far_end(), local: connection.local() };
         let mut report = Report::new(request.clone(), ends, cc, form, output);

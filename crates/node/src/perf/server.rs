@@ -13,11 +13,12 @@ use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::ping::echo;
 use crate::transfer::records::{self, Reader};
-use crate::units::{CcName, Scale, size};
+use crate::units::{CcName, Scale, counted, size};
 use noctule::{Endpoint, FarText, IncomingFlow, NodeConfig, SendStream, Session};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 /// How long a client may take to ask, or to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,7 +52,7 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
     let longest = Duration::try_from_secs_f64(args.longest).ok().filter(|d| *d >= Duration::from_millis(100) && *d <= MOST_TIME);
     let longest = longest.ok_or_else(|| Failure::Usage("--longest must lie between 0.1 and 86400 seconds".into()))?;
     let access = Access::load(&args.access, wants_code, Wanted::Tests)?;
-    config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
+    config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule perf -s")?;
@@ -68,14 +69,16 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
         move |code: Option<&Code>| ["perf -c", "ping"].map(|words| format!("  {}", invitation.command(words, code))).join("\n")
     };
     let gate = Gate::new(access, public, Box::new(|text, _| tell!("{text}")), commands)?;
-    tell!(
-        "serving tests on {}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
-        endpoint.local_addr(),
-        gate.commands(),
-        gate.access().shown(),
-        public.fingerprint(),
-        invitation.notes()
-    );
+    if !crate::terminal::is_quiet() || gate.code().is_some() {
+        tell!(
+            "serving tests on {}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
+            invitation.place(),
+            gate.commands(),
+            gate.access().shown(),
+            public.fingerprint(),
+            invitation.notes()
+        );
+    }
     let server =
         Arc::new(Server { endpoint: endpoint.clone(), gate, port: endpoint.local_addr().port(), longest, turns: Turns::default() });
     let (served, mut ends) = mpsc::channel(1);
@@ -94,10 +97,8 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
         }
         let (server, served) = (Arc::clone(&server), served.clone());
         tokio::spawn(async move {
-            match server.serve(session).await {
-                Ok(true) => drop(served.try_send(())),
-                Ok(false) => {}
-                Err(failure) => failure.print(false),
+            if server.serve(session).await {
+                let _ = served.try_send(());
             }
         });
     }
@@ -122,13 +123,29 @@ async fn purpose(flow: IncomingFlow) -> Result<Purpose, Failure> {
 }
 
 impl Server {
-    /// One session; whether something was measured.
-    async fn serve(&self, session: Session) -> Result<bool, Failure> {
+    /// One session; whether something was measured. The log tells of each.
+    async fn serve(&self, session: Session) -> bool {
+        let span = self.gate.span("test", &session);
+        let result = self.measure(session).instrument(span.clone()).await;
+        let _in = span.enter();
+        match result {
+            Ok(is_done) => is_done,
+            Err(failure) => {
+                tracing::warn!(code = failure.exit_code(), "{failure}");
+                false
+            }
+        }
+    }
+
+    async fn measure(&self, session: Session) -> Result<bool, Failure> {
         // It looked in and left (noctule doctor, or a client that only proved a code), or was turned away.
         let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Ok(false) };
         let peer = session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string());
         let result = match tokio::time::timeout(PATIENCE, purpose(flow)).await {
-            Ok(Ok(Purpose::Ping(recv))) => echo::messages(&session, recv).await.map(|()| true),
+            Ok(Ok(Purpose::Ping(recv))) => {
+                tracing::info!("ping");
+                echo::messages(&session, recv).await.map(|()| true)
+            }
             Ok(Ok(Purpose::Control(asked))) => match *asked {
                 (_reader, send, Record::EchoTcp { version: VERSION, length }) => {
                     echo_tcp(send, self.port, length, &session).await.map(|()| true)
@@ -190,7 +207,7 @@ impl Server {
                 }
             }
         };
-        match tokio::time::timeout(limit, test(&self.endpoint, session, self.port, peer, (reader, send), request)).await {
+        match tokio::time::timeout(limit, test(&self.endpoint, session, self.port, (reader, send), request)).await {
             Ok(result) => result.map(|()| true),
             Err(_) => {
                 session.abort(1, "the test took longer than it may, and others wait");
@@ -211,11 +228,10 @@ async fn test(
     endpoint: &Endpoint,
     session: &Session,
     port: u16,
-    peer: &str,
     (reader, mut send): (Reader, SendStream),
     request: Request,
 ) -> Result<(), Failure> {
-    let flows = if request.parallel == 1 { "1 flow".to_owned() } else { format!("{} flows", request.parallel) };
+    let flows = counted(request.parallel.into(), "flow");
     let sender = match request.direction {
         Direction::Forward => "",
         Direction::Reverse => ", this side sends",
@@ -226,7 +242,7 @@ async fn test(
         (false, Some(bytes)) => size(bytes as f64),
         (false, None) => format!("{} s", request.seconds),
     };
-    tell!("{} test for {peer}: {}, {amount}, {flows}{sender}", now(), request.mode.name());
+    tracing::info!("{}, {amount}, {flows}{sender}", request.mode.name());
     if let Ok(cc) = request.cc.raw().parse::<CcName>() {
         session.set_congestion(cc.0);
     }
@@ -263,7 +279,7 @@ async fn test(
     };
     let mut result = Outcome::default();
     let (worked, told) = tokio::join!(work, tell(&mut send, &mut views, &mut result));
-    tell!("{} {peer}: {}", now(), result.shown());
+    tracing::info!("{}", result.shown());
     // The client keeps its half open until it has everything.
     drop(reader);
     worked.and(told)?;
@@ -316,11 +332,6 @@ impl Outcome {
         let all: Vec<_> = received.into_iter().chain(sent).collect();
         if all.is_empty() { "over".to_owned() } else { all.join("; ") }
     }
-}
-
-/// The time of day (UTC).
-fn now() -> humantime::Rfc3339Timestamp {
-    humantime::format_rfc3339_seconds(SystemTime::now())
 }
 
 /// Passes this side's views on, and keeps the last of them.

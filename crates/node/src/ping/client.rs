@@ -50,7 +50,8 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
         // The code is proven once, and no part of what is measured.
         let peer = match peer.has_code() {
             true => {
-                let connection = crate::unless_interrupted(Connection::to(peer.clone(), args.cc, how(args))).await.map_err(early)?;
+                let connection =
+                    crate::unless_interrupted(Connection::to(peer.clone(), args.cc.unwrap_or_default(), how(args))).await.map_err(early)?;
                 connection.close().await;
                 peer.proven()
             }
@@ -62,7 +63,7 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
         return result.and(reported).map_err(|e| (e, true));
     }
     let interval = args.interval().map_err(early)?;
-    let connection = crate::unless_interrupted(Connection::to(peer, args.cc, how(args))).await.map_err(early)?;
+    let connection = crate::unless_interrupted(Connection::to(peer, args.cc.unwrap_or_default(), how(args))).await.map_err(early)?;
     let remote = connection.remote();
     let table: Table = Arc::default();
     let result =
@@ -92,7 +93,7 @@ fn how(args: &PingArgs) -> How<'_> {
 async fn first(args: &PingArgs, peer: &Peer, count: u32, all: &mut Vec<First>, output: &mut Output) -> Result<(), Failure> {
     // Where TCP is offered has to be asked once; each sample then is a TCP connection of its own.
     let control = match args.mode {
-        crate::perf::protocol::Mode::Tcp => Some(Connection::to(peer.clone(), args.cc, how(args)).await?),
+        crate::perf::protocol::Mode::Tcp => Some(Connection::to(peer.clone(), args.cc.unwrap_or_default(), how(args)).await?),
         _ => None,
     };
     let offered = match &control {
@@ -103,7 +104,7 @@ async fn first(args: &PingArgs, peer: &Peer, count: u32, all: &mut Vec<First>, o
         let start = Instant::now();
         let fresh = match &control {
             Some(_) => None,
-            None => Some(Connection::early(peer.clone(), args.cc, how(args)).await?),
+            None => Some(Connection::early(peer.clone(), args.cc.unwrap_or_default(), how(args)).await?),
         };
         let Some(connection) = fresh.as_ref().or(control.as_ref()) else { break };
         let (mut there, mut back) = line::open(connection, offered.as_ref(), args).await.map_err(|e| connection.failure(e))?;

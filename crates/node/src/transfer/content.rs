@@ -10,6 +10,7 @@ use blake3::{Hash, Hasher};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
@@ -170,7 +171,7 @@ impl Sending<'_> {
 
     fn item(&mut self, index: u64, item: &Item) -> Result<(), Gone> {
         match item.entry.kind {
-            Kind::Stream => self.standard_input(index),
+            Kind::Stream => self.streamed(index, &item.local),
             Kind::File(size) => match Reading::open(item) {
                 Err(problem) => self.broken(index, problem),
                 Ok(file) if size <= SMALL => self.small(index, &file),
@@ -321,13 +322,21 @@ impl Sending<'_> {
         result
     }
 
-    fn standard_input(&mut self, index: u64) -> Result<(), Gone> {
+    /// Standard input, or a pipe.
+    fn streamed(&mut self, index: u64, local: &Path) -> Result<(), Gone> {
+        let mut input: Box<dyn Read> = match local.as_os_str() == super::source::STDIN {
+            true => Box::new(io::stdin().lock()),
+            false => match std::fs::File::open(local) {
+                Ok(pipe) => Box::new(pipe),
+                Err(e) => return self.broken(index, Problem::Unreadable(e.to_string())),
+            },
+        };
         self.put(&Record::File { index, offset: 0 })?;
         let (mut hasher, mut buffer) = (Hasher::new(), vec![0; PIECE]);
         let mut problem = None;
         loop {
             self.contents.is_waiting.store(true, Relaxed);
-            let read = io::stdin().lock().read(&mut buffer);
+            let read = input.read(&mut buffer);
             self.contents.is_waiting.store(false, Relaxed);
             match read {
                 Ok(0) => break,

@@ -1,7 +1,7 @@
 //! What the user sees of a transfer: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
 use super::entry::{Entry, shown};
-use crate::units::time;
+use crate::units::{counted, time};
 use blake3::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
 use noctule::{PublicKey, Session};
@@ -16,8 +16,6 @@ const JSON_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY: Duration = Duration::from_secs(2);
 /// A peer that has said nothing for so long is told of.
 const NO_WORD: Duration = Duration::from_secs(5);
-/// Hashes that a terminal shows; a file or pipe gets all of them.
-const SHOWN_ON_TERMINAL: u64 = 20;
 
 /// Where reports go.
 #[derive(Clone)]
@@ -29,12 +27,14 @@ pub struct Reporter {
     is_shown: bool,
     /// How long the other side is tried again, or waited for, when it falls silent.
     give_up: Option<Duration>,
+    /// Beginnings and ends stand in the log.
+    is_logged: bool,
 }
 
 impl Reporter {
     /// `is_taken`: nothing but contents goes to standard output.
     pub fn new(is_json: bool, is_taken: bool) -> Self {
-        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal(), give_up: None }
+        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal(), give_up: None, is_logged: false }
     }
 
     /// The other side is tried again for so long, when it falls silent.
@@ -45,6 +45,11 @@ impl Reporter {
     /// Whether everything is told as JSON.
     pub fn is_json(&self) -> bool {
         self.is_json
+    }
+
+    /// The same of a process that serves others: the log tells of each transfer.
+    pub fn logging(self) -> Self {
+        Self { is_logged: true, ..self }
     }
 
     /// A line for the user that is no result.
@@ -80,8 +85,10 @@ impl Reporter {
             bar.set_message(what.to_owned());
             bar
         });
-        if bar.is_none() && !self.is_json {
-            let size = if total > 0 { format!(", {total} bytes") } else { String::new() };
+        if self.is_logged {
+            tracing::info!(files, bytes = (total > 0).then_some(total), "{what}");
+        } else if bar.is_none() && !self.is_json {
+            let size = if total > 0 { format!(", {}", counted(total, "byte")) } else { String::new() };
             note!("{what}: {}{size}", many(files));
         }
         Progress {
@@ -98,7 +105,6 @@ impl Reporter {
             moving: Moving::default(),
             compared: None,
             what: what.to_owned(),
-            listed: 0,
             silent: HashSet::new(),
         }
     }
@@ -137,13 +143,12 @@ pub struct Progress {
     /// What is being compared.
     compared: Option<(u64, u64)>,
     what: String,
-    listed: u64,
     /// Peers of which the user was told that they say nothing.
     silent: HashSet<PublicKey>,
 }
 
 fn many(files: u64) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+    counted(files, "file")
 }
 
 /// Columns of the terminal on standard error; many, if it does not say.
@@ -227,7 +232,11 @@ impl Progress {
         let rate = self.moving.mbit();
         let compared = self.compared.take().and_then(|(done, total)| comparison(done, total));
         if let Some(bar) = &self.bar {
-            bar.set_message(compared.unwrap_or_else(|| self.what.clone()));
+            let what = match (self.files, columns()) {
+                (2.., 100..) => format!("{} {} of {} files", self.what, self.arrived, self.files),
+                _ => self.what.clone(),
+            };
+            bar.set_message(compared.unwrap_or(what));
             bar.set_prefix(pace(self.total.saturating_sub(self.bytes), rate));
             bar.set_position(self.bytes);
         } else if self.to.is_json && now - self.shown >= JSON_EVERY {
@@ -297,8 +306,8 @@ impl Progress {
             self.to.event(&event);
             return;
         }
-        self.listed += 1;
-        if !crate::terminal::is_quiet() && (!self.to.is_shown || self.listed <= SHOWN_ON_TERMINAL) {
+        // A terminal shows them on demand; a file or pipe gets them.
+        if !crate::terminal::is_quiet() && (!self.to.is_shown || crate::terminal::is_verbose()) {
             self.to.result(&format!("{hash}  {}", entry.shown()));
         }
     }
@@ -347,7 +356,11 @@ impl Progress {
             }));
             return;
         }
-        self.to.say(&format!("{} bytes sent in {packets} packets, {seconds:.2} s; nobody can say here what arrived", summary.bytes));
+        self.to.say(&format!(
+            "{} sent in {}, {seconds:.2} s; nobody can say here what arrived",
+            counted(summary.bytes, "byte"),
+            counted(packets, "packet")
+        ));
     }
 
     /// Everything is done.
@@ -362,6 +375,9 @@ impl Progress {
         let goodput = moved as f64 * 8e-6 / seconds.max(1e-9);
         let Summary { files, bytes, same, resumed, digest } = *summary;
         self.clear();
+        if self.to.is_logged {
+            tracing::info!(files, bytes, moved, same, resumed, seconds = (seconds * 1e3).round() * 1e-3, "received, every hash verified");
+        }
         if self.to.is_json {
             let mut event = json!({
                 "event": "done", "peer": self.peer, "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput,
@@ -370,9 +386,6 @@ impl Progress {
             figures.iter().for_each(|(name, value)| event[*name] = (*value).into());
             self.to.event(&event);
             return;
-        }
-        if self.listed > SHOWN_ON_TERMINAL && self.to.is_shown && !crate::terminal::is_quiet() {
-            self.to.say(&format!("... and {} more; the hashes of all go into a file with > FILE", self.listed - SHOWN_ON_TERMINAL));
         }
         let mut before = String::new();
         if same > 0 {
@@ -383,8 +396,9 @@ impl Progress {
         }
         let rate = if moved > 0 { format!(": {goodput:.1} Mbit/s") } else { String::new() };
         self.to.say(&format!(
-            "{}, {bytes} bytes in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
+            "{}, {} in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
             many(files),
+            counted(bytes, "byte"),
             &digest.to_hex()[..16]
         ));
     }

@@ -167,12 +167,11 @@ impl Problem {
 mod tests {
     use super::super::source::collect;
     use super::*;
-    use std::ffi::OsStr;
     use std::io::Write;
     use std::os::unix::fs::symlink;
 
     fn item(path: &Path) -> Item {
-        collect(&[path.to_owned()], OsStr::new("")).unwrap().items.pop().unwrap()
+        collect(&[path.to_owned()], None).unwrap().items.pop().unwrap()
     }
 
     fn changed(result: Result<Reading, Problem>, words: &str) {

@@ -26,7 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
+/// Code of an end that was interrupted: the exit code that it has.
+const INTERRUPTED: u64 = 130;
 /// How long a sender may take to open its stream, and to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a sender that was refused may take to hear it.
@@ -58,12 +61,15 @@ enum Outcome {
 
 /// Receives until interrupted, or once.
 pub async fn run(args: RecvArgs) -> Result<(), Failure> {
+    if args.stdout && crate::terminal::was_closed(std::io::stdout()) {
+        return Err(Failure::Usage("--stdout writes to standard output, which is closed".into()));
+    }
     if args.one_way {
         return object::listen::run(args).await;
     }
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Files)?;
-    config.node = NodeConfig { congestion: args.cc.0, authorised: access.keys(), ..NodeConfig::default() };
+    config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
     identity::protect(&mut config.node, &args.identity)?;
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule recv")?;
@@ -79,7 +85,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
-    let reporter = Reporter::new(args.json, args.stdout);
+    let reporter = Reporter::new(args.json, args.stdout).logging();
     let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
     let tell = {
         let (reporter, is_json) = (reporter.clone(), args.json);
@@ -121,9 +127,10 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
                     endpoint.wait_idle().await;
                     return Err(failure);
                 }
-                Outcome::Transfer(Err(failure)) => failure.of_transfer(false).print(args.json),
-                Outcome::Nothing(Some(failure)) => failure.print(args.json),
-                Outcome::Transfer(Ok(())) | Outcome::Nothing(None) => {}
+                // The log has them.
+                Outcome::Transfer(Err(failure)) if args.json => failure.of_transfer(false).report(),
+                Outcome::Nothing(Some(failure)) if args.json => failure.report(),
+                Outcome::Transfer(_) | Outcome::Nothing(_) => {}
             }
         }
     }
@@ -134,7 +141,7 @@ pub struct Farewell(pub Endpoint);
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        self.0.close(130, "interrupted");
+        self.0.close(INTERRUPTED, "interrupted");
     }
 }
 
@@ -155,12 +162,16 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
         }
         return;
     }
+    if crate::terminal::is_quiet() && gate.code().is_none() {
+        return;
+    }
     if is_ephemeral {
         note!("this key is for this run only, because none could be kept; noctule keygen -o FILE makes a lasting one, --key FILE uses it");
     }
     let into = if args.stdout { "to standard output".to_owned() } else { format!("into {}", args.into.display()) };
     tell!(
-        "receiving {into} on {local}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
+        "receiving {into} on {}; on the other host:\n\n{}\n\n{}; this side's fingerprint: {}{}",
+        invitation.place(),
         gate.commands(),
         gate.access().shown(),
         public.fingerprint(),
@@ -169,8 +180,21 @@ fn greet(args: &RecvArgs, endpoint: &Endpoint, public: PublicKey, is_ephemeral: 
 }
 
 impl Server {
-    /// One session.
+    /// One session, and what came of it, in the log.
     async fn serve(&self, session: Session) -> Outcome {
+        let span = self.gate.span("transfer", &session);
+        let outcome = self.transfer(session).instrument(span.clone()).await;
+        let _in = span.enter();
+        match &outcome {
+            Outcome::Transfer(Ok(())) => {}
+            Outcome::Transfer(Err(failure)) | Outcome::Spoiled(failure) => tracing::warn!(code = failure.exit_code(), "{failure}"),
+            Outcome::Nothing(Some(failure)) => tracing::warn!(code = failure.exit_code(), "refused: {failure}"),
+            Outcome::Nothing(None) => tracing::debug!("left"),
+        }
+        outcome
+    }
+
+    async fn transfer(&self, session: Session) -> Outcome {
         // Somebody looked in and left, or was turned away.
         // A small transfer opens everything at once. What opens the conversation may be lost, and its data come first.
         let begins = |options: &FlowOptions| options.tag != DATA_TAG && (options.tag != OBJECT_TAG || options.bidirectional);
@@ -234,7 +258,8 @@ impl Server {
                 // What was said last is still to arrive.
                 let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;
                 session.abort(1, "failed");
-                failed(failure)
+                let is_interrupted = session.close_reason().is_some_and(|reason| reason.is_remote && reason.application == INTERRUPTED);
+                failed(if is_interrupted { Failure::PeerGone("the sender was interrupted".into()) } else { failure })
             }
         }
     }

@@ -53,8 +53,9 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     }
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name files and a host".into()))?;
     let names: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
-    if args.name.is_some() && !names.iter().any(|n| n.as_os_str() == source::STDIN) {
-        return Err(Failure::Usage("--name names what comes from standard input, but '-' is not among the sources".into()));
+    let has_stream = names.iter().map(|name| source::stream(name)).collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some);
+    if args.name.is_some() && !has_stream {
+        return Err(Failure::Usage("--name names what comes from standard input or a pipe, but '-' is not among the sources".into()));
     }
     let found = sources(&args, &names).await?;
     for path in &found.skipped {
@@ -71,8 +72,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
 
 /// What there is to send, as it is now.
 async fn sources(args: &SendArgs, names: &[PathBuf]) -> Result<Sources, Failure> {
-    let (names, stdin_name) = (names.to_vec(), args.name.clone().unwrap_or_else(|| "stdin".into()));
-    let sources = tokio::task::spawn_blocking(move || source::collect(&names, &stdin_name)).await;
+    let (names, stdin_name) = (names.to_vec(), args.name.clone());
+    let sources = tokio::task::spawn_blocking(move || source::collect(&names, stdin_name.as_deref())).await;
     sources.map_err(|e| Failure::system("reading", e))?
 }
 
@@ -152,7 +153,7 @@ impl Base {
                 "noctule: no key could be kept here: if this transfer is interrupted, the next try begins anew; noctule keygen -o FILE makes a key, --key FILE uses it"
             );
         }
-        config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
+        config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, accept: false, ..NodeConfig::default() };
         identity::protect(&mut config.node, &args.identity)?;
         args.trace.apply(&mut config, "noctule send")?;
         overlay::configure(&mut config.node, &args.via, None)?;
@@ -342,7 +343,8 @@ impl Transfer {
                     let stream = session.open_uni(FlowOptions { tag: DATA_TAG, ..FlowOptions::default() })?;
                     let (out, batches) = mpsc::channel(QUEUE);
                     let contents = Arc::clone(&self.contents);
-                    std::thread::spawn(move || contents.read(out));
+                    let reader = std::thread::Builder::new().name("reader".into()).spawn(move || contents.read(out));
+                    reader.map_err(|e| Failure::system("no thread to read files by", e))?;
                     sending.spawn(send_contents(stream, batches, limit.clone()));
                 }
             }

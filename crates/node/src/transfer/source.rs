@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Standard input, on the command line.
 pub const STDIN: &str = "-";
+/// Its other names.
+const STDIN_NAMES: [&str; 4] = [STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
 /// Characters of a name that is refused that are shown.
 const SHOWN_OF_NAME: usize = 200;
 
@@ -39,20 +41,25 @@ pub struct Sources {
 }
 
 /// Looks at everything that was named. A link that is named itself stands for what it leads to; links below a directory are sent as links.
-pub fn collect(names: &[PathBuf], stdin_name: &OsStr) -> Result<Sources, Failure> {
+pub fn collect(names: &[PathBuf], stdin_name: Option<&OsStr>) -> Result<Sources, Failure> {
     let mut sources = Sources::default();
     let mut tops = HashSet::new();
     for name in names {
-        let top = match name.as_os_str() == STDIN {
-            true => stdin_name.to_owned(),
-            false => top_name(name)?,
+        let stream = stream(name)?;
+        let top = match (&stream, stdin_name) {
+            (None, _) => top_name(name)?,
+            (Some(_), Some(given)) => given.to_owned(),
+            (Some(local), None) if local.as_os_str() == STDIN => "stdin".into(),
+            (Some(local), None) => {
+                return Err(Failure::Usage(format!("{} is a pipe, which has no name to send it under: say --name NAME", local.display())));
+            }
         };
         if !tops.insert(top.clone()) {
             return Err(Failure::Usage(format!("two of the sources would both be called {:?} there: send them one after the other", top)));
         }
-        match name.as_os_str() == STDIN {
-            true => sources.items.push(standard_input(&top)),
-            false => sources.walk(name, top)?,
+        match stream {
+            Some(local) => sources.items.push(streamed(local, &top)),
+            None => sources.walk(name, top)?,
         }
     }
     Ok(sources)
@@ -65,11 +72,27 @@ fn top_name(name: &Path) -> Result<OsString, Failure> {
     top.map(OsStr::to_owned).ok_or_else(|| Failure::Usage(format!("{} has no name to send it under", name.display())))
 }
 
-fn standard_input(name: &OsStr) -> Item {
+/// What comes as a stream, if this is the name of such a thing: standard input, or a pipe that a shell has opened (`<(command)`).
+///
+/// # Errors
+/// There is no standard input.
+pub fn stream(name: &Path) -> Result<Option<PathBuf>, Failure> {
+    if name.to_str().is_some_and(|text| STDIN_NAMES.contains(&text)) {
+        return match crate::terminal::was_closed(std::io::stdin()) {
+            true => Err(Failure::source(name, "standard input is closed: nothing could be sent")),
+            false => Ok(Some(STDIN.into())),
+        };
+    }
+    let is_descriptor = ["/dev/fd", "/proc/self/fd"].iter().any(|directory| name.parent() == Some(Path::new(directory)));
+    let is_pipe = is_descriptor && std::fs::metadata(name).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_fifo(&meta.file_type()));
+    Ok(is_pipe.then(|| name.to_owned()))
+}
+
+fn streamed(local: PathBuf, name: &OsStr) -> Item {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mtime = Mtime { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() };
     let entry = Entry { path: name.as_bytes().to_vec(), kind: Kind::Stream, mode: 0o644, mtime };
-    Item { entry, local: STDIN.into(), stamp: Stamp::default() }
+    Item { entry, local, stamp: Stamp::default() }
 }
 
 impl Sources {
@@ -88,7 +111,12 @@ impl Sources {
             };
             match entry {
                 Ok(Some(item)) => self.items.push(item),
-                Ok(None) if is_top => return Err(Failure::source(name, "neither a file nor a directory")),
+                Ok(None) if is_top => {
+                    return Err(Failure::source(
+                        name,
+                        "neither a file nor a directory; what comes from it is sent with '-' as the file and '< NAME'",
+                    ));
+                }
                 Ok(None) => self.skipped.push(local),
                 Err(failure) if is_top => return Err(failure),
                 Err(failure) => self.failed.push(failure),
@@ -149,7 +177,7 @@ mod tests {
         std::fs::write(top.join(OsStr::from_bytes(b"new\nline\xff")), b"abc").unwrap();
         std::os::unix::fs::symlink("sub/nowhere", top.join("sub/link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
-        let sources = collect(std::slice::from_ref(&top), OsStr::new("stdin")).unwrap();
+        let sources = collect(std::slice::from_ref(&top), Some(OsStr::new("stdin"))).unwrap();
         let found: Vec<(&[u8], &Kind)> = sources.items.iter().map(|i| (&i.entry.path[..], &i.entry.kind)).collect();
         let expected: [(&[u8], &Kind); 4] = [
             (b"top", &Kind::Dir),
@@ -174,7 +202,7 @@ mod tests {
         // Below that directory names get too long, as only a step by step can make them.
         let below = cap_std::fs::Dir::open_ambient_dir(top.join(&long), cap_std::ambient_authority()).unwrap();
         below.create_dir_all(vec!["f".repeat(200); 3].join("/")).unwrap();
-        let sources = collect(std::slice::from_ref(&top), OsStr::new("stdin")).unwrap();
+        let sources = collect(std::slice::from_ref(&top), Some(OsStr::new("stdin"))).unwrap();
         let names: Vec<&[u8]> = sources.items.iter().map(|i| &i.entry.path[..]).collect();
         let deep = format!("top/{}", vec!["e"; 300].join("/"));
         assert!(names.contains(&&b"top/z"[..]) && names.contains(&deep.as_bytes()));
@@ -190,6 +218,6 @@ mod tests {
             std::fs::write(dir.path().join(sub).join("x"), b"").unwrap();
         }
         let names = [dir.path().join("a/x"), dir.path().join("b/x")];
-        assert!(collect(&names, OsStr::new("stdin")).unwrap_err().to_string().contains("both be called"));
+        assert!(collect(&names, Some(OsStr::new("stdin"))).unwrap_err().to_string().contains("both be called"));
     }
 }

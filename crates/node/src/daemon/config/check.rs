@@ -4,6 +4,7 @@ mod one_way;
 
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
+use super::read::read;
 use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
 use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::identity;
@@ -32,12 +33,10 @@ const DEFAULT_STATE: &str = "/var/lib/noctule/one-way";
 
 pub(super) fn check(path: &Path, content: &str) -> Result<Config, Complaints> {
     let mut book = Book::new(path, content);
-    let file: File = match toml::from_str(content) {
-        Ok(file) => file,
-        Err(error) => {
-            book.complain_of_syntax(&error);
-            return book.close(None);
-        }
+    let file = match read(&mut book, content) {
+        Some((file, true)) => file,
+        // What its values mean is looked at when they are of their kinds.
+        Some((_, false)) | None => return book.close(None),
     };
     let config = Checker { book: &mut book, base: path.parent().unwrap_or(Path::new("")) }.config(file);
     book.close(config)

@@ -46,12 +46,13 @@ pub struct Book<'a> {
     file: &'a Path,
     content: &'a str,
     all: Vec<Complaint>,
+    has_kinds: bool,
 }
 
 impl<'a> Book<'a> {
     /// An empty book for a file with this content.
     pub fn new(file: &'a Path, content: &'a str) -> Self {
-        Self { file, content, all: Vec::new() }
+        Self { file, content, all: Vec::new(), has_kinds: false }
     }
 
     /// The line of a place, from 1.
@@ -68,8 +69,19 @@ impl<'a> Book<'a> {
     /// Enters what the TOML reader says.
     pub fn complain_of_syntax(&mut self, error: &toml::de::Error) {
         let line = self.line(error.span().map_or(0, |s| s.start));
-        let text = format!("{}; docs/guide/node.md lists every table and key", error.message().trim_end().replace('\n', " "));
+        let text = format!("{}; noctule.toml(5) describes every table and key", error.message().trim_end().replace('\n', " "));
         self.all.push(Complaint { line, key: String::new(), text });
+    }
+
+    /// Enters what the TOML reader says about a value of the wrong kind, or a key that is missing.
+    pub fn complain_of_kind(&mut self, error: &toml::de::Error) {
+        self.complain_of_syntax(error);
+        self.has_kinds = true;
+    }
+
+    /// Whether a value was of the wrong kind.
+    pub fn has_kinds(&self) -> bool {
+        self.has_kinds
     }
 
     /// `value`, unless there was something to complain of.

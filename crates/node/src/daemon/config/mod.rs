@@ -3,6 +3,8 @@
 mod check;
 mod complaint;
 mod file;
+pub mod keys;
+mod read;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +24,7 @@ use zeroize::Zeroize;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read at all.
-    #[error("cannot read {}: {error}; name the node's file with --config", path.display())]
+    #[error("cannot read {}: {error}; name the node's file with --config, or make one with noctule node init", path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -301,6 +303,22 @@ pub struct Limits {
 #[cfg(any(test, fuzzing))]
 pub fn parse(content: &str) -> Result<Config, Complaints> {
     check::check(Path::new("/etc/noctule/node.toml"), content)
+}
+
+/// What a file with this content means, if it lay there.
+pub fn check_text(path: &Path, content: &str) -> Result<Config, Complaints> {
+    check::check(path, content)
+}
+
+/// The control socket that a file names, whatever else is in it. `None`: it names none.
+///
+/// # Errors
+/// It cannot be read, or is no TOML.
+pub fn control_socket(path: &Path) -> Result<Option<PathBuf>, String> {
+    let content = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    let table: toml::Table = content.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
+    let socket = table.get("control").and_then(|c| c.get("socket")).and_then(toml::Value::as_str);
+    Ok(socket.map(|socket| path.parent().unwrap_or(Path::new("")).join(socket)))
 }
 
 impl Config {

@@ -100,7 +100,7 @@ impl Report {
         let (lines, all) = if is_forward { (&mut self.lines.0, &mut self.streams.0) } else { (&mut self.lines.1, &mut self.streams.1) };
         lines.push(sum);
         all.push(streams);
-        if !self.form.is_json && (!interval.is_rest || interval.seconds() >= 0.05) {
+        if !self.form.is_json && !crate::terminal::is_quiet() && (!interval.is_rest || interval.seconds() >= 0.05) {
             for line in self.style.interval(is_forward, interval) {
                 self.output.line(&line);
             }

@@ -9,7 +9,7 @@ use super::{BATCH_SIZE, BLOCK_PACKETS, PACKET_LEN};
 use crate::failure::Failure;
 use bytes::BytesMut;
 use noctule_proto::object::{HashTree, Layout, MAX_ABOUT, Root, SourceBlock};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -50,10 +50,10 @@ impl ObjectFile {
             )));
         };
         let name = PathBuf::from(name);
-        if name.as_os_str() == source::STDIN {
+        if source::stream(&name)?.is_some() {
             return Err(Failure::Usage("--mode brctp needs a file: it is read once for its hashes, then sent block by block".into()));
         }
-        let sources = source::collect(std::slice::from_ref(&name), OsStr::new(""))?;
+        let sources = source::collect(std::slice::from_ref(&name), None)?;
         let item = sources.items.into_iter().next().ok_or_else(|| Failure::source(&name, "no file"))?;
         let Kind::File(size) = item.entry.kind else {
             return Err(Failure::Usage(format!(

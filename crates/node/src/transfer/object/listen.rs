@@ -65,7 +65,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let socket = bind(&args.listen)?;
     let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
     greet(&args, local, config.identity.public(), is_ephemeral, &access);
-    let reporter = Reporter::new(args.json, false);
+    let reporter = Reporter::new(args.json, false).logging();
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|e| Failure::system("no randomness from the operating system", e))?;
     let start = tokio::time::Instant::now();
@@ -362,7 +362,7 @@ impl Listener {
         let Prepared::Place(place) = Place::prepare(target, entry.clone(), sender, &announcement.root, &mut receiver)? else {
             return Ok(None);
         };
-        let (pieces, thread) = place.write();
+        let (pieces, thread) = place.write()?;
         let progress = self.reporter.start("receiving one way", &sender.to_string(), 1, announcement.layout.size());
         Ok(Some(Incoming { sender, host, key, entry, receiver, pieces, thread, progress, heard: tokio::time::Instant::now() }))
     }

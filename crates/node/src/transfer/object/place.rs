@@ -79,9 +79,10 @@ impl Place {
     }
 
     /// Writes what comes on a thread of its own, until the channel is closed; then the file gets its name if `is_complete` was sent.
-    pub fn write(self) -> (mpsc::Sender<Piece>, JoinHandle<Result<(), Refused>>) {
+    pub fn write(self) -> Result<(mpsc::Sender<Piece>, JoinHandle<Result<(), Refused>>), Refused> {
         let (pieces, mut incoming) = mpsc::channel(QUEUE);
-        let thread = std::thread::spawn(move || {
+        let path = self.entry.as_path().to_owned();
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || {
             while let Some(piece) = incoming.blocking_recv() {
                 match piece {
                     Piece::Block(block, content) => {
@@ -94,7 +95,7 @@ impl Place {
             // What has come stays for the next try.
             Ok(())
         });
-        (pieces, thread)
+        Ok((pieces, thread.map_err(|e| Refused::from_io(&path, &e))?))
     }
 
     /// Writes a block; pages of zeros stay holes where nothing else can be.

@@ -172,7 +172,7 @@ async fn blocks(
     progress: &mut Progress,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Stop> {
-    let (pieces, thread) = place.write();
+    let (pieces, thread) = place.write()?;
     let mut thread = Some(thread);
     let end = |thread: &mut Option<_>| match thread.take() {
         None => Ok(()),

@@ -135,6 +135,7 @@ fn keys(args: &SendArgs, hosts: &[String]) -> Result<Vec<Option<PublicKey>>, Fai
         (_, [_, _, ..]) if args.peer.peer_key.is_some() => Err(Failure::Usage(
             "--peer-key is the key of one receiver: with several, say --to KEY for each, in the order of the hosts".into(),
         )),
+        ([], _) if args.pinned.len() == hosts.len() => Ok(args.pinned.clone()),
         ([], _) => Ok(vec![None; hosts.len()]),
         (keys, _) if keys.len() == hosts.len() && args.peer.peer_key.is_none() => Ok(keys.iter().copied().map(Some).collect()),
         (keys, _) => Err(Failure::Usage(format!(

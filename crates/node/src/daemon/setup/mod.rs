@@ -1,0 +1,234 @@
+//! What makes and changes a node's file: `noctule node init`, `add-neighbour` and `--example`.
+
+use super::config::{Config, check_text};
+use crate::address::{DEFAULT_PORT, Listen, host_port};
+use crate::cli::{AddNeighbourArgs, InitArgs};
+use crate::failure::Failure;
+use crate::identity::{self, keygen};
+use crate::invitation::outward;
+use noctule::{PublicKey, SecretKey};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file with every key explained, as `noctule node --example` prints it.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// A text as TOML writes it.
+fn text(value: &str) -> String {
+    toml::Value::String(value.to_owned()).to_string()
+}
+
+fn list<T: ToString>(values: &[T]) -> String {
+    format!("[{}]", values.iter().map(|v| text(&v.to_string())).collect::<Vec<_>>().join(", "))
+}
+
+/// `noctule node init`.
+pub fn init(path: &Path, args: &InitArgs) -> Result<(), Failure> {
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory).map_err(|e| Failure::target(directory, &e))?;
+    // Told before a key is made.
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::Usage(format!(
+            "{} exists already, and is left as it is: noctule node add-neighbour changes it, --config names another",
+            path.display()
+        )));
+    }
+    let content = content(args);
+    let key = directory.join("key");
+    let (public, is_new) = match key.exists() {
+        true => (identity::endpoint_config(Some(&key))?.0.identity.public(), false),
+        false => (keygen::make::<SecretKey>(&key, false)?.public(), true),
+    };
+    check_text(path, &content).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path).map_err(|e| Failure::target(path, &e))?;
+    file.write_all(content.as_bytes()).and_then(|()| file.sync_all()).map_err(|e| Failure::target(path, &e))?;
+    note!(
+        "{} is made; {} {}\npublic key of this node:",
+        path.display(),
+        if is_new { "its key is" } else { "the key that was there is kept:" },
+        key.display()
+    );
+    say!("{public}");
+    note!(
+        "\nnext:\n  noctule node add-neighbour{config} NAME KEY [HOST[:PORT]] --address IP\n  noctule node --check{config}\n{}",
+        service(path, &key),
+        config = named(path)
+    );
+    Ok(())
+}
+
+/// ` --config FILE`, where it is not the usual one.
+fn named(path: &Path) -> String {
+    match path == Path::new(crate::cli::NODE_FILE) {
+        true => String::new(),
+        false => format!(" --config {}", quoted(path)),
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
+}
+
+/// How it is started, by hand or by systemd.
+fn service(path: &Path, key: &Path) -> String {
+    if path != Path::new(crate::cli::NODE_FILE) {
+        return format!("  noctule node{}", named(path));
+    }
+    // The unit runs as a user of its own, who has to read the key.
+    format!(
+        "  noctule node                                    # by hand, or as a service:\n  sudo useradd --system --no-create-home --shell /usr/sbin/nologin noctule\n  sudo chown noctule {}\n  sudo systemctl enable --now noctule-node",
+        quoted(key)
+    )
+}
+
+/// The new file.
+fn content(args: &InitArgs) -> String {
+    let mut out =
+        String::from("# A noctule node: noctule.toml(5) describes every table and key, noctule node --example shows them.\n\n[node]\n");
+    match &args.name {
+        Some(name) => out += &format!("name = {}\n", text(name)),
+        None => out += "# name = \"home\"                    # the host's name, if it is not said\n",
+    }
+    out += "key = \"key\"                        # relative to this file\n";
+    match &args.listen {
+        Some(listen) => out += &format!("listen = {}\n", text(listen)),
+        None => out += "# listen = \"[::]:4242\"\n",
+    }
+    match &args.address[..] {
+        [] => out += "# addresses = [\"10.9.0.1\"]         # this node in the overlay\n",
+        addresses => out += &format!("addresses = {}\n", list(addresses)),
+    }
+    out += if args.relay {
+        "relay = true                       # forwards flows of others\n"
+    } else {
+        "# relay = true                     # forward flows of others\n"
+    };
+    match &args.tun[..] {
+        [] => out += "\n# [tun]                             # IP packets through a device\n# addresses = [\"10.9.0.1/24\"]\n",
+        addresses => out += &format!("\n[tun]\naddresses = {}\n", list(addresses)),
+    }
+    if let Some(socket) = &args.socket {
+        out += &format!("\n[control]\nsocket = {}\n", text(&socket.to_string_lossy()));
+    }
+    out
+}
+
+/// `noctule node add-neighbour`.
+pub fn add_neighbour(path: &Path, args: &AddNeighbourArgs) -> Result<(), Failure> {
+    // A link to the file stays one.
+    let path = std::fs::canonicalize(path).map_err(|e| Failure::source(path, format!("{e}; noctule node init makes a file")))?;
+    let before = std::fs::read_to_string(&path).map_err(|e| Failure::source(&path, e))?;
+    let mut after = before.clone();
+    if !after.is_empty() && !after.ends_with('\n') {
+        after.push('\n');
+    }
+    after += &format!("\n[[neighbour]]\nname = {}\nkey = {}\n", text(&args.name), text(&args.key.to_string()));
+    if let Some(endpoint) = &args.endpoint {
+        host_port(endpoint, None).map_err(Failure::Usage)?;
+        after += &format!("endpoint = {}\n", text(endpoint));
+    }
+    if !args.address.is_empty() {
+        after += &format!("addresses = {}\n", list(&args.address));
+    }
+    if !args.prefix.is_empty() {
+        after += &format!("prefixes = {}\n", list(&args.prefix));
+    }
+    if let Some(psk) = &args.psk {
+        let psk = std::path::absolute(psk).map_err(|e| Failure::source(psk, e))?;
+        after += &format!("psk = {}\n", text(&psk.to_string_lossy()));
+    }
+    let config = check_text(&path, &after).map_err(|wrong| Failure::Usage(format!("{wrong}\nnothing was changed")))?;
+    let ours = identity::endpoint_config(Some(&config.key))?.0.identity.public();
+    if ours == args.key {
+        return Err(Failure::Usage("this is the key of this node itself: add the key of the other; nothing was changed".into()));
+    }
+    replace(&path, &after)?;
+    note!("{:?} is added to {}; noctule reload takes it over in a node that runs", args.name, path.display());
+    let is_called = args.endpoint.is_some();
+    note!(
+        "{}, in the node's file there, by this command:",
+        if is_called { "that node waits for this one's calls" } else { "that node has to call this one" }
+    );
+    say!("{}", command(&config, ours, is_called, args.psk.is_some()));
+    let mut hints = Vec::new();
+    if !is_called {
+        hints.push("put a name or another address of this host in place of the one above, if that node does not reach it".to_owned());
+    }
+    if args.psk.is_some() {
+        hints.push("--psk: where the copy of that file lies on the other host".to_owned());
+    }
+    if config.tun.is_some() {
+        hints.push("add --prefix NETWORK there for each network behind this node".to_owned());
+        if args.address.is_empty() {
+            hints.push(format!(
+                "without --address nothing is sent to {:?} through the device, but to networks behind it (--prefix)",
+                args.name
+            ));
+        }
+    }
+    if config.addresses.is_empty() {
+        hints.push("[node] addresses is not set: this node has no address in the overlay".to_owned());
+    }
+    hints.iter().for_each(|hint| note!("{hint}"));
+    Ok(())
+}
+
+/// What the other node needs, as it is typed there.
+fn command(config: &Config, ours: PublicKey, is_called: bool, has_psk: bool) -> String {
+    let name = shlex::try_quote(&config.name).map_or_else(|_| config.name.clone(), |quoted| quoted.into_owned());
+    let mut line = format!("noctule node add-neighbour {name} {ours}");
+    if !is_called {
+        line.push_str(&format!(" {}", place(config.listen.first().copied())));
+    }
+    config.addresses.iter().for_each(|address| line.push_str(&format!(" --address {address}")));
+    if has_psk {
+        line.push_str(" --psk FILE");
+    }
+    line
+}
+
+/// Where this node is to be called, as far as it can know.
+fn place(listen: Option<SocketAddr>) -> String {
+    let at = listen.unwrap_or_else(|| SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), DEFAULT_PORT));
+    let ip: Option<IpAddr> = if at.ip().is_unspecified() { outward(at.ip()) } else { Some(at.ip()) };
+    match (ip, at.port()) {
+        (Some(ip), DEFAULT_PORT) => ip.to_string(),
+        (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
+        (None, port) => format!("THIS_HOST:{port}"),
+    }
+}
+
+/// Puts a new content in place of a file's, as a whole or not at all; mode and owner stay.
+fn replace(path: &Path, content: &str) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::target(path, &e);
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    let fresh: PathBuf = path.with_extension("toml.new");
+    match std::fs::remove_file(&fresh) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::target(&fresh, &e)),
+        _ => {}
+    }
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(content.as_bytes())?;
+        file.set_permissions(std::fs::Permissions::from_mode(meta.permissions().mode()))?;
+        let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&meta), std::os::unix::fs::MetadataExt::gid(&meta));
+        if std::os::unix::fs::MetadataExt::uid(&file.metadata()?) != uid {
+            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)
+    };
+    write().map_err(|e| {
+        let _ = std::fs::remove_file(&fresh);
+        failed(e)
+    })
+}
+
+/// Whether a place to listen is one, before it is written down.
+pub fn listen(text: &str) -> Result<String, String> {
+    text.parse::<Listen>().map(|_| text.to_owned())
+}
