@@ -191,6 +191,7 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
         epoch_packets,
         stall,
         senders,
+        connect_timeout,
     } = scenario;
     let last = APART * (senders.len() as u32 - 1);
     let refused = [
@@ -202,6 +203,7 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
         ),
         (*workload != Workload::Bulk || mode.0 != Mode::Brtp, "--workload bulk in --mode brtp".to_owned()),
         (*both || *pairs > 1 || *unordered || lifetime.is_some() || stall.is_some(), "one direction, no --pairs and no --stall".to_owned()),
+        (connect_timeout.is_some(), "the usual time to connect, no --connect-timeout".to_owned()),
         (
             flow_memory.is_some() || batch_size.is_some() || no_retransmit.is_some() || epoch_packets.is_some(),
             "the protocol's own batch size, memory and epochs".to_owned(),

@@ -82,7 +82,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while !rest.is_empty() && !rest.starts_with('#') {
         let (word, after) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"').map(|(word, after)| (word, after)).ok_or("a quote is not closed")?,
+            Some(quoted) => quoted.split_once('"').ok_or("a quote is not closed")?,
             None => {
                 let is_end = |c: char| c.is_whitespace() || words.is_empty() && c == '=';
                 rest.split_at(rest.find(is_end).unwrap_or(rest.len()))
