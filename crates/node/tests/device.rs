@@ -55,7 +55,7 @@ mod linux {
         let directory = tempfile::tempdir().unwrap();
         let [file_a, file_b] = files(directory.path(), "\"192.168.50.0/24\", \"fd50::/64\"", "");
         let [a, b] = [chain.hosts()[0].clone(), chain.hosts()[1].clone()];
-        let _node_b = Node::start(directory.path(), "b", &b, &file_b);
+        let node_b = Node::start(directory.path(), "b", &b, &file_b);
         let mut node = Node::start(directory.path(), "a", &a, &file_a);
         node.wait_for_session("b");
         ip(&b, "addr add 192.168.50.1/32 dev lo");
@@ -125,6 +125,9 @@ mod linux {
         // Nothing is left of a node that ends.
         node.terminate();
         assert!(!ip(&a, "rule").contains("5110:") && !ip(&a, "-6 rule").contains("5111:"), "{}", ip(&a, "rule"));
+        // An end that its owner wanted is nothing to warn of.
+        until("the far end's log", &node_b, || node_b.log().contains("link down: far end: closed without error"));
+        assert!(!node_b.log().contains(" WARN "), "{}", node_b.log());
         node.restart();
         node.wait_for_session("b");
         ip(&a, "link del noctule0");
