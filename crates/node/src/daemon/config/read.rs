@@ -89,8 +89,8 @@ fn remove(table: &mut DeTable<'_>, place: &Range<usize>) -> bool {
     let mut is_removed = false;
     keep(table, |_, value| {
         let span = value.span();
-        if is_removed || !(span.start <= place.start && place.end <= span.end) && !value.get_ref().is_table() && !value.get_ref().is_array()
-        {
+        let may_hold = value.get_ref().is_table() || value.get_ref().is_array() || (span.start <= place.start && place.end <= span.end);
+        if is_removed || !may_hold {
             return true;
         }
         let is_whole = span == *place;

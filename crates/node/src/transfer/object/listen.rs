@@ -7,7 +7,7 @@ use super::super::wire::Refusal;
 use super::RECEIVER_MEMORY;
 use super::cores;
 use super::file::entry_of;
-use super::place::{Piece, Place, Prepared, joined};
+use super::place::{Piece, Place, Prepared, Writer, joined};
 use super::recent::Recent;
 use crate::cli::{ListenArgs, RecvArgs};
 use crate::failure::Failure;
@@ -25,7 +25,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -196,7 +195,7 @@ struct Incoming {
     entry: Entry,
     receiver: Receiver,
     pieces: mpsc::Sender<Piece>,
-    thread: JoinHandle<Result<(), Refused>>,
+    thread: Writer,
     progress: Progress,
     heard: tokio::time::Instant,
 }

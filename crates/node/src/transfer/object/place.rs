@@ -24,6 +24,9 @@ pub enum Prepared {
     Place(Box<Place>),
 }
 
+/// The thread that writes a file, and what became of it.
+pub type Writer = JoinHandle<Result<(), Refused>>;
+
 /// A file that grows.
 pub struct Place {
     target: Target,
@@ -79,7 +82,7 @@ impl Place {
     }
 
     /// Writes what comes on a thread of its own, until the channel is closed; then the file gets its name if `is_complete` was sent.
-    pub fn write(self) -> Result<(mpsc::Sender<Piece>, JoinHandle<Result<(), Refused>>), Refused> {
+    pub fn write(self) -> Result<(mpsc::Sender<Piece>, Writer), Refused> {
         let (pieces, mut incoming) = mpsc::channel(QUEUE);
         let path = self.entry.as_path().to_owned();
         let thread = std::thread::Builder::new().name("writer".into()).spawn(move || {
@@ -180,7 +183,7 @@ fn offer_data(found: &std::fs::File, receiver: &mut Receiver) {
 }
 
 /// A writer's end, in words if it panicked.
-pub fn joined(thread: JoinHandle<Result<(), Refused>>, entry: &Entry) -> Result<(), Refused> {
+pub fn joined(thread: Writer, entry: &Entry) -> Result<(), Refused> {
     thread.join().unwrap_or_else(|_| {
         Err(Refused { refusal: Refusal::Target, path: entry.path.clone(), message: format!("writing {} failed", shown(&entry.path)) })
     })
