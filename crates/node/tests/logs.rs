@@ -72,24 +72,26 @@ fn a_transfer_and_a_test_say_whose_they_are_and_what_came_of_them() {
     let recv = Server::start(&[&["recv", "--into", &path(&dir.path().join("in"))][..], &common].concat());
     recv.line("receiving into");
     let host = format!("127.0.0.1:{port}");
-    let send = |more: &[&str]| noctule().arg("send").arg(&file).args([&host, "--peer-key", &server, "--key", &path(&own)]).args(more).output().unwrap();
+    let send = |more: &[&str]| {
+        noctule().arg("send").arg(&file).args([host.as_str(), "--peer-key", &server, "--key", &path(&own)]).args(more).output().unwrap()
+    };
     assert!(send(&[]).status.success());
     let line = recv.line("received, every hash verified");
-    for words in ["from=127.0.0.1:", &format!("key={public}"), "name=ann's laptop", "files=1", "bytes=4", "T", "INFO"] {
+    for words in ["from=127.0.0.1:", &format!("key={public}"), "owner=ann's laptop", "files=1", "bytes=4", "T", "INFO"] {
         assert!(line.contains(words), "{words}: {line}");
     }
     // The same name with another content is refused, and that stands there too.
     fs::write(&file, b"five!").unwrap();
     assert_eq!(send(&[]).status.code(), Some(14));
     let line = recv.line("code=14");
-    assert!(line.contains("WARN") && line.contains("name=ann's laptop"), "{line}");
+    assert!(line.contains("WARN") && line.contains("owner=ann's laptop"), "{line}");
     drop(recv);
     let perf = Server::start(&[&["perf", "-s", "--log-format", "json"][..], &common].concat());
     perf.line("serving tests");
     let ping = noctule().args(["ping", &host, "-c", "2", "--peer-key", &server, "--key", &path(&own)]).output().unwrap();
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
     let line: serde_json::Value = serde_json::from_str(&perf.line("\"ping\"")).unwrap();
-    assert_eq!((line["span"]["name"].as_str(), line["level"].as_str()), (Some("ann's laptop"), Some("INFO")), "{line}");
+    assert_eq!((line["span"]["owner"].as_str(), line["level"].as_str()), (Some("ann's laptop"), Some("INFO")), "{line}");
 }
 
 #[test]
@@ -101,7 +103,13 @@ fn a_stranger_without_a_code_stands_in_the_log_and_quiet_keeps_the_code() {
     let port = free_port();
     let recv = Server::start(&["recv", "-q", "--into", dir.path().to_str().unwrap(), "-p", &port, "--key", server_key.to_str().unwrap()]);
     assert!(recv.line("--code ").contains("noctule send"));
-    let out = noctule().arg("send").arg(dir.path().join("f")).arg(format!("127.0.0.1:{port}")).args(["--peer-key", &server, "--key"]).arg(&own).output();
+    let out = noctule()
+        .arg("send")
+        .arg(dir.path().join("f"))
+        .arg(format!("127.0.0.1:{port}"))
+        .args(["--peer-key", &server, "--key"])
+        .arg(&own)
+        .output();
     assert_eq!(out.unwrap().status.code(), Some(9));
     let line = recv.line("refused");
     assert!(line.contains(&format!("key={public}")) && line.contains("from="), "{line}");
