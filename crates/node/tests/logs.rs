@@ -73,25 +73,25 @@ fn a_transfer_and_a_test_say_whose_they_are_and_what_came_of_them() {
     recv.line("receiving into");
     let host = format!("127.0.0.1:{port}");
     let send = |more: &[&str]| {
-        noctule().arg("send").arg(&file).args([&host, "--peer-key", &server, "--key", &path(&own)]).args(more).output().unwrap()
+        noctule().arg("send").arg(&file).args([host.as_str(), "--peer-key", &server, "--key", &path(&own)]).args(more).output().unwrap()
     };
     assert!(send(&[]).status.success());
     let line = recv.line("received, every hash verified");
-    for words in ["from=127.0.0.1:", &format!("key={public}"), "name=ann's laptop", "files=1", "bytes=4", "T", "INFO"] {
+    for words in ["from=127.0.0.1:", &format!("key={public}"), "owner=ann's laptop", "files=1", "bytes=4", "T", "INFO"] {
         assert!(line.contains(words), "{words}: {line}");
     }
     // The same name with another content is refused, and that stands there too.
     fs::write(&file, b"five!").unwrap();
     assert_eq!(send(&[]).status.code(), Some(14));
     let line = recv.line("code=14");
-    assert!(line.contains("WARN") && line.contains("name=ann's laptop"), "{line}");
+    assert!(line.contains("WARN") && line.contains("owner=ann's laptop"), "{line}");
     drop(recv);
     let perf = Server::start(&[&["perf", "-s", "--log-format", "json"][..], &common].concat());
     perf.line("serving tests");
     let ping = noctule().args(["ping", &host, "-c", "2", "--peer-key", &server, "--key", &path(&own)]).output().unwrap();
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
     let line: serde_json::Value = serde_json::from_str(&perf.line("\"ping\"")).unwrap();
-    assert_eq!((line["span"]["name"].as_str(), line["level"].as_str()), (Some("ann's laptop"), Some("INFO")), "{line}");
+    assert_eq!((line["span"]["owner"].as_str(), line["level"].as_str()), (Some("ann's laptop"), Some("INFO")), "{line}");
 }
 
 #[test]

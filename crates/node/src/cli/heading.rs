@@ -35,7 +35,7 @@ mod tests {
                 "to",
             ],
         ),
-        (PATH, &["bind", "cc", "mtu", "path", "port", "timeout"]),
+        (PATH, &["bind", "cc", "give_up", "mtu", "path", "port", "timeout"]),
         (VIA, &["address", "one_route", "via", "via_key", "via_psk"]),
         (LOG, &["log_format", "log_level", "quiet", "verbose"]),
     ];

@@ -84,10 +84,11 @@ impl Gate {
     pub fn span(&self, what: &'static str, session: &Session) -> tracing::Span {
         let key = session.peer_key();
         let from = from(session);
-        let name = self.grant(&key).and_then(|grant| grant.name);
+        let owner = self.grant(&key).and_then(|grant| grant.name);
+        // Of the highest level: a line that is logged says whose it is, whatever is left out. (`name` would be the span's own.)
         match what {
-            "transfer" => tracing::info_span!("transfer", %from, %key, name),
-            _ => tracing::info_span!("test", %from, %key, name),
+            "transfer" => tracing::error_span!("transfer", %from, %key, owner),
+            _ => tracing::error_span!("test", %from, %key, owner),
         }
     }
 
