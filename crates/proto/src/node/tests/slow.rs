@@ -1,7 +1,6 @@
 //! Links on which a packet takes longer than timers of fast ones: from 20 down to 2.4 kbit/s, half a second or one away.
 
 use super::MS;
-use super::mesh::Mesh;
 use super::pair::{Conditions, Pair, content};
 use crate::NodeConfig;
 use crate::switch::{Mechanism, without};
@@ -34,25 +33,4 @@ fn a_link_of_20_kilobits_and_half_a_second_carries_a_transfer() {
 fn a_link_of_2400_bits_and_a_second_carries_words() {
     // The answer alone takes 12 s.
     assert!(arrives(slow(2.4e3, MS(1000)), MS(30_000), 3_000, 200));
-}
-
-/// Whether a session over eight links of 20 kbit/s opens and carries something.
-fn long_and_slow() -> bool {
-    let edges: Vec<_> = (0..8).map(|i| (i, i + 1, slow(20e3, MS(400)))).collect();
-    let mut m = Mesh::new(9, &edges, 2);
-    m.buffer = MS(60_000);
-    for node in 0..9 {
-        m.configure(node, NodeConfig { connect_timeout: MS(30_000), ..NodeConfig::default() });
-    }
-    m.connect_all();
-    m.run(MS(20_000));
-    (0..9).for_each(|node| m.route_by_chain(node));
-    let session = m.open(0, 8);
-    m.stream(0, session).transfer(&mut m, 8, 5_000, MS(90_000))
-}
-
-#[test]
-fn a_session_over_eight_slow_links_has_the_time_that_it_takes_to_open() {
-    assert!(long_and_slow());
-    assert!(!without(Mechanism::SlowPaths, long_and_slow));
 }

@@ -5,8 +5,9 @@ use crate::switch::{Mechanism, without};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// As in `noctule send`: longer than a datagram lives.
-const SETTLE: Duration = Duration::from_millis(3500);
+/// As in `noctule send`: longer than a datagram lives. Whoever waits for it once takes longer than it.
+const SETTLE_MS: u64 = 3500;
+const SETTLE: Duration = Duration::from_millis(SETTLE_MS);
 /// Packets that wait for a child at most.
 const ROOM: usize = 16;
 const EVERY: u64 = 100;
@@ -79,26 +80,21 @@ fn share(seed: u64, gone: u64) -> Option<u64> {
 
 /// The slowest of many runs, ms.
 fn slowest(gone: u64) -> u64 {
-    let all: Vec<_> = (0..48).map(|seed| share(seed, gone).unwrap_or(30_000)).collect();
-    println!("{all:?}");
-    all.into_iter().max().unwrap()
+    (0..48).map(|seed| share(seed, gone).unwrap_or(30_000)).max().unwrap()
 }
 
 #[test]
 fn what_a_receiver_had_no_room_for_is_made_up_for_at_once() {
-    let packets = Object::of(BYTES).layout.packets();
-    assert!(packets < 2_000, "{packets}");
     let ms = slowest(u64::MAX);
-    assert!(ms < packets * 8 / 5 + 3 * EVERY, "{ms} ms for {packets} packets");
+    assert!(ms < SETTLE_MS, "{ms} ms");
     let ms = without(Mechanism::MissedPackets, || slowest(u64::MAX));
-    assert!(ms > 3_500, "{ms} ms");
+    assert!(ms > SETTLE_MS, "{ms} ms");
 }
 
 #[test]
 fn a_receiver_that_is_gone_does_not_stop_one_that_lagged_behind_it() {
-    let packets = Object::of(BYTES).layout.packets();
-    let ms = slowest(packets / 2);
-    assert!(ms < packets * 8 / 5 + 3 * EVERY, "{ms} ms for {packets} packets");
-    let ms = without(Mechanism::MissedPackets, || slowest(packets / 2));
-    assert!(ms > 3_500, "{ms} ms");
+    let ms = slowest(500);
+    assert!(ms < SETTLE_MS, "{ms} ms");
+    let ms = without(Mechanism::MissedPackets, || slowest(500));
+    assert!(ms > SETTLE_MS, "{ms} ms");
 }
