@@ -318,7 +318,8 @@ impl App {
                 }
             }
             // A driver would see what is wrong with the way; here the link's own conditions are what is wrong.
-            Event::LinkSilent { .. } | Event::PathChanged { .. } => {}
+            // It closes in a moment, and that is told.
+            Event::SessionClosing { .. } | Event::LinkSilent { .. } | Event::PathChanged { .. } => {}
             other => self.fail(now, format!("an event that the application does not know: {other:?}")),
         }
     }
