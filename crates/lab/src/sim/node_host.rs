@@ -134,7 +134,9 @@ impl Neighbourhood {
                 self.flows.extend(app.map(|app| (*flow, app)));
                 app
             }
-            Event::SessionOpened { session, .. } | Event::SessionClosed { session, .. } => self.sessions.get(session).copied(),
+            Event::SessionOpened { session, .. } | Event::SessionClosing { session, .. } | Event::SessionClosed { session, .. } => {
+                self.sessions.get(session).copied()
+            }
             Event::FlowReadable(flow) | Event::FlowWritable(flow) | Event::FlowFinished(flow) | Event::FlowDelivered(flow) => {
                 self.app_of(apps, *flow)
             }

@@ -96,6 +96,11 @@ impl Responding {
         }
     }
 
+    /// The largest size that is known to pass, in the direction of INITIATE or in this one.
+    fn passed(&self) -> u16 {
+        if self.answered_size < self.refused { u16::try_from(self.answered_size).unwrap_or(u16::MAX) } else { MIN_DATAGRAM }
+    }
+
     /// Where its INITIATE came from.
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
@@ -142,14 +147,14 @@ impl Link {
         };
         r.waiting = None;
         let ids = r.ids.take();
-        let (remote, local, size, cipher) = (r.remote, r.local, r.answered_size, r.cipher);
+        let (remote, local, size, cipher) = (r.remote, r.local, r.passed(), r.cipher);
         let longest_rtt = r.answered_at.map(|at| now.since(at));
         self.name_first_path(ids);
         let first = FirstPath {
             is_initiator: false,
             remote,
             local,
-            received_size: size as u16,
+            received_size: size,
             route: None,
             rtt: None,
             longest_rtt,
@@ -286,7 +291,7 @@ impl Link {
             is_initiator: false,
             remote: r.remote,
             local: r.local,
-            received_size: u16::try_from(r.answered_size).unwrap_or(u16::MAX),
+            received_size: r.passed(),
             route: None,
             rtt: None,
             longest_rtt: r.answered_at.map(|at| now.since(at)),

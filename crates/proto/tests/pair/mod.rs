@@ -225,11 +225,14 @@ impl Pair {
             );
             let size = t.segment_size.unwrap_or(t.len);
             if size > self.own_limit[from] {
-                self.refused[from] += t.len.div_ceil(size) as u64;
                 self.nodes[from].on_size_refused(self.now, t.remote, size as u16, self.now);
-                continue;
             }
             for piece in buf.chunks(size) {
+                // The driver sends what is left of a refused train alone.
+                if piece.len() > self.own_limit[from] {
+                    self.refused[from] += 1;
+                    continue;
+                }
                 self.sent[from] += 1;
                 self.sent_bytes[from] += piece.len() as u64;
                 let is_ect = t.ecn != Ecn::NotEct;
