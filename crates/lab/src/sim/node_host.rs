@@ -117,8 +117,7 @@ impl Neighbourhood {
                 }
                 None
             }
-            // Of a session that closes, the end is what counts.
-            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } | Event::SessionClosing { .. } => None,
+            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => None,
             Event::SessionIncoming { session, .. } => {
                 self.unknown.insert(*session, event.clone());
                 None
