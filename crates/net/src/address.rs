@@ -11,7 +11,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// In words: it is no such thing, or this host has no interface of that name.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let wrong = || format!("{text:?} is no address with a port: write 192.0.2.1:4242, [2001:db8::1]:4242 or [fe80::1%eth0]:4242");
-    if let Ok(address) = text.parse() {
+    // The standard library takes 0 for an interface.
+    if let Ok(address) = text.parse()
+        && !text.contains('%')
+    {
         return Ok(address);
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
