@@ -10,6 +10,7 @@ mod log;
 mod measure;
 mod node;
 mod overlay;
+mod serve;
 mod suggest;
 mod tools;
 mod transfer;
@@ -22,6 +23,7 @@ pub use log::LogArgs;
 pub use measure::{PerfArgs, PingArgs};
 pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
+pub use serve::{FilterArgs, GetArgs, KeepArgs, LimitArgs, ServeArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
 
@@ -58,6 +60,8 @@ impl Cli {
             Command::Keygen(_) => false,
             Command::Send(a) => a.json,
             Command::Recv(a) => a.json,
+            Command::Serve(a) => a.json,
+            Command::Get(a) => a.json,
             Command::Perf(a) => a.json && a.client.is_none(),
             Command::Ping(_) => false,
             Command::Doctor(a) => a.json,
@@ -78,6 +82,10 @@ pub enum Command {
     Send(SendArgs),
     /// Receive files; prints the command for the sender.
     Recv(RecvArgs),
+    /// Offer a directory to `noctule get`; prints the command for the other side.
+    Serve(ServeArgs),
+    /// Get files and directories from a host that runs `noctule serve`.
+    Get(GetArgs),
     /// Measure goodput between two hosts; `perf -s` also answers `ping`.
     Perf(PerfArgs),
     /// Measure round trips of messages, over any mode or TCP, against a host that runs `noctule perf -s`.

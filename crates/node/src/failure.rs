@@ -37,7 +37,7 @@ pub enum Failure {
     DiskFull(String),
     /// No answer.
     #[error(
-        "no answer from {0}: is `noctule recv` or `noctule perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
+        "no answer from {0}: is `noctule recv`, `serve` or `perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
     )]
     Unreachable(String),
     /// The own system does not send there.
@@ -57,7 +57,7 @@ pub enum Failure {
         words: String,
     },
     /// The host says that the port is closed.
-    #[error("nobody listens at {0}: start `noctule recv` or `noctule perf -s` there, or check the port")]
+    #[error("nobody listens at {0}: start `noctule recv`, `serve` or `perf -s` there, or check the port")]
     NobodyListens(String),
     /// The peer vanished.
     #[error("the peer went away: {0}")]
@@ -154,9 +154,6 @@ pub enum Failure {
         "no way leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
     )]
     NoRoute(String),
-    /// May connect, may not write.
-    #[error("the receiver lets this key connect, but not write: its line in the file of authorised keys there lacks the option `write`")]
-    MayNotWrite,
     /// As [`Self::UnknownHost`], of the node of `--via`.
     #[error(
         "the key of the node {host} is not known: it is {key} (fingerprint {}). Compare it with what that node shows (noctule keygen --fingerprint), then pass --via-key {key}",
@@ -167,6 +164,17 @@ pub enum Failure {
         host: String,
         /// Its key.
         key: PublicKey,
+    },
+    /// May connect, and not do what it asks for: the other side's words.
+    #[error("{0}")]
+    MayNot(String),
+    /// Something refused here, by what this side was told to do, with its exit code.
+    #[error("{text}")]
+    Here {
+        /// In words.
+        text: String,
+        /// Of the kind of refusal.
+        code: u8,
     },
     /// The port.
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
@@ -191,7 +199,7 @@ pub enum Failure {
         first: String,
     },
     /// Some receivers do not have it, the others do.
-    #[error("{failed} of {of} receivers do not have it, the others do; run the same command again for those; the first: {first}")]
+    #[error("{}; run the same command again for those; the first: {first}", lacking(*failed, *of))]
     Receivers {
         /// How many.
         failed: u64,
@@ -234,6 +242,14 @@ fn problems(count: usize) -> String {
     format!("{} found", counted(count as u64, "problem"))
 }
 
+/// Which receivers lack a file.
+fn lacking(failed: u64, of: u64) -> String {
+    match failed == of {
+        true => format!("none of {of} receivers has it"),
+        false => format!("{failed} of {of} receivers do not have it, the others do"),
+    }
+}
+
 impl Failure {
     /// The system refused something.
     pub fn system(what: &str, error: impl std::fmt::Display) -> Self {
@@ -263,15 +279,38 @@ impl Failure {
             Refusal::DiskFull => Self::DiskFull(message),
             Refusal::Target => Self::Target { path: format!("{path} at the receiver"), error: message },
             Refusal::Hash => Self::Hash { path, problem: message },
-            Refusal::NotAllowed => Self::MayNotWrite,
+            Refusal::NotAllowed => Self::MayNot(message),
+            Refusal::Source => Self::Source { path: format!("{path} at the sender"), error: message },
             Refusal::Busy => Self::Busy(message),
             Refusal::Protocol => Self::Stranger(message),
         }
     }
 
+    /// What this side refused of what it asked for itself.
+    pub fn here(refused: &Refused) -> Self {
+        let (path, message) = (shown(&refused.path), &refused.message);
+        let text = match refused.refusal {
+            Refusal::Exists => format!("{path} exists already here; --overwrite replaces files, --update those that are older"),
+            Refusal::DiskFull => format!("the disk here is full: {message}; free some space, or name another directory"),
+            Refusal::Target => format!("cannot write {path}: {message}; check the permissions, or choose another place"),
+            _ => return Self::refused(refused),
+        };
+        Self::Here { text, code: Self::refused(refused).exit_code() }
+    }
+
+    /// What a host that offers files refused.
+    pub fn denied(refused: &Refused) -> Self {
+        let (path, message) = (shown(&refused.path), refused.message.clone());
+        match refused.refusal {
+            Refusal::Source if path.is_empty() => Self::Source { path: "what was asked for".into(), error: message },
+            Refusal::Source => Self::Source { path: format!("{path} at the other side"), error: message },
+            Refusal::Busy => Self::Here { text: format!("the other side is busy, or will not send that much: {message}"), code: 17 },
+            _ => Self::refused(refused),
+        }
+    }
+
     /// Some entries failed, for instance for this reason.
-    pub fn incomplete(failed: u64, first: &Refused) -> Self {
-        let first = Self::refused(first);
+    pub fn incomplete(failed: u64, first: Self) -> Self {
         Self::Incomplete { failed, code: first.exit_code(), first: first.to_string() }
     }
 
@@ -354,6 +393,15 @@ impl Failure {
         )
     }
 
+    /// Why, for the other side: without local names and advice.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Source { error, .. } => error.clone(),
+            Self::RefusedName(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// 1..=255; documented in `--help`.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -370,7 +418,8 @@ impl Failure {
             | Self::NoRoute(_) => 6,
             Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
-            Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNotWrite => 9,
+            Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNot(_) => 9,
+            Self::Here { code, .. } => *code,
             Self::Port(_) | Self::Listen(_) => 10,
             Self::RefusedName(_) => 11,
             Self::Hash { .. } => 12,

@@ -38,13 +38,25 @@ pub fn keys(input: &[u8]) {
     });
 }
 
-/// A transfer from a sender that sends any records, into a directory of its own; nothing of it may be left outside.
+/// A transfer from a sender that sends any records, into a directory of its own, or a request of any kind to such a directory; nothing of it may be left or
+/// found outside.
 pub fn transfer(input: &[u8]) {
     let root = std::env::temp_dir().join(format!("noctule-fuzz-{}-{:?}", std::process::id(), std::thread::current().id()));
     let target = root.join("in");
     std::fs::create_dir_all(&target).expect("a directory for the files");
-    // Buffers and hashers of one writer, and the manifest's budget.
-    within(&Bound { bytes: (4 << 20, 1024), allocations: (4000, 64) }, input, || crate::transfer::trial::fuzz(&target, input));
+    // What a request may find.
+    if input.first().is_some_and(|options| options & 16 != 0) {
+        std::fs::create_dir_all(target.join("d/.hidden")).expect("a directory");
+        std::fs::write(target.join("d/f.c"), "f").expect("a file");
+        std::os::unix::fs::symlink("..", target.join("up")).expect("a link");
+    }
+    let bound = match input.first().is_some_and(|options| options & 16 != 0) {
+        // What patterns are compiled to.
+        true => Bound { bytes: (32 << 20, 64 << 10), allocations: (100_000, 4096) },
+        // Buffers and hashers of one writer, and the manifest's budget.
+        false => Bound { bytes: (8 << 20, 1024), allocations: (8000, 128) },
+    };
+    within(&bound, input, || crate::transfer::trial::fuzz(&target, input));
     let outside = std::fs::read_dir(&root).expect("the directory is there").count();
     std::fs::remove_dir_all(&root).expect("what was made can be removed");
     assert_eq!(outside, 1, "something was made outside of the directory");

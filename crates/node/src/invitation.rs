@@ -57,9 +57,13 @@ impl Invitation {
         }
     }
 
-    /// A command line: `words` with their placeholders, HOST, and what this side asks for.
+    /// A command line: `words` with their placeholders, HOST where they name it and else behind them, and what this side asks for.
     pub fn command(&self, words: &str, code: Option<&Code>) -> String {
-        let mut line = format!("noctule {words} {}", self.host());
+        let mut line = match words.split_once("HOST:") {
+            // A name follows the address, which has to be told from it.
+            Some((before, after)) => format!("noctule {before}{}:{after}", bracketed(self.host())),
+            None => format!("noctule {words} {}", self.host()),
+        };
         if self.overlay.is_some() {
             line.push_str(" --via NODE --address ADDRESS");
         }
@@ -110,6 +114,14 @@ impl Invitation {
     }
 }
 
+/// An IPv6 address is in brackets where something follows it.
+fn bracketed(host: String) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) => host,
+    }
+}
+
 /// As a shell takes it for one word.
 fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
@@ -153,6 +165,8 @@ mod tests {
         let plain = invitation("192.0.2.7:4242", None, false, None);
         assert_eq!(plain.command("send FILE...", Some(&code)), "noctule send FILE... 192.0.2.7 --code 4-otter-lagoon");
         assert_eq!(plain.command("ping", None), format!("noctule ping 192.0.2.7 --peer-key {key}"));
+        let of_ipv6 = invitation("[2001:db8::7]:4242", None, false, None);
+        assert_eq!(of_ipv6.command("get HOST:PATH DIR", None), format!("noctule get [2001:db8::7]:PATH DIR --peer-key {key}"));
         let odd = invitation("[2001:db8::7]:99", Some("/a dir/it's"), true, None);
         let line = odd.command("perf -c", Some(&code));
         let words = shlex::split(&line).unwrap();

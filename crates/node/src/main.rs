@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 fn fill_in(command: &mut cli::Command) -> Result<(), Failure> {
     match command {
         cli::Command::Send(args) => args.fill_in(),
+        cli::Command::Get(args) => args.fill_in(),
         cli::Command::Perf(args) => args.fill_in(),
         cli::Command::Ping(args) => args.fill_in(),
         cli::Command::Doctor(args) => args.fill_in(),
@@ -66,9 +67,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
         terminal::be_verbose();
     }
     log::start(&cli.log)?;
-    if let cli::Command::Recv(args) = &cli.command {
-        sandbox::confine(args);
-    }
+    sandbox::confine(&cli.command);
     if let cli::Command::Node(args) = &cli.command {
         hardening::end_at_a_panic();
         if args.is_running() {
@@ -113,6 +112,8 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
         cli::Command::Keygen(args) => identity::keygen::run(&args),
         cli::Command::Send(args) => transfer::send::run(args).await,
         cli::Command::Recv(args) => transfer::recv::run(args).await,
+        cli::Command::Serve(args) => transfer::serve::run(args).await,
+        cli::Command::Get(args) => transfer::get::run(args).await,
         cli::Command::Perf(args) => perf::run(args).await,
         cli::Command::Ping(args) => ping::run(args).await,
         cli::Command::Doctor(args) => doctor::run(args).await,
@@ -132,6 +133,7 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
 fn aftermath(command: &cli::Command) -> &'static str {
     match command {
         cli::Command::Send(args) if !args.one_way => "; what has arrived is kept: run the same command again, and it goes on from there",
+        cli::Command::Get(args) if !args.list => "; what has arrived is kept: run the same command again, and it goes on from there",
         cli::Command::Recv(args) if !args.one_way && !args.stdout => {
             "; of a transfer under way what has arrived is kept, and goes on when it is sent again"
         }

@@ -1,14 +1,16 @@
-//! What `recv` may still touch when it serves: its directory, and what it was told of. Linux confines it by Landlock, from 5.19 on: older kernels
+//! What `recv`, `serve` and `get` may still touch: their directory, to read if that is enough, and what they were told of. Linux confines it by Landlock, from 5.19 on: older kernels
 //! refuse every renaming between directories, by which files get their places.
 //!
 //! The confinement holds for the thread that asks for it and for those that it starts, so it comes before the runtime.
 
-use crate::cli::RecvArgs;
+use crate::cli::{AccessArgs, Command, IdentityArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::identity;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
     path_beneath_rules,
 };
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -23,7 +25,7 @@ const SYSTEM: [&str; 10] = ["/etc", "/etc/resolv.conf", "/usr", "/lib", "/lib64"
 struct Grants {
     /// Everything below.
     all: Vec<PathBuf>,
-    /// Files that may be written; of a directory, new files below it.
+    /// Files that may be written.
     write: Vec<PathBuf>,
     read: Vec<PathBuf>,
 }
@@ -35,62 +37,108 @@ pub fn is_on() -> bool {
     STATUS.get().copied().unwrap_or(false)
 }
 
-/// Confines this thread and those that it starts to what `recv` needs. Where the kernel cannot, it is said once, and `recv` goes on.
-pub fn confine(args: &RecvArgs) {
+/// Confines this thread and those that it starts to what the command needs, if it is one that takes or gives files. Where the kernel cannot, it is said
+/// once, and the command goes on.
+pub fn confine(command: &Command) {
+    let (name, key) = match command {
+        Command::Recv(args) => ("recv", &args.identity.key),
+        Command::Serve(args) => ("serve", &args.identity.key),
+        Command::Get(args) => ("get", &args.identity.key),
+        _ => return,
+    };
     // A first start makes a key; afterwards nothing is written beside it. What fails here fails again where it is told.
-    let _ = identity::lasting_config(args.identity.key.as_deref());
-    let is_on = match restrict(&grants(args)) {
+    let _ = identity::lasting_config(key.as_deref());
+    let is_on = match restrict(&grants(command)) {
         Ok(status) => status != RulesetStatus::NotEnforced,
         Err(error) => {
-            tell!("noctule: warning: recv could not be confined to its directory: {error}");
+            tell!("noctule: warning: {name} could not be confined to its directory: {error}");
             false
         }
     };
     if !is_on {
-        tell!("noctule: warning: this kernel does not confine recv to its directory (Landlock is missing, off, or older than Linux 5.19)");
+        tell!(
+            "noctule: warning: this kernel does not confine {name} to its directory (Landlock is missing, off, or older than Linux 5.19)"
+        );
     }
     let _ = STATUS.set(is_on);
 }
 
-/// The directory in which a file is made.
-fn parent(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(dir) if dir != Path::new("") => dir.to_owned(),
-        _ => PathBuf::from("."),
+/// Makes a file if it is not there: by paths this process may write to it then, and to nothing beside it.
+fn make(path: &Path) {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+    }
+    let _ = File::options().create(true).append(true).mode(0o600).open(path);
+}
+
+/// What a command was told of.
+#[derive(Default)]
+struct Told<'a> {
+    read: Vec<Option<&'a PathBuf>>,
+    write: Vec<Option<PathBuf>>,
+}
+
+impl<'a> Told<'a> {
+    /// What every command with a link may be told of.
+    fn of(identity: &'a IdentityArgs, via: &'a ViaArgs, trace: &'a TraceArgs) -> Self {
+        let known = identity::config_file("known_hosts").filter(|_| !via.via.is_empty());
+        let read = vec![identity.key.as_ref(), identity.psk.as_ref(), via.via_psk.as_ref()];
+        Self { read, write: vec![trace.trace.clone(), known] }
+    }
+
+    /// And every one that listens.
+    fn listens(mut self, access: &'a AccessArgs) -> Self {
+        let default = || identity::config_file("authorised_keys");
+        self.read.push(access.authorised_keys.as_ref());
+        self.write.push(access.authorised_keys.clone().or_else(default).filter(|_| access.remember));
+        self
+    }
+
+    /// And every one that connects.
+    fn connects(mut self, peer: &PeerArgs) -> Self {
+        self.write.push(
+            peer.known_hosts
+                .clone()
+                .or_else(|| identity::config_file("known_hosts"))
+                .filter(|_| peer.peer_key.is_none() || peer.code.is_some()),
+        );
+        // Where people are asked.
+        self.write.push(Some(PathBuf::from("/dev/tty")));
+        self
     }
 }
 
-fn grants(args: &RecvArgs) -> Grants {
+fn grants(command: &Command) -> Grants {
     let mut grants = Grants { read: SYSTEM.iter().map(PathBuf::from).collect(), ..Grants::default() };
-    if !args.stdout {
-        grants.all.push(args.into.clone());
-    }
-    let file = |name: &str| identity::config_file(name);
-    let authorised = args.access.authorised_keys.clone().or_else(|| file("authorised_keys"));
-    // A trace is made anew: an empty file is there before it.
-    if let Some(trace) = &args.trace.trace {
-        let _ = std::fs::File::options().create(true).append(true).open(trace);
-        grants.write.push(trace.clone());
-    }
-    let kept = [authorised.clone().filter(|_| args.access.remember), file("known_hosts").filter(|_| !args.via.via.is_empty())];
-    for path in kept.into_iter().flatten() {
-        // Where it does not exist yet, it is made in its directory.
-        if !path.exists() {
-            let _ = std::fs::create_dir_all(parent(&path));
-            grants.write.push(parent(&path));
-        } else {
-            grants.write.push(path);
+    let told = match command {
+        Command::Recv(args) => {
+            grants.all.extend((!args.stdout).then(|| args.into.clone()));
+            Told::of(&args.identity, &args.via, &args.trace).listens(&args.access)
         }
+        Command::Serve(args) => {
+            let place = if args.writable { &mut grants.all } else { &mut grants.read };
+            place.push(args.directory.clone());
+            Told::of(&args.identity, &args.via, &args.trace).listens(&args.access)
+        }
+        Command::Get(args) => {
+            grants.all.extend(args.words.last().filter(|_| !args.list).map(PathBuf::from));
+            Told::of(&args.identity, &args.via, &args.trace).connects(&args.peer)
+        }
+        _ => return grants,
+    };
+    for path in told.write.into_iter().flatten() {
+        make(&path);
+        grants.write.push(path);
     }
     // Each file by its own name, too: it may be a link to elsewhere.
-    let own = ["key", "authorised_keys", "known_hosts"].map(file);
-    let named = [args.identity.key.clone(), args.identity.psk.clone(), args.via.via_psk.clone(), authorised];
-    grants.read.extend(named.into_iter().chain(own).flatten().chain(file("key").as_deref().map(parent)));
+    let own = ["key", "authorised_keys", "known_hosts"].map(identity::config_file);
+    let beside = own[0].as_deref().and_then(Path::parent).map(Path::to_owned);
+    grants.read.extend(told.read.into_iter().flatten().cloned().chain(own.into_iter().flatten()).chain(beside));
     grants
 }
 
 fn restrict(grants: &Grants) -> Result<RulesetStatus, RulesetError> {
-    let write: BitFlags<AccessFs> = AccessFs::from_read(RIGHTS) | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate;
+    let write: BitFlags<AccessFs> = AccessFs::from_read(RIGHTS) | AccessFs::WriteFile | AccessFs::Truncate;
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::SoftRequirement)
         .handle_access(AccessFs::Refer)?
@@ -151,5 +199,27 @@ mod tests {
         .join()
         .unwrap();
         fs::write(path("elsewhere/after"), "a").unwrap();
+    }
+
+    /// Remains of issue 39: a file that was not there yet left its whole directory writable.
+    #[test]
+    fn file_that_is_not_there_yet_is_made_and_nothing_beside_it_may_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config");
+        let keys = config.join("authorised_keys");
+        let words = ["noctule", "recv", "--code", "--remember", "--authorised-keys", keys.to_str().unwrap(), "--into", "/nowhere"];
+        let cli = <crate::cli::Cli as clap::Parser>::parse_from(words);
+        let grants = grants(&cli.command);
+        assert!(grants.write.contains(&keys) && !grants.write.contains(&config) && keys.exists());
+        std::thread::spawn(move || {
+            if restrict(&grants).unwrap() == RulesetStatus::NotEnforced {
+                println!("*** SKIPPED: this kernel has no Landlock");
+                return;
+            }
+            fs::File::options().append(true).open(&keys).unwrap();
+            assert_eq!(fs::write(config.join("key"), "stolen").unwrap_err().raw_os_error(), Some(libc::EACCES));
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -33,7 +33,7 @@ fn functions(directory: &Path, found: &mut HashSet<String>) {
 fn every_flag_that_the_page_names_is_in_the_help_of_a_command() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let mut help = String::new();
-    for command in ["node", "status", "reload", "send", "recv", "perf", "ping", "keygen", "doctor"] {
+    for command in ["node", "status", "reload", "send", "recv", "serve", "get", "perf", "ping", "keygen", "doctor"] {
         help += &String::from_utf8(noctule().args([command, "--help"]).output().unwrap().stdout).unwrap();
     }
     let known: HashSet<&str> = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|w| w.starts_with("--")).collect();

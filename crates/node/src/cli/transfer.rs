@@ -3,8 +3,9 @@
 
 use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
-use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
-use crate::units::{CcName, GiveUp, Rate, Share, Size};
+use super::{AccessArgs, FilterArgs, HostsArgs, IdentityArgs, KeepArgs, LimitArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use crate::transfer::Kept;
+use crate::units::{CcName, GiveUp, Rate, Share};
 use clap::{Args, ValueEnum, ValueHint};
 use noctule::PublicKey;
 use std::ffi::OsString;
@@ -46,6 +47,17 @@ pub struct SendArgs {
     /// Send nothing: ask the receiver what it has, and list what would happen to each entry.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// Leave files as they are that are newer at the receiver.
+    #[arg(long)]
+    pub update: bool,
+    /// Let the receiver delete what is not here, in the directories that are sent, once all of it has arrived; it has to run with --allow-delete.
+    #[arg(long)]
+    pub delete: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Send extended attributes (user.*) and POSIX ACLs, too; with =security those of security modules, which only root can read.
+    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "user")]
+    pub xattrs: Option<Kept>,
     /// How contents travel.
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub mode: SendMode,
@@ -99,7 +111,7 @@ pub struct RecvArgs {
     #[arg(long, conflicts_with = "via")]
     pub one_way: bool,
     /// Write the content of one file to standard output instead, and end.
-    #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links"])]
+    #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links", "preserve_modes", "max_size", "xattrs", "allow_delete"])]
     pub stdout: bool,
     /// Show a code that lets one more sender in, besides the keys that may send [default: if nothing else says who may].
     #[arg(long, help_heading = KEYS)]
@@ -112,28 +124,13 @@ pub struct RecvArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Replace files that exist.
+    #[command(flatten)]
+    pub keeping: KeepArgs,
+    /// Let senders delete what they do not have (send --delete), in the directories that they send.
     #[arg(long)]
-    pub overwrite: bool,
-    /// Make symbolic links that lead out of the directory, too.
-    #[arg(long)]
-    pub outside_links: bool,
-    /// Give files the permissions that they have at the sender, write permission of group and others included [default: without that, and within the
-    /// umask].
-    #[arg(long, conflicts_with = "stdout")]
-    pub preserve_modes: bool,
-    /// Refuse transfers of more bytes, holes included [default: what is free on the disk].
-    #[arg(long, value_name = "SIZE", conflicts_with = "stdout")]
-    pub max_size: Option<Size>,
-    /// Refuse transfers of more files, directories and links.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub max_entries: u64,
-    /// Transfers at a time, of all senders; one sender has at most 16.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub max_transfers: u16,
-    /// Memory for the lists of files of all transfers; one takes at most half of it.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub manifest_memory: Size,
+    pub allow_delete: bool,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// End after one transfer that succeeded. What was refused or broke off leaves it waiting.
     #[arg(long)]
     pub once: bool,

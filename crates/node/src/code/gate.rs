@@ -75,7 +75,7 @@ impl Gate {
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         let listed = self.access.grant(key);
         match self.guesses.as_ref().is_some_and(|guesses| lock(guesses).is_admitted(key)) {
-            true => Some(Grant { may_write: true, ..listed.unwrap_or_default() }),
+            true => Some(Grant { may_write: true, may_read: true, ..listed.unwrap_or_default() }),
             false => listed,
         }
     }

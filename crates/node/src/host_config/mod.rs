@@ -6,7 +6,7 @@ mod parse;
 pub use parse::KEYWORDS;
 
 use crate::address::{DEFAULT_PORT, HostPort};
-use crate::cli::{DoctorArgs, HostsArgs, IdentityArgs, PeerArgs, PerfArgs, PingArgs, SendArgs, SendMode, ViaArgs};
+use crate::cli::{DoctorArgs, GetArgs, HostsArgs, IdentityArgs, PeerArgs, PerfArgs, PingArgs, SendArgs, SendMode, ViaArgs};
 use crate::failure::Failure;
 use crate::further_path::FurtherPath;
 use crate::identity;
@@ -192,6 +192,19 @@ impl DoctorArgs {
         self.host = Some(host);
         // It looks at the way to the host itself.
         config.apply(&Settings { via: None, ..settings }, &mut self.identity, &mut ViaArgs::default())
+    }
+}
+
+impl GetArgs {
+    /// Fills in what the file says for the host.
+    pub fn fill_in(&mut self) -> Result<(), Failure> {
+        let config = HostConfig::open(&self.hosts)?;
+        let Some(host) = crate::transfer::get::host_of(self).filter(|_| !config.blocks.is_empty()) else { return Ok(()) };
+        let (host, settings) = config.resolve(&host, self.port)?;
+        self.resolved = Some(host);
+        self.cc = self.cc.or(settings.cc);
+        apply_peer(&settings, &mut self.peer);
+        config.apply(&settings, &mut self.identity, &mut self.via)
     }
 }
 

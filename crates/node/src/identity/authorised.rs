@@ -19,7 +19,11 @@ pub struct Grant {
     pub may_overwrite: bool,
     /// The comment of its line, for logs.
     pub name: Option<String>,
-    /// Below the directory that `recv` writes to.
+    /// Delete what it does not have, in the directories that it sends.
+    pub may_delete: bool,
+    /// Get files from `serve`.
+    pub may_read: bool,
+    /// Below the directory that `recv` writes to, or `serve` offers.
     pub directory: Option<PathBuf>,
 }
 
@@ -30,6 +34,11 @@ pub enum Wanted {
     Files,
     /// To measure: any listed key may.
     Tests,
+    /// To get files: a listed key may do it with the option `read`; to send some, too, with `write`.
+    Offer {
+        /// Files are taken, too.
+        is_writable: bool,
+    },
     /// To send files where nothing can be answered, so no code either.
     OneWayFiles,
 }
@@ -50,7 +59,12 @@ pub struct Access {
 impl Access {
     /// From the command line: the file (the default one if it exists) and `--allow`; a code if there is neither, or if it is asked for.
     pub fn load(args: &AccessArgs, wants_code: bool, wanted: Wanted) -> Result<Self, Failure> {
-        let options = if wanted == Wanted::Tests { "" } else { "write " };
+        let options = match wanted {
+            Wanted::Tests => "",
+            Wanted::Offer { is_writable: true } => "read,write ",
+            Wanted::Offer { is_writable: false } => "read ",
+            Wanted::Files | Wanted::OneWayFiles => "write ",
+        };
         if args.anyone {
             tell!("noctule: warning: --anyone: every peer that reaches this port may {}", wanted.verb());
             return Ok(Self { grants: None, takes_code: false, remembers: None, options });
@@ -65,9 +79,11 @@ impl Access {
             None => HashMap::new(),
         };
         for key in &args.allow {
-            grants.entry(*key).or_default().may_write = true;
+            let grant = grants.entry(*key).or_default();
+            (grant.may_write, grant.may_read) = (true, true);
         }
-        let is_unsaid = file.is_none() && args.allow.is_empty();
+        // The default file is made by --remember before it has a key, and then says nothing yet.
+        let is_unsaid = grants.is_empty() && args.authorised_keys.is_none();
         if wanted == Wanted::OneWayFiles && (is_unsaid || wants_code || args.remember) {
             return Err(Failure::Usage(
                 "with --one-way nothing can be answered, so no code can be taken: say who may send with --allow KEY, a file of authorised keys, or --anyone".into(),
@@ -77,10 +93,18 @@ impl Access {
         if args.remember && !takes_code {
             return Err(Failure::Usage("--remember is for keys that come with a code: say --code, too".into()));
         }
-        let can = |grant: &Grant| wanted == Wanted::Tests || grant.may_write;
+        let can = |grant: &Grant| match wanted {
+            Wanted::Tests => true,
+            Wanted::Files | Wanted::OneWayFiles => grant.may_write,
+            Wanted::Offer { is_writable } => grant.may_read || is_writable && grant.may_write,
+        };
         if !takes_code && !grants.values().any(can) {
             let name = file.map_or_else(String::new, |f| f.display().to_string());
-            let lack = if grants.is_empty() { "names no key" } else { "names no key with the option `write`" };
+            let lack = match wanted {
+                _ if grants.is_empty() => "names no key",
+                Wanted::Offer { .. } => "names no key with the option `read`",
+                _ => "names no key with the option `write`",
+            };
             return Err(Failure::Usage(format!(
                 "{name} {lack}, so nobody may {}: add one there, or say --allow KEY, --code to let one sender in by a code, or --anyone",
                 wanted.verb()
@@ -106,7 +130,7 @@ impl Access {
     /// What a listed key may do; `None`: nothing.
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         match &self.grants {
-            None => Some(Grant { may_write: true, ..Grant::default() }),
+            None => Some(Grant { may_write: true, may_read: true, ..Grant::default() }),
             Some(grants) => grants.get(key).cloned(),
         }
     }
@@ -116,10 +140,10 @@ impl Access {
         let keys = self.grants.as_ref().map(HashMap::len);
         match (keys, self.takes_code) {
             (None, _) => "every peer that reaches this port is taken (--anyone)".into(),
-            (Some(0), _) => "only the sender that has the code is taken".into(),
+            (Some(0), _) => "only the peer that has the code is taken".into(),
             (Some(1), false) => "one key is taken".into(),
             (Some(n), false) => format!("{n} keys are taken"),
-            (Some(n), true) => format!("the sender that has the code is taken, and {}", counted(n as u64, "listed key")),
+            (Some(n), true) => format!("the peer that has the code is taken, and {}", counted(n as u64, "listed key")),
         }
     }
 
@@ -135,6 +159,8 @@ impl Wanted {
         match self {
             Self::Files | Self::OneWayFiles => "send",
             Self::Tests => "measure",
+            Self::Offer { is_writable: false } => "get files",
+            Self::Offer { is_writable: true } => "get and send files",
         }
     }
 }
@@ -189,8 +215,10 @@ fn parse_line(line: &str) -> Result<(PublicKey, Grant), String> {
         match option.split_once('=') {
             None if option == "write" => grant.may_write = true,
             None if option == "overwrite" => (grant.may_write, grant.may_overwrite) = (true, true),
+            None if option == "delete" => (grant.may_write, grant.may_delete) = (true, true),
+            None if option == "read" => grant.may_read = true,
             Some(("dir", directory)) => grant.directory = Some(below(directory.trim_matches('"'))?),
-            _ => return Err(format!("unknown option {option:?}: write, overwrite and dir=\"DIRECTORY\" exist")),
+            _ => return Err(format!("unknown option {option:?}: read, write, overwrite, delete and dir=\"DIRECTORY\" exist")),
         }
     }
     Ok((key, grant))
@@ -206,7 +234,9 @@ fn below(directory: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(directory);
     match path.components().all(|c| matches!(c, Component::Normal(_))) && !directory.is_empty() {
         true => Ok(path),
-        false => Err(format!("{directory:?}: dir= takes a directory below that of --into, without '..' and no '/' in front")),
+        false => {
+            Err(format!("{directory:?}: dir= takes a directory below that of recv --into or of serve, without '..' and no '/' in front"))
+        }
     }
 }
 
@@ -231,6 +261,9 @@ mod tests {
         assert_eq!(grants[&b], Grant { may_write: true, name: Some("Bob's laptop".into()), ..Grant::default() });
         assert_eq!(grants[&c], Grant { may_write: true, may_overwrite: true, directory: Some("from c/x".into()), ..Grant::default() });
         assert_eq!(grants.len(), 3);
+        let reads = read(&format!("read,delete {a}\nread {b}")).unwrap();
+        assert_eq!(reads[&a], Grant { may_read: true, may_write: true, may_delete: true, ..Grant::default() });
+        assert!(reads[&b].may_read && !reads[&b].may_write);
     }
 
     #[test]
@@ -240,9 +273,9 @@ mod tests {
             (format!("write,fly {k}"), "unknown option \"fly\""),
             (format!("{k}\nwrite nonsense"), "line 2"),
             ("nonsense".to_owned(), "line 1"),
-            (format!("dir=\"../x\" {k}"), "below that of --into"),
-            (format!("dir=/etc {k}"), "below that of --into"),
-            (format!("dir= {k}"), "below that of --into"),
+            (format!("dir=\"../x\" {k}"), "below that of recv --into"),
+            (format!("dir=/etc {k}"), "below that of recv --into"),
+            (format!("dir= {k}"), "below that of recv --into"),
         ] {
             let error = read(&text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

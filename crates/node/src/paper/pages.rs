@@ -66,7 +66,7 @@ pub const PAGES: &[Page] = &[
             ("noctule send --mode brctp image.iso hill mast valley", "Send one file to three hosts."),
         ],
         files: &[KEY, KNOWN_HOSTS, CONFIG],
-        see: &["noctule-recv(1)", "noctule-config(5)"],
+        see: &["noctule-recv(1)", "noctule-get(1)", "noctule-config(5)"],
     },
     Page {
         name: "recv",
@@ -83,7 +83,34 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, AUTHORISED],
-        see: &["noctule-send(1)"],
+        see: &["noctule-send(1)", "noctule-serve(1)"],
+    },
+    Page {
+        name: "serve",
+        description: &[
+            "Offers one directory to noctule get, read-only unless --writable is said; on Linux the kernel holds it to that (Landlock). Nothing outside of the directory can be asked for.",
+            "A key may get files with the option read of its line in the file of authorised keys. Each request is a line of the log.",
+        ],
+        examples: &[
+            ("noctule serve photos", "Offer a directory to the peer that has the code which is shown, and to listed keys."),
+            ("noctule serve exchange --writable -p 5000", "On port 5000, and take what noctule send brings, too."),
+        ],
+        files: &[KEY, AUTHORISED],
+        see: &["noctule-get(1)", "noctule-recv(1)"],
+    },
+    Page {
+        name: "get",
+        description: &[
+            "Asks a host that runs noctule serve for files and directories. Patterns are resolved there. What is here already does not travel, and what was interrupted goes on.",
+            "--delete deletes here, in the directories that are got, once everything has arrived; never when the list of the other side is not whole.",
+        ],
+        examples: &[
+            ("noctule get --list hill.example.org:", "List what is there."),
+            ("noctule get hill.example.org:photos 'hill.example.org:*.pdf' incoming", "Get a directory, and files by a pattern."),
+            ("noctule get --update --delete --exclude '*.o' hill:src mirror", "Make mirror/src the same as src there, without objects."),
+        ],
+        files: &[KEY, KNOWN_HOSTS, CONFIG],
+        see: &["noctule-serve(1)", "noctule-send(1)", "noctule-config(5)"],
     },
     Page {
         name: "perf",

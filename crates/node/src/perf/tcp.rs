@@ -8,9 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// How long a connection may take to come up, and to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that have not said who they are, at most.
+const MAX_WAITING: usize = 64;
+/// The same of one host: a client's flows come one after the other, and say it at once.
+const MAX_OF_HOST: usize = 16;
 /// Bytes of the kernel's name for a congestion control, at most: TCP_CA_NAME_MAX.
 const MAX_NAME: usize = 16;
 /// Bytes of a token.
@@ -20,6 +26,15 @@ const TOKEN: usize = 16;
 pub struct Offer {
     listener: TcpListener,
     token: [u8; TOKEN],
+    pending: Mutex<Pending>,
+}
+
+/// Connections that have not said who they are; a client's next flow may be among them.
+#[derive(Default)]
+struct Pending {
+    asked: JoinSet<Option<(TcpStream, [u8; 2 * TOKEN])>>,
+    /// Oldest first.
+    waiting: Vec<(IpAddr, AbortHandle)>,
 }
 
 impl Offer {
@@ -28,7 +43,7 @@ impl Offer {
         let mut token = [0; TOKEN];
         getrandom::fill(&mut token).map_err(|e| Failure::system("no randomness from the operating system", e))?;
         let listener = listen(udp_port).or_else(|_| listen(0)).map_err(|e| Failure::system("cannot listen for TCP", e))?;
-        Ok(Self { listener, token })
+        Ok(Self { listener, token, pending: Mutex::default() })
     }
 
     /// What the client must know.
@@ -38,18 +53,45 @@ impl Offer {
         Ok(TcpOffer { port, token: FarText::new(token) })
     }
 
-    /// The next connection that knows the token; others are closed.
+    /// The next connection that knows the token; others are closed. Connections say who they are side by side: one that says nothing keeps nobody waiting,
+    /// and when there are too many of them, of one host or of all, the oldest gives way.
     pub async fn accept(&self) -> Result<TcpStream, Failure> {
+        let expected: String = self.token.iter().map(|b| format!("{b:02x}")).collect();
+        let mut pending = self.pending.lock().await;
+        let Pending { asked, waiting } = &mut *pending;
         loop {
-            let (mut stream, _) = self.listener.accept().await.map_err(|e| Failure::system("TCP", e))?;
-            let mut said = [0; 2 * TOKEN];
-            let heard = tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await;
-            let expected: String = self.token.iter().map(|b| format!("{b:02x}")).collect();
-            if matches!(heard, Ok(Ok(_))) && said == expected.as_bytes() {
-                prepare(&stream);
-                return Ok(stream);
+            tokio::select! {
+                accepted = self.listener.accept() => {
+                    let (stream, from) = accepted.map_err(|e| Failure::system("TCP", e))?;
+                    waiting.retain(|(_, task)| !task.is_finished());
+                    let of_host = waiting.iter().filter(|(host, _)| *host == from.ip()).count();
+                    let oldest = match of_host >= MAX_OF_HOST {
+                        true => waiting.iter().position(|(host, _)| *host == from.ip()),
+                        false => (waiting.len() >= MAX_WAITING).then_some(0),
+                    };
+                    if let Some(at) = oldest {
+                        waiting.remove(at).1.abort();
+                    }
+                    waiting.push((from.ip(), asked.spawn(hear(stream))));
+                }
+                Some(heard) = asked.join_next() => match heard {
+                    Ok(Some((stream, said))) if said[..] == *expected.as_bytes() => {
+                        prepare(&stream);
+                        return Ok(stream);
+                    }
+                    _ => {}
+                },
             }
         }
+    }
+}
+
+/// What a connection says first.
+async fn hear(mut stream: TcpStream) -> Option<(TcpStream, [u8; 2 * TOKEN])> {
+    let mut said = [0; 2 * TOKEN];
+    match tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await {
+        Ok(Ok(_)) => Some((stream, said)),
+        _ => None,
     }
 }
 
@@ -142,4 +184,28 @@ pub fn view(stream: &impl std::os::fd::AsRawFd) -> TcpView {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn view<T>(_: &T) -> TcpView {
     TcpView::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remains of issue 39: a stranger that connected and said nothing kept the client waiting for 10 s.
+    #[tokio::test]
+    async fn connections_that_say_nothing_keep_no_client_waiting() {
+        let offer = Offer::new(0).unwrap();
+        let TcpOffer { port, .. } = offer.to_client().unwrap();
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut mute = Vec::new();
+        for _ in 0..2 * MAX_OF_HOST {
+            mute.push(TcpStream::connect(at).await.unwrap());
+        }
+        let mut wrong = TcpStream::connect(at).await.unwrap();
+        wrong.write_all(&[b'0'; 2 * TOKEN]).await.unwrap();
+        let to_client = offer.to_client().unwrap();
+        let client = async { connect(at, &to_client, None).await.unwrap() };
+        let both = async { tokio::join!(offer.accept(), client) };
+        let (accepted, client) = tokio::time::timeout(PATIENCE / 2, both).await.expect("at once, not after those that say nothing");
+        assert_eq!(accepted.unwrap().peer_addr().unwrap().port(), client.local_addr().unwrap().port());
+    }
 }

@@ -133,7 +133,7 @@ mod tests {
         let mut again = Again::new(15 * MINUTE, IDLE);
         assert!(again.after(unreachable(), &reporter).await.is_err(), "it was never there");
         again.heard();
-        assert!(again.after(Failure::MayNotWrite, &reporter).await.is_err());
+        assert!(again.after(Failure::MayNot("no".into()), &reporter).await.is_err());
         again.heard();
         assert!(again.after(Failure::Busy("another".into()), &reporter).await.is_err());
         again.heard();

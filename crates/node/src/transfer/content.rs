@@ -34,6 +34,8 @@ struct Plan {
 pub struct Contents {
     /// What is sent.
     pub items: Vec<Item>,
+    /// Nothing is sent before the plan has come: what is newer at the receiver need not be.
+    is_update: bool,
     next: AtomicUsize,
     plan: Mutex<Plan>,
     told: Condvar,
@@ -46,8 +48,6 @@ pub struct Contents {
     pub comparing: Comparing,
     /// Standard input is waited for.
     pub is_waiting: AtomicBool,
-    /// Files that it has whole.
-    pub same: AtomicU64,
     /// Files of which it had the beginning.
     pub resumed: AtomicU64,
 }
@@ -58,9 +58,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Contents {
     /// Of these items.
-    pub fn new(items: Vec<Item>) -> Self {
+    pub fn new(items: Vec<Item>, is_update: bool) -> Self {
         Self {
             items,
+            is_update,
             next: AtomicUsize::new(0),
             plan: Mutex::default(),
             told: Condvar::new(),
@@ -69,7 +70,6 @@ impl Contents {
             holes: AtomicU64::new(0),
             comparing: Comparing::default(),
             is_waiting: AtomicBool::new(false),
-            same: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
         }
     }
@@ -130,7 +130,8 @@ impl Contents {
         loop {
             let at = self.next.fetch_add(1, Relaxed);
             let Some(item) = self.items.get(at) else { break };
-            if !item.entry.has_content() || lock(&self.plan).refused.contains(&(at as u64)) {
+            let is_newer = self.is_update && self.have(at as u64, true).is_some_and(|have| have.is_newer);
+            if !item.entry.has_content() || is_newer || lock(&self.plan).refused.contains(&(at as u64)) {
                 continue;
             }
             if reading.item(at as u64, item).is_err() {
@@ -171,7 +172,7 @@ impl Sending<'_> {
 
     fn item(&mut self, index: u64, item: &Item) -> Result<(), Gone> {
         match item.entry.kind {
-            Kind::Stream => self.streamed(index, &item.local),
+            Kind::Stream => self.streamed(index, &item.local()),
             Kind::File(size) => match Reading::open(item) {
                 Err(problem) => self.broken(index, problem),
                 Ok(file) if size <= SMALL => self.small(index, &file),
@@ -209,16 +210,11 @@ impl Sending<'_> {
         self.done(index, Ok(hash));
         match self.contents.have(index, false) {
             Some(have) if have.is_in_place && (have.is_untold || have.hash == hash) => {
-                self.spare(file.size(), true);
+                self.contents.spared.fetch_add(file.size(), Relaxed);
                 self.put(&Record::Same { index, hash })
             }
             _ => self.put(&Record::Small { index, hash, content: content.into() }),
         }
-    }
-
-    fn spare(&self, bytes: u64, is_whole: bool) {
-        self.contents.spared.fetch_add(bytes, Relaxed);
-        if is_whole { &self.contents.same } else { &self.contents.resumed }.fetch_add(1, Relaxed);
     }
 
     /// What is left to send of a large file when the receiver's part is known: the hasher of what it has, or nothing at all.
@@ -257,12 +253,13 @@ impl Sending<'_> {
             Err(problem) => return self.broken(index, problem),
             Ok(Compared::Nothing) => (Hasher::new(), 0),
             Ok(Compared::Beginning(hasher, length)) => {
-                self.spare(length, false);
+                self.contents.spared.fetch_add(length, Relaxed);
+                self.contents.resumed.fetch_add(1, Relaxed);
                 (*hasher, length)
             }
             Ok(Compared::Same(hash)) => {
                 self.done(index, Ok(hash));
-                self.spare(size, true);
+                self.contents.spared.fetch_add(size, Relaxed);
                 return self.put(&Record::Same { index, hash });
             }
         };

@@ -28,12 +28,20 @@ pub enum Kind {
 }
 
 /// Modification time: seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mtime {
     /// Whole seconds; negative before 1970.
     pub seconds: i64,
     /// 0..1,000,000,000.
     pub nanos: u32,
+}
+
+impl Mtime {
+    /// As the system tells it.
+    #[allow(clippy::unnecessary_cast, reason = "the types of times differ between systems")]
+    pub fn of(stat: &rustix::fs::Stat) -> Self {
+        Self { seconds: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 }
+    }
 }
 
 /// One file, directory or link.
@@ -104,6 +112,11 @@ impl Entry {
 /// A name for terminals and logs: control characters are escaped, so that no name can play tricks there.
 pub fn shown(name: &[u8]) -> String {
     escaped(&String::from_utf8_lossy(name)).to_string()
+}
+
+/// A pattern or a host's name among names; whatever of it is shown goes through [`shown`].
+pub fn as_pattern(name: &[u8]) -> Option<&str> {
+    std::str::from_utf8(name).ok()
 }
 
 /// Joins a transfer's results into one hash that both ends can show: for each file in the manifest's order name, a zero byte, and the hash of its

@@ -1,26 +1,37 @@
 //! File transfer: a manifest, contents with their hashes, and what the receiver has already. `docs/spec/transfer.md` describes the bytes.
 //!
-//! Sender: [`source`] makes the manifest, [`reading`] opens and checks them for every mode, [`content`] reads files on threads of its own, [`send`] writes streams and listens to answers.
-//! Receiver: [`recv`] serves sessions, [`shares`] and [`turn`] say which may go on, [`manifest`] is read, [`survey`] looks at what is there, [`receive`] runs one
-//! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them. [`target`] and [`staging`] are the only places
+//! Sender: [`source`] makes the manifest below a directory descriptor ([`beneath`]), without what [`filter`] leaves out and with [`attributes`]; [`reading`] opens
+//! and checks files for every mode, [`content`] reads them on threads of its own, [`sending`] writes streams and listens to answers. [`send`] runs it for the
+//! command line, [`server`] for who asks; [`offer`] finds what is asked for. [`get`] asks, and then is a receiver.
+//! Receiver: [`server`] serves sessions for [`recv`] and [`serve`], [`shares`] and [`turn`] say which may go on, [`manifest`] is read, [`survey`] looks at what is there, [`receive`] runs one
+//! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them, [`deleting`] takes away what the sender does not have. [`target`] and [`staging`] are the only places
 //! that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
 
 mod again;
+mod attributes;
+mod beneath;
 mod content;
+mod deleting;
 mod entries;
 mod entry;
+mod filter;
 mod finish;
+pub mod get;
 mod hashing;
 mod limit;
 mod links;
 mod manifest;
 mod object;
+mod offer;
 mod progress;
 mod reading;
 mod receive;
 pub mod records;
 pub mod recv;
 pub mod send;
+mod sending;
+pub mod serve;
+mod server;
 mod shares;
 mod slots;
 mod source;
@@ -33,7 +44,9 @@ mod turn;
 pub mod wire;
 mod writer;
 
+pub use attributes::Kept;
 pub use entry::shown;
+pub use filter::Rule;
 pub use target::Refused;
 pub use wire::Refusal;
 
@@ -43,5 +56,7 @@ const CHUNK: usize = 256 * 1024;
 const SMALL: u64 = 128 * 1024;
 /// Tag of the stream that carries manifest and answers: "file".
 const CONTROL_TAG: u64 = 0x6669_6c65;
+/// Tag of the stream that asks for files, and then carries manifest and answers: "want".
+const REQUEST_TAG: u64 = 0x7761_6e74;
 /// Tag of the streams that carry contents: "data".
 const DATA_TAG: u64 = 0x6461_7461;

@@ -23,6 +23,8 @@ pub struct Reporter {
     is_json: bool,
     /// Standard output is for contents.
     is_taken: bool,
+    /// Nothing is shown at all.
+    is_silent: bool,
     /// Where results go is a terminal.
     is_shown: bool,
     /// How long the other side is tried again, or waited for, when it falls silent.
@@ -34,7 +36,12 @@ pub struct Reporter {
 impl Reporter {
     /// `is_taken`: nothing but contents goes to standard output.
     pub fn new(is_json: bool, is_taken: bool) -> Self {
-        Self { is_json, is_taken, is_shown: std::io::stdout().is_terminal(), give_up: None, is_logged: false }
+        Self { is_json, is_taken, is_silent: false, is_shown: std::io::stdout().is_terminal(), give_up: None, is_logged: false }
+    }
+
+    /// One that shows nothing.
+    pub fn silent() -> Self {
+        Self { is_json: false, is_taken: false, is_silent: true, is_shown: false, give_up: None, is_logged: false }
     }
 
     /// The other side is tried again for so long, when it falls silent.
@@ -54,12 +61,22 @@ impl Reporter {
 
     /// A line for the user that is no result.
     pub fn say(&self, text: &str) {
-        tell!("{text}");
+        if !self.is_silent {
+            tell!("{text}");
+        }
+    }
+
+    /// A line that is neither result nor warning.
+    fn note(&self, text: &str) {
+        if !self.is_silent {
+            note!("{text}");
+        }
     }
 
     /// Prints a result.
     fn result(&self, text: &str) {
         match self.is_taken {
+            _ if self.is_silent => {}
             true => tell!("{text}"),
             // A reader that has gone away is no reason to stop.
             false => say!("{text}"),
@@ -75,9 +92,9 @@ impl Reporter {
     pub fn start(&self, what: &str, peer: &str, files: u64, total: u64) -> Progress {
         let start = Instant::now();
         if self.is_json {
-            self.event(&json!({"event": "start", "peer": peer, "files": files, "total": total}));
+            self.event(&json!({"event": "start", "peer": named(peer), "files": files, "total": total}));
         }
-        let bar = crate::terminal::bars().filter(|_| !self.is_json).map(|bars| {
+        let bar = crate::terminal::bars().filter(|_| !self.is_json && !self.is_silent).map(|bars| {
             let bar = bars.add(ProgressBar::new(total));
             if let Ok(style) = ProgressStyle::with_template(template(total, columns())) {
                 bar.set_style(style.progress_chars("=> "));
@@ -89,7 +106,7 @@ impl Reporter {
             tracing::info!(files, bytes = (total > 0).then_some(total), "{what}");
         } else if bar.is_none() && !self.is_json {
             let size = if total > 0 { format!(", {}", counted(total, "byte")) } else { String::new() };
-            note!("{what}: {}{size}", many(files));
+            self.note(&format!("{what}: {}{size}", many(files)));
         }
         Progress {
             to: self.clone(),
@@ -121,6 +138,10 @@ pub struct Summary {
     pub same: u64,
     /// Of these files, those that were gone on with.
     pub resumed: u64,
+    /// Files besides that are newer at the receiver, and stay.
+    pub newer: u64,
+    /// What the receiver deleted.
+    pub deleted: u64,
     /// See [`digest`](super::entry::digest).
     pub digest: Hash,
 }
@@ -145,6 +166,11 @@ pub struct Progress {
     what: String,
     /// Peers of which the user was told that they say nothing.
     silent: HashSet<PublicKey>,
+}
+
+/// A peer's key for programs; nothing where there are several.
+fn named(peer: &str) -> Value {
+    if peer.is_empty() { Value::Null } else { peer.into() }
 }
 
 fn many(files: u64) -> String {
@@ -222,6 +248,10 @@ fn comparison(done: u64, total: u64) -> Option<String> {
 }
 
 impl Progress {
+    fn peer(&self) -> Value {
+        named(&self.peer)
+    }
+
     /// So many bytes are done in all, of which so many did not have to travel. To be called at least ten times a second.
     pub fn set(&mut self, bytes: u64, spared: u64) {
         self.bytes = self.bytes.max(bytes);
@@ -242,12 +272,12 @@ impl Progress {
         } else if self.to.is_json && now - self.shown >= JSON_EVERY {
             self.shown = now;
             self.to.event(
-                &json!({"event": "progress", "peer": self.peer, "bytes": self.bytes, "total": self.total, "elapsed_s": elapsed, "rate_mbit": rate}),
+                &json!({"event": "progress", "peer": self.peer(), "bytes": self.bytes, "total": self.total, "elapsed_s": elapsed, "rate_mbit": rate}),
             );
         } else if !self.to.is_json && now - self.shown >= LINE_EVERY {
             self.shown = now;
             let line = line(self.bytes, self.total, (self.arrived, self.files), rate);
-            note!("{}", compared.map_or(line.clone(), |compared| format!("{compared}  {line}")));
+            self.to.note(&compared.map_or(line.clone(), |compared| format!("{compared}  {line}")));
         }
     }
 
@@ -256,7 +286,7 @@ impl Progress {
         self.compared = (total > 0).then_some((done, total));
         if self.to.is_json && total > 0 && self.shown.elapsed() >= JSON_EVERY {
             self.shown = Instant::now();
-            self.to.event(&json!({"event": "comparing", "peer": self.peer, "bytes": done, "total": total}));
+            self.to.event(&json!({"event": "comparing", "peer": self.peer(), "bytes": done, "total": total}));
         }
         if self.bytes == 0 && !self.to.is_json {
             self.set(0, 0);
@@ -298,7 +328,7 @@ impl Progress {
         self.arrived += 1;
         if self.to.is_json {
             let mut event = json!({
-                "event": "file", "peer": self.peer, "path": shown(&entry.path), "bytes": entry.size(), "blake3": hash.to_string(), "ok": true
+                "event": "file", "peer": self.peer(), "path": shown(&entry.path), "bytes": entry.size(), "blake3": hash.to_string(), "ok": true
             });
             if std::str::from_utf8(&entry.path).is_err() {
                 event["path_hex"] = entry.path.iter().map(|b| format!("{b:02x}")).collect::<String>().into();
@@ -331,11 +361,29 @@ impl Progress {
     /// A file is not there.
     pub fn failed(&self, entry: &Entry, why: &str) {
         if self.to.is_json {
-            self.to.event(&json!({"event": "file", "peer": self.peer, "path": shown(&entry.path), "ok": false, "message": why}));
+            self.to.event(&json!({"event": "file", "peer": self.peer(), "path": shown(&entry.path), "ok": false, "message": why}));
         }
         // Some failures name their file themselves.
         let name = if why.starts_with(&entry.shown()) { String::new() } else { format!("{}: ", entry.shown()) };
         self.to.say(&format!("noctule: {name}{why}"));
+    }
+
+    /// Something that was there is deleted.
+    pub fn deleted(&self, name: &[u8]) {
+        match self.to.is_json {
+            true => self.to.event(&json!({"event": "deleted", "peer": self.peer(), "path": shown(name)})),
+            false => self.to.say(&format!("deleted: {}", shown(name))),
+        }
+    }
+
+    /// Something that is there would be deleted.
+    pub fn would_delete(&self, name: &[u8]) {
+        super::sending::print_deletion(name, &self.to);
+    }
+
+    /// A line for the user.
+    pub fn note(&self, text: &str) {
+        self.to.say(&format!("noctule: {text}"));
     }
 
     /// Takes the bar away.
@@ -351,7 +399,7 @@ impl Progress {
         self.clear();
         if self.to.is_json {
             self.to.event(&json!({
-                "event": "sent", "peer": self.peer, "files": summary.files, "bytes": summary.bytes, "packets": packets, "seconds": seconds,
+                "event": "sent", "peer": self.peer(), "files": summary.files, "bytes": summary.bytes, "packets": packets, "seconds": seconds,
                 "blake3": summary.digest.to_string(), "ok": true
             }));
             return;
@@ -373,15 +421,18 @@ impl Progress {
         let seconds = self.start.elapsed().as_secs_f64();
         let moved = summary.bytes.saturating_sub(self.spared);
         let goodput = moved as f64 * 8e-6 / seconds.max(1e-9);
-        let Summary { files, bytes, same, resumed, digest } = *summary;
+        let Summary { files, bytes, same, resumed, newer, deleted, digest } = *summary;
+        // Each of several receivers has the same file.
+        let receivers = figures.iter().find(|(name, _)| *name == "receivers").map_or(1, |(_, n)| *n).max(1);
+        let bytes = bytes / receivers;
         self.clear();
         if self.to.is_logged {
             tracing::info!(files, bytes, moved, same, resumed, seconds = (seconds * 1e3).round() * 1e-3, "received, every hash verified");
         }
         if self.to.is_json {
             let mut event = json!({
-                "event": "done", "peer": self.peer, "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput,
-                "bytes_moved": moved, "files_same": same, "files_resumed": resumed, "blake3": digest.to_string(), "ok": true
+                "event": "done", "peer": self.peer(), "files": files, "bytes": bytes, "seconds": seconds, "goodput_mbit": goodput,
+                "bytes_moved": moved, "files_same": same, "files_resumed": resumed, "files_newer": newer, "deleted": deleted, "blake3": digest.to_string(), "ok": true
             });
             figures.iter().for_each(|(name, value)| event[*name] = (*value).into());
             self.to.event(&event);
@@ -394,9 +445,16 @@ impl Progress {
         if resumed > 0 {
             before += &format!(", {resumed} gone on with");
         }
+        if newer > 0 {
+            before += &format!(", {} newer there and left", many(newer));
+        }
+        if deleted > 0 {
+            before += &format!(", {deleted} deleted");
+        }
         let rate = if moved > 0 { format!(": {goodput:.1} Mbit/s") } else { String::new() };
+        let each = if receivers > 1 { format!(" to each of {receivers} receivers") } else { String::new() };
         self.to.say(&format!(
-            "{}, {} in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
+            "{}, {}{each} in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
             many(files),
             counted(bytes, "byte"),
             &digest.to_hex()[..16]

@@ -4,12 +4,11 @@ use super::hashing::{Comparing, hash_file, segment};
 use super::source::Item;
 use crate::failure::Failure;
 use blake3::Hasher;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Component, Path};
+use std::os::unix::fs::FileExt;
 
 /// Why a file's content is not what was announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,17 +46,25 @@ impl From<io::Error> for Problem {
 }
 
 /// What shows that a file changed.
+///
+/// Not its inode: a file system in user space may make up another number each time that it is asked. A file that took the place of another has a later
+/// time of change, and what is read is read from one descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    size: u64,
+    size: i64,
     mtime: (i64, i64),
-    file: (u64, u64),
+    ctime: (i64, i64),
 }
 
 impl Stamp {
     /// As the file is now.
-    pub fn of(meta: &Metadata) -> Self {
-        Self { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()), file: (meta.dev(), meta.ino()) }
+    #[allow(clippy::unnecessary_cast, reason = "the types of times differ between systems")]
+    pub fn of(stat: &Stat) -> Self {
+        Self {
+            size: stat.st_size as i64,
+            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
     }
 }
 
@@ -68,41 +75,22 @@ pub struct Reading {
     is_sparse: bool,
 }
 
-/// Opens an absolute name without links, no part of which may have become one, and waits for nothing.
-fn open(path: &Path) -> Result<File, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Linux before 5.6, or a sandbox that does not know it.
-        Err(Errno::NOSYS | Errno::PERM) => {}
-        result => return Ok(result?.into()),
-    }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
-    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = rustix::fs::openat(CWD, "/", step, Mode::empty())?;
-    for part in parent.components() {
-        if let Component::Normal(part) = part {
-            dir = rustix::fs::openat(&dir, part, step, Mode::empty())?;
-        }
-    }
-    Ok(rustix::fs::openat(&dir, name, flags, Mode::empty())?.into())
-}
-
 impl Reading {
     /// Opens the file of an item, if it is still the one that was announced.
     pub fn open(item: &Item) -> Result<Self, Problem> {
-        let file = match open(&item.local) {
+        let file = match item.top.root.open_plain(&item.local(), OFlags::RDONLY) {
             Ok(file) => file,
             Err(Errno::LOOP | Errno::NXIO) => return Err(Problem::Changed("it is no file any more".into())),
             Err(e) => return Err(Problem::Unreadable(io::Error::from(e).to_string())),
         };
-        let meta = file.metadata()?;
-        if !meta.is_file() {
+        let stat = rustix::fs::fstat(&file).map_err(io::Error::from)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Problem::Changed("it is no file any more".into()));
         }
-        if Stamp::of(&meta) != item.stamp {
+        if Stamp::of(&stat) != item.stamp {
             return Err(Problem::Changed("it changed after the transfer had begun".into()));
         }
-        Ok(Self { file, stamp: item.stamp, is_sparse: meta.blocks() * 512 < meta.size() })
+        Ok(Self { file, stamp: item.stamp, is_sparse: stat.st_blocks * 512 < stat.st_size })
     }
 
     /// For threads that read it in their own order; what they find is checked by [`end`](Self::end).
@@ -112,7 +100,7 @@ impl Reading {
 
     /// Bytes that were announced.
     pub fn size(&self) -> u64 {
-        self.stamp.size
+        u64::try_from(self.stamp.size).unwrap_or(0)
     }
 
     /// Content at `at`; at least a byte before the end that was announced.
@@ -138,8 +126,8 @@ impl Reading {
 
     /// It is what was announced, as far as can be told without reading.
     pub fn check(&self) -> Result<(), Problem> {
-        match self.file.metadata() {
-            Ok(meta) if Stamp::of(&meta) == self.stamp => Ok(()),
+        match rustix::fs::fstat(&self.file) {
+            Ok(stat) if Stamp::of(&stat) == self.stamp => Ok(()),
             _ => Err(Problem::Changed("it changed while it was sent".into())),
         }
     }
@@ -165,13 +153,15 @@ impl Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::super::source::collect;
+    use super::super::source::{Choice, collect};
     use super::*;
+    use rustix::fs::{CWD, Mode};
     use std::io::Write;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     fn item(path: &Path) -> Item {
-        collect(&[path.to_owned()], None).unwrap().items.pop().unwrap()
+        collect(&[path.to_owned()], None, &Choice::default()).unwrap().items.pop().unwrap()
     }
 
     fn changed(result: Result<Reading, Problem>, words: &str) {
@@ -217,5 +207,27 @@ mod tests {
         assert_eq!(reading.end(), Err(Problem::Changed("it changed while it was sent".into())));
         std::fs::write(&path, b"").unwrap();
         assert!(reading.read_at(&mut [0; 7], 0).is_err_and(|p| p.text().contains("shorter")));
+    }
+
+    /// S-remains of issue 39: a file system in user space whose numbers of inodes change under the sender failed every file.
+    #[test]
+    fn another_inode_with_the_same_times_and_size_is_no_change_and_another_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"content").unwrap();
+        let stat = rustix::fs::stat(&path).unwrap();
+        let mut made_up = stat;
+        made_up.st_ino += 1;
+        assert_eq!(Stamp::of(&stat), Stamp::of(&made_up));
+        let announced = item(&path);
+        let times = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // Times move in steps of some milliseconds.
+        let is_later = || rustix::fs::stat(dir.path().join("g")).is_ok_and(|g| Stamp::of(&g).ctime > Stamp::of(&stat).ctime);
+        while !is_later() {
+            std::fs::write(dir.path().join("g"), b"another").unwrap();
+            std::fs::File::options().write(true).open(dir.path().join("g")).unwrap().set_modified(times).unwrap();
+        }
+        std::fs::rename(dir.path().join("g"), &path).unwrap();
+        changed(Reading::open(&announced), "it changed after");
     }
 }

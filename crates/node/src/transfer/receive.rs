@@ -1,7 +1,7 @@
 //! One transfer at the receiver: plan out, data streams to their writers, results back.
 
 use super::entry::{Kind, digest};
-use super::finish::finish;
+use super::finish::{Finished, finish};
 use super::hashing::Comparing;
 use super::manifest::Manifest;
 use super::progress::{Progress, Reporter, Summary};
@@ -42,6 +42,15 @@ pub enum Stop {
     Superseded,
     /// Only the plan was wanted.
     Dry,
+    /// The sender has nothing for this side, and says why.
+    Denied(Refused),
+    /// Some entries are not there, the others are.
+    Incomplete {
+        /// How many.
+        failed: u64,
+        /// The first of them.
+        first: Refused,
+    },
 }
 
 impl From<Refused> for Stop {
@@ -209,6 +218,14 @@ async fn look(
     }
 }
 
+/// Looks at what a transfer would do, and does not do it.
+pub async fn plan(session: &Session, answers: &mut SendStream, destination: Destination, manifest: Manifest) -> Result<Prepared, Stop> {
+    let comparing = Arc::new(Comparing::default());
+    let _ending = Ending(Arc::clone(&comparing));
+    let mut progress = Reporter::silent().start("comparing", "", 0, 0);
+    look(session, answers, destination, manifest, &comparing, &mut progress).await
+}
+
 /// Runs a transfer whose manifest has come. `stop` ends it early, with every file let go of.
 pub async fn run(
     session: &Session,
@@ -232,10 +249,11 @@ pub async fn run(
             return Err(stop);
         }
     };
-    let Prepared { job, plan, failed, hello } = prepared;
+    let Prepared { job, plan, failed, newer, extras, hello } = prepared;
     let mut records = vec![Record::Plan(plan), Record::PlanEnd];
     if hello.is_dry {
         records.splice(..0, failed.iter().map(|(index, refused)| refusal(*index, refused)));
+        records.insert(0, Record::Deleted(extras.into_iter().map(|extra| extra.path).collect()));
         progress.clear();
         say(answers, &records).await?;
         return Err(Stop::Dry);
@@ -245,7 +263,7 @@ pub async fn run(
     let job = Arc::new(job);
     let (events_in, mut events) = mpsc::unbounded_channel();
     let mut streams = Streams { readers: JoinSet::new(), writers: JoinSet::new(), events: events_in };
-    let course = Course { hello, is_streamed, open: files, hashes: HashMap::new(), failures: 0, first: None };
+    let course = Course { hello, is_streamed, open: files - newer, newer, hashes: HashMap::new(), failures: 0, first: None };
     let result = course.transfer(session, control, answers, &job, failed, &mut streams, &mut events, &mut progress, stop).await;
     drop(ending);
     streams.stop().await;
@@ -271,6 +289,8 @@ struct Course {
     is_streamed: bool,
     /// Entries whose content is still to come.
     open: u64,
+    /// Files that are newer here.
+    newer: u64,
     hashes: HashMap<u64, blake3::Hash>,
     failures: u64,
     first: Option<Refused>,
@@ -394,29 +414,41 @@ impl Course {
     }
 
     async fn finish(mut self, answers: &mut SendStream, job: &Arc<Job>, progress: &mut Progress) -> Result<Summary, Stop> {
-        let of_job = Arc::clone(job);
-        let late = blocking(move || finish(&of_job)).await??;
+        let (of_job, is_whole) = (Arc::clone(job), self.failures == 0);
+        let Finished { failed, deleted, left } = blocking(move || finish(&of_job, is_whole)).await??;
         let mut records = Vec::new();
-        for (index, refused) in late {
+        for (index, refused) in failed {
             records.push(refusal(index, &refused));
             self.failed(index, refused, job, progress);
         }
+        deleted.iter().for_each(|name| progress.deleted(name));
+        for refused in left {
+            progress.note(&format!("not deleted: {}", refused.message));
+            self.failures += 1;
+            self.first.get_or_insert(refused);
+        }
+        if job.deleting.is_some() && self.failures > 0 && deleted.is_empty() {
+            progress.note("nothing was deleted, because not everything arrived");
+        }
+        let gone = deleted.len() as u64;
+        records.push(Record::Deleted(deleted));
         let digest = digest((0..).zip(job.entries.iter()).map(|(i, e)| (e, self.hashes.get(&i).copied())));
         let announced: u64 = (0..).zip(job.entries.iter()).filter(|(i, _)| self.hashes.contains_key(i)).map(|(_, e)| e.size()).sum();
         let bytes = announced + job.counts.streamed.load(Relaxed);
         let files = self.hashes.len() as u64;
-        records.push(Record::Done { files, bytes, digest });
+        records.push(Record::Done { files, bytes, deleted: gone, digest });
         say(answers, &records).await?;
         match self.first {
             None => {
                 let Counts { spared, same, resumed, .. } = &job.counts;
                 progress.set(bytes, spared.load(Relaxed));
-                Ok(Summary { files, bytes, same: same.load(Relaxed), resumed: resumed.load(Relaxed), digest })
+                let (same, resumed) = (same.load(Relaxed), resumed.load(Relaxed));
+                Ok(Summary { files, bytes, same, resumed, newer: self.newer, deleted: gone, digest })
             }
             Some(refused) => {
                 // The sender leaves as soon as it has heard: that is no failure of its own.
                 let _ = tokio::time::timeout(IDLE, answers.finish()).await;
-                Err(Stop::Failed(Failure::incomplete(self.failures, &refused)))
+                Err(Stop::Incomplete { failed: self.failures, first: refused })
             }
         }
     }

@@ -22,21 +22,31 @@ pub struct Limits {
     pub in_all: usize,
     /// Bytes of memory for all manifests together.
     pub memory: usize,
+    /// Bytes of memory for the blocks of all objects together; those of one key take half of it.
+    pub objects: usize,
     /// Entries of a manifest.
     pub entries: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { per_key: 16, in_all: 64, memory: 256 << 20, entries: 1_000_000 }
+        Self { per_key: 16, in_all: 64, memory: 256 << 20, objects: 1 << 30, entries: 1_000_000 }
     }
+}
+
+/// Of one key.
+#[derive(Default)]
+struct OfKey {
+    places: usize,
+    objects: usize,
 }
 
 #[derive(Default)]
 struct Taken {
-    by_key: HashMap<PublicKey, usize>,
+    by_key: HashMap<PublicKey, OfKey>,
     in_all: usize,
     memory: usize,
+    objects: usize,
 }
 
 /// Shared by all transfers of a receiver.
@@ -67,12 +77,13 @@ impl Shares {
             return Err(busy(format!("{} transfers are under way, as many as it takes (--max-transfers)", taken.in_all)));
         }
         let of_key = taken.by_key.entry(key).or_default();
-        if *of_key >= self.limits.per_key {
-            return Err(busy(format!("{of_key} transfers of this key are under way, as many as one key may have")));
+        let places = of_key.places;
+        if places >= self.limits.per_key {
+            return Err(busy(format!("{places} transfers of this key are under way, as many as one key may have")));
         }
-        *of_key += 1;
+        of_key.places += 1;
         taken.in_all += 1;
-        Ok(Place { shares: Arc::clone(self), key, memory: 0 })
+        Ok(Place { shares: Arc::clone(self), key, memory: 0, objects: 0 })
     }
 
     /// Runs short work that uses the disk, on a thread that is free again afterwards.
@@ -91,6 +102,7 @@ pub struct Place {
     shares: Arc<Shares>,
     key: PublicKey,
     memory: usize,
+    objects: usize,
 }
 
 impl Place {
@@ -128,6 +140,27 @@ impl Place {
         self.memory = bytes;
         Ok(())
     }
+
+    /// The transfer is that of an object whose blocks take so many bytes at most.
+    ///
+    /// # Errors
+    /// Busy: the objects of its key, or of all, take as much as they may.
+    pub fn hold_object(&mut self, bytes: usize) -> Result<(), Refused> {
+        let limit = self.shares.limits.objects;
+        let mut taken = self.shares.taken();
+        let of_all = taken.objects - self.objects + bytes;
+        let of_key = taken.by_key.get(&self.key).map_or(0, |of_key| of_key.objects) - self.objects + bytes;
+        if of_all > limit || of_key > limit / SHARE_OF_MEMORY {
+            let whose = if of_all > limit { "all objects" } else { "the objects of this key" };
+            return Err(busy(format!("the blocks of {whose} that arrive take as much memory as they may (--object-memory {limit})")));
+        }
+        taken.objects = of_all;
+        if let Some(taken) = taken.by_key.get_mut(&self.key) {
+            taken.objects = of_key;
+        }
+        self.objects = bytes;
+        Ok(())
+    }
 }
 
 impl Drop for Place {
@@ -135,9 +168,11 @@ impl Drop for Place {
         let mut taken = self.shares.taken();
         taken.in_all -= 1;
         taken.memory -= self.memory;
+        taken.objects -= self.objects;
         if let Some(of_key) = taken.by_key.get_mut(&self.key) {
-            *of_key -= 1;
-            if *of_key == 0 {
+            of_key.places -= 1;
+            of_key.objects -= self.objects;
+            if of_key.places == 0 {
                 taken.by_key.remove(&self.key);
             }
         }
@@ -161,6 +196,22 @@ mod tests {
         drop(places);
         let taken = shares.taken();
         assert!(taken.by_key.is_empty() && taken.in_all == 0);
+    }
+
+    /// Remains of issue 39: sixteen objects of one key, 64 MiB each, and sixty-four of all, were in no budget.
+    #[test]
+    fn objects_of_a_key_take_half_of_what_all_may_take_and_the_next_is_refused() {
+        let shares = Shares::new(Limits { objects: 100, ..Limits::default() });
+        let [a, b] = [PublicKey([1; 32]), PublicKey([2; 32])];
+        let mut places = [a, a, b, b].map(|key| shares.enter(key).unwrap());
+        places[0].hold_object(40).unwrap();
+        assert!(places[1].hold_object(11).is_err_and(|r| r.refusal == Refusal::Busy && r.message.contains("of this key")));
+        places[1].hold_object(10).unwrap();
+        places[2].hold_object(50).unwrap();
+        assert!(places[3].hold_object(1).is_err_and(|r| r.message.contains("of this key") || r.message.contains("all objects")));
+        places[0].hold_object(0).unwrap();
+        drop(places);
+        assert!(shares.taken().objects == 0 && shares.taken().by_key.is_empty());
     }
 
     #[test]

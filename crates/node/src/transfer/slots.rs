@@ -20,6 +20,8 @@ pub enum Slot {
     Replace,
     /// It has failed already: what comes is passed over.
     Refused,
+    /// A file that is newer has the name, and stays: what comes is passed over.
+    Newer,
 }
 
 /// The slots of all entries; the usual case, nothing known and nothing come, takes a bit.

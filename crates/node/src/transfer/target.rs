@@ -3,11 +3,12 @@
 //! All access goes through a directory handle of `cap-std`: no name, and no symbolic link in the way, leads out of it. What is opened there is opened without
 //! following a link of that name or waiting for a FIFO, and its kind is read from the descriptor.
 
-use super::entry::{Entry, Kind, STAGING_NAME};
+use super::attributes::Kept;
+use super::entry::{Entry, Kind, Mtime, STAGING_NAME};
 use super::links;
 use super::staging::{Grown, Staging};
 use super::wire::Refusal;
-use crate::cli::RecvArgs;
+use crate::cli::KeepArgs;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags, Timespec, Timestamps};
@@ -64,6 +65,10 @@ pub struct Rules {
     pub overwrite: bool,
     /// Make symbolic links that lead out of the directory.
     pub outside_links: bool,
+    /// Delete what the sender does not have, if it asks for that.
+    pub may_delete: bool,
+    /// Attributes that files get, if they come.
+    pub kept: Kept,
     /// Permission bits that nothing gets, whatever the sender says.
     pub masked: u32,
     /// Bytes of a transfer's contents, holes included; `None`: what is free on the disk.
@@ -75,15 +80,16 @@ const FOREIGN_WRITE: u32 = 0o022;
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { overwrite: false, outside_links: false, masked: FOREIGN_WRITE, most: None }
+        Self { overwrite: false, outside_links: false, may_delete: false, kept: Kept::None, masked: FOREIGN_WRITE, most: None }
     }
 }
 
 impl Rules {
     /// As the arguments say.
-    pub fn of(args: &RecvArgs) -> Self {
+    pub fn of(args: &KeepArgs) -> Self {
         let masked = if args.preserve_modes { 0 } else { umask() | FOREIGN_WRITE };
-        Self { overwrite: args.overwrite, outside_links: args.outside_links, masked, most: args.max_size.map(|size| size.0) }
+        let (kept, most) = (args.xattrs.unwrap_or_default(), args.max_size.map(|size| size.0));
+        Self { overwrite: args.overwrite, outside_links: args.outside_links, may_delete: false, kept, masked, most }
     }
 
     /// The permission bits that an entry gets here.
@@ -307,6 +313,14 @@ impl Target {
         let file = File::from(rustix::fs::openat(parent, file_name(path), flags, Mode::empty()).ok()?);
         let meta = file.metadata().ok()?;
         (meta.is_file() && meta.len() == entry.size()).then_some(file)
+    }
+
+    /// Whether a file has the name that is newer than the entry; a file's identity, if so.
+    pub fn newer(&self, entry: &Entry, parents: &mut Parents) -> Option<Identity> {
+        let path = entry.as_path();
+        let stat = rustix::fs::statat(parents.find(&self.dir, path).ok()?, file_name(path), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Mtime::of(&stat) > entry.mtime)
+            .then_some((stat.st_dev, stat.st_ino))
     }
 
     /// Whether something else than wanted may be replaced (directories never are), and can be.

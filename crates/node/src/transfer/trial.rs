@@ -1,8 +1,10 @@
 //! One transfer without a network: the bytes of a sender's streams in, files out. For tests, and for fuzz targets.
 
+use super::attributes::Kept;
 use super::finish::finish;
 use super::hashing::Comparing;
 use super::manifest::Coming;
+use super::offer::{Looking, Offer};
 use super::receive::{Destination, Stop};
 use super::shares::{Limits, Shares};
 use super::survey::prepare;
@@ -87,7 +89,7 @@ impl Trial<'_> {
         let came = ended.stored.len() + ended.failed.iter().filter(|(i, _)| job.entries.has_content(*i)).count();
         // A sender that breaks off keeps what it has sent.
         if came == contents {
-            ended.failed.extend(finish(&job)?);
+            ended.failed.extend(finish(&job, ended.failed.is_empty())?.failed);
         }
         Ok(ended)
     }
@@ -103,10 +105,30 @@ fn refusal(stop: Stop) -> Refused {
 /// A transfer of any bytes into a directory: a byte of options, two that say how long the control stream is, then that and the data stream.
 pub fn fuzz(directory: &Path, input: &[u8]) {
     let [options, high, low, rest @ ..] = input else { return };
+    if options & 16 != 0 {
+        return ask(directory, rest);
+    }
     let (control, data) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])).min(rest.len()));
-    let rules = Rules { overwrite: options & 1 != 0, outside_links: options & 2 != 0, most: Some(1 << 20), ..Rules::default() };
+    let (overwrite, outside_links) = (options & 1 != 0, options & 2 != 0);
+    let (may_delete, kept) = (options & 4 != 0, if options & 8 != 0 { Kept::Security } else { Kept::None });
+    let rules = Rules { overwrite, outside_links, may_delete, kept, most: Some(1 << 20), ..Rules::default() };
     let limits = Limits { memory: 1 << 20, entries: 1000, ..Limits::default() };
     let _ = Trial { directory, sender: PublicKey([options >> 6; 32]), rules, limits }.receive(control, data);
+}
+
+/// A request of any bytes to a directory that offers a little; nothing outside of it is found.
+fn ask(directory: &Path, input: &[u8]) {
+    let limits = Limits { memory: 1 << 20, entries: 1000, ..Limits::default() };
+    let (Ok(offer), Ok(mut place)) = (Offer::open(directory), Shares::new(limits).enter(PublicKey([7; 32]))) else { return };
+    if let Ok(Some(Record::Request(request))) = split(&mut BytesMut::from(input))
+        && let Ok(sources) = offer.gather(None, &request, &mut place, &Looking::default())
+    {
+        for item in sources.items {
+            let local = item.local();
+            assert!(local.is_relative() && !local.iter().any(|part| part == ".."), "{}", local.display());
+            assert!(item.entry.check_name().is_ok());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +158,7 @@ mod tests {
 
     fn hello(entries: &[Entry], stored: u64) -> Record {
         let bytes = entries.iter().map(Entry::size).sum();
-        Record::Hello(Hello { version: VERSION, is_dry: false, entries: entries.len() as u64, bytes, stored, streams: 1 })
+        Record::Hello(Hello { version: VERSION, entries: entries.len() as u64, bytes, stored, streams: 1, ..Hello::default() })
     }
 
     fn small(index: u64, content: &[u8]) -> Record {

@@ -1,5 +1,7 @@
 //! A data stream becomes files, in steps: a thread is only taken while there is something to do, and given back in the middle of what takes long.
 
+use super::attributes::{Attributes, Setting};
+use super::deleting::Deleting;
 use super::entries::Entries;
 use super::entry::{Entry, Kind};
 use super::hashing::{Comparing, FileHash, hash_file, hash_zeros};
@@ -11,6 +13,7 @@ use super::wire::{Record, Refusal, split};
 use blake3::{Hash, Hasher};
 use bytes::BytesMut;
 use rustix::fs::Mode;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -46,6 +49,12 @@ pub enum Event {
 pub struct Job {
     /// The manifest.
     pub entries: Entries,
+    /// Attributes of entries that have any.
+    pub attributes: HashMap<u64, Attributes>,
+    /// What became of them.
+    pub setting: Setting,
+    /// What the sender does not have is to go.
+    pub deleting: Option<Deleting>,
     /// What is known of each entry.
     pub slots: Mutex<Slots>,
     /// Where to.
@@ -67,7 +76,7 @@ pub struct Counts {
     pub steps: AtomicUsize,
     /// Bytes of content that are through.
     pub bytes: AtomicU64,
-    /// Of these, bytes that were here before.
+    /// Of these, bytes that were here before, or are holes: they did not travel.
     pub spared: AtomicU64,
     /// Bytes in place of entries whose size the manifest did not know.
     pub streamed: AtomicU64,
@@ -95,6 +104,24 @@ impl Counts {
 }
 
 impl Job {
+    /// Of entries without attributes, in whose directories nothing is deleted.
+    pub fn new(entries: Entries, slots: Slots, sink: Sink, counts: Counts, comparing: Arc<Comparing>, place: Place) -> Self {
+        let (attributes, setting, deleting) = Default::default();
+        Self { entries, attributes, setting, deleting, slots: slots.into(), sink, counts, comparing, place }
+    }
+
+    /// Gives an entry that is in place, or about to be, its attributes.
+    pub fn set_attributes(&self, index: u64, entry: &Entry, file: &File, target: &Target) -> io::Result<()> {
+        // Before the mode, which bounds what an ACL grants.
+        if let Some(attributes) = self.attributes.get(&index) {
+            self.setting.set(file, attributes, target.rules.kept);
+        }
+        if !set_attributes(file, entry, &target.rules)? {
+            self.counts.note_unset();
+        }
+        Ok(())
+    }
+
     fn take(&self, index: u64) -> Result<(Entry, Slot), Refused> {
         let twice = || protocol("content came for an entry that has none, or twice");
         let entry = self.entries.get(index).filter(Entry::has_content).ok_or_else(twice)?;
@@ -241,7 +268,7 @@ impl Writer {
         let (mut hasher, mut before, mut is_new) = (Hasher::new(), 0, true);
         let replaces = matches!(slot, Slot::InPlace(..) | Slot::Replace);
         let goes = match (slot, &self.job.sink) {
-            (Slot::Refused, _) => Ok(Goes::Nowhere),
+            (Slot::Refused | Slot::Newer, _) => Ok(Goes::Nowhere),
             (Slot::Existing, _) if offset == 0 => Ok(Goes::Compare),
             (_, Sink::Stdout) if offset == 0 => Ok(Goes::Stdout),
             (Slot::Partial(known, known_hasher, grown), _) if offset == known => {
@@ -334,6 +361,7 @@ impl Writer {
         }
         let part = length.min(STEP);
         self.job.counts.bytes.fetch_add(part, Relaxed);
+        self.job.counts.spared.fetch_add(part, Relaxed);
         if length > part && !matches!(incoming.goes, Goes::Nowhere) {
             self.pending = Some(Pending::Hole(length - part));
         }
@@ -406,9 +434,7 @@ impl Writer {
         let job = Arc::clone(&self.job);
         let Sink::Directory(target, staging) = &job.sink else { return Ok(()) };
         let finish = || -> io::Result<()> {
-            if !set_attributes(&grown.file, entry, &target.rules)? {
-                job.counts.note_unset();
-            }
+            job.set_attributes(index, entry, &grown.file, target)?;
             // A full disk may show only now, and a large file must not look whole after a power cut when it is not. Small ones are synced all
             // together at the end.
             if is_synced { grown.file.sync_data() } else { Ok(()) }
@@ -436,13 +462,14 @@ impl Writer {
         }
         self.job.counts.bytes.fetch_add(content.len() as u64, Relaxed);
         let found = blake3::hash(content);
-        if found != hash && !matches!(slot, Slot::Refused) {
+        if found != hash && !matches!(slot, Slot::Refused | Slot::Newer) {
             return self.fail(index, Refused::new(Refusal::Hash, path, format!("BLAKE3 is {found} here, {hash} at the sender")));
         }
         let job = Arc::clone(&self.job);
         let result = match (slot, &job.sink) {
-            (Slot::Refused, _) => return Ok(()),
+            (Slot::Refused | Slot::Newer, _) => return Ok(()),
             (Slot::InPlace(known, identity), Sink::Directory(target, _)) if known == found => {
+                job.counts.same.fetch_add(1, Relaxed);
                 self.is_in_place(target, index, &entry, identity)
             }
             (Slot::Existing, _) => return self.compare(index, entry, found, true),
@@ -473,7 +500,7 @@ impl Writer {
         let job = Arc::clone(&self.job);
         let (entry, slot) = job.take(index)?;
         match (slot, &job.sink) {
-            (Slot::Refused, _) => Ok(()),
+            (Slot::Refused | Slot::Newer, _) => Ok(()),
             (Slot::Existing, _) => self.compare(index, entry, hash, false),
             (Slot::InPlace(known, identity), Sink::Directory(target, _)) if known == hash => {
                 let result = self.is_in_place(target, index, &entry, identity);

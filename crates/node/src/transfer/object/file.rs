@@ -53,7 +53,7 @@ impl ObjectFile {
         if source::stream(&name)?.is_some() {
             return Err(Failure::Usage("--mode brctp needs a file: it is read once for its hashes, then sent block by block".into()));
         }
-        let sources = source::collect(std::slice::from_ref(&name), None)?;
+        let sources = source::collect(std::slice::from_ref(&name), None, &source::Choice::default())?;
         let item = sources.items.into_iter().next().ok_or_else(|| Failure::source(&name, "no file"))?;
         let Kind::File(size) = item.entry.kind else {
             return Err(Failure::Usage(format!(

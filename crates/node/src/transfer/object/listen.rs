@@ -56,7 +56,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let (config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::OneWayFiles)?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
-    let rules = Rules::of(&args);
+    let rules = Rules::of(&args.keeping);
     let target = Target::open(&args.into, rules).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
         _ => Failure::target(&args.into, &e),
@@ -258,7 +258,9 @@ impl Listener {
         }
         let layout = *incoming.receiver.layout();
         let there = (u64::from(incoming.receiver.blocks_done()) * layout.block_bytes() as u64).min(layout.size());
-        incoming.progress.set(there, 0);
+        // Blocks are complete one after the other at the end; packets that say something new come all the time.
+        let said = incoming.receiver.stats().new_packets * layout.packet_len() as u64;
+        incoming.progress.set(there.max(said.min(layout.size())), 0);
         if incoming.receiver.is_complete() || incoming.thread.is_finished() {
             let incoming = self.objects.remove(&root)?;
             self.settled.insert(root);
@@ -405,7 +407,7 @@ async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
     }
     progress.set(size, 0);
     progress.file(&entry, digest);
-    progress.done(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest });
+    progress.done(&Summary { files: 1, bytes: size, same: 0, resumed: 0, newer: 0, deleted: 0, digest });
     Ok(())
 }
 

@@ -96,8 +96,13 @@ impl Broadcast<'_> {
         let plan = self.args.overhead.map_or(Plan::Endless, |share| Plan::Once { overhead: share.permille() });
         let mut carousel = Carousel::new(self.file.layout, self.file.tree.clone(), plan);
         let size = self.file.layout.size();
+        // Rounds without end are shown without a share of the whole.
+        let (total, most) = match self.args.overhead {
+            Some(share) => (size, size.saturating_add(size.saturating_mul(share.permille().into()) / 1000)),
+            None => (0, u64::MAX),
+        };
         let to = format!("{} ({} receivers)", self.out.address, self.announcements.len());
-        let mut progress = Reporter::new(self.args.json, false).start("sending one way", &to, 1, size);
+        let mut progress = Reporter::new(self.args.json, false).start("sending one way", &to, 1, total);
         self.greet().await?;
         let (mut number, mut announced) = (0u64, Instant::now());
         let (mut runs, mut is_over) = (InOrder::new(), false);
@@ -123,13 +128,15 @@ impl Broadcast<'_> {
                 }
                 number += 1;
                 self.out.send(&datagram).await?;
-                progress.set((number * self.file.layout.packet_len() as u64).min(size), 0);
+                let sent = (number * self.file.layout.packet_len() as u64).min(most);
+                let shown = if total == 0 { sent } else { (u128::from(sent) * u128::from(size) / u128::from(most.max(1))) as u64 };
+                progress.set(shown, 0);
             }
         }
         self.greet().await?;
         let digest = Hash::from_bytes(self.file.root.0);
         progress.file(&self.file.entry, digest);
-        progress.sent(&Summary { files: 1, bytes: size, same: 0, resumed: 0, digest }, number);
+        progress.sent(&Summary { files: 1, bytes: size, same: 0, resumed: 0, newer: 0, deleted: 0, digest }, number);
         Ok(())
     }
 

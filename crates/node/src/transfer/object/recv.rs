@@ -81,6 +81,9 @@ pub async fn offer(control: &mut Records, place: &mut Share) -> Result<Offer, St
             _ => return Err(protocol("hashes of the object are missing").into()),
         }
     }
+    // No more than the whole object is ever held, but two blocks always, and decoding takes as much again.
+    let blocks = layout.size().max(2 * layout.block_bytes() as u64);
+    place.hold_object(2 * RECEIVER_MEMORY.min(usize::try_from(blocks).unwrap_or(usize::MAX)))?;
     let described = |e: noctule_proto::object::ObjectError| protocol(&e.to_string());
     let mut receiver = Receiver::new(layout, &about, root, RECEIVER_MEMORY).map_err(described)?;
     receiver.set_leaves(leaves).map_err(described)?;
@@ -131,11 +134,11 @@ pub async fn run(
         return Err(stopped);
     }
     let digest = Hash::from_bytes(root.0);
-    say(answers, &Record::Done { files: 1, bytes: size, digest }).await?;
+    say(answers, &Record::Done { files: 1, bytes: size, deleted: 0, digest }).await?;
     progress.set(size, before);
     progress.file(&entry, digest);
     let same = u64::from(before == size);
-    progress.done(&Summary { files: 1, bytes: size, same, resumed: u64::from(same == 0 && before > 0), digest });
+    progress.done(&Summary { files: 1, bytes: size, same, resumed: u64::from(same == 0 && before > 0), newer: 0, deleted: 0, digest });
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use super::super::again::Again;
 use super::super::progress::{Progress, Reporter, Summary};
-use super::super::send::{Base, part};
+use super::super::send::{Base, Reach, part};
 use super::cast::{Cast, Delivered, Invited};
 use super::file::ObjectFile;
 use crate::cli::{PeerArgs, SendArgs};
@@ -25,6 +25,13 @@ const LOW_LOSS: u16 = 5;
 /// Sends the file and waits until every receiver has verified it, or has failed.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let unfit = [("--name", args.name.is_some()), ("--dry-run", args.dry_run), ("--parallel", args.parallel != 1)];
+    let more = [
+        ("--update", args.update),
+        ("--delete", args.delete),
+        ("--xattrs", args.xattrs.is_some()),
+        ("--exclude and --include", !args.filter.rules.is_empty()),
+    ];
+    let unfit = unfit.into_iter().chain(more).collect::<Vec<_>>();
     if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::Usage(format!("{option} is for files sent without --mode brctp")));
     }
@@ -35,7 +42,8 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
             "a code is for one receiver: for several, say --to KEY for each, and let each of them --allow this side's key (noctule keygen --fingerprint shows it)".into(),
         ));
     }
-    let config = Base::config(&args)?;
+    let near = Reach::from(&args);
+    let config = Base::config(&near)?;
     let names = vec![name];
     let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
     let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
@@ -50,7 +58,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     }
     let reporter = Reporter::new(args.json, false).with_patience(args.give_up.0);
     let again = Again::new(args.give_up.0, config.node.idle_timeout);
-    let base = Base::attach(&args, config).await?;
+    let base = Base::attach(&near, config).await?;
     let count = peers.len() as u64;
     let failed = persist(&args, &file, &base, hosts.into_iter().zip(peers).collect(), again, &reporter).await;
     base.leave().await;
@@ -74,9 +82,9 @@ async fn persist(
     mut again: Again,
     reporter: &Reporter,
 ) -> Result<Vec<Failed>, Failure> {
-    let mut over = Vec::new();
+    let (near, mut over) = (Reach::from(args), Vec::new());
     loop {
-        let sessions = join_all(peers.iter().map(|(_, peer)| base.reach(args, peer))).await;
+        let sessions = join_all(peers.iter().map(|(_, peer)| base.reach(&near, peer))).await;
         let (mut invited, mut failed) = (Vec::new(), Vec::new());
         for ((host, peer), session) in peers.iter().zip(sessions) {
             match session {
@@ -160,7 +168,8 @@ async fn exchange(
     let count = (invited.len() + failed.len()) as u64;
     let peer = match &invited[..] {
         [only] if count == 1 => only.session.peer_key().to_string(),
-        _ => format!("{count} receivers"),
+        // No one key.
+        _ => String::new(),
     };
     let mut progress = reporter.start("sending", &peer, 1, count * file.layout.size());
     failed.iter().for_each(|(name, key, failure)| progress.receiver(name, *key, Err(&failure.to_string())));
@@ -218,11 +227,11 @@ async fn exchange(
 
 /// The report of a transfer that reached everybody.
 fn finish(mut progress: Progress, file: &ObjectFile, delivered: &[Delivered], figures: &[(&str, u64)]) {
-    let (size, files, digest) = (file.layout.size(), delivered.len() as u64, Hash::from_bytes(file.root.0));
-    let bytes = files * size;
+    let (size, digest) = (file.layout.size(), Hash::from_bytes(file.root.0));
+    let bytes = delivered.len() as u64 * size;
     let same = delivered.iter().filter(|d| d.spared == size).count() as u64;
     let resumed = delivered.iter().filter(|d| (1..size).contains(&d.spared)).count() as u64;
     progress.set(bytes, delivered.iter().map(|d| d.spared).sum());
     progress.file(&file.entry, digest);
-    progress.done_with(&Summary { files, bytes, same, resumed, digest }, figures);
+    progress.done_with(&Summary { files: 1, bytes, same, resumed, newer: 0, deleted: 0, digest }, figures);
 }
