@@ -106,3 +106,14 @@ pub enum Command {
     /// Make the node that runs on this host read its file again, without dropping flows.
     Reload(ReloadArgs),
 }
+
+impl Command {
+    /// It serves others until it is ended.
+    pub fn serves(&self) -> bool {
+        match self {
+            Self::Recv(_) | Self::Serve(_) | Self::Node(_) => true,
+            Self::Perf(args) => args.client.is_none(),
+            _ => false,
+        }
+    }
+}

@@ -73,12 +73,12 @@ impl FromStr for Levels {
     }
 }
 
-/// Starts logging.
+/// Starts logging; `serves`: of a command that serves others.
 ///
 /// # Errors
 /// It was started before.
-pub fn start(args: &LogArgs) -> Result<(), Failure> {
-    let levels = args.levels();
+pub fn start(args: &LogArgs, serves: bool) -> Result<(), Failure> {
+    let levels = args.levels(serves);
     let targets = Targets::new().with_default(levels.rest).with_targets(levels.modules);
     let layer = tracing_subscriber::fmt::layer().with_target(false);
     let text_fields = || debug_fn(text_field).delimited(" ");

@@ -66,7 +66,7 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
     if cli.log.verbose > 0 {
         terminal::be_verbose();
     }
-    log::start(&cli.log)?;
+    log::start(&cli.log, cli.command.serves())?;
     sandbox::confine(&cli.command);
     if let cli::Command::Node(args) = &cli.command {
         hardening::end_at_a_panic();

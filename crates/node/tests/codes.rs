@@ -276,7 +276,7 @@ fn a_client_that_waits_for_its_turn_is_told_how_long() {
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let first = perf("here", "5");
-    server.hear("test for");
+    server.hear("brtp, 5 s, 1 flow");
     let second = perf("another", "0.2").wait_with_output().unwrap();
     ok(&second);
     assert!(String::from_utf8_lossy(&second.stderr).contains("1 before this one"), "{}", String::from_utf8_lossy(&second.stderr));

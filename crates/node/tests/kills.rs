@@ -173,10 +173,11 @@ fn run(kills: u64, seed: u64) {
             break;
         }
         whole += 1;
-        // The receiver tidies up while the sender takes its leave.
-        let end = Instant::now() + Duration::from_secs(10);
+        // The receiver tidies up while the sender takes its leave, or when a session of a sender that was killed has fallen silent.
+        let end = Instant::now() + Duration::from_secs(40);
         while world.into.join(".noctule-partial").exists() {
-            assert!(Instant::now() < end, "the last transfer leaves no staging directory");
+            let left = || std::process::Command::new("ls").arg("-laR").arg(world.into.join(".noctule-partial")).output().unwrap().stdout;
+            assert!(Instant::now() < end, "the last transfer leaves no staging directory: {}", String::from_utf8_lossy(&left()));
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(receiver);

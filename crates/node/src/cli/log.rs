@@ -16,7 +16,7 @@ pub struct LogArgs {
     #[arg(short, long, global = true, help_heading = LOG)]
     pub quiet: bool,
     /// What to log: error, warn, info, debug, trace or off, for everything or by module (info,noctule::daemon::peer=debug); -v and -q go before it
-    /// [default: info].
+    /// [default: info where others are served (node, recv, serve, perf -s), else warn].
     #[arg(long, global = true, value_name = "LEVEL", env = "NOCTULE_LOG", hide_env_values = true, value_parser = super::suggest::levels(), hide_possible_values = true, help_heading = LOG)]
     pub log_level: Option<Levels>,
     /// Form of the log on standard error.
@@ -25,11 +25,12 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// What is logged.
-    pub fn levels(&self) -> Levels {
+    /// What is logged; `serves`: by a command that serves others, whose comings and goings its user wants to see.
+    pub fn levels(&self, serves: bool) -> Levels {
+        let usual = if serves { Level::INFO } else { Level::WARN };
         match (self.quiet, self.verbose) {
             (true, _) => Levels::all(Level::WARN),
-            (false, 0) => self.log_level.clone().unwrap_or_else(|| Levels::all(Level::INFO)),
+            (false, 0) => self.log_level.clone().unwrap_or_else(|| Levels::all(usual)),
             (false, 1) => Levels::all(Level::DEBUG),
             (false, _) => Levels::all(Level::TRACE),
         }

@@ -58,7 +58,7 @@ pub fn finish(job: &Job, is_whole: bool) -> Result<Finished, Refused> {
     }
     target.sync().map_err(|e| Refused::from_io(Path::new("."), &e))?;
     // Before the sender hears of it, so that nothing is left when it has.
-    staging.finish(&target.dir);
+    staging.finish();
     job.setting.tell(target.rules.kept);
     Ok(finished)
 }

@@ -32,6 +32,8 @@ const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLO
 
 /// The staging directory as one transfer uses it, with a shared lock on it.
 pub struct Staging {
+    /// The directory that it lies in.
+    root: Dir,
     /// Handle.
     pub dir: Dir,
     owner: PublicKey,
@@ -176,15 +178,15 @@ impl Staging {
     /// Opens (and makes) the staging directory of `root` for a transfer of this name and this sender.
     pub fn open(root: &Dir, owner: PublicKey, transfer: &blake3::Hash) -> io::Result<Self> {
         let dir = open_locked(root, true)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Self::of(dir, owner, transfer)
+        Self::of(root, dir, owner, transfer)
     }
 
     /// The same, if there is one; makes nothing.
     pub fn find(root: &Dir, owner: PublicKey, transfer: &blake3::Hash) -> io::Result<Option<Self>> {
-        open_locked(root, false)?.map(|dir| Self::of(dir, owner, transfer)).transpose()
+        open_locked(root, false)?.map(|dir| Self::of(root, dir, owner, transfer)).transpose()
     }
 
-    fn of(dir: Dir, owner: PublicKey, transfer: &blake3::Hash) -> io::Result<Self> {
+    fn of(root: &Dir, dir: Dir, owner: PublicKey, transfer: &blake3::Hash) -> io::Result<Self> {
         tidy(&dir, &owner);
         let mut hasher = blake3::Hasher::new();
         hasher.update(&owner.0).update(transfer.as_bytes());
@@ -195,7 +197,7 @@ impl Staging {
         }
         let paths = text.split(|b| *b == 0).filter(|p| !p.is_empty()).map(<[u8]>::to_vec).collect();
         let made = Mutex::new(Journal { name, paths, file: None });
-        Ok(Self { dir, owner, run: random()?, next: AtomicU64::new(0), made })
+        Ok(Self { root: root.try_clone()?, dir, owner, run: random()?, next: AtomicU64::new(0), made })
     }
 
     fn name_of(&self, entry: &Entry) -> String {
@@ -285,18 +287,32 @@ impl Staging {
     }
 
     /// Everything is in place: forgets this transfer, and removes the directory if nobody else needs it.
-    pub fn finish(&self, root: &Dir) {
+    pub fn finish(&self) {
         let journal = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if journal.file.is_some() || !journal.paths.is_empty() {
             self.remove(&journal.name);
         }
-        if rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // Fails while another transfer's files wait there to be gone on with.
-            if rustix::fs::unlinkat(root, STAGING_NAME, AtFlags::REMOVEDIR).is_err() {
-                // Others go on sharing it while this transfer takes its leave.
-                let _ = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockShared);
-            }
+        self.leave();
+    }
+
+    /// Removes the directory, unless somebody else uses it or files wait there to be gone on with.
+    fn leave(&self) {
+        if rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return;
         }
+        // Once it is removed, its name may be that of another.
+        let is_there = rustix::fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 0);
+        if is_there && rustix::fs::unlinkat(&self.root, STAGING_NAME, AtFlags::REMOVEDIR).is_err() {
+            // Others go on sharing it while this transfer takes its leave.
+            let _ = rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockShared);
+        }
+    }
+}
+
+/// The last that leaves tidies up, whether it arrived whole or broke off with nothing to keep.
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -386,9 +402,11 @@ mod tests {
         assert!(refused.to_string().contains("others may write"), "{refused}");
         // Readable only, as an earlier version made it: closed.
         std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o755)).unwrap();
-        open(&root(&dir), A);
+        let open = open(&root(&dir), A);
         assert_eq!(std::fs::metadata(&staging).unwrap().permissions().mode() & 0o777, 0o700);
-        std::fs::remove_dir(&staging).unwrap();
+        // The last that leaves removes it, where nothing waits in it.
+        drop(open);
+        assert!(!staging.exists());
         std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
         symlink("elsewhere", &staging).unwrap();
         assert!(Staging::open(&root(&dir), A, &blake3::hash(b"m")).is_err());

@@ -78,7 +78,7 @@ fn service(path: &Path, key: &Path) -> String {
     if path != Path::new(crate::cli::NODE_FILE) {
         return format!("  noctule node{}", named(path));
     }
-    // The unit runs as a user of its own, who has to read the key.
+    // The unit runs as a user of its own, which has to read the key.
     format!(
         "  noctule node                                    # by hand, or as a service:\n  sudo useradd --system --no-create-home --shell /usr/sbin/nologin noctule\n  sudo chown noctule {}\n  sudo systemctl enable --now noctule-node",
         quoted(key)

@@ -138,7 +138,7 @@ impl Place {
             let _ = rustix::fs::fchmod(&grown.file, Mode::RUSR | Mode::WUSR);
             return Err(refused);
         }
-        staging.finish(&target.dir);
+        staging.finish();
         Ok(())
     }
 }
