@@ -136,22 +136,28 @@ impl Sending {
         let files = self.contents.items.iter().filter(|i| i.entry.has_content()).count() as u64;
         let total = if self.is_streamed() { 0 } else { self.hello.bytes };
         let mut progress = reporter.start("sending", &session.peer_key().to_string(), files, total);
-        let sent = self.exchange(session, &mut progress).await;
+        let mut sent = self.exchange(session, &mut progress).await;
         if let Err(first) = sent {
-            // A stream that broke may have been broken for a reason that the receiver is about to give.
+            // A stream that broke may have been broken for a reason that the receiver is about to give: it may have everything, too, and not have waited for
+            // the stream's end.
             let said = tokio::time::timeout(LAST_WORD, async {
                 loop {
-                    if let Err(e) = self.answer(&mut progress).await {
-                        return e;
+                    match self.answer(&mut progress).await {
+                        Ok(Step::Done(summary)) => return Ok(summary),
+                        Ok(_) => {}
+                        Err(e) => return Err(e),
                     }
                 }
             });
-            let said = said.await;
-            progress.clear();
-            return Err(match said {
-                Ok(said) if !matches!(said, Failure::PeerGone(_) | Failure::Silence(_)) => said,
-                _ => first,
-            });
+            sent = match said.await {
+                Ok(Ok(summary)) => Ok(Some(summary)),
+                Ok(Err(said)) if !matches!(said, Failure::PeerGone(_) | Failure::Silence(_)) => Err(said),
+                _ => Err(first),
+            };
+            if sent.is_err() {
+                progress.clear();
+                return sent;
+            }
         }
         if self.hello.is_dry {
             self.part().await;
