@@ -116,10 +116,12 @@ impl Folder {
 
     /// Asks for a cell; with `wait`, until the worker that runs it has ended.
     pub fn take(&self, id: &str, wait: bool) -> Result<Taken, FolderError> {
+        let claim = self.path.join(format!("{id}.claim"));
         if let Some(record) = self.read(id)? {
+            // Of a worker that was killed between its result and its claim.
+            let _ = std::fs::remove_file(&claim);
             return Ok(Taken::Done(Box::new(record)));
         }
-        let claim = self.path.join(format!("{id}.claim"));
         let file = OpenOptions::new().append(true).create(true).open(&claim);
         let file = file.map_err(|source| FolderError::Write { path: claim.clone(), source })?;
         let locked = if wait { file.lock().map_err(TryLockError::Error) } else { file.try_lock() };
@@ -130,6 +132,7 @@ impl Folder {
         }
         // The worker that held the lock before may have finished.
         if let Some(record) = self.read(id)? {
+            let _ = std::fs::remove_file(&claim);
             return Ok(Taken::Done(Box::new(record)));
         }
         let part = self.path.join(format!(".{id}.part"));
@@ -204,6 +207,8 @@ mod tests {
         drop(claim);
         let Taken::Mine(claim) = two.take(&record.id, false).unwrap() else { panic!("the lock ended with its owner") };
         claim.keep(&record).unwrap();
+        // As if it were killed between its result and its claim.
+        std::fs::write(dir.path().join(format!("{}.claim", record.id)), "").unwrap();
         let Taken::Done(done) = one.take(&record.id, true).unwrap() else { panic!("it is done") };
         assert_eq!(done.id, record.id);
         let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
