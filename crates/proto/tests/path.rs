@@ -20,6 +20,13 @@ fn path(config: PathConfig) -> Path {
     Path::new(PathId(3), addr, None, config, ChaCha12Rng::seed_from_u64(7), Time::ZERO)
 }
 
+/// One whose search for larger packets has begun, and finds nothing.
+fn path_of_one_size() -> Path {
+    let mut path = path(PathConfig::default());
+    path.poll_mtu_probe(Time::ZERO);
+    path
+}
+
 fn send(p: &mut Path, now: Time, bytes: u16, item: SentItem) -> PacketNumber {
     let pn = p.next_packet_number();
     p.on_sent(now, pn, bytes, true, false, SentItems::from_iter([item]));
@@ -84,13 +91,13 @@ fn every_packet_has_exactly_one_fate_and_spurious_losses_are_told() {
 }
 
 #[test]
-fn a_lost_tail_wakes_two_probes_and_probes_back_off_to_one_a_second() {
-    let mut p = path(PathConfig::default());
+fn a_lost_tail_wakes_two_probes_and_probes_back_off_beyond_a_second_before_a_sample() {
+    let mut p = path_of_one_size();
     let mut fates = Fates::default();
     send(&mut p, Time::ZERO, 1200, coded(0));
     let mut now = Time::ZERO;
     let mut gaps = Vec::new();
-    for probes in [2, 2, 1, 1, 1, 1, 1, 1, 1, 1] {
+    for probes in [2, 2, 1, 1, 1, 1] {
         let due = p.poll_timeout().expect("a PTO");
         gaps.push(due.since(now));
         now = due;
@@ -102,7 +109,8 @@ fn a_lost_tail_wakes_two_probes_and_probes_back_off_to_one_a_second() {
         assert!(!p.probe_wanted());
     }
     assert!(gaps.windows(2).all(|w| w[1] >= w[0]), "{gaps:?}");
-    assert_eq!(*gaps.last().expect("gaps"), Duration::from_secs(1));
+    // Nothing was measured yet: a second may be less than a packet takes (docs/decisions/0170).
+    assert!(*gaps.last().expect("gaps") > Duration::from_secs(1), "{gaps:?}");
     assert_eq!(p.send_allowance(now), 0, "stalled: nothing but probes, even without congestion control");
     assert!(!p.is_circuit_open(now));
     while now < Time::from_millis(31_000) {
@@ -206,7 +214,7 @@ fn memory_follows_the_flight_and_not_the_history() {
 
 #[test]
 fn an_idle_path_asks_for_nothing() {
-    let mut p = path(PathConfig::default());
+    let mut p = path_of_one_size();
     let mut fates = Fates::default();
     let pn = send(&mut p, Time::ZERO, 1200, coded(1));
     ack_of(&[pn.0], Time::from_millis(40), &mut p, &mut fates).expect("honest");

@@ -1,6 +1,6 @@
 //! `noctule-lab holdout`: conditions that nobody tuned for, drawn from a wide distribution, and how the runs under them are spread.
 //!
-//! [`distribution`] says what is drawn, [`line`] writes a draw as a command, [`summary`] reads what came of many.
+//! [`distribution`] says what is drawn, [`mod@line`] writes a draw as a command, [`summary`] reads what came of many.
 
 pub mod command;
 pub mod distribution;

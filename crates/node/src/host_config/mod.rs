@@ -103,7 +103,7 @@ impl HostConfig {
         self.blocks.iter().flat_map(Block::names)
     }
 
-    /// HOST[:PORT] as it is to be connected to, and what is said for it.
+    /// `HOST[:PORT]` as it is to be connected to, and what is said for it.
     fn resolve(&self, text: &str, port: Option<u16>) -> Result<(String, Settings), Failure> {
         if self.blocks.is_empty() {
             return Ok((text.to_owned(), Settings::default()));
