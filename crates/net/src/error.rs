@@ -71,7 +71,7 @@ pub enum ConnectError {
     Prohibited {
         /// Address asked for.
         remote: SocketAddr,
-        /// Who says what.
+        /// What was said, and by which host.
         words: String,
     },
     /// The socket cannot reach this kind of address, for instance IPv6 from an endpoint bound to an IPv4 address.

@@ -18,7 +18,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 const ENOUGH: u32 = 2;
 /// How often it is asked without any such answer. The kernel itself looks for a neighbour for three seconds before it says that there is none.
 const ATTEMPTS: u32 = 30;
-/// No packet of ours begins with this byte: whoever listens drops it.
+/// No packet of ours begins with this byte: an endpoint drops it.
 const QUESTION: &[u8] = &[0];
 
 /// What was said.
@@ -92,7 +92,7 @@ fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.kind(), HostUnreachable | NetworkUnreachable | PermissionDenied)
 }
 
-/// The socket's queue of errors (ip(7), `IP_RECVERR`), which says who sent an ICMP message, and which.
+/// The socket's queue of errors (ip(7), `IP_RECVERR`), which has the sender of an ICMP message and its kind.
 #[cfg(target_os = "linux")]
 mod errors {
     use std::net::{IpAddr, SocketAddr};
@@ -112,7 +112,7 @@ mod errors {
         }
     }
 
-    /// Who said what, if the queue has it and it is known what it means.
+    /// What was said and by which host, if the queue has it and its meaning is known.
     pub(super) fn words(socket: &UdpSocket) -> Option<(Option<IpAddr>, &'static str)> {
         #[repr(C, align(8))]
         struct Control([u8; CONTROL]);

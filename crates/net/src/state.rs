@@ -132,7 +132,7 @@ pub(crate) struct State {
     /// Links that neighbours opened and nobody has taken yet; filled only once somebody asks for them.
     pub(crate) incoming_links: VecDeque<LinkId>,
     pub(crate) takes_links: bool,
-    /// Links that were refused, for whoever asks; the newest few.
+    /// Links that were refused, until they are asked for; the newest few.
     pub(crate) refusals: VecDeque<Refusal>,
     pub(crate) accept_wakers: Wakers,
     pub(crate) idle_wakers: Wakers,
@@ -159,7 +159,7 @@ pub(crate) struct State {
     trouble: Arc<Notify>,
 }
 
-/// Refusals that wait for whoever asks.
+/// Refusals that wait to be asked for.
 const MOST_REFUSALS: usize = 16;
 
 /// A link that was refused to a caller that has shown its key.

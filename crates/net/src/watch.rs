@@ -6,7 +6,7 @@
 //! - *Is this pair of ports blocked?* A link that this end opened, that was heard and is silent, goes on from a fresh local port, and where that does not help
 //!   from its own again, in turn, with longer and longer pauses (docs/decisions/0168).
 //! - *Is the far end still there?* Asked of silent links that this end opened, for only they lead to a port that takes strangers. A closed port is told
-//!   by the host (`closed_port.rs`); a process that was started anew takes a handshake, proves its key, and knows nothing of the link. Neither can
+//!   by the host (`hearsay.rs`); a process that was started anew takes a handshake, proves its key, and knows nothing of the link. Neither can
 //!   be forged by somebody who is not on the way, and a link that is heard is never asked about (docs/decisions/0051). Of links that others opened
 //!   only those from this very host are asked about, and only whether the port is closed: no router stands between that could answer in its place.
 
@@ -24,6 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How often addresses are looked at while links exist and nothing is wrong.
@@ -249,8 +250,11 @@ async fn what_is_left(shared: &Arc<Shared>, link: &Watched) -> Option<&'static s
     }
 }
 
-/// Asks the kernel whether anybody holds the port of a peer on this host.
+/// Asks the kernel whether the port of a peer on this host is held.
 async fn is_port_closed(shared: &Shared, link: &Watched) -> Option<&'static str> {
     let local = shared.bound().local_for(link.remote);
-    tokio::time::timeout(ASK_AGAIN, hearsay::port_closed(local, link.remote)).await.ok().map(|()| NOBODY)
+    tokio::time::timeout(ASK_AGAIN, hearsay::port_closed(local, link.remote)).await.ok()?;
+    // A connected socket, for instance of a proxy or a port forwarder, takes packets from its peer alone, and the kernel calls its port closed to
+    // all others. A held port cannot be bound.
+    UdpSocket::bind(link.remote).await.ok().map(|_| NOBODY)
 }

@@ -53,7 +53,7 @@ pub enum Failure {
     Prohibited {
         /// Where to.
         address: String,
-        /// Who says what.
+        /// What was said, and by which host.
         words: String,
     },
     /// The host says that the port is closed.

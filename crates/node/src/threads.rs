@@ -19,8 +19,7 @@ const LEAST: usize = 1;
 /// There are too few for anything.
 pub fn runtime() -> Result<Runtime, Failure> {
     // The runtime's own pipes and queues cannot fail without a panic.
-    let spare: Result<Vec<_>, _> = (0..DESCRIPTORS).map(|_| std::fs::File::open("/dev/null")).collect();
-    if let Err(error) = spare {
+    if let Err(error) = can_open(DESCRIPTORS) {
         let lacks_some = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         let advice = if lacks_some { "raise the limit (ulimit -n, LimitNOFILE= of a unit)" } else { "is there a /dev/null?" };
         return Err(Failure::System(format!("{error}: a process needs {DESCRIPTORS} descriptors for itself: {advice}")));
@@ -38,6 +37,11 @@ pub fn runtime() -> Result<Runtime, Failure> {
     };
     let built = Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     built.map_err(|e| Failure::system("cannot start", e))
+}
+
+/// Opens so many files at once, and closes them again.
+fn can_open(count: usize) -> std::io::Result<()> {
+    (0..count).map(|_| std::fs::File::open("/dev/null")).collect::<Result<Vec<_>, _>>().map(drop)
 }
 
 /// How many threads can run at once, up to `wanted`, and what stands against more. The runtime itself would panic.

@@ -218,7 +218,7 @@ mod linux {
         reload("tunnel");
         assert!(into("192.168.7.9"), "not even that");
         reload("bypass");
-        assert!(!into("192.168.7.9") && !into("203.0.113.9") && !into("2620:fe::9"), "whoever asks for it gets the main table's routes");
+        assert!(!into("192.168.7.9") && !into("203.0.113.9") && !into("2620:fe::9"), "what asks for it gets the main table's routes");
     }
 
     #[test]

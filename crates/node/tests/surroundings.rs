@@ -95,7 +95,8 @@ fn noctule_key() -> String {
 fn few_descriptors_are_told_and_never_a_panic() {
     let dir = tempfile::tempdir().unwrap();
     let key = noctule_key();
-    for limit in [3, 4, 5, 6, 8, 10, 12, 20, 40, 60, 64, 66, 67, 68, 70, 75, 80, 90] {
+    // How many are open already is this test's surroundings' own matter, so every limit about the bound is tried.
+    for limit in [3, 4, 5, 6, 8, 10, 12, 20, 40].into_iter().chain(60..100) {
         let out = shell(dir.path(), &format!("ulimit -n {limit}; exec $NOCTULE send /etc/hostname 127.0.0.1:9 --peer-key {key}"));
         assert!(!text(&out).contains("panicked") && out.status.code() != Some(101), "{limit}: {}", text(&out));
         // Below some, bash itself or the loader cannot start it.

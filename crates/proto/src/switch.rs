@@ -127,8 +127,6 @@ pub(crate) enum Mechanism {
     SkippingChildren,
     /// Blocks that lack something get fresh packets of the outer code (object.md 4).
     FreshPackets,
-    /// What never left for a receiver is sent to it without waiting.
-    MissedPackets,
     /// Links have more paths than one (multipath.md 2).
     Paths,
     /// What a busy host did not send in time is made up for, and says nothing about the path (decision 22).

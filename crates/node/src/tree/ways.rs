@@ -69,11 +69,6 @@ impl Ways {
         self.relay.on_status(child, status);
     }
 
-    /// Blocks that a child lacks and that packets came of, and how many of each left for it.
-    pub fn given(&self, child: ChildId) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.relay.given(child)
-    }
-
     /// What all children need together; `None` without any.
     pub fn status(&self) -> Option<Status> {
         self.relay.status()

@@ -53,8 +53,6 @@ struct Child {
     /// Time that others waited for it in this interval.
     held_up: Duration,
     lags_until: Option<Time>,
-    /// Packets of each block that it lacks which left for it.
-    given: BTreeMap<u32, u32>,
 }
 
 /// What to do now.
@@ -74,7 +72,7 @@ pub struct Relay {
     layout: Layout,
     config: RelayConfig,
     children: BTreeMap<ChildId, Child>,
-    packet: Option<(PacketId, Bytes)>,
+    packet: Option<Bytes>,
     since: Time,
     /// Somebody has had room since, while somebody else had none.
     waiting_since: Option<Time>,
@@ -108,14 +106,8 @@ impl Relay {
     /// A child told how far it, or its part of the tree, is.
     pub fn on_status(&mut self, child: ChildId, status: Status) {
         if let Some(child) = self.children.get_mut(&child) {
-            child.given.retain(|block, _| status.need(&self.layout, *block) > 0);
             child.status = Some(status);
         }
-    }
-
-    /// Blocks that a child lacks and that packets came of, and how many of each left for it.
-    pub fn given(&self, child: ChildId) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.children.get(&child).into_iter().flat_map(|child| child.given.iter().map(|(block, packets)| (*block, *packets)))
     }
 
     /// How far a child said it is.
@@ -155,18 +147,17 @@ impl Relay {
             child.is_owed = child.status.as_ref().is_none_or(|s| s.need(&self.layout, id.block()) > 0);
             self.stats.spared += u64::from(!child.is_owed);
         }
-        self.packet = Some((id, packet));
+        self.packet = Some(packet);
     }
 
     /// What to do now; `has_room` says whether a child's link takes another packet. To be called until it answers [`Poll::Wait`], or a packet that is wanted is
     /// not there.
     pub fn poll(&mut self, now: Time, has_room: impl Fn(ChildId) -> bool) -> Poll {
         self.review(now);
-        if let Some((sent, packet)) = &self.packet {
+        if let Some(packet) = &self.packet {
             for (id, child) in &mut self.children {
                 if child.is_owed && has_room(*id) {
                     child.is_owed = false;
-                    *child.given.entry(sent.block()).or_default() += 1;
                     self.stats.sent += 1;
                     return Poll::Send(*id, packet.clone());
                 }
@@ -182,15 +173,17 @@ impl Relay {
             self.count_waiting(now, !is_alone);
             return Poll::Wait(now + self.config.interval / 8);
         }
-        // All that are left lag: they skip it.
+        // All who are left lag: they skip it, unless nobody else needs anything any more and waiting costs nobody.
+        let others_want = self.children.values().any(|child| child.lags_until.is_none() && child.is_hungry(&self.layout));
+        if self.packet.is_some() && !others_want && self.children.values().any(|child| child.is_owed) {
+            self.waiting_since = None;
+            return Poll::Wait(now + self.config.interval);
+        }
         self.count_waiting(now, false);
-        let passed = self.packet.take();
+        self.packet = None;
         for child in self.children.values_mut().filter(|child| child.is_owed) {
             child.is_owed = false;
             self.stats.skipped += 1;
-            if let Some((id, _)) = &passed {
-                child.given.entry(id.block()).or_default();
-            }
         }
         Poll::Want
     }
@@ -207,11 +200,6 @@ impl Relay {
 
     /// Once an interval: who held the others up for too long lags from now on.
     fn review(&mut self, now: Time) {
-        // Those that are left when nobody else needs anything are each other's others: one of them that is gone does not stop the rest.
-        let lacks = |child: &&mut Child| child.is_hungry(&self.layout);
-        if self.children.values_mut().filter(lacks).all(|child| child.lags_until.is_some()) {
-            self.children.values_mut().for_each(|child| child.lags_until = None);
-        }
         let elapsed = now.since(self.since);
         if elapsed < self.config.interval {
             return;

@@ -111,10 +111,12 @@ impl Sender {
         }
         let Known { status, progress_at, heard } = known.clone();
         self.forget_done();
-        let ahead = self.latest();
+        let ahead = self.ahead();
         for (&block, begun) in &mut self.begun {
             let need = status.need(&self.layout, block);
-            if need == 0 || block < ahead {
+            // Who lags is completed when whoever is furthest has everything.
+            let is_later = block < ahead && ahead < self.layout.blocks();
+            if need == 0 || is_later {
                 continue;
             }
             let is_passed = heard > begun.last_at && now >= begun.last_at + self.config.settle;
@@ -131,29 +133,6 @@ impl Sender {
                 begun.granted = grant;
             }
         }
-    }
-
-    /// So many packets of a block have left for a receiver, which had no room for others: what it lacks beyond them waits for nothing. To be said after
-    /// its status.
-    pub fn on_given(&mut self, receiver: ReceiverId, block: u32, packets: u32) {
-        let later = self.latest();
-        let Some(known) = self.receivers.get(&receiver).filter(|_| block >= later && !switch::is_off(Mechanism::MissedPackets)) else {
-            return;
-        };
-        let missed = self.layout.block_packets(block).saturating_sub(packets).min(known.status.need(&self.layout, block));
-        // One may be on its way to the receiver's flow.
-        if let Some(begun) = self.begun.get_mut(&block).filter(|b| b.budget + 1 < missed) {
-            let grant = missed + missed / 16 + 1;
-            begun.granted += grant - begun.budget;
-            begun.budget = grant;
-        }
-    }
-
-    /// Blocks below are completed later for those that lack them: whoever is furthest goes first, as long as there is something to send to it.
-    fn latest(&self) -> u32 {
-        let ahead = self.ahead();
-        let goes_on = self.may_begin() || self.begun.range(ahead..).any(|(_, b)| b.budget > 0);
-        if ahead < self.layout.blocks() && (goes_on || switch::is_off(Mechanism::MissedPackets)) { ahead } else { 0 }
     }
 
     /// A receiver has gone.

@@ -337,15 +337,7 @@ impl Cast {
                 Err(error) => return self.settle(number, Err(error.into())),
             }
         }
-        self.hear_status(now, child, status);
-    }
-
-    /// What a child has, and what it was given, says what to send.
-    fn hear_status(&mut self, now: Time, child: ChildId, status: Status) {
         self.sender.on_status(now, ReceiverId(child.0), status);
-        for (block, packets) in self.ways.given(child) {
-            self.sender.on_given(ReceiverId(child.0), block, packets);
-        }
     }
 
     /// A receiver has it, or never will.
@@ -374,7 +366,7 @@ impl Cast {
             }
             Says::Status(status) if self.ways.has(child) => {
                 self.ways.on_status(child, status.clone());
-                self.hear_status(now, child, status);
+                self.sender.on_status(now, ReceiverId(child.0), status);
             }
             Says::Status(_) => {}
             Says::Lost(numbers, why) => {

@@ -4,7 +4,6 @@ mod carousel;
 mod feedback;
 mod formats;
 mod jobs;
-mod missed;
 mod one_way;
 mod relay;
 
