@@ -107,6 +107,21 @@ async fn an_established_session_does_not_mind_a_port_that_closes_for_a_while() {
 }
 
 #[tokio::test]
+async fn a_peer_behind_a_port_forwarder_of_the_same_host_is_not_taken_for_gone() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let middleman = Middleman::new(server.local_addr(), 0).await;
+    let (ours, theirs) = join(&client, middleman.addr, &server).await;
+    let flow = theirs.open_messages(FlowOptions::default()).unwrap();
+    middleman.cut();
+    flow.send("into silence".into(), MessageOptions::default()).await.unwrap();
+    // Longer than the server takes to ask whether that port is closed.
+    assert!(tokio::time::timeout(Duration::from_secs(5), theirs.closed()).await.is_err(), "the forwarder's socket is there");
+    middleman.mend();
+    let mut recv = within(accept_messages(&ours)).await;
+    assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "into silence");
+}
+
+#[tokio::test]
 async fn a_session_that_was_opened_early_is_told_whether_it_was_accepted() {
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let session = within(client.connect_early(server.local_addr(), Some(key_of(2)))).await.unwrap();

@@ -100,6 +100,8 @@ impl Middleman {
     /// The same, in front of `front`.
     pub async fn over(front: UdpSocket, server: SocketAddr, lose_every: u64) -> Self {
         let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        // As port forwarders do: the kernel then takes nothing for it from anywhere else.
+        back.connect(server).await.unwrap();
         for socket in [&front, &back] {
             let _ = socket2::SockRef::from(socket).set_recv_buffer_size(4 << 20);
         }
@@ -125,7 +127,7 @@ impl Middleman {
                     }
                     forwarded.fetch_add(1, Relaxed);
                     let _ = match (is_forth, client) {
-                        (true, _) => back.send_to(&there[..len], server).await,
+                        (true, _) => back.send(&there[..len]).await,
                         (false, Some(client)) => front.send_to(&back_again[..len], client).await,
                         (false, None) => continue,
                     };
