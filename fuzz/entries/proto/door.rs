@@ -170,7 +170,7 @@ pub fn run(data: &[u8]) {
             _ => s.wait(Duration::from_millis(u64::from(input.u8()) * 8)),
         }
     }
-    // Half-open links live for five seconds.
-    s.wait(Duration::from_secs(6));
+    // Half-open links live for twenty seconds.
+    s.wait(Duration::from_secs(21));
     assert_eq!(s.node.counters().half_open, 0);
 }

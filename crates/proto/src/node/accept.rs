@@ -107,7 +107,8 @@ impl Node {
             && let Some(link) = self.links.get_mut(&id)
             && proof.or_else(|| self.shared.mac1.of(packet)).is_some_and(|proof| link.is_answer_to(&proof))
         {
-            link.on_repeated_initiate(now, size);
+            link.on_repeated_initiate(size);
+            self.keep_attempts_from(now, remote);
             return self.mark_ready(id);
         }
         let verdict = self.throttle.cookies.judge(now, remote, &packet.source, token);
@@ -141,6 +142,18 @@ impl Node {
         self.answer(now, local, packet, size, caller, is_proven);
     }
 
+    /// Whichever attempt an initiator goes on with, its packets stand behind those of all others in a slow link's queue.
+    fn keep_attempts_from(&mut self, now: Time, remote: SocketAddr) {
+        if switch::is_off(Mechanism::SlowPaths) {
+            return;
+        }
+        for id in self.half_open.attempts_from(remote) {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.keep_half_open(now);
+            }
+        }
+    }
+
     fn retry(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>) {
         let token = self.throttle.cookies.issue(now, remote, &packet.source);
         let mut out = Vec::new();
@@ -169,6 +182,7 @@ impl Node {
             Ok(mut link) => {
                 link.trace = self.shared.tracer.of(id);
                 link.trace.emit(now, || What::LinkStarted { remote });
+                self.keep_attempts_from(now, remote);
                 self.half_open.insert(id, caller, is_proven);
                 self.links.insert(id, Box::new(link));
                 self.settle(now, id);

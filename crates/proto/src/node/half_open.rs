@@ -3,6 +3,7 @@
 use crate::admission::Host;
 use crate::ids::LinkId;
 use crate::wire::packet::ConnectionId;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
@@ -10,6 +11,9 @@ use std::net::SocketAddr;
 pub(super) const MAX_HALF_OPEN: usize = 1024;
 /// Of these from one host at most: who has cookies for one address does not keep others out.
 pub(super) const MAX_HALF_OPEN_OF_ONE: usize = MAX_HALF_OPEN / 16;
+
+/// Attempts that an initiator makes side by side: one for each size of datagram.
+const ATTEMPTS: usize = 4;
 
 /// The initiator's address and its id.
 pub(super) type Caller = (SocketAddr, ConnectionId);
@@ -27,8 +31,9 @@ pub(super) struct HalfOpen {
     links: HashMap<Caller, LinkId>,
     /// Links are numbered as they come: the first is the oldest.
     entries: BTreeMap<LinkId, Entry>,
-    /// Proven ones only: others may name whom they like.
+    /// Proven ones only: others may name any host.
     of_host: HashMap<Host, usize>,
+    of_address: HashMap<SocketAddr, SmallVec<[LinkId; ATTEMPTS]>>,
 }
 
 impl HalfOpen {
@@ -52,11 +57,17 @@ impl HalfOpen {
         self.of_host.get(&host).copied().unwrap_or(0)
     }
 
+    /// Attempts from this address, a few at most.
+    pub(super) fn attempts_from(&self, address: SocketAddr) -> impl Iterator<Item = LinkId> + '_ {
+        self.of_address.get(&address).into_iter().flatten().take(ATTEMPTS).copied()
+    }
+
     pub(super) fn insert(&mut self, link: LinkId, caller: Caller, is_proven: bool) {
         if is_proven {
             *self.of_host.entry(Host::from(caller.0.ip())).or_default() += 1;
         }
         self.links.insert(caller.clone(), link);
+        self.of_address.entry(caller.0).or_default().push(link);
         self.entries.insert(link, Entry { caller, is_proven });
     }
 
@@ -65,6 +76,12 @@ impl HalfOpen {
         let Some(Entry { caller, is_proven }) = self.entries.remove(&link) else { return };
         let host = Host::from(caller.0.ip());
         self.links.remove(&caller);
+        if let Some(attempts) = self.of_address.get_mut(&caller.0) {
+            attempts.retain(|id| *id != link);
+            if attempts.is_empty() {
+                self.of_address.remove(&caller.0);
+            }
+        }
         if is_proven && let Some(count) = self.of_host.get_mut(&host) {
             *count -= 1;
             if *count == 0 {
@@ -100,6 +117,6 @@ mod tests {
         assert_eq!((all.len(), all.of_host(host), all.oldest()), (2, 2, Some(LinkId(4))));
         all.remove(LinkId(4));
         all.remove(LinkId(5));
-        assert!(all.of_host.is_empty() && all.links.is_empty());
+        assert!(all.of_host.is_empty() && all.links.is_empty() && all.of_address.is_empty());
     }
 }

@@ -75,7 +75,7 @@ struct Flood {
     /// Bytes out for each byte in, for the address that gained most.
     amplification: f64,
     counters: Counters,
-    /// What is left of it when it is over for ten seconds: half-open links, all links.
+    /// What is left of it when it is over for 25 seconds: half-open links, all links.
     left: (usize, usize),
 }
 
@@ -97,7 +97,7 @@ fn flood(mut forge: impl FnMut(u32) -> (SocketAddr, Vec<u8>)) -> Flood {
             connected = begun.map(|at| t.now.since(at));
         }
     }
-    for _ in 0..1000 {
+    for _ in 0..2500 {
         t.advance(MS(10));
     }
     // The address of the honest node is not of the flood.
