@@ -31,6 +31,8 @@ pub(crate) enum Mechanism {
     SilentWindow,
     /// Where a handshake took long, as slow links make it, both ends wait for longer, and less is sent at first (P11, P19).
     SlowPaths,
+    /// Small packets between the PTOs of a path from which no answer comes.
+    SilenceProbes,
     /// Tail probes (P4, P10).
     TailProbes,
     /// The cap of the probes' backoff (P10).

@@ -193,6 +193,9 @@ impl Link {
                 draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
             }
         }
+        if self.paths.get(&path)?.is_silence_probe_wanted() && !draft.is_ack_eliciting {
+            draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
+        }
         // Last, for a datagram reaches to the end of its packet.
         if share.is_best && !self.datagrams.is_empty() {
             self.put_datagrams(now, path, &mut draft, shared, buf);

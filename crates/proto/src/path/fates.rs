@@ -56,6 +56,7 @@ impl Path {
             self.pto_base = if self.in_flight > 0 { self.pto_base.max(now) } else { self.pto_base };
             self.unanswered_since = (self.in_flight > 0).then_some(now);
             self.probes_wanted = 0;
+            self.silence_probes.on_answer();
         }
         self.loss_stats.on_acked(tally.eliciting);
         let sample = self.sample(now, largest, ack.delay(), &tally);

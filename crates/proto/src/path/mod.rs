@@ -19,6 +19,7 @@ mod pacer;
 mod pmtu;
 pub mod rtt;
 mod sent;
+mod silence;
 mod sizes;
 mod standing;
 
@@ -50,6 +51,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use rtt::RttEstimator;
 use sent::{Fate, SentPacket, SentPackets};
+use silence::SilenceProbes;
 use std::net::{IpAddr, SocketAddr};
 
 /// Paths of a link, at most, those that are being opened included.
@@ -183,6 +185,7 @@ pub struct Path {
     pto_count: u32,
     /// Packets that must go now, whatever window and pacer say.
     probes_wanted: u8,
+    silence_probes: SilenceProbes,
     pacer_wake: Option<Time>,
     /// First ack-eliciting packet since something was last acknowledged.
     unanswered_since: Option<Time>,
@@ -243,6 +246,7 @@ impl Path {
             progress_at: now,
             pto_count: 0,
             probes_wanted: 0,
+            silence_probes: SilenceProbes::new(now),
             pacer_wake: None,
             unanswered_since: None,
             active_at: now,
@@ -411,6 +415,7 @@ impl Path {
             }
             self.active_at = now;
             self.probes_wanted = self.probes_wanted.saturating_sub(1);
+            self.silence_probes.on_sent(now);
             self.unanswered_since.get_or_insert(now);
             let is_data = |item: &SentItem| matches!(item, SentItem::Coded { .. } | SentItem::Half { .. });
             let is_small = size * 2 < u64::from(self.mtu.current());
@@ -491,6 +496,11 @@ impl Path {
         self.probes_wanted > 0
     }
 
+    /// No answer has come for a while: a small packet that asks for one should go now.
+    pub fn is_silence_probe_wanted(&self) -> bool {
+        self.silence_probes.is_wanted()
+    }
+
     // ---- time
 
     /// Tells what is told only when it changes.
@@ -510,6 +520,12 @@ impl Path {
             .then(|| self.pto_base + self.rtt.pto_backed_off(self.pto_count))
     }
 
+    fn silence_probe_at(&self) -> Option<Time> {
+        let is_silent =
+            self.in_flight > 0 && self.pto_count >= STALLED_PTOS && self.rtt.has_sample() && !switch::is_off(Mechanism::SilenceProbes);
+        self.unanswered_since.filter(|_| is_silent).and_then(|since| self.silence_probes.deadline(since, self.pto_base, self.rtt.pto()))
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) should be called next: loss, PTO, a due ACK, or room in the pacer.
     pub fn poll_timeout(&self) -> Option<Time> {
         // An address that has not answered gets nothing more until more comes from it (P19): nothing that would be sent there is due.
@@ -517,6 +533,7 @@ impl Path {
         let ack = self.ack_at().filter(|_| may_send);
         [
             self.pto_deadline(),
+            self.silence_probe_at(),
             self.loss.deadline(),
             ack,
             self.pacer_wake,
@@ -544,6 +561,9 @@ impl Path {
             if self.trace.is_on() {
                 self.trace_changes(now);
             }
+        }
+        if self.silence_probe_at().is_some_and(|t| t <= now) {
+            self.silence_probes.on_deadline();
         }
         if self.pto_deadline().is_some_and(|t| t <= now) {
             self.counters.ptos += 1;

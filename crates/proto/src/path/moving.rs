@@ -9,6 +9,7 @@ use super::migration::{Address, Trial, Verdict};
 use super::pacer::Pacer;
 use super::pmtu::{self, PathMtu};
 use super::rtt::RttEstimator;
+use super::silence::SilenceProbes;
 use crate::congestion;
 use crate::ids::PacketNumber;
 use crate::switch::{self, Mechanism};
@@ -88,6 +89,7 @@ impl Path {
         self.in_flight = 0;
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probes_wanted) = (now, now, 0, 0);
+        self.silence_probes = SilenceProbes::new(now);
         (self.unanswered_since, self.backlog_since, self.full_at) = (None, None, None);
         self.plan_wake(now);
     }

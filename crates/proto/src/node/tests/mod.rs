@@ -31,6 +31,7 @@ mod restarts;
 mod routes;
 mod sealed;
 mod shares;
+mod silence;
 mod slow;
 mod strangers;
 mod trains;
