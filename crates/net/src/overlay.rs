@@ -4,7 +4,7 @@ use crate::endpoint::Endpoint;
 use crate::error::OpenError;
 use crate::session::Session;
 use crate::state::SessionEntry;
-use noctule_proto::crypto::PublicKey;
+use noctule_proto::crypto::{PublicKey, SharedKey};
 use noctule_proto::error::CommandError;
 use noctule_proto::ids::LinkId;
 use noctule_proto::node::routing::Route;
@@ -54,7 +54,7 @@ impl Endpoint {
     }
 
     /// Replaces the pre-shared keys of single neighbours, by their static key, from now on; links that are up stay.
-    pub fn set_neighbour_psks(&self, psks: BTreeMap<PublicKey, [u8; 32]>) {
+    pub fn set_neighbour_psks(&self, psks: BTreeMap<PublicKey, SharedKey>) {
         self.shared().lock().node.set_neighbour_psks(psks);
     }
 

@@ -238,6 +238,22 @@ fn codes_that_cannot_be_proven_are_refused_with_what_to_do() {
     assert_fails(&w.run("there", &["recv", "--authorised-keys", list.to_str().unwrap()]), 2, "so nobody may send");
 }
 
+/// Where `--allow` alone says who may call, strangers are refused before there is a session; where there are codes, afterwards.
+#[test]
+fn who_was_refused_is_named_in_the_log_of_the_listening_side() {
+    let w = world();
+    let allowed = keygen(w.dir.path(), "allowed").1;
+    let stranger = String::from_utf8(w.run("stranger", &["keygen"]).stdout).unwrap().trim().to_owned();
+    for (more, words) in [(&["--allow", &allowed][..], "a link was refused"), (&[][..], "proved no code")] {
+        let mut to = w.recv(more);
+        let line = to.hear("noctule send");
+        let output = w.send("stranger", &host(&line), &["--accept-new"]);
+        assert!(!output.status.success());
+        let line = to.hear(words);
+        assert!(line.contains(&stranger) && line.contains("127.0.0.1:"), "{line}");
+    }
+}
+
 #[test]
 fn a_stranger_neither_takes_nor_ends_what_waits_for_the_code() {
     let w = world();

@@ -39,6 +39,10 @@ mod tests {
     const BYTE: u8 = 0xa7;
     const KEY: [u8; 32] = [BYTE; 32];
 
+    fn shared() -> SharedKey {
+        SharedKey::from_bytes(KEY)
+    }
+
     fn tells_nothing(what: &dyn Debug) {
         for text in [format!("{what:?}"), format!("{what:#?}"), format!("{what:x?}")] {
             for shown in ["167, 167", "a7, a7", "a7a7", "167,\n", "a7,\n"] {
@@ -50,14 +54,34 @@ mod tests {
     #[test]
     fn no_configuration_shows_a_key() {
         let (secret, receiver) = (SecretKey::from_bytes(KEY), PublicKey([1; 32]));
-        let node = NodeConfig { psk: Some(KEY), session_psk: Some(KEY), neighbour_psks: [(receiver, KEY)].into(), ..NodeConfig::default() };
+        let node = NodeConfig {
+            psk: Some(shared()),
+            session_psk: Some(shared()),
+            neighbour_psks: [(receiver, shared())].into(),
+            ..NodeConfig::default()
+        };
         tells_nothing(&node);
-        tells_nothing(&(RawKey::new(KEY), SharedKey::from_bytes(KEY), secret.clone()));
+        tells_nothing(&(RawKey::new(KEY), shared(), secret.clone()));
         let shape = Shape::new(64, 8, 1, 1000).unwrap();
         let (plan, rate) = (Plan::new(&shape, &[]).unwrap(), Bandwidth::from_bytes_per_sec(1e6));
         let sender =
-            SenderConfig { secret, receiver, psk: Some(KEY), shape, plan, rate, patience: std::time::Duration::ZERO, renew_after: 1 };
+            SenderConfig { secret, receiver, psk: Some(shared()), shape, plan, rate, patience: std::time::Duration::ZERO, renew_after: 1 };
         tells_nothing(&sender);
         tells_nothing(&SourceConfig { stream: StreamName([0; 4]), shape, plan, key: KEY, rate, patience: None });
+    }
+
+    /// What is no more than bytes stays in memory when its owner is dropped.
+    fn is_wiped<T>(_: &T) {
+        assert!(core::mem::needs_drop::<T>());
+    }
+
+    #[test]
+    fn shared_keys_are_wiped_where_configurations_hold_them() {
+        let node = NodeConfig::default();
+        is_wiped(&node.psk);
+        is_wiped(&node.session_psk);
+        node.neighbour_psks.values().next().inspect(|key| is_wiped(*key));
+        assert_eq!(shared(), shared());
+        assert_ne!(shared(), SharedKey::from_bytes([0; 32]));
     }
 }

@@ -187,6 +187,8 @@ pub(crate) enum Mechanism {
     LateCopies,
     /// Parts of one flow take the turns of one where they meet.
     SharedTurns,
+    /// A neighbour's flows that leave by one link share what one neighbour may send there.
+    SharesOfOrigins,
     /// A path that falls silent gives what it carried to the others (multipath.md 4).
     SilentPaths,
 }

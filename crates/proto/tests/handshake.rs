@@ -3,6 +3,7 @@
 mod pair;
 
 use noctule_proto::NodeConfig;
+use noctule_proto::crypto::SharedKey;
 use noctule_proto::event::Event;
 use noctule_proto::units::Duration;
 use pair::{A, B, Conditions, Pair, key};
@@ -56,9 +57,9 @@ fn nineteen_of_twenty_handshakes_at_20_percent_loss_need_one_retransmission_at_m
 
 /// Whether a link comes up between A, which has `ours` as its key for B and pins B's static key or not, and B, which has these keys.
 fn is_up_with(ours: Option<[u8; 32]>, everybody: Option<[u8; 32]>, own: &[(u8, [u8; 32])], is_pinned: bool) -> bool {
-    let a = NodeConfig { psk: ours, ..NodeConfig::default() };
-    let own: BTreeMap<_, _> = own.iter().map(|(node, psk)| (key(*node).public(), *psk)).collect();
-    let b = NodeConfig { psk: everybody, neighbour_psks: own, ..NodeConfig::default() };
+    let a = NodeConfig { psk: ours.map(SharedKey::from_bytes), ..NodeConfig::default() };
+    let own: BTreeMap<_, _> = own.iter().map(|(node, psk)| (key(*node).public(), SharedKey::from_bytes(*psk))).collect();
+    let b = NodeConfig { psk: everybody.map(SharedKey::from_bytes), neighbour_psks: own, ..NodeConfig::default() };
     let mut p = Pair::new([a, b], Conditions::default(), 3);
     let peer = is_pinned.then(|| p.nodes[B].public_key());
     p.nodes[A].connect(p.now, pair::address(B), peer).unwrap();
@@ -92,10 +93,10 @@ fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
 
 #[test]
 fn the_own_key_of_a_neighbour_is_used_by_who_calls_it() {
-    let psk = [5; 32];
+    let psk = SharedKey::from_bytes([5; 32]);
     let of = |node: usize| NodeConfig {
-        psk: Some([9; 32]),
-        neighbour_psks: BTreeMap::from([(key(node as u8).public(), psk)]),
+        psk: Some(SharedKey::from_bytes([9; 32])),
+        neighbour_psks: BTreeMap::from([(key(node as u8).public(), psk.clone())]),
         ..NodeConfig::default()
     };
     let mut p = Pair::new([of(B), of(A)], Conditions::default(), 3);

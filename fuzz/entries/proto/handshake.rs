@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
         |message: &[u8]| Responder::respond(&bob, PreSharedKeys::one(psk.as_ref()), pattern, b"prologue", message, reply, &mut rng(2));
 
     let _ = respond(message);
-    let (mut initiator, mut first) = Initiator::start(&alice, peer, psk, b"prologue", b"parameters", &mut rng(1)).unwrap();
+    let (mut initiator, mut first) = Initiator::start(&alice, peer, psk.as_ref(), b"prologue", b"parameters", &mut rng(1)).unwrap();
     if choice & 4 != 0 {
         let at = usize::from(at) % first.len();
         first[at] ^= flip;

@@ -117,16 +117,17 @@ impl Gate {
         drop(place);
         if admitted.is_none() {
             session.abort(WANTED, "no code was proven in time");
-            self.refused();
+            self.refused(session);
             return None;
         }
         accept(session, patience, &wants).await
     }
 
     /// A key that may not come in, in the log: anybody can make many of them.
-    fn refused(&self) {
+    fn refused(&self, session: &Session) {
         if let Some(count) = self.strangers.note(std::time::Instant::now()) {
-            tracing::warn!(count, "refused: the key is not listed, and proved no code");
+            let (key, address) = (session.peer_key(), from(session));
+            tracing::warn!(count, %key, %address, "refused: the key is not listed, and proved no code");
         }
     }
 

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use std::fmt;
 use std::str::FromStr;
 use words::WORDS;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Tag of the stream that the exchange runs on: "code".
 pub const TAG: u64 = 0x636f_6465;
@@ -23,28 +24,36 @@ pub const WANTED: u64 = 0x6e6f_6b65;
 /// Numbers in front of the words: 1 to this one.
 const NUMBERS: u64 = 99;
 
-/// A number and two words of a list: one of 99 * 256 * 256, or 22.6 bits.
+/// A number and two words of a list: one of 99 * 256 * 256, or 22.6 bits. Its memory is cleared when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     number: u8,
-    words: [&'static str; 2],
+    /// Places in the list.
+    words: [u8; 2],
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        self.number.zeroize();
+        self.words.zeroize();
+    }
 }
 
 impl Code {
     /// A fresh one.
     pub fn random() -> Result<Self, Failure> {
-        let mut bytes = [0; 10];
-        getrandom::fill(&mut bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
-        let [first, second, number @ ..] = bytes;
+        let mut bytes = Zeroizing::new([0; 10]);
+        getrandom::fill(&mut *bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
+        let [first, second, number @ ..] = *bytes;
         // 2^64 is no multiple of 99: some numbers are likelier than others by 2^-57.
         let number = u64::from_be_bytes(number) % NUMBERS + 1;
-        Ok(Self { number: number as u8, words: [first, second].map(|at| WORDS[usize::from(at)]) })
+        Ok(Self { number: number as u8, words: [first, second] })
     }
 }
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second] = self.words;
+        let [first, second] = self.words.map(|at| WORDS[usize::from(at)]);
         write!(f, "{}-{first}-{second}", self.number)
     }
 }
@@ -61,17 +70,18 @@ impl FromStr for Code {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || format!("{text:?} is no code: a code is a number from 1 to {NUMBERS} and two words, like 4-otter-lagoon");
-        let parts: Vec<String> =
-            text.split(|c: char| c == '-' || c.is_whitespace()).filter(|part| !part.is_empty()).map(str::to_lowercase).collect();
+        let parts: Zeroizing<Vec<String>> = Zeroizing::new(
+            text.split(|c: char| c == '-' || c.is_whitespace()).filter(|part| !part.is_empty()).map(str::to_lowercase).collect(),
+        );
         let [number, first, second] = &parts[..] else { return Err(form()) };
         let number = number.parse().ok().filter(|n| (1..=NUMBERS).contains(&u64::from(*n))).ok_or_else(form)?;
         Ok(Self { number, words: [word(first)?, word(second)?] })
     }
 }
 
-fn word(text: &str) -> Result<&'static str, String> {
-    if let Some(word) = WORDS.iter().find(|word| **word == text) {
-        return Ok(word);
+fn word(text: &str) -> Result<u8, String> {
+    if let Some(at) = (0..=u8::MAX).find(|at| WORDS[usize::from(*at)] == text) {
+        return Ok(at);
     }
     let near = WORDS.iter().map(|word| (words::distance(word, text), word)).min().filter(|(distance, _)| *distance < words::DISTANCE);
     let hint = near.map_or_else(String::new, |(_, word)| format!(": did you mean {word}?"));
@@ -92,6 +102,11 @@ mod tests {
             let code = Code::random().unwrap();
             assert_eq!(code.to_string().parse(), Ok(code));
         }
+    }
+
+    #[test]
+    fn codes_are_wiped() {
+        assert!(std::mem::needs_drop::<Code>());
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub use peer::Peer;
 use crate::address::DEFAULT_PORT;
 use crate::cli::{NodeArgs, NodeTask};
 use crate::failure::Failure;
-use crate::identity;
+use crate::identity::{self, refused};
 use config::{Config, ConfigError, TunConfig};
-use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess};
+use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayLimits, Session, SessionAccess, SharedKey};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Daemon {
             max_flows: config.tun.as_ref().map_or(256, |t| t.treatment.max_flows + 16).max(256),
             authorised: Some(neighbours_of(&config)),
             sessions_from: SessionAccess::Keys(keys_of(&config)),
-            psk: config.psk.as_ref().map(|psk| psk.0),
+            psk: config.psk.clone(),
             neighbour_psks: psks_of(&config),
             one_process_per_key: true,
             ..identity.node.clone()
@@ -203,7 +203,7 @@ impl Daemon {
             tokio::spawn(Arc::clone(tunnel).read_device());
         }
         let this = Arc::clone(self);
-        tokio::spawn(neighbours::log_refusals(self.endpoint.clone()));
+        tokio::spawn(refused::log_all(self.endpoint.clone()));
         tokio::spawn(neighbours::answer(self.endpoint.clone(), move |link| {
             let neighbour = this.peer(link.peer_key()).filter(|p| p.config().link.is_some());
             if neighbour.is_none()
@@ -453,8 +453,8 @@ fn keys_of(config: &Config) -> Vec<PublicKey> {
 }
 
 /// The pre-shared keys of single neighbours.
-fn psks_of(config: &Config) -> BTreeMap<PublicKey, [u8; 32]> {
-    config.neighbours().filter_map(|(node, link)| Some((node.key, link.psk.as_ref()?.0))).collect()
+fn psks_of(config: &Config) -> BTreeMap<PublicKey, SharedKey> {
+    config.neighbours().filter_map(|(node, link)| Some((node.key, link.psk.clone()?))).collect()
 }
 
 /// Where an endpoint listens, for people.

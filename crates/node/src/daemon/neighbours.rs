@@ -187,10 +187,3 @@ pub async fn answer(endpoint: Endpoint, find: impl Fn(&Link) -> Option<Arc<Peer>
         }
     }
 }
-
-/// Says in the log which keys were refused, as often as the node tells.
-pub async fn log_refusals(endpoint: Endpoint) {
-    while let Some(noctule::Refusal { peer, remote, reason, left_out }) = endpoint.refused().await {
-        tracing::warn!(key = %peer, address = %remote, left_out, "a link was refused: {}", reason.text());
-    }
-}

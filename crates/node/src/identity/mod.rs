@@ -3,6 +3,7 @@
 pub mod authorised;
 pub mod keygen;
 pub mod known_hosts;
+pub mod refused;
 mod trust;
 
 pub use trust::Peer;
@@ -127,9 +128,9 @@ pub fn protect(node: &mut NodeConfig, args: &IdentityArgs) -> Result<(), Failure
     Ok(())
 }
 
-/// The pre-shared key in a file, as the node wants it.
-pub fn shared_key(path: &Path) -> Result<[u8; 32], Failure> {
-    Ok(*load::<SharedKey>(path)?.as_bytes())
+/// The pre-shared key in a file.
+pub fn shared_key(path: &Path) -> Result<SharedKey, Failure> {
+    load(path)
 }
 
 /// Says that a listening side will not insist on encryption.

@@ -7,8 +7,8 @@ use super::turns::{Asked, MOST_WAITING, Turn, Turns};
 use crate::cli::PerfArgs;
 use crate::code::{Code, gate::Gate};
 use crate::failure::Failure;
-use crate::identity;
 use crate::identity::authorised::{Access, Wanted};
+use crate::identity::{self, refused};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::ping::echo;
@@ -90,6 +90,10 @@ pub async fn run(args: &PerfArgs) -> Result<(), Failure> {
                 drop(gateway);
                 endpoint.wait_idle().await;
                 return Ok(());
+            }
+            Some(refusal) = endpoint.refused() => {
+                refused::log(&refusal);
+                continue;
             }
         };
         if gateway.as_ref().is_some_and(|g| g.takes(&session)) {

@@ -20,6 +20,7 @@ use crate::code::{
 };
 use crate::failure::Failure;
 use crate::identity::authorised::Grant;
+use crate::identity::refused;
 use crate::invitation::Invitation;
 use crate::overlay::Gateway;
 use blake3::Hash;
@@ -135,6 +136,7 @@ pub async fn run(server: Server, endpoint: &Endpoint, gateway: Option<Gateway>) 
                 let (server, ended) = (Arc::clone(&server), ended.clone());
                 tokio::spawn(async move { ended.send(server.serve(session).await) });
             }
+            Some(refusal) = endpoint.refused() => refused::log(&refusal),
             Some(outcome) = outcomes.recv() => match outcome {
                 // What was refused or broke off leaves this side waiting, for another try or another sender.
                 Outcome::Transfer(Ok(())) if once => {

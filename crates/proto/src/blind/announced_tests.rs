@@ -1,7 +1,7 @@
 //! Streams that announce themselves, over links that lose, in virtual time: senders and receivers that begin anew, and what others make of recordings.
 
 use super::*;
-use crate::crypto::SecretKey;
+use crate::crypto::{SecretKey, SharedKey};
 use crate::units::{Bandwidth, Duration, Probability, Time};
 use crate::work::Work;
 use rand_chacha::ChaCha12Rng;
@@ -201,7 +201,7 @@ fn only_who_is_on_the_list_is_heard() {
     for (name, other) in [
         ("another sender", SenderConfig { secret: secret(9), ..config(0.1) }),
         ("for another node", SenderConfig { receiver: secret(9).public(), ..config(0.1) }),
-        ("another pre-shared key", SenderConfig { psk: Some([1; 32]), ..config(0.1) }),
+        ("another pre-shared key", SenderConfig { psk: Some(SharedKey::from_bytes([1; 32])), ..config(0.1) }),
     ] {
         let mut way = Way::new(other, 0.0);
         way.run(100, Duration::from_millis(1), Duration::from_secs(1));
@@ -211,8 +211,8 @@ fn only_who_is_on_the_list_is_heard() {
             way.receiver.stats()
         );
     }
-    let mut way = Way::new(SenderConfig { psk: Some([1; 32]), ..config(0.1) }, 0.0);
-    way.receiver = Receiver::new(secret(RECEIVER), Some([1; 32]), [(secret(SENDER).public(), 0)], [7; 32]);
+    let mut way = Way::new(SenderConfig { psk: Some(SharedKey::from_bytes([1; 32])), ..config(0.1) }, 0.0);
+    way.receiver = Receiver::new(secret(RECEIVER), Some(SharedKey::from_bytes([1; 32])), [(secret(SENDER).public(), 0)], [7; 32]);
     way.run(100, Duration::from_millis(1), Duration::from_secs(1));
     way.assert_each_once(1.0);
 }

@@ -2,7 +2,7 @@
 
 use super::{Announcement, Packet, Sink, SinkStats, StreamName};
 use crate::admission::{Admission, Host};
-use crate::crypto::{Addressed, PublicKey, SecretKey};
+use crate::crypto::{Addressed, PublicKey, SecretKey, SharedKey};
 use crate::units::Time;
 use bytes::Bytes;
 use core::net::IpAddr;
@@ -51,7 +51,7 @@ pub struct SenderView {
 pub struct Receiver {
     secret: SecretKey,
     addressed: Addressed,
-    psk: Option<[u8; 32]>,
+    psk: Option<SharedKey>,
     senders: Vec<Known>,
     admission: Admission,
     ready: VecDeque<(usize, Bytes)>,
@@ -85,7 +85,7 @@ struct Current {
 
 impl Receiver {
     /// A receiver for these senders, each with the stamp of the newest announcement that this node ever took from it (0: none); `seed` is random.
-    pub fn new(secret: SecretKey, psk: Option<[u8; 32]>, senders: impl IntoIterator<Item = (PublicKey, u64)>, seed: [u8; 32]) -> Self {
+    pub fn new(secret: SecretKey, psk: Option<SharedKey>, senders: impl IntoIterator<Item = (PublicKey, u64)>, seed: [u8; 32]) -> Self {
         let known = |(key, stamp)| Known {
             key,
             view: SenderView { stamp, ..SenderView::default() },
@@ -159,7 +159,7 @@ impl Receiver {
             self.stats.unread += 1;
             return;
         }
-        let opened = Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref()).ok();
+        let opened = Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref().map(SharedKey::as_bytes)).ok();
         let small = opened.filter(|(_, said)| said.shape.block_packets() * usize::from(said.shape.symbol()) <= MOST_BLOCK_BYTES);
         let Some((known, said)) = small.and_then(|(key, said)| Some((self.senders.iter_mut().find(|k| k.key == key)?, said))) else {
             self.stats.refused += 1;

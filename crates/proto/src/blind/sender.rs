@@ -1,7 +1,7 @@
 //! A stream that announces itself to one node, whose key is known: a source, its announcements, and a new stream when this one is long.
 
 use super::{Announcement, BlindError, Plan, Shape, Source, SourceConfig, SourceStats, StreamName};
-use crate::crypto::{PublicKey, SecretKey};
+use crate::crypto::{PublicKey, SecretKey, SharedKey};
 use crate::units::{Bandwidth, Duration, Time};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -25,7 +25,7 @@ pub struct SenderConfig {
     /// Who receives, alone.
     pub receiver: PublicKey,
     /// A key that both share beside, if any.
-    pub psk: Option<[u8; 32]>,
+    pub psk: Option<SharedKey>,
     /// The cut of its streams.
     pub shape: Shape,
     /// How much is sent.
@@ -179,7 +179,12 @@ impl Sender {
         let thin = self.config.rate.time_for((ANNOUNCEMENT as f64 / SHARE) as u64).min(LONGEST_PAUSE);
         let pause = if self.is_greeting() { GREETING_GAP } else { EVERY.max(self.config.patience).max(thin) };
         self.announce_at = now + pause;
-        match said.seal(&self.config.secret, &self.config.receiver, self.config.psk.as_ref(), random(&mut self.rng)) {
+        match said.seal(
+            &self.config.secret,
+            &self.config.receiver,
+            self.config.psk.as_ref().map(SharedKey::as_bytes),
+            random(&mut self.rng),
+        ) {
             Ok(datagram) => {
                 *out = datagram;
                 self.before.announcements += 1;

@@ -7,7 +7,7 @@
 
 use super::keys::RawKey;
 use super::noise::{self, Setup};
-use super::{CryptoError, PublicKey, SecretKey};
+use super::{CryptoError, PublicKey, SecretKey, SharedKey};
 use crate::error::CloseReason;
 use crate::wire::packet::Pattern;
 use core::fmt;
@@ -61,11 +61,11 @@ pub struct PreSharedKeys<'a> {
     /// Of whoever has none of their own.
     pub everybody: Option<&'a [u8; 32]>,
     /// By the neighbour's static key.
-    pub own: &'a BTreeMap<PublicKey, [u8; 32]>,
+    pub own: &'a BTreeMap<PublicKey, SharedKey>,
 }
 
 /// No neighbour with a key of its own.
-static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, [u8; 32]> = BTreeMap::new();
+static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, SharedKey> = BTreeMap::new();
 
 impl<'a> PreSharedKeys<'a> {
     /// The same key for everybody, or none.
@@ -75,7 +75,7 @@ impl<'a> PreSharedKeys<'a> {
 
     /// The key that a handshake with this neighbour needs; `None`: who it is, is not known yet.
     pub fn of(&self, peer: Option<PublicKey>) -> Option<&'a [u8; 32]> {
-        peer.and_then(|peer| self.own.get(&peer)).or(self.everybody)
+        peer.and_then(|peer| self.own.get(&peer)).map(SharedKey::as_bytes).or(self.everybody)
     }
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Initiator {
 
 impl Initiator {
     /// Pattern that fits what is known about the peer.
-    pub fn pattern_for(peer: Option<PublicKey>, psk: Option<[u8; 32]>) -> Pattern {
+    pub fn pattern_for(peer: Option<PublicKey>, psk: Option<&[u8; 32]>) -> Pattern {
         match (peer.is_some(), psk.is_some()) {
             (true, false) => Pattern::Ik,
             (false, false) => Pattern::Xx,
@@ -107,7 +107,7 @@ impl Initiator {
     pub fn start(
         secret: &SecretKey,
         peer: Option<PublicKey>,
-        psk: Option<[u8; 32]>,
+        psk: Option<&[u8; 32]>,
         prologue: &[u8],
         payload: &[u8],
         rng: &mut ChaCha12Rng,
@@ -120,7 +120,7 @@ impl Initiator {
         pattern: Pattern,
         secret: &SecretKey,
         peer: Option<PublicKey>,
-        psk: Option<[u8; 32]>,
+        psk: Option<&[u8; 32]>,
         prologue: &[u8],
         payload: &[u8],
         rng: &mut ChaCha12Rng,
@@ -131,7 +131,7 @@ impl Initiator {
             prologue,
             secret: Some(secret.as_bytes()),
             peer: peer.as_ref().map(|p| &p.0).filter(|_| is_known),
-            psk: psk_for(pattern, psk.as_ref())?,
+            psk: psk_for(pattern, psk)?,
         };
         let mut state = setup.build(true, rng)?;
         let message = noise::write(&mut state, payload)?;

@@ -35,8 +35,8 @@ fn respond(psk: Option<[u8; 32]>, pattern: Pattern, prologue: &[u8], message: &[
 
 /// A whole handshake: both results.
 fn run(peer: Option<PublicKey>, psk: Option<[u8; 32]>) -> Result<(Established, Established), CryptoError> {
-    let (mut initiator, first) = Initiator::start(&secret(ALICE), peer, psk, b"prologue", b"hello", &mut rng(1))?;
-    match respond(psk, Initiator::pattern_for(peer, psk), b"prologue", &first)? {
+    let (mut initiator, first) = Initiator::start(&secret(ALICE), peer, psk.as_ref(), b"prologue", b"hello", &mut rng(1))?;
+    match respond(psk, Initiator::pattern_for(peer, psk.as_ref()), b"prologue", &first)? {
         ResponderStep::Established { reply, established } => Ok((initiator.finish(&reply, b"")?, established)),
         ResponderStep::Waiting { reply, responder } => {
             let ours = initiator.finish(&reply, b"thanks")?;
@@ -104,7 +104,7 @@ fn a_pinned_key_is_told_from_the_one_that_answers() {
 #[test]
 fn another_prologue_or_pattern_or_shared_key_fails() {
     let (mut initiator, first) =
-        Initiator::start(&secret(ALICE), Some(public(BOB)), Some(PSK), b"prologue", b"hello", &mut rng(1)).unwrap();
+        Initiator::start(&secret(ALICE), Some(public(BOB)), Some(&PSK), b"prologue", b"hello", &mut rng(1)).unwrap();
     assert!(matches!(respond(Some(PSK), Pattern::IkPsk2, b"prolog", &first), Err(CryptoError::Authentication)));
     assert!(matches!(respond(None, Pattern::IkPsk2, b"prologue", &first), Err(CryptoError::Authentication)));
     // A node with a shared key serves only those who have it.

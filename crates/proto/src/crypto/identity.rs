@@ -204,7 +204,7 @@ impl SharedKey {
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
-    /// The secret bytes, for [`NodeConfig::psk`](crate::NodeConfig::psk).
+    /// The secret bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -221,6 +221,15 @@ impl FromStr for SharedKey {
         decode(SHARED_LABEL, rest).map(Self)
     }
 }
+
+/// In a time that does not depend on where they differ.
+impl PartialEq for SharedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    }
+}
+
+impl Eq for SharedKey {}
 
 impl Drop for SharedKey {
     fn drop(&mut self) {

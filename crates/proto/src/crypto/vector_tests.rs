@@ -332,7 +332,7 @@ fn handshakes(book: &mut Book) {
             book.bytes(name, payload.as_bytes());
         }
         let mut rng_a = ChaCha12Rng::from_seed(seed_a);
-        let (mut initiator, first) = Initiator::start(&alice, peer, psk, b"prologue", b"one", &mut rng_a).unwrap();
+        let (mut initiator, first) = Initiator::start(&alice, peer, psk.as_ref(), b"prologue", b"one", &mut rng_a).unwrap();
         assert_eq!(PublicKey(*first.first_chunk().unwrap()), ephemeral_a.public());
         book.bytes("message1", &first);
         let reply = |_: Option<PublicKey>, _: &[u8]| Ok(b"two".to_vec());

@@ -3,6 +3,7 @@
 //! At an end node the outgoing half is fed by a session's [`SendHalf`] and the incoming half drained by a [`RecvHalf`].
 //! A relay feeds one half from the other (`node/relay.rs`); its session halves stay empty.
 
+use super::schedule::{Origin, Turn};
 use crate::flow;
 use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId, SessionKey};
 use crate::node::ledger::{Account, Ledger};
@@ -10,6 +11,7 @@ use crate::node::shared::INITIAL_CREDIT;
 use crate::options::{Class, FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
+use crate::switch::{self, Mechanism};
 use crate::table::Table;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{Coded, FlowOpen};
@@ -76,6 +78,8 @@ pub(crate) struct OutFlow {
     pub(crate) is_datagram_queued: bool,
     /// The relayed flow that it is the going half of.
     pub(crate) relay: Option<RelayId>,
+    /// The neighbour that it came from, if it passes.
+    pub(crate) origin: Origin,
     /// The node will look at that relayed flow.
     pub(crate) is_relay_told: bool,
     /// A part of a flow that takes several routes: the node gives it more when fewer than this wait, if there is more; 0: not now.
@@ -116,9 +120,18 @@ impl OutFlow {
             || (self.has_symbols(now) && self.sender.room() > 0)
     }
 
-    /// Flows that take the turns of one with this one, itself included.
-    pub(crate) fn siblings(&self) -> u32 {
-        self.siblings.as_ref().map_or(1, |count| count.load(Ordering::Relaxed))
+    /// Whose turns it takes.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin.filter(|_| !switch::is_off(Mechanism::SharesOfOrigins))
+    }
+
+    /// What the schedule has to know of it.
+    pub(crate) fn turn(&self, label: FlowLabel) -> Turn {
+        let siblings = match switch::is_off(Mechanism::SharedTurns) {
+            true => 1,
+            false => self.siblings.as_ref().map_or(1, |count| count.load(Ordering::Relaxed)),
+        };
+        Turn { label, class: self.open.class, origin: self.origin(), siblings }
     }
 
     /// Datagrams that wait for each other are to be sent or protected.

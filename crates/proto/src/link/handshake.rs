@@ -4,7 +4,7 @@ use super::answer::Responding;
 use super::{Control, Link, LinkEvent, State};
 use crate::crypto::cookie::TOKEN_LIFETIME;
 use crate::crypto::mac1::Mac1;
-use crate::crypto::{CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey};
+use crate::crypto::{CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey, RawKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
 use crate::node::admission::Admission;
@@ -160,7 +160,7 @@ impl Initiating {
     }
 
     fn add_attempt(&mut self, now: Time, source: ConnectionId, is_key_known: bool, token: Vec<u8>, shared: &mut Shared) {
-        let psk = shared.config.psks().of(self.expected).copied();
+        let psk = shared.config.psks().of(self.expected).copied().map(RawKey::new);
         let pattern = match (is_key_known, psk.is_some()) {
             (true, false) => Pattern::Ik,
             (false, false) => Pattern::Xx,
@@ -177,7 +177,15 @@ impl Initiating {
         // Anyone on the path can read what the first message of XX says.
         let payload = shared.params_payload(None, is_key_known);
         let mut rng = shared.fork_rng();
-        match Initiator::start_with(pattern, &shared.identity, self.expected, psk, &prologue, &payload, &mut rng) {
+        match Initiator::start_with(
+            pattern,
+            &shared.identity,
+            self.expected,
+            psk.as_ref().map(RawKey::as_bytes),
+            &prologue,
+            &payload,
+            &mut rng,
+        ) {
             Ok((initiator, message)) => {
                 let responder = self.expected.filter(|_| pattern.is_pinned());
                 let mac1 = responder.and_then(|key| Mac1::new(&key).of(&packet(&message))).unwrap_or_default();

@@ -23,7 +23,7 @@ use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, PathId, Seq, SessionId};
 use crate::node::NodeConfig;
 use crate::node::ledger::Account;
 use crate::node::shared::Shared;
@@ -307,6 +307,7 @@ impl Link {
             source,
             is_datagram_queued: false,
             relay: None,
+            origin: None,
             is_relay_told: false,
             hungry_below: 0,
             kept_bytes: 0,
@@ -320,8 +321,7 @@ impl Link {
             is_announced: false,
             account,
         };
-        self.flows.insert_out(label, flow);
-        self.touch_out(label, now);
+        self.insert_out(label, flow, now);
         label
     }
 
@@ -340,7 +340,7 @@ impl Link {
             self.events.push_back(LinkEvent::Skipped(label));
         }
         if !flow.is_queued && flow.has_work(now) {
-            self.schedule.push(label, flow.open.class);
+            self.schedule.push(label, flow.open.class, flow.origin());
             self.flows.set_waiting(label, |flow| flow.is_queued = true);
         }
         let Some(flow) = self.flows.out.get_mut(&label) else { return };
@@ -450,8 +450,7 @@ impl Link {
 
     /// Forgets a flow that we sent.
     pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
-        self.timers.set(TimerKey::Out(label), None);
-        let flow = self.flows.remove_out(label)?;
+        let flow = self.take_out(label)?;
         self.trace.emit_also(|| What::closed(label.0, "out", &flow.stats()));
         Some(flow)
     }
@@ -681,6 +680,11 @@ impl Link {
         incoming.filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(false, &f.stats()));
     }
 
+    /// Who pays for what comes by it.
+    pub(crate) fn neighbour(&self) -> Neighbour {
+        self.peer.map_or(Neighbour::Link(self.id), Neighbour::Key)
+    }
+
     /// Smallest round trip of its paths in their windows.
     pub(crate) fn min_rtt(&self) -> Duration {
         self.paths.values().map(|p| p.rtt_estimator().min()).min().unwrap_or(Duration::ZERO)
@@ -697,7 +701,16 @@ impl Link {
     /// Takes a flow that we send off the link, as it is: what is on its way has no fate any more.
     pub(crate) fn take_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
         self.timers.set(TimerKey::Out(label), None);
-        self.flows.remove_out(label)
+        let flow = self.flows.remove_out(label)?;
+        let queued = flow.is_queued.then_some(flow.open.class);
+        self.schedule.leave(flow.origin(), queued, |label| self.flows.out.contains_key(label));
+        Some(flow)
+    }
+
+    fn insert_out(&mut self, label: FlowLabel, flow: OutFlow, now: Time) {
+        self.schedule.join(flow.origin());
+        self.flows.insert_out(label, flow);
+        self.touch_out(label, now);
     }
 
     /// Takes a flow that we receive off the link, as it is.
@@ -717,8 +730,7 @@ impl Link {
         if let Some(relayed) = &mut flow.open.relayed {
             relayed.first = flow.sender.first_held();
         }
-        self.flows.insert_out(label, flow);
-        self.touch_out(label, now);
+        self.insert_out(label, flow, now);
         label
     }
 

@@ -378,13 +378,14 @@ impl Link {
         if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
             return;
         }
-        let session = match shared.session_for_open(now, self.id, self.id, &open, crate::node::sessions::limits_of(self), Duration::ZERO) {
-            Ok(session) => session,
-            Err(code) => {
-                shared.counters.refused_flows += 1;
-                return self.refuse_flow(label, code);
-            }
-        };
+        let session =
+            match shared.session_for_open(now, self.neighbour(), self.id, &open, crate::node::sessions::limits_of(self), Duration::ZERO) {
+                Ok(session) => session,
+                Err(code) => {
+                    shared.counters.refused_flows += 1;
+                    return self.refuse_flow(label, code);
+                }
+            };
         match self.accept_flow(open, session, shared) {
             Ok(()) => touch(touched_in, label),
             Err(code) => {
@@ -455,7 +456,7 @@ impl Link {
             return Err(Code::TooMany);
         }
         let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
-        let account = shared.ledger.open_for(self.id, super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
+        let account = shared.ledger.open_for(self.neighbour(), super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
         let memory = shared.ledger.allowed(&account);
         let mut sink = Self::new_sink(&open, shared, ceiling);
         if open.part() > 0 {

@@ -4,7 +4,7 @@
 //! flows (repair of known deficits before new source packets). Proactive repair and probes only when nothing else waits.
 
 use super::flows::OutFlow;
-use super::schedule::Wanted;
+use super::schedule::{Turn, Wanted};
 use super::{Control, Link, State};
 use crate::error::{CloseReason, Layer};
 use crate::flow::{Outgoing, SendContext, Stage};
@@ -373,13 +373,14 @@ impl Link {
             draft.is_full = true;
             return;
         }
-        let mut again: smallvec::SmallVec<[(FlowLabel, usize); 4]> = smallvec::SmallVec::new();
+        let mut again: smallvec::SmallVec<[(Turn, usize); 4]> = smallvec::SmallVec::new();
         let mut misses = 0;
+        self.schedule.begin();
         while draft.room(buf) >= WORTHWHILE && misses < MISSES {
             let Some(label) = self.schedule.pop(wanted) else { break };
             let Some(flow) = self.flows.out.get_mut(&label) else { continue };
-            let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings() };
-            if self.schedule.defers(label, flow.open.class, siblings, &mut flow.balance) {
+            let turn = flow.turn(label);
+            if self.schedule.defers(&turn, &mut flow.balance) {
                 continue;
             }
             let is_fresh = draft.is_empty(buf);
@@ -389,13 +390,14 @@ impl Link {
             shared.lies.tell(&mut buf[before..]);
             let bytes = buf.len() - before;
             misses += usize::from(bytes == 0);
+            self.schedule.charge(&turn, bytes);
             if bytes > 0 && flow.open.class == Class::Bulk && flow.open.index != CONTROL_INDEX && !flow.open.waits_in_order() {
                 self.bulk_at = Some(now);
             }
             // A flow that could not use a whole packet is blocked; whatever unblocks it touches it.
             let goes_on = flow.has_work(now) && (bytes > 0 || cut.is_some() || !is_fresh);
             if goes_on {
-                again.push((label, bytes));
+                again.push((turn, bytes));
             }
             self.flows.set_waiting(label, |flow| flow.is_queued = goes_on);
             self.note_proactive(label);
@@ -405,10 +407,9 @@ impl Link {
                 self.cut_in_two(now, draft, &frame, item, buf);
             }
         }
-        for (label, bytes) in again.into_iter().rev() {
-            if let Some(flow) = self.flows.out.get_mut(&label) {
-                let siblings = if switch::is_off(Mechanism::SharedTurns) { 1 } else { flow.siblings() };
-                self.schedule.again(label, flow.open.class, bytes, siblings, &mut flow.balance);
+        for (turn, bytes) in again.into_iter().rev() {
+            if let Some(flow) = self.flows.out.get_mut(&turn.label) {
+                self.schedule.again(&turn, bytes, &mut flow.balance);
             }
         }
     }

@@ -38,6 +38,11 @@ impl Admitted {
         self.of_host.contains_key(&host)
     }
 
+    /// Whether there is a link of this key.
+    pub(crate) fn has_one_of(&self, peer: PublicKey) -> bool {
+        self.of_key.contains_key(&peer)
+    }
+
     /// A link of this key comes up.
     pub(crate) fn admit(&mut self, link: LinkId, peer: PublicKey, address: IpAddr, config: &NodeConfig) -> Admission {
         let host = Host::from(address);

@@ -4,7 +4,7 @@ use super::sessions::Far;
 use super::shared::FlowPlace;
 use super::{Message, Node, SessionAccess};
 use crate::congestion::CongestionControl;
-use crate::crypto::PublicKey;
+use crate::crypto::{PublicKey, SharedKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
@@ -85,7 +85,7 @@ impl Node {
 
     /// Replaces the pre-shared keys of single neighbours ([`NodeConfig::neighbour_psks`](super::NodeConfig::neighbour_psks)) from now on; links that are up
     /// stay.
-    pub fn set_neighbour_psks(&mut self, psks: BTreeMap<PublicKey, [u8; 32]>) {
+    pub fn set_neighbour_psks(&mut self, psks: BTreeMap<PublicKey, SharedKey>) {
         self.shared.config.neighbour_psks = psks;
     }
 

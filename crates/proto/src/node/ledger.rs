@@ -5,7 +5,7 @@
 //! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
-use crate::ids::LinkId;
+use crate::ids::Neighbour;
 use crate::stats::Memory;
 use crate::switch::{self, Mechanism};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) struct Account {
     ceiling: usize,
     held: usize,
     /// The neighbour that opened the flow; none if it was opened here.
-    opener: Option<LinkId>,
+    opener: Option<Neighbour>,
 }
 
 impl Account {
@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
     used: usize,
     peak: usize,
     /// Floors of the flows that each neighbour has opened.
-    floors: BTreeMap<LinkId, usize>,
+    floors: BTreeMap<Neighbour, usize>,
 }
 
 impl Ledger {
@@ -58,7 +58,7 @@ impl Ledger {
     }
 
     /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
-    pub(crate) fn open_for(&mut self, opener: LinkId, floor: usize, ceiling: usize) -> Option<Account> {
+    pub(crate) fn open_for(&mut self, opener: Neighbour, floor: usize, ceiling: usize) -> Option<Account> {
         let floors = self.floors.get(&opener).copied().unwrap_or(0);
         let left = self.limit.saturating_sub(self.charged.saturating_sub(floors));
         if floors + floor > left / 4 * FLOORS_OF_ONE && !switch::is_off(Mechanism::FairFloors) {
@@ -120,6 +120,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::LinkId;
 
     const MIB: usize = 1 << 20;
     const FLOOR: usize = 100_000;
@@ -186,7 +187,9 @@ mod tests {
     #[test]
     fn a_neighbour_that_opens_flows_without_end_leaves_a_quarter_to_each_that_comes_later() {
         let mut ledger = Ledger::new(100 * FLOOR);
-        let opened = |ledger: &mut Ledger, link| (0..1000).filter_map(|_| ledger.open_for(LinkId(link), FLOOR, MIB)).collect::<Vec<_>>();
+        let opened = |ledger: &mut Ledger, link| {
+            (0..1000).filter_map(|_| ledger.open_for(Neighbour::Link(LinkId(link)), FLOOR, MIB)).collect::<Vec<_>>()
+        };
         let first = opened(&mut ledger, 1);
         let second = opened(&mut ledger, 2);
         assert_eq!((first.len(), second.len(), opened(&mut ledger, 3).len()), (75, 18, 5));

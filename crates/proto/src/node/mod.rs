@@ -33,7 +33,7 @@ mod unproven;
 mod vigilance;
 
 use crate::congestion::CongestionControl;
-use crate::crypto::{PreSharedKeys, PublicKey, SecretKey};
+use crate::crypto::{PreSharedKeys, PublicKey, SecretKey, SharedKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
@@ -99,7 +99,7 @@ pub struct NodeConfig {
     /// Who may open sessions to this node's addresses over relays. Default: whoever may open links.
     pub sessions_from: SessionAccess,
     /// Pre-shared key mixed into the handshakes of relayed sessions, in both directions; the far ends need the same. Default none.
-    pub session_psk: Option<[u8; 32]>,
+    pub session_psk: Option<SharedKey>,
     /// Accept links that others open. Default true.
     pub accept: bool,
     /// Who is answered at all. Default anyone.
@@ -107,9 +107,9 @@ pub struct NodeConfig {
     /// Seal nothing, for measurement only; both sides must say so. Default false.
     pub plaintext: bool,
     /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
-    pub psk: Option<[u8; 32]>,
+    pub psk: Option<SharedKey>,
     /// Pre-shared keys of single neighbours, by their static key: each takes the place of [`Self::psk`] for one. Default none.
-    pub neighbour_psks: BTreeMap<PublicKey, [u8; 32]>,
+    pub neighbour_psks: BTreeMap<PublicKey, SharedKey>,
     /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
     /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
@@ -173,7 +173,7 @@ impl NodeConfig {
 
     /// Every pre-shared key that is mixed into handshakes of links.
     pub(crate) fn psks(&self) -> PreSharedKeys<'_> {
-        PreSharedKeys { everybody: self.psk.as_ref(), own: &self.neighbour_psks }
+        PreSharedKeys { everybody: self.psk.as_ref().map(SharedKey::as_bytes), own: &self.neighbour_psks }
     }
 }
 
@@ -477,6 +477,9 @@ impl Node {
         let Some(link) = self.links.remove(&id) else { return };
         self.half_open.remove(id);
         self.shared.admitted.remove(id);
+        if link.peer.is_none_or(|peer| !self.shared.admitted.has_one_of(peer)) {
+            self.shared.openers.forget(link.neighbour());
+        }
         self.initiated -= usize::from(link.is_initiator);
         for flow in link.flows.out.values() {
             self.shared.ledger.close(&flow.account);

@@ -7,7 +7,7 @@
 use super::Node;
 use crate::error::{CloseReason, Code};
 use crate::flow::{Drain, Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::ids::{FlowLabel, LinkId, RelayId, Seq, SessionId, SessionKey};
+use crate::ids::{FlowLabel, LinkId, Neighbour, RelayId, Seq, SessionId, SessionKey};
 use crate::link::Control;
 use crate::link::flows::{InFlow, OutFlow, Progress, floor_of, options_of};
 use crate::node::shared::INITIAL_CREDIT;
@@ -39,7 +39,7 @@ impl Default for RelayLimits {
 /// A flow as all nodes know it, and which opening of it this is. A relay cannot check what an opening claims, so that one never ends another: the destination
 /// decides between them, and refuses the one that is over (P16).
 type Name = (IpAddr, IpAddr, SessionKey, u64, u64, u64, Option<OpeningProof>);
-/// Of the flows that may pass and that others leave, those that come by one link may be so many in four.
+/// Of the flows that may pass and that others leave, those that come from one neighbour may be so many in four.
 const FLOWS_OF_ONE: usize = 3;
 type Hop = (LinkId, FlowLabel);
 
@@ -49,6 +49,8 @@ pub(crate) struct Relay {
     open: FlowOpen,
     ends: Relayed,
     up: Hop,
+    /// The neighbour that it comes from.
+    from: Neighbour,
     down: Hop,
     /// Links that refused it.
     tried: SmallVec<[LinkId; 2]>,
@@ -78,22 +80,22 @@ pub(crate) struct Relays {
     by_name: BTreeMap<Name, RelayId>,
     /// By the links that they come and go by.
     by_link: BTreeSet<(LinkId, RelayId)>,
-    /// How many come by each link.
-    coming: BTreeMap<LinkId, usize>,
+    /// How many come from each neighbour.
+    coming: BTreeMap<Neighbour, usize>,
     next: u64,
 }
 
 impl Relays {
-    /// One more may come by a link.
-    fn has_room(&self, up: LinkId, limits: RelayLimits) -> bool {
-        let (all, own) = (self.flows.len(), self.coming.get(&up).copied().unwrap_or(0));
+    /// One more may come from a neighbour.
+    fn has_room(&self, from: Neighbour, limits: RelayLimits) -> bool {
+        let (all, own) = (self.flows.len(), self.coming.get(&from).copied().unwrap_or(0));
         all < limits.flows && (own == 0 || own < (limits.flows - (all - own)) * FLOWS_OF_ONE / 4)
     }
 
     fn insert(&mut self, id: RelayId, relay: Relay) {
         self.by_name.insert(relay.name(), id);
         self.by_link.extend([(relay.up.0, id), (relay.down.0, id)]);
-        *self.coming.entry(relay.up.0).or_default() += 1;
+        *self.coming.entry(relay.from).or_default() += 1;
         self.flows.insert(id, relay);
     }
 
@@ -102,10 +104,10 @@ impl Relays {
         self.by_name.remove(&relay.name());
         self.by_link.remove(&(relay.up.0, id));
         self.by_link.remove(&(relay.down.0, id));
-        if let Some(count) = self.coming.get_mut(&relay.up.0) {
+        if let Some(count) = self.coming.get_mut(&relay.from) {
             *count -= 1;
             if *count == 0 {
-                self.coming.remove(&relay.up.0);
+                self.coming.remove(&relay.from);
             }
         }
         Some(relay)
@@ -192,13 +194,14 @@ impl Node {
         if self.relays.by_name.contains_key(&name) {
             return Err(Code::HopLimit);
         }
-        let is_crowded = self.links.get(&link).is_none_or(|l| l.flows.incoming.len() >= self.shared.config.max_link_flows);
-        if is_crowded || !self.relays.has_room(link, limits) {
+        let Some(l) = self.links.get(&link) else { return Err(Code::NoRoute) };
+        let from = l.neighbour();
+        if l.flows.incoming.len() >= self.shared.config.max_link_flows || !self.relays.has_room(from, limits) {
             return Err(Code::NoMemory);
         }
         let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
         let floor = floor_of(&open);
-        let account = self.shared.ledger.open_for(link, floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
+        let account = self.shared.ledger.open_for(from, floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
         let Some(held) = self.shared.ledger.open(0, self.shared.config.flow_memory) else {
             self.shared.ledger.close(&account);
             return Err(Code::NoMemory);
@@ -270,6 +273,7 @@ impl Node {
             sender,
             source: SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 }),
             relay: Some(id),
+            origin: Some(from),
             is_relay_told: false,
             is_datagram_queued: false,
             hungry_below: 0,
@@ -285,7 +289,7 @@ impl Node {
             account,
         };
         let down = (next, l.adopt_out(outgoing, now));
-        let relay = Relay { open, ends, up: (link, label), down, tried: SmallVec::new(), drain: Drain::new(now) };
+        let relay = Relay { open, ends, up: (link, label), from, down, tried: SmallVec::new(), drain: Drain::new(now) };
         self.relays.insert(id, relay);
         self.advance_relay(now, id);
         Ok(())

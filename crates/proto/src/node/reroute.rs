@@ -57,6 +57,7 @@ impl Node {
     /// A flow that names this node as its destination: a new one, or one that is here already and now comes another way.
     pub(super) fn bind(&mut self, now: Time, link: LinkId, open: FlowOpen) -> Result<(), Code> {
         let Some(ends) = open.relayed else { return Err(Code::Internal) };
+        let Some(from) = self.links.get(&link).map(|l| l.neighbour()) else { return Err(Code::Internal) };
         let (index, label) = (open.index, open.label);
         let name = (Far::Relayed { far: ends.source, near: ends.destination }, open.session);
         let known = self.shared.sessions.named(name);
@@ -74,14 +75,14 @@ impl Node {
             return Err(Code::UnknownSession);
         }
         if known.is_none() && index == CONTROL_INDEX {
-            self.make_room_for_opener(now, link);
+            self.make_room_for_opener(now, from);
         }
         let tried = self.shared.links_tried(ends.source);
         let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
         // The answer and what follows it cross each link once; the others are taken to be like the last.
         let hops = u32::from(HOP_LIMIT.saturating_sub(open.hop_limit)) + 1;
         let patience = self.links.get(&back).map_or(Duration::ZERO, |l| l.pto() * 2 * hops);
-        let session = self.shared.session_for_open(now, link, back, &open, crate::node::sessions::FLOOR, patience)?;
+        let session = self.shared.session_for_open(now, from, back, &open, crate::node::sessions::FLOOR, patience)?;
         let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
         l.accept_flow(open, session, &mut self.shared)?;
         if index == CONTROL_INDEX {

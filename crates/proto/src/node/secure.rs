@@ -11,10 +11,10 @@ use super::sessions::Far;
 use super::shared::Shared;
 use super::vigilance::Vigilance;
 use crate::admission::Host;
-use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys};
+use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys, SharedKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
-use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
+use crate::ids::{FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
 use crate::link::Control;
 use crate::options::Mode;
 use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
@@ -68,7 +68,7 @@ pub(crate) struct Securing {
     /// Acceptor: last messages that did not verify.
     forgeries: u32,
     /// Acceptor: the link whose tokens the answer took.
-    paid_by: Option<LinkId>,
+    paid_by: Option<Neighbour>,
     /// Acceptor: the opener's control flow begins again, with a packet 0 that was answered already.
     is_begun_again: bool,
     /// Opener: only asks which process the far end is.
@@ -307,7 +307,11 @@ impl Securing {
 
 impl Shared {
     fn credentials(&self) -> Credentials<'_> {
-        Credentials { identity: &self.identity, psk: self.config.session_psk, restart_epoch: self.restart_epoch }
+        Credentials {
+            identity: &self.identity,
+            psk: self.config.session_psk.as_ref().map(SharedKey::as_bytes),
+            restart_epoch: self.restart_epoch,
+        }
     }
 
     pub(super) fn may_open_sessions(&self, key: PublicKey) -> bool {
@@ -368,10 +372,10 @@ impl Shared {
 
 impl Node {
     /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
-    pub(super) fn make_room_for_opener(&mut self, now: Time, from: LinkId) {
+    pub(super) fn make_room_for_opener(&mut self, now: Time, from: Neighbour) {
         let Some(id) = self.shared.sessions.unproven.in_the_way_of(from) else { return };
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
-        self.forget_opener(now, id, Code::UnknownSession, "others opened sessions by the same link");
+        self.forget_opener(now, id, Code::UnknownSession, "others opened sessions by the same neighbour");
     }
 
     /// Nothing is computed for an opener. An honest one takes another route, or waits a second.
@@ -407,7 +411,9 @@ impl Node {
 
     /// A packet of the handshake came on the far end's control flow.
     pub(super) fn on_session_lead(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, packet: &Bytes) {
-        let Some(open) = self.links.get(&link).and_then(|l| l.flows.incoming.get(&label)).map(|f| f.open.clone()) else { return };
+        let Some(l) = self.links.get(&link) else { return };
+        let from = l.neighbour();
+        let Some(open) = l.flows.incoming.get(&label).map(|f| f.open.clone()) else { return };
         let fits = open.relayed.map_or(open.symbol, |r| r.fits.min(open.symbol));
         let mut rng = self.shared.fork_rng();
         let Some(entry) = self.shared.sessions.entry(id) else { return };
@@ -423,18 +429,22 @@ impl Node {
             Stage::Waiting(_) => securing.forgeries > 0 && !securing.is_begun_again,
             _ => false,
         };
-        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.shared.openers.charge(now, link, Host::from(ends.opener)) {
+        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.shared.openers.charge(now, from, Host::from(ends.opener)) {
             return match securing.stage {
                 // It comes another way.
                 Stage::Waiting(_) => self.ask_again(link, label, id),
-                _ => self.refuse_opener(now, id, "more sessions are opened by the same link, or from the same end, than can be looked at"),
+                _ => self.refuse_opener(
+                    now,
+                    id,
+                    "more sessions are opened by the same neighbour, or from the same end, than can be looked at",
+                ),
             };
         }
         let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let result = match &securing.stage {
             Stage::Answering => {
                 if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-                    securing.paid_by = Some(link);
+                    securing.paid_by = Some(from);
                 }
                 let shared = &self.shared;
                 let may_open = |peer| shared.may_open_sessions(peer);

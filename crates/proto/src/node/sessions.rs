@@ -7,7 +7,7 @@ use super::shared::{INITIAL_CREDIT, Shared};
 use super::unproven::Unproven;
 use crate::crypto::PublicKey;
 use crate::error::Code;
-use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
+use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
 use crate::link::{Link, State};
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     /// Where its flows go out now.
     pub(crate) link: LinkId,
     /// The link by which the far end opened it; `None`: it was opened here.
-    pub(super) from: Option<LinkId>,
+    pub(super) from: Option<Neighbour>,
     /// Links that any flow of it has been on, and that there are.
     pub(super) hops: SmallVec<[LinkId; 4]>,
     /// Coded packets of it that nobody with its keys made (P16).
@@ -115,7 +115,7 @@ pub(crate) struct Sessions {
     /// Sessions by the link that their flows go out by.
     by_link: BTreeSet<(LinkId, SessionId)>,
     /// Sessions that far ends opened, by the link that they came by, and all of them.
-    opened_by: BTreeMap<LinkId, usize>,
+    opened_by: BTreeMap<Neighbour, usize>,
     incoming: usize,
     pub(super) unproven: Unproven,
     /// Names of ended sessions, oldest first, and for looking up.
@@ -165,12 +165,12 @@ impl Sessions {
         self.by_key.insert((entry.far, key), id);
     }
 
-    /// `from`: the link by which the far end opened it.
+    /// `from`: the neighbour by which the far end opened it.
     pub(super) fn insert(
         &mut self,
         far: Far,
         link: LinkId,
-        from: Option<LinkId>,
+        from: Option<Neighbour>,
         session: Session,
         securing: Option<Box<Securing>>,
     ) -> SessionId {
@@ -348,8 +348,8 @@ impl Shared {
         SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
     }
 
-    /// Whether one more session may come by a link. One link has three quarters of what others leave, and the last places are for links that have none.
-    fn has_room_for_session(&self, from: LinkId) -> bool {
+    /// Whether one more session may come by a neighbour. One has three quarters of what others leave, and the last places are for those that have none.
+    fn has_room_for_session(&self, from: Neighbour) -> bool {
         let (open, limit) = (self.sessions.incoming, self.config.max_sessions);
         let own = self.sessions.opened_by.get(&from).copied().unwrap_or(0);
         let left = limit.saturating_sub(open - own);
@@ -359,14 +359,14 @@ impl Shared {
         }
     }
 
-    /// The session that a flow belongs to which is offered on the link `from`; a name that is new makes a session, whose flows go out by `link`. An error
+    /// The session that a flow belongs to which the neighbour `from` offers; a name that is new makes a session, whose flows go out by `link`. An error
     /// refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
     pub(crate) fn session_for_open(
         &mut self,
         now: Time,
-        from: LinkId,
+        from: Neighbour,
         link: LinkId,
         open: &FlowOpen,
         peer: SessionLimits,

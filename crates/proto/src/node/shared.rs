@@ -211,7 +211,6 @@ impl Shared {
 
     /// Forgets a link's ids, in as many steps as it has ids.
     pub(crate) fn forget_link(&mut self, link: LinkId) {
-        self.openers.forget(link);
         let first = (link, ConnectionId::default());
         let own = self.cids_of.range(first..).inspect(|_| work::step()).take_while(|(l, _)| *l == link);
         let ids: SmallVec<[ConnectionId; 4]> = own.map(|(_, id)| id.clone()).collect();

@@ -33,7 +33,7 @@ pub struct Credentials<'a> {
     /// Its static key.
     pub identity: &'a SecretKey,
     /// Key that both ends of a session share, if they do.
-    pub psk: Option<[u8; 32]>,
+    pub psk: Option<&'a [u8; 32]>,
     /// This process among all that have had this identity.
     pub restart_epoch: u64,
 }
@@ -303,7 +303,7 @@ pub fn answer(
     let (mut cipher, mut refusal, epoch) = (Cipher::ChaCha20Poly1305, None, own.restart_epoch);
     let step = Responder::respond(
         own.identity,
-        PreSharedKeys::one(own.psk.as_ref()),
+        PreSharedKeys::one(own.psk),
         pattern,
         &prologue(pattern, session, ends),
         r.rest(),

@@ -5,12 +5,12 @@ mod one_way;
 use super::complaint::{Book, Complaints};
 use super::file::{File, KernelTable, NeighbourTable, OneOrMore, RemoteTable, Text, TunTable};
 use super::read::read;
-use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, LinkKey, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
+use super::{Config, KernelRoutes, Lan, Limits, LinkConfig, MetricsConfig, RemoteNode, StaticRoute, Treatment, TunConfig};
 use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::identity;
 use crate::units::{CcName, Span};
 use ipnet::IpNet;
-use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits, parse_address};
+use noctule::{Answer, CongestionControl, MAX_PATHS, NodeConfig, PublicKey, RelayLimits, SharedKey, parse_address};
 use noctule_proto::blind::RelayConfig;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -548,9 +548,9 @@ impl Checker<'_, '_> {
     }
 
     /// The pre-shared key in a file.
-    fn psk(&mut self, text: &Text, key: &str) -> Option<LinkKey> {
+    fn psk(&mut self, text: &Text, key: &str) -> Option<SharedKey> {
         match identity::shared_key(&self.path(text)) {
-            Ok(psk) => Some(LinkKey(psk)),
+            Ok(psk) => Some(psk),
             Err(error) => {
                 let wrong = format!("{error}; `noctule keygen --shared -o FILE` makes such a key, and both ends of the link need the same");
                 self.book.complain(text.span(), key, wrong);

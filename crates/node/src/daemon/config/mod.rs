@@ -12,13 +12,12 @@ pub use complaint::Complaints;
 
 use crate::further_path::FurtherPath;
 use ipnet::IpNet;
-use noctule::{Answer, Bandwidth, CongestionControl, PublicKey};
+use noctule::{Answer, Bandwidth, CongestionControl, PublicKey, SharedKey};
 use noctule_proto::blind::{Plan, Shape};
 use noctule_proto::units::Probability;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use zeroize::Zeroize;
 
 /// A node's file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +51,7 @@ pub struct Config {
     /// Whose first packets are answered.
     pub answer: Answer,
     /// A pre-shared key for all links but those of neighbours that have one of their own.
-    pub psk: Option<LinkKey>,
+    pub psk: Option<SharedKey>,
     /// Congestion control of every path.
     pub congestion: CongestionControl,
     /// Silence that ends a link.
@@ -123,23 +122,7 @@ pub struct LinkConfig {
     /// Addresses by which the kernel's table names it as next hop, beside its overlay addresses and the link's remote address.
     pub next_hops: Vec<IpAddr>,
     /// A pre-shared key for this link.
-    pub psk: Option<LinkKey>,
-}
-
-/// A pre-shared key; tells nobody what it is.
-#[derive(Clone, PartialEq, Eq)]
-pub struct LinkKey(pub [u8; 32]);
-
-impl Drop for LinkKey {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
-
-impl std::fmt::Debug for LinkKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LinkKey(..)")
-    }
+    pub psk: Option<SharedKey>,
 }
 
 /// A route of the file.
@@ -187,7 +170,7 @@ pub struct OneWayTo {
     /// How long a packet waits for others of its block.
     pub delay: Duration,
     /// A key that both ends share beside.
-    pub psk: Option<LinkKey>,
+    pub psk: Option<SharedKey>,
     /// The cut.
     pub shape: Shape,
     /// How much is sent.
@@ -204,7 +187,7 @@ pub struct OneWayFrom {
     /// From where; empty: from anywhere.
     pub sources: Vec<IpNet>,
     /// A key that both ends share beside.
-    pub psk: Option<LinkKey>,
+    pub psk: Option<SharedKey>,
 }
 
 /// Streams of others.

@@ -331,8 +331,8 @@ fn a_node_may_listen_on_several_addresses_and_share_a_key_with_one_neighbour() {
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = read().unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.listen, ["192.0.2.1:4242".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap()]);
-    let psks: Vec<_> = config.neighbours().map(|(_, l)| l.psk.as_ref().map(|psk| psk.0)).collect();
-    assert_eq!(psks, [Some([3; 32]), None]);
+    let psks: Vec<_> = config.neighbours().map(|(_, l)| l.psk.clone()).collect();
+    assert_eq!(psks, [Some(noctule::SharedKey::from_bytes([3; 32])), None]);
 }
 
 #[test]

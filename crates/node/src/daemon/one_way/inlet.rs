@@ -50,7 +50,7 @@ impl Inlet {
         stamps: Arc<Stamps>,
     ) -> Result<(Arc<Self>, Listening, mpsc::Receiver<Packet>), Failure> {
         let known: Vec<_> = config.senders.iter().map(|(_, key)| (*key, stamps.get(Whose::From(key.0)))).collect();
-        let mut receiver = Receiver::new(secret, config.psk.as_ref().map(|psk| psk.0), known, random()?);
+        let mut receiver = Receiver::new(secret, config.psk.clone(), known, random()?);
         let inlet = Arc::new(Self { config: config.clone(), clock: Clock::new(), view: Mutex::default() });
         let this = Arc::clone(&inlet);
         let (out, packets) = mpsc::channel(QUEUE);

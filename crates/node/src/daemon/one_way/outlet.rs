@@ -53,7 +53,7 @@ impl Outlet {
         let of = SenderConfig {
             secret,
             receiver: config.key,
-            psk: config.psk.as_ref().map(|psk| psk.0),
+            psk: config.psk.clone(),
             shape: config.shape,
             plan: config.plan,
             rate: config.rate,

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::identity::{self, authorised::Access, authorised::Wanted};
 use crate::invitation::Invitation;
 use blake3::Hash;
-use noctule::{PublicKey, SecretKey};
+use noctule::{PublicKey, SecretKey, SharedKey};
 use noctule_proto::admission::{Admission, Host};
 use noctule_proto::crypto::Addressed;
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError, is_announcement};
@@ -173,7 +173,7 @@ struct Listener {
     admission: Admission,
     /// Announcements that were read: the same bytes come again and again.
     heard: Recent<[u8; 32]>,
-    psk: Option<[u8; 32]>,
+    psk: Option<SharedKey>,
     access: Access,
     target: Target,
     rules: Rules,
@@ -275,16 +275,17 @@ impl Listener {
         if is_addressed && (self.heard.contains(&mark) || !self.admission.admits(now, host, false)) {
             return None;
         }
-        let (sender, announcement) = match Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref()) {
-            Ok(opened) => opened,
-            Err(OneWayError::Version(version)) if !self.is_strange_told => {
-                self.is_strange_told = true;
-                self.reporter.say(&format!("noctule: passed over: {}", OneWayError::Version(version)));
-                return None;
-            }
-            // Somebody else's, or noise.
-            Err(_) => return None,
-        };
+        let (sender, announcement) =
+            match Announcement::open(datagram, &self.addressed, &self.secret, self.psk.as_ref().map(SharedKey::as_bytes)) {
+                Ok(opened) => opened,
+                Err(OneWayError::Version(version)) if !self.is_strange_told => {
+                    self.is_strange_told = true;
+                    self.reporter.say(&format!("noctule: passed over: {}", OneWayError::Version(version)));
+                    return None;
+                }
+                // Somebody else's, or noise.
+                Err(_) => return None,
+            };
         let root = announcement.root;
         if self.settled.contains(&root) {
             self.heard.insert(mark);

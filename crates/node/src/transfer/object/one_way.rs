@@ -8,7 +8,7 @@ use crate::cli::SendArgs;
 use crate::failure::Failure;
 use crate::identity;
 use blake3::Hash;
-use noctule::{Bandwidth, PublicKey};
+use noctule::{Bandwidth, PublicKey, SharedKey};
 use noctule_proto::object::one_way::{Announcement, DataKey, OneWayError};
 use noctule_proto::object::{Carousel, Next, PacketJob, Plan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -69,7 +69,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let announcement = Announcement { key: random()?, root: file.root, layout: file.layout, about: file.about.clone() };
     let mut announcements = Vec::new();
     for receiver in &receivers {
-        let sealed = announcement.seal(&config.identity, receiver, psk.as_ref(), random()?);
+        let sealed = announcement.seal(&config.identity, receiver, psk.as_ref().map(SharedKey::as_bytes), random()?);
         announcements.push(sealed.map_err(|e| Failure::Usage(format!("an announcement for {receiver} cannot be made: {e}")))?);
     }
     let data_key = Arc::new(announcement.data_key().map_err(|e| Failure::system("keys", e))?);

@@ -319,3 +319,48 @@ fn a_handshake_that_was_held_back_does_not_end_what_is_newer() {
     m.nodes[2].confirm(now, held);
     assert!(s.transfer(&mut m, 2, 2_000_000, MS(5_000)), "{:?}", m.events[2]);
 }
+
+/// Between neighbours: the far end closes the session while nothing passes, and forgets it before anything does. How long after that the near end knows.
+fn forgotten_in_an_outage(hops: usize, is_sending: bool, seed: u64) -> Option<Duration> {
+    let mut m = chain(hops, seed);
+    let (now, link) = (m.now, m.nodes[0].next_hop(ip(hops), &[]).unwrap());
+    let session = match hops {
+        1 => m.nodes[0].open_session(now, link).unwrap(),
+        _ => m.open(0, hops),
+    };
+    let mut s = m.stream(0, session);
+    assert!(!s.transfer(&mut m, hops, 60_000_000, MS(500)), "in mid-transfer");
+    let (theirs, _) = m.nodes[hops].sessions().next().expect("it is open");
+    m.dead[hops] = true;
+    let now = m.now;
+    m.nodes[hops].close_session(now, theirs, 7, "over", MS(500)).unwrap();
+    pause(&mut m, MS(5000));
+    assert!(m.nodes[hops].sessions().all(|(id, _)| id != theirs), "it is forgotten");
+    m.dead[hops] = false;
+    let (began, mut over) = (m.now, None);
+    m.run_until(MS(20_000), |m| {
+        if is_sending {
+            s.write(m, 60_000_000);
+        }
+        over = over.or_else(|| ending(m, 0, session));
+        over.is_some()
+    });
+    println!("{hops} hops, sending: {is_sending}, seed {seed}: {over:?} after {:?}", m.now.since(began));
+    over.map(|_| m.now.since(began))
+}
+
+#[test]
+fn a_neighbour_that_forgot_a_session_while_nothing_passed_says_so_when_something_does() {
+    for (is_sending, seed) in [(true, 1), (true, 2), (false, 3)] {
+        let after = forgotten_in_an_outage(1, is_sending, seed);
+        assert!(after.is_some_and(|t| t < MS(5000)), "{after:?}");
+    }
+}
+
+#[test]
+fn a_far_end_that_forgot_a_session_while_nothing_passed_says_so_over_relays_too() {
+    for (is_sending, seed) in [(true, 1), (true, 2), (false, 3)] {
+        let after = forgotten_in_an_outage(2, is_sending, seed);
+        assert!(after.is_some_and(|t| t < MS(15_000)), "{after:?}");
+    }
+}

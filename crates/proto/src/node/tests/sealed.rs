@@ -3,7 +3,7 @@
 use super::pair::{A, B, Pair, content};
 use super::relayed::{closed, ip, neighbours_by_chance, neighbours_with};
 use super::{MS, lossy};
-use crate::crypto::SecretKey;
+use crate::crypto::{SecretKey, SharedKey};
 use crate::error::{Code, Layer};
 use crate::event::Event;
 use crate::ids::SessionId;
@@ -34,7 +34,7 @@ fn outcome(p: &mut Pair, session: SessionId) -> (Code, Layer, String) {
 fn a_pinned_destination_and_one_trusted_on_first_use_both_prove_their_keys() {
     for pinned in [true, false] {
         for psk in [None, Some([3; 32])] {
-            let config = NodeConfig { session_psk: psk, ..NodeConfig::default() };
+            let config = NodeConfig { session_psk: psk.map(SharedKey::from_bytes), ..NodeConfig::default() };
             let (mut p, _) = neighbours_with([config.clone(), config], lossy());
             let theirs = p.nodes[B].public_key();
             let session = open(&mut p, pinned.then_some(theirs));
@@ -138,7 +138,7 @@ fn who_may_open_links_may_open_sessions_unless_told_otherwise() {
 
 #[test]
 fn a_pre_shared_key_on_one_side_only_ends_the_session_and_a_different_one_never_begins_it() {
-    let with = |psk| NodeConfig { session_psk: psk, ..NodeConfig::default() };
+    let with = |psk: Option<[u8; 32]>| NodeConfig { session_psk: psk.map(SharedKey::from_bytes), ..NodeConfig::default() };
     let (mut p, _) = neighbours_with([with(None), with(Some([1; 32]))], lossy());
     let session = open(&mut p, None);
     assert_eq!(outcome(&mut p, session).0, Code::Handshake);

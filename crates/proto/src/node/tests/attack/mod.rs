@@ -9,6 +9,7 @@ mod flood;
 mod floods;
 mod flows;
 mod lies;
+mod neighbours;
 mod sessions;
 
 use super::MS;
