@@ -196,15 +196,10 @@ def listen(
     - ``identity``: who this end is; its public key is what others pin.
     - The rest is as for ``connect``.
 
-    Raises ``BindError``, and ``ValueError`` for arguments that mean nothing. It is to be called where an event loop runs only because what it
-    returns is awaited there.
+    Raises ``BindError``, and ``ValueError`` for arguments that mean nothing.
     """
-    if not isinstance(identity, _core.Identity):
-        raise TypeError(f"identity is an Identity (Identity.load, Identity.generate), not {type(identity).__name__}")
-    if not isinstance(addresses, str) and len(addresses) == 0:
-        raise ValueError("listen() needs an address")
     return Endpoint(
-        _options.endpoint(
+        _options.listening(
             addresses,
             identity,
             authorised=authorised,
@@ -214,6 +209,5 @@ def listen(
             idle_timeout=idle_timeout,
             linger=linger,
             max_message=max_message,
-            accept=True,
         )
     )

@@ -65,3 +65,34 @@ def endpoint(
             "accept": accept,
         },
     )
+
+
+def listening(
+    addresses: str | Sequence[str],
+    identity: _core.Identity,
+    *,
+    authorised: Iterable[_core.PublicKey | str] | None,
+    shared_key: str | None,
+    congestion: str,
+    connect_timeout: Seconds,
+    idle_timeout: Seconds,
+    linger: Seconds,
+    max_message: int,
+) -> _core.Endpoint:
+    """The same for one that others connect to."""
+    if not isinstance(identity, _core.Identity):
+        raise TypeError(f"identity is an Identity (Identity.load, Identity.generate), not {type(identity).__name__}")
+    if not isinstance(addresses, str) and len(addresses) == 0:
+        raise ValueError("listen() needs an address")
+    return endpoint(
+        addresses,
+        identity,
+        authorised=authorised,
+        shared_key=shared_key,
+        congestion=congestion,
+        connect_timeout=connect_timeout,
+        idle_timeout=idle_timeout,
+        linger=linger,
+        max_message=max_message,
+        accept=True,
+    )
