@@ -40,6 +40,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::runtime::refuse_subinterpreters()?;
         crate::runtime::watch_forks()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

@@ -27,8 +27,9 @@ pub fn congestion_controls() -> Vec<String> {
 }
 
 pub fn congestion(name: &str) -> PyResult<CongestionControl> {
-    CongestionControl::from_name(name)
-        .ok_or_else(|| PyValueError::new_err(format!("no congestion control is called {name:?}: choose one of {}", CongestionControl::names())))
+    CongestionControl::from_name(name).ok_or_else(|| {
+        PyValueError::new_err(format!("no congestion control is called {name:?}: choose one of {}", CongestionControl::names()))
+    })
 }
 
 fn mode(name: &str) -> PyResult<Mode> {

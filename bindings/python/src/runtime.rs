@@ -3,7 +3,7 @@
 //! They are started with the first endpoint, run no Python, and end with the process. A forked child has none of them, and locks that they held stay held: there
 //! every call is refused, and nothing is torn down.
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyImportError, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -17,6 +17,17 @@ const MOST_THREADS: usize = 8;
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 /// This process is the child of one that had the threads.
 static IS_ORPHAN: AtomicBool = AtomicBool::new(false);
+
+/// Refuses to be imported by any interpreter but the first: what Python objects of one would get into another. PyO3 asks newer interpreters to see to it, and
+/// leaves older ones alone.
+pub fn refuse_subinterpreters() -> PyResult<()> {
+    // SAFETY: the interpreter's lock is held, so there is a current interpreter; both calls only read.
+    let id = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+    if id != 0 {
+        return Err(PyImportError::new_err("noctule does not work in a subinterpreter: import it in the main one, or use processes"));
+    }
+    Ok(())
+}
 
 /// Called once, when the module is imported.
 pub fn watch_forks() -> PyResult<()> {
@@ -50,7 +61,8 @@ pub fn get() -> PyResult<&'static Runtime> {
         return Ok(runtime);
     }
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(MOST_THREADS);
-    let made = Builder::new_multi_thread().worker_threads(threads).thread_name("noctule").on_thread_start(leave_signals).enable_all().build()?;
+    let made =
+        Builder::new_multi_thread().worker_threads(threads).thread_name("noctule").on_thread_start(leave_signals).enable_all().build()?;
     // Another thread of Python may have been quicker; the one that is not needed ends.
     if let Err(second) = RUNTIME.set(made) {
         second.shutdown_background();

@@ -44,13 +44,7 @@ impl Session {
 #[pymethods]
 impl Session {
     /// Opens a byte stream: its sending half, and the receiving one if it goes both ways.
-    fn open_stream(
-        &self,
-        py: Python<'_>,
-        bidirectional: bool,
-        traffic_class: &str,
-        tag: u64,
-    ) -> PyResult<(Sender, Option<Receiver>)> {
+    fn open_stream(&self, py: Python<'_>, bidirectional: bool, traffic_class: &str, tag: u64) -> PyResult<(Sender, Option<Receiver>)> {
         runtime::check()?;
         let options = options::stream(traffic_class, tag)?;
         if bidirectional {

@@ -75,8 +75,7 @@ impl Sending {
 
 impl Sender {
     pub fn new(stream: SendStream) -> Self {
-        let state =
-            Sending { stream: Some(stream), pending: VecDeque::new(), is_flushing: false, is_finishing: false, failed: None };
+        let state = Sending { stream: Some(stream), pending: VecDeque::new(), is_flushing: false, is_finishing: false, failed: None };
         Self { half: Kept::new(Arc::new(Half { state: Mutex::new(state), waiting: Waiting::default() })) }
     }
 

@@ -106,7 +106,7 @@ def test_a_blocked_thread_does_not_hold_the_interpreter(sessions):
 
 def test_a_wrong_key_is_told_and_a_raising_block_aborts(server, identity):
     with pytest.raises(noctule.ConnectError) as told:
-        blocking.connect(f"127.0.0.1:{server.port}", key=noctule.Identity.generate().public_key)
+        blocking.connect(f"127.0.0.1:{server.port}", key=noctule.Identity.generate().public_key, connect_timeout=1)
     assert told.value.kind == "wrong_key"
     with pytest.raises(ZeroDivisionError):
         with blocking.connect(f"127.0.0.1:{server.port}", key=identity.public_key):

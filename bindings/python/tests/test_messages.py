@@ -18,6 +18,7 @@ async def test_messages_keep_their_borders_and_order(pair):
             assert await sender.send(bytearray([n]) * size) == n + 1
         await sender.finish()
 
+    assert receiver.stats().messages == sender.stats().messages == 1
     sending = asyncio.create_task(send())
     got = [message async for message in receiver]
     await sending
@@ -27,7 +28,7 @@ async def test_messages_keep_their_borders_and_order(pair):
     match got[1]:
         case noctule.Message(data, number):
             assert (data, number) == (b"\1", 2)
-    assert sender.stats().messages == receiver.stats().messages == len(sizes) + 1
+    assert pair.ours.stats().sent.messages == pair.theirs.stats().received.messages == len(sizes) + 1
 
 
 async def test_thousands_of_messages_arrive(pair):
@@ -60,7 +61,7 @@ async def test_a_message_whose_lifetime_ends_is_given_up(pair):
     got = [message.data async for message in receiver]
     await finishing
     assert got[-1] == b"lasting" and len(got) < 41
-    assert sender.stats().expired_messages > 0
+    assert pair.ours.stats().sent.expired_messages > 0
 
 
 async def test_options_that_mean_nothing_are_refused(pair):

@@ -53,9 +53,10 @@ async def test_messages_and_accepts_that_are_cancelled_lose_nothing(pair):
     sender, receiver = await flow_pair(pair)
 
     async def send():
-        sent = 0
+        sent = tries = 0
         while sent < 500:
-            if await cancelled(sender.send(sent.to_bytes(4, "big") * 300), sent % 4) is not None:
+            tries += 1
+            if await cancelled(sender.send(sent.to_bytes(4, "big") * 300), tries % 4) is not None:
                 sent += 1
         await sender.finish()
 

@@ -30,7 +30,7 @@ class SendingEnd:
         self._core.reset(code)
 
     def stats(self) -> FlowStats:
-        """Counts of the sending side."""
+        """Counts of the sending side, while the flow lasts; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._core.stats())
 
 
@@ -55,7 +55,7 @@ class ReceivingEnd:
         self._core.stop(code)
 
     def stats(self) -> FlowStats:
-        """Counts of the receiving side."""
+        """Counts of the receiving side, while the flow lasts; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._core.stats())
 
 

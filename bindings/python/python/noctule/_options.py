@@ -51,6 +51,8 @@ def endpoint(
     """Opens the compiled part's endpoint."""
     if isinstance(authorised, (str, _core.PublicKey)):
         raise TypeError("authorised is a list of keys, or None for everybody")
+    if max_message < 0:
+        raise ValueError(f"max_message is a number of bytes, 0 or more: {max_message}")
     return _core.Endpoint(
         [addresses] if isinstance(addresses, str) else list(addresses),
         identity,

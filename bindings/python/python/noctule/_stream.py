@@ -61,11 +61,11 @@ class Halves:
         return self._sender.pending()
 
     def sent_stats(self) -> FlowStats:
-        """Counts of what this end sends."""
+        """Counts of what this end sends, while the stream lasts; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._sender.stats())
 
     def received_stats(self) -> FlowStats:
-        """Counts of what this end receives."""
+        """Counts of what this end receives, while the stream lasts; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._receiver.stats())
 
 
