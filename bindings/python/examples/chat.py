@@ -24,18 +24,24 @@ async def show(session: noctule.Session) -> None:
         print(">", message.data.decode(errors="replace"), flush=True)
 
 
-async def talk(session: noctule.Session) -> None:
-    showing = asyncio.create_task(show(session))
+async def say(session: noctule.Session) -> None:
     flow = session.open_messages(mode="btp", lifetime=timedelta(seconds=5), traffic_class="latency")
     reader = await lines()
     while line := await reader.readline():
         await flow.send(line.rstrip(b"\n"))
     await flow.finish()
-    await session.close()
-    try:
-        await showing
-    except noctule.SessionClosed:
-        pass
+
+
+async def talk(session: noctule.Session) -> None:
+    """Until either side has no more to say."""
+    tasks = [asyncio.create_task(show(session)), asyncio.create_task(say(session))]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    outcome = await session.close()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception) and not outcome.reason.is_clean:
+            raise result
 
 
 async def listen(address: str, key_file: str) -> None:

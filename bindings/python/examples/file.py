@@ -20,14 +20,13 @@ def receive(address: str, key_file: str, into: Path) -> None:
         session = server.accept()
         assert session is not None, "nobody else closes the endpoint"
         stream = session.accept_stream()
-        size = 0
         with into.open("xb") as file:
-            for block in stream:
-                size += file.write(block)
-        outcome = session.wait_closed()
-        if not outcome.all_received:
-            into.unlink()
-            sys.exit(f"file: incomplete, and removed: {outcome.reason}")
+            try:
+                size = sum(file.write(block) for block in stream)
+            except BaseException:
+                into.unlink()  # half a file is none
+                raise
+        session.wait_closed()
         print(f"{size} bytes from {session.peer_key}")
 
 
