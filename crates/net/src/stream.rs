@@ -70,12 +70,21 @@ impl SendStream {
     /// As [`write`](Self::write).
     pub async fn write_chunk(&mut self, mut data: Bytes) -> Result<(), FlowError> {
         while !data.is_empty() {
-            poll_fn(|cx| {
-                self.handle.shared.poll_flow(cx, self.flow, |state, now| state.node.write_chunk(now, self.flow, &mut data).map(Some))
-            })
-            .await?;
+            poll_fn(|cx| self.poll_write_chunk(cx, &mut data)).await?;
         }
         Ok(())
+    }
+
+    /// The form of [`write_chunk`](Self::write_chunk) for tasks that poll: takes the front of `data`, at least one byte; how much. What is left in `data` is not
+    /// written yet.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_write_chunk(&mut self, cx: &mut Context<'_>, data: &mut Bytes) -> Poll<Result<usize, FlowError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.handle.shared.poll_flow(cx, self.flow, |state, now| state.node.write_chunk(now, self.flow, data).map(Some))
     }
 
     fn poll_write_bytes(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, FlowError>> {

@@ -74,6 +74,51 @@ async fn blocks_that_are_handed_over_and_bytes_that_are_copied_keep_their_order(
 }
 
 #[tokio::test]
+async fn a_block_that_is_handed_over_in_polls_keeps_its_place() {
+    use std::future::poll_fn;
+    let (_client, _server, ours, theirs) = pair().await;
+    let data = Bytes::from(pattern(4 << 20, 3));
+    let sending = async {
+        let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
+        let (mut rest, mut polls) = (data.clone(), 0);
+        while !rest.is_empty() {
+            let before = rest.len();
+            let taken = poll_fn(|cx| stream.poll_write_chunk(cx, &mut rest)).await.unwrap();
+            assert_eq!(before - rest.len(), taken);
+            polls += 1;
+        }
+        assert!(polls > 1, "4 MiB do not wait at once");
+        assert_eq!(poll_fn(|cx| stream.poll_write_chunk(cx, &mut rest)).await.unwrap(), 0);
+        stream.finish().await.unwrap();
+    };
+    let receiving = async {
+        let (mut recv, _) = accept_stream(&theirs).await;
+        recv.read_to_end(data.len()).await.unwrap()
+    };
+    let (_, got) = within(async { tokio::join!(sending, receiving) }).await;
+    assert!(got == data, "the bytes differ");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_after_the_question_was_delivered_is_read() {
+    let (_client, _server, ours, theirs) = pair().await;
+    within(async {
+        let (mut ask, mut listen) = ours.open_bi(FlowOptions::default()).unwrap();
+        ask.write_all(b"how are you?").await.unwrap();
+        let (mut answer, mut hear) = theirs.accept_bi().await.unwrap();
+        let (delivered, heard) = tokio::join!(ask.finish(), hear.read_to_end(100));
+        delivered.unwrap();
+        // Nothing of the answer has left yet, and nothing of the question is under way any more.
+        assert_eq!(heard.unwrap(), b"how are you?");
+        answer.write_all(b"well").await.unwrap();
+        let (delivered, heard) = tokio::join!(answer.finish(), listen.read_to_end(100));
+        delivered.unwrap();
+        assert_eq!(heard.unwrap(), b"well");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_file_of_8_mib_arrives_whole_over_ipv6() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {
         eprintln!("skipped: no IPv6 on this host");

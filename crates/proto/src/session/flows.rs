@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// FLOW_OPENs that may be missing below the highest index seen.
 const MAX_GAPS: usize = 4096;
+/// Questions that are over and wait for their answers.
+const MAX_ASKED: usize = 4096;
 
 /// Which way a flow goes, seen from this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -28,6 +30,8 @@ struct Outgoing {
     /// Packets that the far end acknowledged.
     acknowledged: u64,
     fate: Fate,
+    /// The far end is to open a flow in the other direction, and has not.
+    awaits_answer: bool,
 }
 
 #[derive(Debug)]
@@ -61,6 +65,9 @@ pub enum Accepted {
 #[derive(Debug)]
 pub struct FlowTable {
     outgoing: BTreeMap<u64, Outgoing>,
+    /// Flows of this side that are over and were to be answered: the answer may come long after the last of the question was delivered. The oldest of more than
+    /// [`MAX_ASKED`] is forgotten.
+    asked: BTreeMap<u64, FlowId>,
     incoming: BTreeMap<u64, Incoming>,
     by_id: BTreeMap<FlowId, (Direction, u64)>,
     next_index: u64,
@@ -85,6 +92,7 @@ impl Default for FlowTable {
     fn default() -> Self {
         Self {
             outgoing: BTreeMap::new(),
+            asked: BTreeMap::new(),
             incoming: BTreeMap::new(),
             by_id: BTreeMap::new(),
             next_index: 1,
@@ -110,7 +118,10 @@ impl FlowTable {
         if options.mode == Mode::Brtp {
             self.sent.opened += 1;
         }
-        self.outgoing.insert(index, Outgoing { flow, mode: options.mode, total: None, acknowledged: 0, fate: Fate::Open });
+        self.outgoing.insert(
+            index,
+            Outgoing { flow, mode: options.mode, total: None, acknowledged: 0, fate: Fate::Open, awaits_answer: options.bidirectional },
+        );
         self.by_id.insert(flow, (Direction::Outgoing, index));
         Ok(index)
     }
@@ -161,6 +172,17 @@ impl FlowTable {
         }
     }
 
+    /// The flow of this side that a flow of the far end answers, over or not.
+    pub(super) fn take_question(&mut self, index: u64) -> Option<FlowId> {
+        match self.outgoing.get_mut(&index) {
+            Some(question) => {
+                question.awaits_answer = false;
+                Some(question.flow)
+            }
+            None => self.asked.remove(&index),
+        }
+    }
+
     /// The flow of this side with this index.
     pub fn outgoing(&self, index: u64) -> Option<FlowId> {
         self.outgoing.get(&index).map(|f| f.flow)
@@ -199,7 +221,12 @@ impl FlowTable {
         match self.by_id.remove(&flow) {
             Some((Direction::Outgoing, index)) => {
                 self.settle_outgoing(index, Fate::GivenUp);
-                self.outgoing.remove(&index);
+                if self.outgoing.remove(&index).is_some_and(|f| f.awaits_answer) {
+                    self.asked.insert(index, flow);
+                    if self.asked.len() > MAX_ASKED {
+                        self.asked.pop_first();
+                    }
+                }
             }
             Some((Direction::Incoming, index)) => {
                 self.settle_incoming(index, Fate::GivenUp);

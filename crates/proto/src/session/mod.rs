@@ -294,6 +294,10 @@ impl Session {
     pub fn peer_limits(&self) -> SessionLimits {
         self.peer
     }
+    /// The flow of this side that a flow of the far end with this word answers; the flow may be over since long.
+    pub fn take_question(&mut self, index: u64) -> Option<FlowId> {
+        self.flows.take_question(index)
+    }
     /// Its flows.
     pub fn flows(&self) -> &FlowTable {
         &self.flows
