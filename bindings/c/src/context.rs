@@ -116,15 +116,16 @@ impl Context {
         };
         let began = std::time::Instant::now();
         runtime.block_on(async {
+            let idle: Vec<_> = endpoints.into_iter().map(|endpoint| tokio::spawn(idle(endpoint))).collect();
             let idle = async {
-                for endpoint in &endpoints {
-                    endpoint.inner.wait_idle().await;
+                for endpoint in idle {
+                    // Its only end is that it is done.
+                    let _ = endpoint.await;
                 }
             };
             // What is not delivered in time is lost, as the header says.
             let _ = tokio::time::timeout(patience, idle).await;
         });
-        drop(endpoints);
         runtime.shutdown_timeout(patience.saturating_sub(began.elapsed()).max(Duration::from_millis(100)));
         if let Some(callbacks) = self.callbacks.get().filter(|_| !self.is_callback_thread())
             && let Some(thread) = lock(&callbacks.join).take()
@@ -132,6 +133,15 @@ impl Context {
             // It ends after the callback that runs now.
             let _ = thread.join();
         }
+    }
+}
+
+/// Waits until an endpoint has nothing left; sessions that nobody has accepted, and those that come meanwhile, are closed.
+async fn idle(endpoint: Arc<crate::endpoint::Endpoint>) {
+    endpoint.refuse_waiting();
+    tokio::select! {
+        () = endpoint.inner.wait_idle() => {}
+        () = async { while endpoint.inner.accept().await.is_some() {} } => {}
     }
 }
 

@@ -67,6 +67,11 @@ impl Endpoint {
         }
     }
 
+    /// Closes the sessions that wait to be accepted here.
+    pub(crate) fn refuse_waiting(&self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(crate) fn event(&self) -> noctule_event {
         noctule_event { user: self.user.get(), endpoint: noctule_endpoint { id: self.id }, ..blank() }
     }
@@ -296,7 +301,7 @@ pub extern "C" fn noctule_endpoint_free(endpoint: noctule_endpoint) -> noctule_e
     call(|| {
         let endpoint = table::take_endpoint(endpoint.id)?;
         endpoint.context.forget(endpoint.id);
-        endpoint.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        endpoint.refuse_waiting();
         Ok(())
     })
 }

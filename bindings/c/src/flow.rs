@@ -470,7 +470,8 @@ pub unsafe extern "C" fn noctule_flow_far_code(flow: noctule_flow, code: *mut u6
     })
 }
 
-/// Fills `stats`, whose `size` is set before, with what goes out by the flow (`outgoing` is not 0) or comes in; zeros where nothing does.
+/// Fills `stats`, whose `size` is set before, with what goes out by the flow (`outgoing` is not 0) or comes in; zeros where nothing does, and once that direction is
+/// over: what it counted is in the session's sums.
 ///
 /// Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `INVALID_ARGUMENT` (size).
 #[unsafe(no_mangle)]
