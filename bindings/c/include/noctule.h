@@ -1038,7 +1038,8 @@ noctule_error noctule_flow_tag(struct noctule_flow flow, uint64_t *tag);
 noctule_error noctule_flow_far_code(struct noctule_flow flow, uint64_t *code);
 
 /**
- * Fills `stats`, whose `size` is set before, with what goes out by the flow (`outgoing` is not 0) or comes in; zeros where nothing does.
+ * Fills `stats`, whose `size` is set before, with what goes out by the flow (`outgoing` is not 0) or comes in; zeros where nothing does, and once that direction is
+ * over: what it counted is in the session's sums.
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `INVALID_ARGUMENT` (size).
  */

@@ -2,8 +2,9 @@
 //!
 //! Needed: a C and a C++ compiler (`cc`, `c++`) with their sanitizers, and valgrind for the tests that say so (Debian: build-essential, valgrind).
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -15,7 +16,11 @@ fn here() -> &'static Path {
 /// Where cargo has put the library that these tests are built with.
 fn libraries() -> PathBuf {
     let place = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    assert!(place.join("libnoctule_c.so").exists(), "no libnoctule_c.so in {}: run these tests by cargo test -p noctule-c", place.display());
+    assert!(
+        place.join("libnoctule_c.so").exists(),
+        "no libnoctule_c.so in {}: run these tests by cargo test -p noctule-c",
+        place.display()
+    );
     place
 }
 
@@ -30,7 +35,7 @@ fn succeed(command: &mut Command) -> String {
     words
 }
 
-/// Compiles a program of `tests/programs` and gives where it is.
+/// Compiles a program and gives where it is.
 fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let place = libraries();
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -38,7 +43,7 @@ fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf 
         Command::new(compiler)
             .args(["-Wall", "-Wextra", "-Werror", "-g", "-pthread"])
             .args(flags)
-            .arg(here().join("tests/programs").join(source))
+            .arg(here().join(source))
             .arg("-I")
             .arg(here().join("include"))
             .arg("-I")
@@ -56,14 +61,16 @@ fn sanitized(source: &'static str) -> &'static Path {
     static POLL: OnceLock<PathBuf> = OnceLock::new();
     static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
     let cell = if source == "poll" { &POLL } else { &CALLBACKS };
-    cell.get_or_init(|| compile("cc", &format!("{source}.c"), &format!("{source}-sanitized"), &[SANITIZED, &["-std=gnu11"]].concat()))
+    cell.get_or_init(|| {
+        compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-sanitized"), &[SANITIZED, &["-std=gnu11"]].concat())
+    })
 }
 
 fn plain(source: &'static str) -> &'static Path {
     static POLL: OnceLock<PathBuf> = OnceLock::new();
     static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
     let cell = if source == "poll" { &POLL } else { &CALLBACKS };
-    cell.get_or_init(|| compile("cc", &format!("{source}.c"), &format!("{source}-plain"), &["-std=gnu11"]))
+    cell.get_or_init(|| compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-plain"), &["-std=gnu11"]))
 }
 
 fn run_sanitized(source: &'static str, test: &str) {
@@ -159,4 +166,80 @@ fn valgrind_finds_nothing_in_the_use_of_freed_handles() {
 #[test]
 fn valgrind_finds_nothing_in_callbacks_that_free_everything() {
     run_in_valgrind("callbacks", "destroy");
+}
+
+fn run_objects(test: &str) {
+    static OBJECTS: OnceLock<PathBuf> = OnceLock::new();
+    // The header is for programs without exceptions, too.
+    let flags = [SANITIZED, &["-std=c++17", "-fno-exceptions"]].concat();
+    let program = OBJECTS.get_or_init(|| compile("c++", "tests/programs/objects.cpp", "objects", &flags));
+    succeed(Command::new(program).arg(test));
+}
+
+#[test]
+fn objects_of_cpp_can_be_moved_and_keep_their_callbacks() {
+    run_objects("messages");
+}
+
+#[test]
+fn a_cpp_callback_may_destroy_the_object_that_it_belongs_to() {
+    run_objects("destroy");
+}
+
+#[test]
+fn cpp_objects_may_be_destroyed_while_the_librarys_thread_calls_back() {
+    run_objects("threads");
+}
+
+#[test]
+fn errors_of_cpp_are_values_with_words() {
+    run_objects("errors");
+}
+
+/// A server of the examples, ended with the test.
+struct Server(Child, String, String);
+
+impl Server {
+    fn start(program: &Path, key_file: &Path) -> Self {
+        let mut child = Command::new(program).args(["127.0.0.1:0".as_ref(), key_file.as_os_str()]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (address, key) = line.trim().split_once(' ').unwrap_or_else(|| panic!("the server says {line:?}"));
+        Self(child, address.to_owned(), key.to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The examples, in C and in C++, talk to each other; what they print at an error is for people.
+#[test]
+fn the_echo_examples_understand_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let key_file = directory.path().join("key");
+    std::fs::write(&key_file, noctule::SecretKey::from_bytes([9; 32]).to_text()).unwrap();
+    std::fs::set_permissions(&key_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let c = |name: &str| compile("cc", &format!("examples/{name}.c"), &format!("{name}-c"), &["-std=gnu11"]);
+    let cpp = |name: &str| compile("c++", &format!("../cpp/examples/{name}.cpp"), &format!("{name}-cpp"), &["-std=c++17"]);
+    let clients = [c("echo_client"), cpp("echo_client")];
+    let input: Vec<u8> = (0..1_000_000u32).map(|i| (i * i >> 7) as u8).collect();
+    let input_file = directory.path().join("input");
+    std::fs::write(&input_file, &input).unwrap();
+    for server in [c("echo_server"), cpp("echo_server")] {
+        let server = Server::start(&server, &key_file);
+        for client in &clients {
+            let run = |key: &str, stdin: Stdio| output(Command::new(client).args([&server.1, key]).stdin(stdin));
+            let out = run(&server.2, std::fs::File::open(&input_file).unwrap().into());
+            assert!(out.status.success(), "{}: {}", client.display(), String::from_utf8_lossy(&out.stderr));
+            assert!(out.stdout == input, "{}: {} bytes came back", client.display(), out.stdout.len());
+        }
+    }
+    // A key that is none.
+    let out = output(Command::new(&clients[1]).args(["127.0.0.1:1", "x"]).stdin(Stdio::null()));
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");
 }
