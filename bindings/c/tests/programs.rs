@@ -226,7 +226,7 @@ fn the_echo_examples_understand_each_other() {
     let c = |name: &str| compile("cc", &format!("examples/{name}.c"), &format!("{name}-c"), &["-std=gnu11"]);
     let cpp = |name: &str| compile("c++", &format!("../cpp/examples/{name}.cpp"), &format!("{name}-cpp"), &["-std=c++17"]);
     let clients = [c("echo_client"), cpp("echo_client")];
-    let input: Vec<u8> = (0..1_000_000u32).map(|i| (i * i >> 7) as u8).collect();
+    let input: Vec<u8> = (0..1_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
     let input_file = directory.path().join("input");
     std::fs::write(&input_file, &input).unwrap();
     for server in [c("echo_server"), cpp("echo_server")] {

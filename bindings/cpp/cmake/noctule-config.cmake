@@ -14,6 +14,5 @@ if(NOT TARGET noctule::noctule)
     add_library(noctule::noctule UNKNOWN IMPORTED)
     set_target_properties(noctule::noctule PROPERTIES
         IMPORTED_LOCATION "${noctule_LIBRARY}"
-        INTERFACE_INCLUDE_DIRECTORIES "${noctule_INCLUDE_DIR}"
-        INTERFACE_COMPILE_FEATURES "$<$<COMPILE_LANGUAGE:CXX>:cxx_std_17>")
+        INTERFACE_INCLUDE_DIRECTORIES "${noctule_INCLUDE_DIR}")
 endif()
