@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -197,22 +197,29 @@ fn errors_of_cpp_are_values_with_words() {
 }
 
 /// A server of the examples, ended with the test.
-struct Server(Child, String, String);
+struct Server {
+    child: Child,
+    /// Held open: it prints more than it is asked for.
+    _words: BufReader<ChildStdout>,
+    address: String,
+    key: String,
+}
 
 impl Server {
     fn start(program: &Path, key_file: &Path) -> Self {
         let mut child = Command::new(program).args(["127.0.0.1:0".as_ref(), key_file.as_os_str()]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut words = BufReader::new(child.stdout.take().unwrap());
+        words.read_line(&mut line).unwrap();
         let (address, key) = line.trim().split_once(' ').unwrap_or_else(|| panic!("the server says {line:?}"));
-        Self(child, address.to_owned(), key.to_owned())
+        Self { address: address.to_owned(), key: key.to_owned(), child, _words: words }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -232,8 +239,8 @@ fn the_echo_examples_understand_each_other() {
     for server in [c("echo_server"), cpp("echo_server")] {
         let server = Server::start(&server, &key_file);
         for client in &clients {
-            let run = |key: &str, stdin: Stdio| output(Command::new(client).args([&server.1, key]).stdin(stdin));
-            let out = run(&server.2, std::fs::File::open(&input_file).unwrap().into());
+            let run = |key: &str, stdin: Stdio| output(Command::new(client).args([&*server.address, key]).stdin(stdin));
+            let out = run(&server.key, std::fs::File::open(&input_file).unwrap().into());
             assert!(out.status.success(), "{}: {}", client.display(), String::from_utf8_lossy(&out.stderr));
             assert!(out.stdout == input, "{}: {} bytes came back", client.display(), out.stdout.len());
         }
@@ -242,4 +249,52 @@ fn the_echo_examples_understand_each_other() {
     let out = output(Command::new(&clients[1]).args(["127.0.0.1:1", "x"]).stdin(Stdio::null()));
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");
+}
+
+/// The first program of a guide's page, compiled as it stands.
+fn guide(page: &str, fence: &str, compiler: &str, flags: &[&str]) -> PathBuf {
+    let text = std::fs::read_to_string(here().join("../../docs/guide").join(page)).unwrap();
+    let code = text.split(&format!("```{fence}\n")).nth(1).unwrap().split("```").next().unwrap();
+    let source = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("guide.{fence}"));
+    std::fs::write(&source, code).unwrap();
+    compile(compiler, source.to_str().unwrap(), &format!("guide-{fence}"), flags)
+}
+
+#[test]
+fn the_programs_of_the_guide_run() {
+    let c = guide("c.md", "c", "cc", &["-std=c11"]);
+    assert_eq!(succeed(&mut Command::new(c)), "across a lossy link\n");
+    let cpp = guide("cpp.md", "cpp", "c++", &["-std=c++17"]);
+    assert_eq!(succeed(&mut Command::new(cpp)), "across a lossy link\n");
+}
+
+/// An installed tree as cargo-c makes it, but for the file's name of the library.
+#[test]
+fn cmake_finds_the_package_and_builds_the_examples() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        eprintln!("*** SKIPPED: there is no cmake here");
+        return;
+    }
+    let prefix = tempfile::tempdir().unwrap();
+    let put = |from: PathBuf, to: &str| {
+        let to = prefix.path().join(to);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&from, to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+    };
+    put(here().join("include/noctule.h"), "include/noctule.h");
+    put(here().join("../cpp/noctule.hpp"), "include/noctule.hpp");
+    put(here().join("../cpp/cmake/noctule-config.cmake"), "share/noctule/cmake/noctule-config.cmake");
+    put(libraries().join("libnoctule_c.so"), "lib/libnoctule.so");
+    let build = prefix.path().join("build");
+    succeed(
+        Command::new("cmake")
+            .arg("-S")
+            .arg(here().join("../cpp/examples"))
+            .arg("-B")
+            .arg(&build)
+            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.path().display())),
+    );
+    succeed(Command::new("cmake").arg("--build").arg(&build));
+    let out = output(Command::new(build.join("echo_client_c")).env("LD_LIBRARY_PATH", prefix.path().join("lib")));
+    assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(2), "usage: echo_client HOST:PORT PUBLIC-KEY\n"));
 }
