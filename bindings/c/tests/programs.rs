@@ -1,0 +1,300 @@
+//! Programs in C and C++ over the library: compiled, linked and run as a user would, over loopback, under sanitizers and under valgrind.
+//!
+//! Needed: a C and a C++ compiler (`cc`, `c++`) with their sanitizers, and valgrind for the tests that say so (Debian: build-essential, valgrind).
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where cargo has put the library that these tests are built with.
+fn libraries() -> PathBuf {
+    let place = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    assert!(
+        place.join("libnoctule_c.so").exists(),
+        "no libnoctule_c.so in {}: run these tests by cargo test -p noctule-c",
+        place.display()
+    );
+    place
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|e| panic!("{command:?} does not start: {e}. Debian has it in build-essential or valgrind"))
+}
+
+fn succeed(command: &mut Command) -> String {
+    let out = output(command);
+    let words = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{command:?}: {}\n{words}", out.status);
+    words
+}
+
+/// Compiles a program and gives where it is.
+fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let place = libraries();
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    succeed(
+        Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Werror", "-g", "-pthread"])
+            .args(flags)
+            .arg(here().join(source))
+            .arg("-I")
+            .arg(here().join("include"))
+            .arg("-I")
+            .arg(here().join("../cpp"))
+            .arg("-L")
+            .arg(&place)
+            .arg(format!("-Wl,-rpath,{}", place.display()))
+            .args(["-lnoctule_c", "-o"])
+            .arg(&out),
+    );
+    out
+}
+
+fn sanitized(source: &'static str) -> &'static Path {
+    static POLL: OnceLock<PathBuf> = OnceLock::new();
+    static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
+    let cell = if source == "poll" { &POLL } else { &CALLBACKS };
+    cell.get_or_init(|| {
+        compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-sanitized"), &[SANITIZED, &["-std=gnu11"]].concat())
+    })
+}
+
+fn plain(source: &'static str) -> &'static Path {
+    static POLL: OnceLock<PathBuf> = OnceLock::new();
+    static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
+    let cell = if source == "poll" { &POLL } else { &CALLBACKS };
+    cell.get_or_init(|| compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-plain"), &["-std=gnu11"]))
+}
+
+fn run_sanitized(source: &'static str, test: &str) {
+    succeed(Command::new(sanitized(source)).arg(test));
+}
+
+#[test]
+fn ten_megabytes_come_back_by_a_stream_in_the_programs_own_loop() {
+    run_sanitized("poll", "echo");
+}
+
+#[test]
+fn messages_keep_order_priority_and_lifetime() {
+    run_sanitized("poll", "messages");
+}
+
+#[test]
+fn datagrams_arrive_and_wait_for_a_buffer_that_is_large_enough() {
+    run_sanitized("poll", "datagrams");
+}
+
+#[test]
+fn a_wrong_pin_an_unknown_host_and_a_stranger_are_told_apart() {
+    run_sanitized("poll", "connecting");
+}
+
+#[test]
+fn null_and_wrong_lengths_are_errors_with_words() {
+    run_sanitized("poll", "arguments");
+}
+
+#[test]
+fn every_call_knows_a_handle_that_was_freed() {
+    run_sanitized("poll", "closed_handles");
+}
+
+#[test]
+fn the_descriptor_is_readable_while_an_event_waits() {
+    run_sanitized("poll", "descriptor");
+}
+
+#[test]
+fn a_thousand_connections_leave_no_descriptor_thread_or_memory_behind() {
+    eprintln!("{}", succeed(Command::new(plain("poll")).arg("thousand")));
+}
+
+#[test]
+fn ten_megabytes_come_back_by_callbacks() {
+    run_sanitized("callbacks", "echo");
+}
+
+#[test]
+fn a_callback_may_free_its_flow_its_session_and_the_context() {
+    run_sanitized("callbacks", "destroy");
+}
+
+#[test]
+fn nothing_is_told_of_a_handle_after_callbacks_were_waited_for() {
+    run_sanitized("callbacks", "threads");
+}
+
+#[test]
+fn a_callback_that_blocks_does_not_stop_the_network() {
+    run_sanitized("callbacks", "blocking");
+}
+
+/// Reads and writes of memory that is not theirs, and what is lost: in the library's code too, which no sanitizer has compiled.
+fn run_in_valgrind(source: &'static str, test: &str) {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("*** SKIPPED: there is no valgrind here");
+        return;
+    }
+    let report = succeed(
+        Command::new("valgrind")
+            .args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite", "--fair-sched=yes"])
+            .arg(format!("--suppressions={}", here().join("tests/programs/valgrind.supp").display()))
+            .arg(plain(source))
+            .arg(test),
+    );
+    assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}");
+}
+
+#[test]
+fn valgrind_finds_nothing_in_wrong_arguments() {
+    run_in_valgrind("poll", "arguments");
+}
+
+#[test]
+fn valgrind_finds_nothing_in_the_use_of_freed_handles() {
+    run_in_valgrind("poll", "closed_handles");
+}
+
+#[test]
+fn valgrind_finds_nothing_in_callbacks_that_free_everything() {
+    run_in_valgrind("callbacks", "destroy");
+}
+
+fn run_objects(test: &str) {
+    static OBJECTS: OnceLock<PathBuf> = OnceLock::new();
+    // The header is for programs without exceptions, too.
+    let flags = [SANITIZED, &["-std=c++17", "-fno-exceptions"]].concat();
+    let program = OBJECTS.get_or_init(|| compile("c++", "tests/programs/objects.cpp", "objects", &flags));
+    succeed(Command::new(program).arg(test));
+}
+
+#[test]
+fn objects_of_cpp_can_be_moved_and_keep_their_callbacks() {
+    run_objects("messages");
+}
+
+#[test]
+fn a_cpp_callback_may_destroy_the_object_that_it_belongs_to() {
+    run_objects("destroy");
+}
+
+#[test]
+fn cpp_objects_may_be_destroyed_while_the_librarys_thread_calls_back() {
+    run_objects("threads");
+}
+
+#[test]
+fn errors_of_cpp_are_values_with_words() {
+    run_objects("errors");
+}
+
+/// A server of the examples, ended with the test.
+struct Server {
+    child: Child,
+    /// Held open: it prints more than it is asked for.
+    _words: BufReader<ChildStdout>,
+    address: String,
+    key: String,
+}
+
+impl Server {
+    fn start(program: &Path, key_file: &Path) -> Self {
+        let mut child = Command::new(program).args(["127.0.0.1:0".as_ref(), key_file.as_os_str()]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut words = BufReader::new(child.stdout.take().unwrap());
+        words.read_line(&mut line).unwrap();
+        let (address, key) = line.trim().split_once(' ').unwrap_or_else(|| panic!("the server says {line:?}"));
+        Self { address: address.to_owned(), key: key.to_owned(), child, _words: words }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The examples, in C and in C++, talk to each other; what they print at an error is for people.
+#[test]
+fn the_echo_examples_understand_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let key_file = directory.path().join("key");
+    std::fs::write(&key_file, noctule::SecretKey::from_bytes([9; 32]).to_text()).unwrap();
+    std::fs::set_permissions(&key_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let c = |name: &str| compile("cc", &format!("examples/{name}.c"), &format!("{name}-c"), &["-std=gnu11"]);
+    let cpp = |name: &str| compile("c++", &format!("../cpp/examples/{name}.cpp"), &format!("{name}-cpp"), &["-std=c++17"]);
+    let clients = [c("echo_client"), cpp("echo_client")];
+    let input: Vec<u8> = (0..1_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    let input_file = directory.path().join("input");
+    std::fs::write(&input_file, &input).unwrap();
+    for server in [c("echo_server"), cpp("echo_server")] {
+        let server = Server::start(&server, &key_file);
+        for client in &clients {
+            let run = |key: &str, stdin: Stdio| output(Command::new(client).args([&*server.address, key]).stdin(stdin));
+            let out = run(&server.key, std::fs::File::open(&input_file).unwrap().into());
+            assert!(out.status.success(), "{}: {}", client.display(), String::from_utf8_lossy(&out.stderr));
+            assert!(out.stdout == input, "{}: {} bytes came back", client.display(), out.stdout.len());
+        }
+    }
+    // A key that is none.
+    let out = output(Command::new(&clients[1]).args(["127.0.0.1:1", "x"]).stdin(Stdio::null()));
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");
+}
+
+/// The first program of a guide's page, compiled as it stands.
+fn guide(page: &str, fence: &str, compiler: &str, flags: &[&str]) -> PathBuf {
+    let text = std::fs::read_to_string(here().join("../../docs/guide").join(page)).unwrap();
+    let code = text.split(&format!("```{fence}\n")).nth(1).unwrap().split("```").next().unwrap();
+    let source = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("guide.{fence}"));
+    std::fs::write(&source, code).unwrap();
+    compile(compiler, source.to_str().unwrap(), &format!("guide-{fence}"), flags)
+}
+
+#[test]
+fn the_programs_of_the_guide_run() {
+    let c = guide("c.md", "c", "cc", &["-std=c11"]);
+    assert_eq!(succeed(&mut Command::new(c)), "across a lossy link\n");
+    let cpp = guide("cpp.md", "cpp", "c++", &["-std=c++17"]);
+    assert_eq!(succeed(&mut Command::new(cpp)), "across a lossy link\n");
+}
+
+/// An installed tree as cargo-c makes it, but for the file's name of the library.
+#[test]
+fn cmake_finds_the_package_and_builds_the_examples() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        eprintln!("*** SKIPPED: there is no cmake here");
+        return;
+    }
+    let prefix = tempfile::tempdir().unwrap();
+    let put = |from: PathBuf, to: &str| {
+        let to = prefix.path().join(to);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&from, to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+    };
+    put(here().join("include/noctule.h"), "include/noctule.h");
+    put(here().join("../cpp/noctule.hpp"), "include/noctule.hpp");
+    put(here().join("../cpp/cmake/noctule-config.cmake"), "share/noctule/cmake/noctule-config.cmake");
+    put(libraries().join("libnoctule_c.so"), "lib/libnoctule.so");
+    let build = prefix.path().join("build");
+    succeed(
+        Command::new("cmake")
+            .arg("-S")
+            .arg(here().join("../cpp/examples"))
+            .arg("-B")
+            .arg(&build)
+            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.path().display())),
+    );
+    succeed(Command::new("cmake").arg("--build").arg(&build));
+    let out = output(Command::new(build.join("echo_client_c")).env("LD_LIBRARY_PATH", prefix.path().join("lib")));
+    assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(2), "usage: echo_client HOST:PORT PUBLIC-KEY\n"));
+}
