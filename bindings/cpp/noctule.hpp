@@ -210,15 +210,12 @@ template <std::size_t Size, typename F> Result<std::string> text(F &&fill) {
     if (Error error = error_of(fill(buffer, Size))) return error;
     return std::string(buffer);
 }
-
 } // namespace detail
 
 /// A secret key.
 class Identity {
 public:
-    static Result<Identity> generate() {
-        return make([](noctule_identity *out) { return noctule_identity_generate(out); });
-    }
+    static Result<Identity> generate() { return make(noctule_identity_generate); }
     /// From a file as `noctule keygen` or save() makes it.
     static Result<Identity> load(const std::string &path) {
         return make([&](noctule_identity *out) { return noctule_identity_load(path.c_str(), out); });
@@ -405,12 +402,8 @@ public:
         return data;
     }
     /// Begins to close; on_closed tells when it is over.
-    Error close(std::uint64_t code = 0, const std::string &reason = {}) {
-        return detail::error_of(noctule_session_close(handle(), code, reason.c_str()));
-    }
-    Error abort(std::uint64_t code = 0, const std::string &reason = {}) {
-        return detail::error_of(noctule_session_abort(handle(), code, reason.c_str()));
-    }
+    Error close(std::uint64_t code = 0, const std::string &reason = {}) { return detail::error_of(noctule_session_close(handle(), code, reason.c_str())); }
+    Error abort(std::uint64_t code = 0, const std::string &reason = {}) { return detail::error_of(noctule_session_abort(handle(), code, reason.c_str())); }
     /// How it ended; would_block before.
     Result<noctule_outcome> outcome() const {
         noctule_outcome outcome = {};
@@ -430,9 +423,7 @@ public:
         if (Error error = detail::error_of(noctule_session_get_stats(handle(), &stats))) return error;
         return stats;
     }
-    Error set_congestion(const std::string &name, std::uint64_t rate = 0) {
-        return detail::error_of(noctule_session_set_congestion(handle(), name.c_str(), rate));
-    }
+    Error set_congestion(const std::string &name, std::uint64_t rate = 0) { return detail::error_of(noctule_session_set_congestion(handle(), name.c_str(), rate)); }
 
     /// It is connected, or why not.
     void on_connected(std::function<void(const Error &)> function) { set(&detail::Callbacks::connected, std::move(function)); }
@@ -482,9 +473,7 @@ public:
         noctule_endpoint_public_key(handle(), text, sizeof text);
         return text;
     }
-    Error close(std::uint64_t code = 0, const std::string &reason = {}) {
-        return detail::error_of(noctule_endpoint_close(handle(), code, reason.c_str()));
-    }
+    Error close(std::uint64_t code = 0, const std::string &reason = {}) { return detail::error_of(noctule_endpoint_close(handle(), code, reason.c_str())); }
     noctule_endpoint_stats stats() const {
         noctule_endpoint_stats stats = {};
         stats.size = sizeof stats;
@@ -513,8 +502,7 @@ public:
         if (Error error = detail::error_of(noctule_context_new(NOCTULE_ABI, threads, &handle))) return error;
         return Context(handle);
     }
-    Context(Context &&other) noexcept
-        : handle_(std::exchange(other.handle_, noctule_context{0})), registry_(std::move(other.registry_)) {}
+    Context(Context &&other) noexcept : handle_(std::exchange(other.handle_, noctule_context{0})), registry_(std::move(other.registry_)) {}
     Context &operator=(Context &&other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(registry_, other.registry_);

@@ -134,7 +134,7 @@ unsafe fn make(
     Ok(())
 }
 
-/// Opens a UDP socket on `address` ("192.0.2.1:4242", "[::]:4242"; port 0: the system chooses) that takes sessions of others and connects to others. `identity` 0 is
+/// Opens a UDP socket on `address` (`192.0.2.1:4242`, `[::]:4242`; port 0: the system chooses) that takes sessions of others and connects to others. `identity` 0 is
 /// a fresh one; `options` null are the defaults. `SESSION` events tell of sessions that wait to be accepted.
 ///
 /// Threads: any. Blocks: never. Owns: `*endpoint` is the program's, to be freed with `noctule_endpoint_free`; `identity` and `options` are copied; `user` is kept.
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn noctule_endpoint_accept(
     })
 }
 
-/// Begins to connect to `host` ("name:port", "192.0.2.1:port", "[2001:db8::1]:port"); all addresses of a name are tried. A `CONNECTED` event follows, with an error
+/// Begins to connect to `host` (`name:port`, `192.0.2.1:port`, `[2001:db8::1]:port`); all addresses of a name are tried. A `CONNECTED` event follows, with an error
 /// if it failed, whose words are in `noctule_session_failure`. `key` is the public key that the far end must have, or "any" for whatever key answers: look at
 /// `noctule_session_peer_key` then. Null is refused, so that a forgotten key is no open door.
 ///

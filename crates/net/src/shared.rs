@@ -211,7 +211,11 @@ impl State {
             CommandError::Limit { what, limit } => OpenError::Limit { what, limit },
             other => match self.session_closed(session) {
                 Some(closed) => OpenError::Session(closed),
-                None => OpenError::Misuse(other.to_string()),
+                // Either end has begun to close it: how that ends is not known yet.
+                None => match other {
+                    CommandError::Closed(reason) => OpenError::Session(SessionClosed(crate::state::lost(reason))),
+                    other => OpenError::Misuse(other.to_string()),
+                },
             },
         }
     }

@@ -423,3 +423,15 @@ async fn silence_and_its_end_are_events() {
     middleman.mend();
     assert_eq!(within(events.next()).await, Some(LinkEvent::Heard));
 }
+
+#[tokio::test]
+async fn a_session_that_is_being_closed_opens_no_flow_and_says_that_it_is_over() {
+    let (_client, _server, ours, _theirs) = pair().await;
+    let mut closing = std::pin::pin!(ours.close(7, "enough"));
+    // Begun, and not over: the far end has heard of nothing yet.
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(closing.as_mut().poll(cx).is_pending())).await);
+    match ours.open_uni(Default::default()) {
+        Err(noctule::OpenError::Session(closed)) => assert_eq!(closed.0.reason.application, 7),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,9 +1,12 @@
 /* Tests of the shape in which the program polls: `poll TEST`. */
 #include "check.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <malloc.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <time.h>
 
 /* Ten megabytes there and back, on one stream, in one loop. */
@@ -138,9 +141,10 @@ static void messages(void) {
         is_urgent_here |= length == 6 && memcmp(block, "urgent", 6) == 0;
     }
     CHECK(error == NOCTULE_ERROR_END && is_urgent_here);
-    noctule_flow_stats stats = {.size = sizeof stats};
-    OK(noctule_flow_get_stats(late, 1, &stats));
-    CHECK(arrived < sent && stats.messages_expired > 0);
+    /* Those of the flow go with it, the session's sums stay. */
+    noctule_session_stats sums = {.size = sizeof sums};
+    OK(noctule_session_get_stats(p.here, &sums));
+    CHECK(arrived < sent && sums.messages_expired > 0);
 
     /* A message that is withdrawn, one that is too large. */
     noctule_flow more;
@@ -183,7 +187,6 @@ static void datagrams(void) {
 static noctule_error connect_to(pair *p, const char *host, const char *key, char *words, size_t capacity) {
     noctule_session session;
     OK(noctule_endpoint_connect(p->client, host, key, NULL, &session));
-    CHECK(noctule_session_failure(session, words, capacity) == NOCTULE_ERROR_NOT_CONNECTED);
     noctule_event event = wait_for(p->context, NOCTULE_EVENT_KIND_CONNECTED, session.id);
     noctule_error error = noctule_session_failure(session, words, capacity);
     CHECK(error == event.error);
@@ -226,12 +229,28 @@ static void connecting(void) {
     /* Any key, to be looked at afterwards. */
     noctule_session session;
     OK(noctule_endpoint_connect(p.client, p.address, "any", NULL, &session));
-    REFUSED(NOCTULE_ERROR_NOT_CONNECTED, "CONNECTED", noctule_session_peer_key(session, words, sizeof words));
     CHECK(wait_for(p.context, NOCTULE_EVENT_KIND_CONNECTED, session.id).error == 0);
     OK(noctule_session_peer_key(session, words, sizeof words));
     CHECK(strcmp(words, p.key) == 0);
     OK(noctule_session_address(session, words, sizeof words));
     CHECK(strcmp(words, p.address) == 0);
+    /* As long as nobody answers. */
+    struct sockaddr_in silent = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof silent;
+    int socket_of_nobody = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(bind(socket_of_nobody, (struct sockaddr *)&silent, length) == 0);
+    CHECK(getsockname(socket_of_nobody, (struct sockaddr *)&silent, &length) == 0);
+    char nobody[40];
+    snprintf(nobody, sizeof nobody, "127.0.0.1:%d", ntohs(silent.sin_port));
+    OK(noctule_endpoint_connect(p.client, nobody, p.key, NULL, &session));
+    noctule_flow none;
+    REFUSED(NOCTULE_ERROR_NOT_CONNECTED, "CONNECTED", noctule_session_peer_key(session, words, sizeof words));
+    REFUSED(NOCTULE_ERROR_NOT_CONNECTED, "CONNECTED", noctule_session_failure(session, words, sizeof words));
+    REFUSED(NOCTULE_ERROR_NOT_CONNECTED, "CONNECTED", noctule_session_open_stream(session, NULL, NULL, &none));
+    REFUSED(NOCTULE_ERROR_NOT_CONNECTED, "CONNECTED", noctule_session_close(session, 0, NULL));
+    CHECK(wait_for(p.context, NOCTULE_EVENT_KIND_CONNECTED, session.id).error == NOCTULE_ERROR_UNREACHABLE);
+    OK(noctule_session_free(session));
+    close(socket_of_nobody);
     /* An attempt that is given up at once, and one that its endpoint is freed under. */
     OK(noctule_endpoint_connect(p.client, p.address, p.key, NULL, &session));
     OK(noctule_session_free(session));

@@ -77,3 +77,18 @@ fn options_that_contradict_each_other_are_refused_from_both_sides() {
     assert!(matches!(s.open_flow(FlowId(1), &bad), Err(CommandError::Misuse(_))));
     assert_eq!(s.accept_flow(1, FlowId(1), &bad).map_err(|r| r.code), Err(Code::SessionProtocol));
 }
+
+#[test]
+fn a_question_is_known_until_it_is_answered_however_long_it_is_over() {
+    let mut s = session(10);
+    let asking = FlowOptions { bidirectional: true, ..ordered() };
+    assert_eq!(s.open_flow(FlowId(100), &asking), Ok(1));
+    assert_eq!(s.open_flow(FlowId(101), &ordered()), Ok(2));
+    assert_eq!(s.open_flow(FlowId(102), &asking), Ok(3));
+    assert_eq!(s.take_question(3), Some(FlowId(102)), "answered while it is under way");
+    (100..103).for_each(|flow| s.remove_flow(NOW, FlowId(flow)));
+    assert_eq!(s.take_question(1), Some(FlowId(100)));
+    assert_eq!(s.take_question(1), None, "answered once");
+    assert_eq!(s.take_question(2), None, "no answer was asked for");
+    assert_eq!(s.take_question(3), None);
+}
