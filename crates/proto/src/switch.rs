@@ -35,8 +35,6 @@ pub(crate) enum Mechanism {
     SilenceProbes,
     /// Tail probes (P4, P10).
     TailProbes,
-    /// The cap of the probes' backoff (P10).
-    BackoffCap,
     /// First flights that no answer came to become smaller (P5).
     SmallFirstFlights,
     /// Lost handshake packets are sent again (P19).

@@ -1,13 +1,10 @@
 //! Round-trip time of one path: smoothed, deviation (RFC 6298) and the minimum over a window.
 
 use super::ack_tracker::MIN_PATIENCE;
-use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// Granularity below which deviations are not trusted (RFC 9002 §6.1.2, `kGranularity`).
 pub const GRANULARITY: Duration = Duration::from_millis(1);
-/// A PTO never backs off beyond this, unless a round trip takes longer (P10).
-pub const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// RTT assumed before the first sample when the handshake gave none.
 pub const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Window of the minimum.
@@ -106,10 +103,7 @@ impl RttEstimator {
 
     /// Probe time-out after `count` earlier ones without an answer (P10).
     pub fn pto_backed_off(&self, count: u32) -> Duration {
-        let base = self.pto();
-        // Before anything was measured nothing says that a second is longer than a packet takes.
-        let cap = if !self.has_sample || switch::is_off(Mechanism::BackoffCap) { Duration::MAX } else { MAX_BACKOFF };
-        base.saturating_mul(1 << count.min(16)).min(base.max(cap))
+        self.pto().saturating_mul(1 << count.min(16))
     }
 }
 
@@ -140,17 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn backoff_is_capped_at_one_second() {
-        let measured = |rtt| {
-            let mut r = RttEstimator::new(Some(rtt), None, Time::ZERO);
-            assert_eq!(r.pto_backed_off(6), r.pto() * 64, "nothing was measured yet");
-            r.on_sample(Time::ZERO, rtt, Duration::ZERO);
-            r
-        };
-        let r = measured(100 * MS);
-        assert!(r.pto_backed_off(1) > r.pto_backed_off(0));
-        assert_eq!(r.pto_backed_off(20), MAX_BACKOFF);
-        let long = measured(Duration::from_secs(2));
-        assert_eq!(long.pto_backed_off(20), long.pto());
+    fn each_time_out_is_twice_as_long_as_the_one_before() {
+        let mut r = RttEstimator::new(Some(100 * MS), None, Time::ZERO);
+        r.on_sample(Time::ZERO, 100 * MS, Duration::ZERO);
+        assert_eq!((r.pto_backed_off(0), r.pto_backed_off(6)), (r.pto(), r.pto() * 64));
+        assert_eq!(r.pto_backed_off(u32::MAX), r.pto() * 65_536);
     }
 }

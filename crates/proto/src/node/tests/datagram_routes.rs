@@ -214,6 +214,7 @@ fn a_relay_that_dies_costs_what_was_on_its_way_and_the_other_route_goes_on() {
         let by_one: u64 = alone.lost.iter().map(|(_, _, lost)| *lost).sum();
         println!("relay {relay}: {lost} lost, {by_one} by one route; {}", course.show());
         sound(&course);
+        println!("{} {}", course.residual(at(3500), at(4000)), course.residual(at(5000), at(6000)));
         assert!(lost < 1800 && course.residual(at(3500), at(4000)) <= 0.03 && course.residual(at(5000), at(6000)) <= 0.001);
     }
     // It carries half of what is sent.

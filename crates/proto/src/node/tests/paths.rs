@@ -148,12 +148,12 @@ fn a_hundred_packets_lost_in_a_row_on_the_way_back_stop_nobody() {
     let with = [60, 80, 100].map(lost_in_a_row);
     assert!(with.iter().all(|t| *t < usual + MS(400)), "{with:?}, {usual:?} without losses");
     let without = without(Mechanism::SilentWindow, || lost_in_a_row(100));
-    assert!(without > with[2] + MS(1000), "{without:?}");
+    assert!(without > with[2] + MS(300), "{without:?} {with:?} {usual:?}");
 }
 
 #[test]
 fn an_outage_of_five_seconds_is_over_a_second_after_its_end() {
-    // When a probe that backs off without bound meets the end of an outage is chance: sixteen outages.
+    // When a probe that backs off meets the end of an outage is chance: sixteen outages.
     let finish = |start: u64| {
         let s = story(NodeConfig::default(), |c: &mut [Conditions; 2]| {
             for c in c {
@@ -166,8 +166,8 @@ fn an_outage_of_five_seconds_is_over_a_second_after_its_end() {
     };
     let starts = || (600..=900).step_by(20);
     let with: Vec<_> = starts().map(finish).collect();
-    let without: Vec<_> = without(Mechanism::BackoffCap, || starts().map(finish).collect());
-    assert!(with.iter().all(|t| *t < MS(1500)), "a probe each second, then the rest of the transfer: {with:?}");
+    let without: Vec<_> = without(Mechanism::SilenceProbes, || starts().map(finish).collect());
+    assert!(with.iter().all(|t| *t < MS(1500)), "small probes, then the rest of the transfer: {with:?}");
     assert!(without.iter().sum::<Duration>() > with.iter().sum::<Duration>() + MS(2000), "{without:?} {with:?}");
 }
 
