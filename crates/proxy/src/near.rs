@@ -1,0 +1,275 @@
+//! The end with the listeners: what comes in at them goes to the server by the uplink, and what comes in at the server's listeners comes here.
+
+use crate::access::Rules;
+use crate::far::serve_connect;
+use crate::forward::{Bind, Forward};
+use crate::front;
+use crate::listen::{self, BindError};
+use crate::relay::{prepare, relay, reset};
+use crate::report::{Counts, End, Report, Sink};
+use crate::stream::{self, Incoming, refuse};
+use crate::target::Target;
+use crate::udp;
+use crate::uplink::Uplink;
+use crate::wire::{Answer, Outcome, Record, TAG, Transport};
+use bytes::Bytes;
+use noctule::{IncomingFlow, PublicKey, SendStream, Session};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// The near end. Clones are handles of the same.
+#[derive(Clone)]
+pub struct Near {
+    pub(crate) uplink: Uplink,
+    sink: Sink,
+    /// Datagrams come and go for an association for so long after the last one.
+    pub(crate) udp_idle: Duration,
+    /// How long a datagram may be under way.
+    pub(crate) udp_lifetime: Duration,
+    /// Where what arrives at listeners of the server goes, by their number in a session.
+    remote: Arc<Mutex<HashMap<u32, Forward>>>,
+}
+
+/// A port that listens until it is dropped. Its connections go on.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where, with the ports that the system chose.
+    pub addresses: Vec<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A listener at the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// What was asked for.
+    pub forward: Forward,
+    /// Where it listens there, or why it does not.
+    pub result: Result<Target, Answer>,
+}
+
+impl Near {
+    /// One whose connections go by `uplink`; `sink` hears of each that has ended.
+    pub fn new(uplink: Uplink, udp_idle: Duration, udp_lifetime: Duration, sink: Sink) -> Self {
+        Self { uplink, sink, udp_idle, udp_lifetime, remote: Arc::default() }
+    }
+
+    /// Listens on a port that leads to one target.
+    ///
+    /// # Errors
+    /// The port cannot be listened at.
+    pub fn forward(&self, forward: &Forward) -> Result<Listener, BindError> {
+        match forward.transport {
+            Transport::Tcp => {
+                let target = forward.target.clone();
+                self.connections(&forward.bind, move |near, tcp, source| near.carry(tcp, source, target.clone()))
+            }
+            Transport::Udp => self.datagrams(forward),
+        }
+    }
+
+    /// Listens on a port for SOCKS and HTTP.
+    ///
+    /// # Errors
+    /// The port cannot be listened at.
+    pub fn front(&self, bind: &Bind) -> Result<Listener, BindError> {
+        self.connections(bind, front::serve)
+    }
+
+    fn connections<F>(
+        &self,
+        bind: &Bind,
+        handle: impl Fn(Self, TcpStream, SocketAddr) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<Listener, BindError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listeners = listen::tcp(bind)?;
+        let addresses = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
+        let each = |listener: TcpListener| {
+            let (near, handle) = (self.clone(), handle.clone());
+            tokio::spawn(async move {
+                loop {
+                    let (tcp, source) = listen::accept(&listener).await;
+                    prepare(&tcp);
+                    tokio::spawn(handle(near.clone(), tcp, source));
+                }
+            })
+        };
+        Ok(Listener { addresses, tasks: listeners.into_iter().map(each).collect() })
+    }
+
+    /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
+    async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
+        let (begun, counts) = (Instant::now(), Counts::default());
+        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[]).await {
+            Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, Bytes::new(), true, &counts).await),
+            Err(answer) => {
+                reset(&tcp);
+                (None, End::Refused(answer))
+            }
+        };
+        self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &counts, end);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a report")]
+    pub(crate) fn report(
+        &self,
+        peer: Option<PublicKey>,
+        transport: Transport,
+        source: String,
+        target: String,
+        begun: Instant,
+        counts: &Counts,
+        end: End,
+    ) {
+        let (to_target, from_target) = counts.get();
+        (self.sink)(&Report { peer, transport, source, target, to_target, from_target, duration: begun.elapsed(), end });
+    }
+
+    fn datagrams(&self, forward: &Forward) -> Result<Listener, BindError> {
+        let sockets = listen::udp(&forward.bind)?;
+        let addresses = sockets.iter().filter_map(|s| s.local_addr().ok()).collect();
+        let each = |socket| {
+            let (near, target) = (self.clone(), forward.target.clone());
+            let shown = target.to_string();
+            let open = {
+                let near = near.clone();
+                move |_| {
+                    let (near, target) = (near.clone(), target.clone());
+                    async move { Ok(((), near.associate(Some(target)).await?)) }
+                }
+            };
+            let report = move |source: SocketAddr, counts: &Counts, begun, end| {
+                near.report(None, Transport::Udp, source.to_string(), shown.clone(), begun, counts, end);
+            };
+            let idle = self.udp_idle;
+            tokio::spawn(async move { udp::listen(socket, idle, open, report).await })
+        };
+        Ok(Listener { addresses, tasks: sockets.into_iter().map(each).collect() })
+    }
+
+    /// Asks for an association.
+    pub(crate) async fn associate(&self, target: Option<Target>) -> Result<udp::Association, Answer> {
+        let session = self.uplink.soon().await?;
+        let id = self.uplink.id();
+        udp::open(&session, &Record::Associate { id, lifetime: self.udp_lifetime, target }, id, self.udp_lifetime).await
+    }
+
+    /// Asks the server of this session to listen, and takes what arrives there, until the session ends. `tell` hears what came of each listener.
+    pub async fn serve(&self, session: Session, remote: &[Forward], tell: impl Fn(&Remote) + Send + Sync + 'static) {
+        let mut tasks = JoinSet::new();
+        let tell = Arc::new(tell);
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for forward in remote.iter().cloned() {
+            let (near, session, tell) = (self.clone(), session.clone(), Arc::clone(&tell));
+            tasks.spawn(async move { near.keep_listener(session, forward, &*tell).await });
+        }
+        loop {
+            tokio::select! {
+                flow = session.accept_flow_if(|options| !udp::is_datagrams(options)) => match flow {
+                    Ok(IncomingFlow::Stream { recv, send: Some(send) }) if recv.options().tag == TAG => {
+                        let (near, session) = (self.clone(), session.clone());
+                        tasks.spawn(async move { near.arrival(session, send, Incoming::new(recv)).await });
+                    }
+                    Ok(other) => drop(other),
+                    Err(_) => break,
+                },
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn keep_listener(&self, session: Session, forward: Forward, tell: &(impl Fn(&Remote) + ?Sized)) {
+        let id = self.uplink.id();
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).insert(id, forward.clone());
+        let record = Record::Listen { id, transport: forward.transport, bind: forward.bind.target() };
+        let opened = stream::open(&session, &record, &[]).await;
+        let (answer, held) = match opened {
+            Ok((send, mut incoming)) => (incoming.answer().await, Some((send, incoming))),
+            Err(answer) => (answer, None),
+        };
+        let result = match (answer.outcome, answer.bound.clone()) {
+            (Outcome::Connected, Some(bound)) => Ok(bound),
+            _ => Err(answer),
+        };
+        let is_there = result.is_ok();
+        tell(&Remote { forward, result });
+        if let Some((_send, mut incoming)) = held.filter(|_| is_there) {
+            incoming.ended().await;
+        }
+    }
+
+    /// What came in at a listener of the server.
+    async fn arrival(self, session: Session, send: SendStream, mut incoming: Incoming) {
+        let (begun, counts) = (Instant::now(), Counts::default());
+        // Where this end leads to is its owner's to say, who said it on the command line.
+        let rules = Rules { allow_private: true, ..Rules::default() };
+        let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
+        let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
+        let peer = Some(session.peer_key());
+        match incoming.request().await {
+            Ok(Record::Arrival { listener, source }) => match leads(listener) {
+                Some(Forward { transport: Transport::Tcp, target, .. }) => {
+                    let end = serve_connect(send, incoming, &target, &rules, &counts).await;
+                    self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
+                }
+                _ => refuse(send, incoming, unknown).await,
+            },
+            Ok(Record::Datagrams { listener, id, lifetime, source }) => match leads(listener) {
+                Some(Forward { transport: Transport::Udp, target, .. }) => {
+                    let served = udp::Served { id, lifetime, target: Some(target.clone()), rules, idle: self.udp_idle };
+                    let (counts, end) = udp::serve(&session, send, incoming, served).await;
+                    self.report(peer, Transport::Udp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
+                }
+                _ => refuse(send, incoming, unknown).await,
+            },
+            Ok(_) => refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await,
+            Err(why) => refuse(send, incoming, Answer::new(Outcome::Failed, why.words())).await,
+        }
+    }
+
+    /// A connection to a target for standard input and output, or whatever else is read and written.
+    ///
+    /// # Errors
+    /// Why it does not stand.
+    pub async fn connect(&self, target: Target) -> Result<Connection, Answer> {
+        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[]).await?;
+        let answer = incoming.answer().await;
+        match answer.outcome {
+            Outcome::Connected => Ok(Connection { rest: incoming.take_rest(), recv: incoming.recv, send }),
+            _ => Err(answer),
+        }
+    }
+}
+
+/// A connection by the proxy, without a socket at this end.
+#[derive(Debug)]
+pub struct Connection {
+    /// The first bytes of the target.
+    pub rest: Bytes,
+    /// Those that follow.
+    pub recv: noctule::RecvStream,
+    /// To the target.
+    pub send: SendStream,
+}
+
+/// The same with the target's side here.
+fn swapped(counts: &Counts) -> Counts {
+    let (up, down) = counts.get();
+    let swapped = Counts::default();
+    swapped.up(down as usize);
+    swapped.down(up as usize);
+    swapped
+}
