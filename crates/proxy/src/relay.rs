@@ -71,6 +71,8 @@ pub(crate) async fn relay(
         End::Finished => {}
         End::ResetHere => {
             reset(&tcp);
+            drop(tcp);
+            heard(&send).await;
             incoming.recv.stop(RESET);
         }
         _ => {
@@ -80,6 +82,22 @@ pub(crate) async fn relay(
         }
     }
     end
+}
+
+/// Waits until the far end has something of this stream. One that is stopped before its answer is there takes the answer for one that will not come.
+async fn heard(send: &SendStream) {
+    let mut pause = Duration::from_millis(1);
+    let arriving = async {
+        loop {
+            let stats = send.stats();
+            if stats.source_packets > stats.outstanding {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    };
+    let _ = tokio::time::timeout(LAST_BYTES, arriving).await;
 }
 
 /// How far a connection is.
