@@ -21,6 +21,7 @@ mod overlay;
 mod paper;
 mod perf;
 mod ping;
+mod proxy;
 mod sandbox;
 mod threads;
 mod transfer;
@@ -54,6 +55,7 @@ fn fill_in(command: &mut cli::Command) -> Result<(), Failure> {
         cli::Command::Perf(args) => args.fill_in(),
         cli::Command::Ping(args) => args.fill_in(),
         cli::Command::Doctor(args) => args.fill_in(),
+        cli::Command::Proxy(args) => args.fill_in(),
         _ => Ok(()),
     }
 }
@@ -116,6 +118,7 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
         cli::Command::Get(args) => transfer::get::run(args).await,
         cli::Command::Perf(args) => perf::run(args).await,
         cli::Command::Ping(args) => ping::run(args).await,
+        cli::Command::Proxy(args) => proxy::run(args).await,
         cli::Command::Doctor(args) => doctor::run(args).await,
         cli::Command::Man(args) => paper::man(&args),
         cli::Command::Completions(args) => paper::completions(&args),

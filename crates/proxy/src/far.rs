@@ -113,7 +113,14 @@ impl Far {
         while tasks.join_next().await.is_some() {}
     }
 
-    async fn handle(self: Arc<Self>, session: Session, send: SendStream, mut incoming: Incoming) {
+    /// Tells the other end of a session why nothing of it is served.
+    pub async fn decline(first: IncomingFlow, answer: Answer) {
+        if let IncomingFlow::Stream { recv, send: Some(send) } = first {
+            refuse(send, Incoming::new(recv), answer).await;
+        }
+    }
+
+    async fn handle(self: Arc<Self>, session: Session, mut send: SendStream, mut incoming: Incoming) {
         let request = match incoming.request().await {
             Ok(request) => request,
             Err(NoRecord::Bad(why)) => {
@@ -122,6 +129,12 @@ impl Far {
             }
             Err(_) => return refuse(send, incoming, Answer::new(Outcome::Failed, "no request")).await,
         };
+        if request == Record::Hello {
+            if accept(&mut send, Answer::new(Outcome::Connected, "")).await.is_ok() {
+                incoming.ended().await;
+            }
+            return;
+        }
         let place = match self.place(session.peer_key()) {
             Ok(place) => place,
             Err(busy) => return refuse(send, incoming, busy).await,
@@ -136,7 +149,7 @@ impl Far {
                 self.report(&session, Transport::Udp, source_of(&session), asked, begun, &counts, end);
             }
             Record::Listen { id, transport, bind } => self.listen(&session, send, incoming, id, transport, &bind).await,
-            Record::Arrival { .. } | Record::Datagrams { .. } | Record::Answer(_) => {
+            Record::Arrival { .. } | Record::Datagrams { .. } | Record::Answer(_) | Record::Hello => {
                 refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await;
             }
         }

@@ -166,6 +166,19 @@ impl Near {
         udp::open(&session, &Record::Associate { id, lifetime: self.udp_lifetime, target }, id, self.udp_lifetime).await
     }
 
+    /// Asks whether a proxy serves this session.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn greet(session: &Session) -> Result<Greeting, Answer> {
+        let (send, mut incoming) = stream::open(session, &Record::Hello, &[]).await?;
+        let answer = incoming.answer().await;
+        match answer.outcome {
+            Outcome::Connected => Ok(Greeting { _send: send, _incoming: incoming }),
+            _ => Err(answer),
+        }
+    }
+
     /// Asks the server of this session to listen, and takes what arrives there, until the session ends. `tell` hears what came of each listener.
     pub async fn serve(&self, session: Session, remote: &[Forward], tell: impl Fn(&Remote) + Send + Sync + 'static) {
         let mut tasks = JoinSet::new();
@@ -252,6 +265,13 @@ impl Near {
             _ => Err(answer),
         }
     }
+}
+
+/// A session that a proxy serves, for as long as this lives.
+#[derive(Debug)]
+pub struct Greeting {
+    _send: SendStream,
+    _incoming: Incoming,
 }
 
 /// A connection by the proxy, without a socket at this end.

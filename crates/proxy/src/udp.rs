@@ -37,8 +37,8 @@ fn tag(id: u32) -> u64 {
     DATAGRAM_TAG | u64::from(id)
 }
 
-/// A flow of datagrams, which its association takes.
-pub(crate) fn is_datagrams(options: &FlowOptions) -> bool {
+/// A flow of datagrams, which its association takes: not what a session begins with.
+pub fn is_datagrams(options: &FlowOptions) -> bool {
     options.kind != FlowKind::Stream && options.tag & !u64::from(u32::MAX) == DATAGRAM_TAG
 }
 

@@ -25,6 +25,7 @@ mod kind {
     pub const ARRIVAL: u8 = 0x06;
     pub const DATAGRAMS: u8 = 0x08;
     pub const ANSWER: u8 = 0x0a;
+    pub const HELLO: u8 = 0x0c;
 }
 
 /// What came of a request.
@@ -161,6 +162,8 @@ pub enum Record {
     },
     /// What came of a request.
     Answer(Answer),
+    /// This session is for a proxy; its stream lives as long as the opener wants it served.
+    Hello,
 }
 
 /// Bytes that are no record.
@@ -210,6 +213,7 @@ impl Record {
             out.push(VERSION);
         }
         match self {
+            Self::Hello => {}
             Self::Connect(target) => target.emit(out),
             Self::Associate { id, lifetime, target } => {
                 out.extend(id.to_be_bytes());
@@ -253,6 +257,7 @@ impl Record {
             Self::Arrival { .. } => kind::ARRIVAL,
             Self::Datagrams { .. } => kind::DATAGRAMS,
             Self::Answer(_) => kind::ANSWER,
+            Self::Hello => kind::HELLO,
         }
     }
 
@@ -286,6 +291,7 @@ impl Record {
         let target = |at: usize| Target::parse_bytes(rest.get(at..).unwrap_or_default()).map(|(target, _)| target);
         let time = |at| number(at).map(|ms| Duration::from_millis(ms.into()));
         Ok(match kind {
+            kind::HELLO => Self::Hello,
             kind::CONNECT => Self::Connect(target(0)?),
             kind::ASSOCIATE => {
                 let target = optional_target(rest.get(8..).unwrap_or_default())?.0;
@@ -349,6 +355,7 @@ mod tests {
             Record::Datagrams { listener: 2, id: ACCEPTORS | 3, lifetime, source: source.clone() },
             Record::Answer(Answer { outcome: Outcome::Connected, bound: Some(source), text: String::new() }),
             Record::Answer(Answer::new(Outcome::Denied, "a private address")),
+            Record::Hello,
         ]
     }
 
