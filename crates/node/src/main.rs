@@ -36,7 +36,15 @@ use std::process::ExitCode;
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    let mut cli = cli::Cli::parse();
+    let line: Vec<_> = std::env::args_os().collect();
+    let mut cli = match proxy::words::expand(cli::Cli::parse(), &line) {
+        Ok(Some(cli)) => cli,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print(false);
+            return ExitCode::from(failure.exit_code());
+        }
+    };
     let is_json = cli.has_json_errors();
     match fill_in(&mut cli.command).and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,

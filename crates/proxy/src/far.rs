@@ -11,7 +11,7 @@ use crate::target::Target;
 use crate::udp;
 use crate::wire::{ACCEPTORS, Answer, Outcome, Record, RecordError, TAG, Transport};
 use bytes::Bytes;
-use noctule::{IncomingFlow, PublicKey, SendStream, Session};
+use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,6 +25,8 @@ use tokio::time::Instant;
 pub struct FarConfig {
     /// Targets.
     pub rules: Rules,
+    /// Whatever is asked for, this is what is meant; the rules are not asked.
+    pub only_target: Option<Target>,
     /// Listeners here, for the other end's `-R`.
     pub allow_remote_listen: bool,
     /// Connections, associations and listeners of one key at a time.
@@ -139,12 +141,14 @@ impl Far {
             Ok(place) => place,
             Err(busy) => return refuse(send, incoming, busy).await,
         };
+        let (meant, rules) = (self.config.only_target.clone(), self.rules());
         match request {
-            Record::Connect(target) => self.connect(&session, send, incoming, target).await,
+            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &rules).await,
             Record::Associate { id, lifetime, target } => {
+                let target = meant.or(target);
                 let begun = Instant::now();
                 let asked = target.as_ref().map_or_else(|| "any".to_owned(), Target::to_string);
-                let served = udp::Served { id, lifetime, target, rules: self.config.rules.clone(), idle: self.config.udp_idle };
+                let served = udp::Served { id, lifetime, target, rules, idle: self.config.udp_idle };
                 let (counts, end) = udp::serve(&session, send, incoming, served).await;
                 self.report(&session, Transport::Udp, source_of(&session), asked, begun, &counts, end);
             }
@@ -156,9 +160,16 @@ impl Far {
         drop(place);
     }
 
-    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target) {
+    fn rules(&self) -> Rules {
+        match self.config.only_target {
+            Some(_) => Rules { allow_private: true, ..Rules::default() },
+            None => self.config.rules.clone(),
+        }
+    }
+
+    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, rules: &Rules) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        let end = serve_connect(send, incoming, &target, &self.config.rules, &counts).await;
+        let end = serve_connect(send, incoming, &target, rules, &counts).await;
         self.report(session, Transport::Tcp, source_of(session), target.to_string(), begun, &counts, end);
     }
 
@@ -231,7 +242,7 @@ impl Far {
         let target = tcp.local_addr().map_or_else(|_| "?".to_owned(), |a| a.to_string());
         let opened = async {
             let place = self.place(session.peer_key())?;
-            let opened = stream::open(&session, &Record::Arrival { listener, source: source.into() }, &[]).await?;
+            let opened = stream::open(&session, &Record::Arrival { listener, source: source.into() }, &[], Class::Bulk).await?;
             Ok((place, opened))
         };
         let end = match opened.await {

@@ -149,7 +149,7 @@ async fn connect(near: Near, client: Client, source: SocketAddr, target: Target,
     first.extend_from_slice(&client.buffer);
     counts.up(first.len());
     let opened = async {
-        let (peer, send, mut incoming) = near.uplink.open(&Record::Connect(target.clone()), &first).await?;
+        let (peer, send, mut incoming) = near.uplink.open(&Record::Connect(target.clone()), &first, near.class(&target)).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok((peer, send, incoming, answer)),
@@ -225,7 +225,7 @@ async fn associate(near: Near, mut client: Client, source: SocketAddr) {
         while client.tcp.read(&mut rest).await.is_ok_and(|len| len > 0) {}
     };
     let end = tokio::select! {
-        end = association.run(&mut waiting, near.udp_idle, &counts, deliver) => end,
+        end = association.run(&mut waiting, near.options.udp_idle, &counts, deliver) => end,
         () = reading => End::Finished,
         () = leaving => End::Finished,
     };

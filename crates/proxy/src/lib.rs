@@ -27,7 +27,7 @@ pub use access::{Pattern, Rule, Rules};
 pub use far::{Far, FarConfig};
 pub use forward::{Bind, Forward, On};
 pub use listen::BindError;
-pub use near::{Connection, Greeting, Listener, Near, Remote};
+pub use near::{Connection, Greeting, Listener, Near, NearOptions, Remote};
 pub use report::{End, Report, Sink};
 pub use target::{Host, Target};
 pub use udp::{LIFETIME as UDP_LIFETIME, is_datagrams};

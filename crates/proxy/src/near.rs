@@ -13,7 +13,7 @@ use crate::udp;
 use crate::uplink::Uplink;
 use crate::wire::{Answer, Outcome, Record, TAG, Transport};
 use bytes::Bytes;
-use noctule::{IncomingFlow, PublicKey, SendStream, Session};
+use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,15 +22,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+/// How a near end goes about it.
+#[derive(Clone, Debug)]
+pub struct NearOptions {
+    /// Datagrams come and go for an association for so long after the last one.
+    pub udp_idle: Duration,
+    /// How long a datagram may be under way.
+    pub udp_lifetime: Duration,
+    /// Connections to these ports go before others.
+    pub interactive: Vec<u16>,
+}
+
+impl Default for NearOptions {
+    fn default() -> Self {
+        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900] }
+    }
+}
+
 /// The near end. Clones are handles of the same.
 #[derive(Clone)]
 pub struct Near {
     pub(crate) uplink: Uplink,
     sink: Sink,
-    /// Datagrams come and go for an association for so long after the last one.
-    pub(crate) udp_idle: Duration,
-    /// How long a datagram may be under way.
-    pub(crate) udp_lifetime: Duration,
+    pub(crate) options: Arc<NearOptions>,
     /// Where what arrives at listeners of the server goes, by their number in a session.
     remote: Arc<Mutex<HashMap<u32, Forward>>>,
 }
@@ -60,8 +74,13 @@ pub struct Remote {
 
 impl Near {
     /// One whose connections go by `uplink`; `sink` hears of each that has ended.
-    pub fn new(uplink: Uplink, udp_idle: Duration, udp_lifetime: Duration, sink: Sink) -> Self {
-        Self { uplink, sink, udp_idle, udp_lifetime, remote: Arc::default() }
+    pub fn new(uplink: Uplink, options: NearOptions, sink: Sink) -> Self {
+        Self { uplink, sink, options: Arc::new(options), remote: Arc::default() }
+    }
+
+    /// The class of a connection.
+    pub(crate) fn class(&self, target: &Target) -> Class {
+        if self.options.interactive.contains(&target.port) { Class::Latency } else { Class::Bulk }
     }
 
     /// Listens on a port that leads to one target.
@@ -112,7 +131,7 @@ impl Near {
     /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
     async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[]).await {
+        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
             Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, Bytes::new(), true, &counts).await),
             Err(answer) => {
                 reset(&tcp);
@@ -153,7 +172,7 @@ impl Near {
             let report = move |source: SocketAddr, counts: &Counts, begun, end| {
                 near.report(None, Transport::Udp, source.to_string(), shown.clone(), begun, counts, end);
             };
-            let idle = self.udp_idle;
+            let idle = self.options.udp_idle;
             tokio::spawn(async move { udp::listen(socket, idle, open, report).await })
         };
         Ok(Listener { addresses, tasks: sockets.into_iter().map(each).collect() })
@@ -163,7 +182,7 @@ impl Near {
     pub(crate) async fn associate(&self, target: Option<Target>) -> Result<udp::Association, Answer> {
         let session = self.uplink.soon().await?;
         let id = self.uplink.id();
-        udp::open(&session, &Record::Associate { id, lifetime: self.udp_lifetime, target }, id, self.udp_lifetime).await
+        udp::open(&session, &Record::Associate { id, lifetime: self.options.udp_lifetime, target }, id, self.options.udp_lifetime).await
     }
 
     /// Asks whether a proxy serves this session.
@@ -171,7 +190,7 @@ impl Near {
     /// # Errors
     /// Why it does not.
     pub async fn greet(session: &Session) -> Result<Greeting, Answer> {
-        let (send, mut incoming) = stream::open(session, &Record::Hello, &[]).await?;
+        let (send, mut incoming) = stream::open(session, &Record::Hello, &[], Class::Latency).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Greeting { _send: send, _incoming: incoming }),
@@ -208,7 +227,7 @@ impl Near {
         let id = self.uplink.id();
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).insert(id, forward.clone());
         let record = Record::Listen { id, transport: forward.transport, bind: forward.bind.target() };
-        let opened = stream::open(&session, &record, &[]).await;
+        let opened = stream::open(&session, &record, &[], Class::Latency).await;
         let (answer, held) = match opened {
             Ok((send, mut incoming)) => (incoming.answer().await, Some((send, incoming))),
             Err(answer) => (answer, None),
@@ -242,7 +261,7 @@ impl Near {
             },
             Ok(Record::Datagrams { listener, id, lifetime, source }) => match leads(listener) {
                 Some(Forward { transport: Transport::Udp, target, .. }) => {
-                    let served = udp::Served { id, lifetime, target: Some(target.clone()), rules, idle: self.udp_idle };
+                    let served = udp::Served { id, lifetime, target: Some(target.clone()), rules, idle: self.options.udp_idle };
                     let (counts, end) = udp::serve(&session, send, incoming, served).await;
                     self.report(peer, Transport::Udp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
                 }
@@ -258,7 +277,8 @@ impl Near {
     /// # Errors
     /// Why it does not stand.
     pub async fn connect(&self, target: Target) -> Result<Connection, Answer> {
-        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[]).await?;
+        let class = self.class(&target);
+        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[], class).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Connection { rest: incoming.take_rest(), recv: incoming.recv, send }),

@@ -2,7 +2,7 @@
 
 use crate::wire::{Answer, HEAD, MOST_BODY, Outcome, Record, RecordError, TAG};
 use bytes::{Buf, Bytes, BytesMut};
-use noctule::{FlowError, FlowOptions, OpenError, RecvStream, SendStream, Session};
+use noctule::{Class, FlowError, FlowOptions, OpenError, RecvStream, SendStream, Session};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -96,9 +96,9 @@ impl Incoming {
 }
 
 /// Opens a stream with this record in front, and the bytes that are there already in the same breath.
-pub(crate) async fn open(session: &Session, request: &Record, first: &[u8]) -> Result<(SendStream, Incoming), Answer> {
+pub(crate) async fn open(session: &Session, request: &Record, first: &[u8], class: Class) -> Result<(SendStream, Incoming), Answer> {
     let failed = |error: FlowError| Answer::new(Outcome::Unreachable, error.to_string());
-    let opened = session.open_bi(FlowOptions { tag: TAG, ..FlowOptions::default() });
+    let opened = session.open_bi(FlowOptions { tag: TAG, class, ..FlowOptions::default() });
     let (mut send, recv) = opened.map_err(|error| match &error {
         OpenError::Session(_) => Answer::new(Outcome::Unreachable, error.to_string()),
         OpenError::Limit { .. } => Answer::new(Outcome::Busy, error.to_string()),

@@ -70,7 +70,7 @@ fn not_opened(error: OpenError) -> Answer {
 
 /// Asks for an association. Datagrams may be sent at once.
 pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: Duration) -> Result<Association, Answer> {
-    let (stream, incoming) = stream::open(session, record, &[]).await?;
+    let (stream, incoming) = stream::open(session, record, &[], Class::Latency).await?;
     let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
     Ok(Association { stream, incoming, session: session.clone(), id, out })
 }

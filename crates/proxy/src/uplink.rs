@@ -2,7 +2,7 @@
 
 use crate::stream::{self, Incoming};
 use crate::wire::{Answer, Outcome, Record};
-use noctule::{PublicKey, SendStream, Session};
+use noctule::{Class, PublicKey, SendStream, Session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -56,9 +56,9 @@ impl Uplink {
     }
 
     /// Asks the far end for something, and sends the bytes that are there already; whom was asked.
-    pub(crate) async fn open(&self, request: &Record, first: &[u8]) -> Result<(PublicKey, SendStream, Incoming), Answer> {
+    pub(crate) async fn open(&self, request: &Record, first: &[u8], class: Class) -> Result<(PublicKey, SendStream, Incoming), Answer> {
         let session = self.soon().await?;
-        let (send, incoming) = stream::open(&session, request, first).await?;
+        let (send, incoming) = stream::open(&session, request, first, class).await?;
         Ok((session.peer_key(), send, incoming))
     }
 

@@ -7,6 +7,7 @@ use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
 use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
+use std::path::PathBuf;
 
 /// `noctule proxy`.
 #[derive(Debug, Args)]
@@ -15,14 +16,14 @@ use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy serve [OPTIONS]"
+    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]"
 )]
 pub struct ProxyArgs {
     /// Be the other side.
     #[command(subcommand)]
     pub task: Option<ProxyTask>,
     /// The host that runs `noctule proxy serve`.
-    #[arg(required = true, value_hint = ValueHint::Hostname)]
+    #[arg(required_unless_present_any = ["config", "plugin"], value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// Listen on PORT of this host and connect to TARGET from the other side, which resolves its name. BIND is an address of this host, or * for all of
     /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP. May be given several times.
@@ -43,6 +44,19 @@ pub struct ProxyArgs {
     /// Forget a UDP source that has neither sent nor received anything for so long.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub udp_idle: Span,
+    /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
+    #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
+    pub interactive: Vec<u16>,
+    /// Take options from FILE (TOML): its keys are the long options and host. Those of the command line go before it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only check the file, and say which command it stands for.
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    /// Be the plugin of a program that starts it as SIP003 says (shadowsocks): all is said in SS_REMOTE_HOST, SS_REMOTE_PORT, SS_LOCAL_HOST, SS_LOCAL_PORT
+    /// and SS_PLUGIN_OPTIONS (long options, joined by ;, and server).
+    #[arg(long, exclusive = true)]
+    pub plugin: bool,
     /// UDP port of HOST, where it names none [default: 4242].
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
     pub port: Option<u16>,
@@ -92,6 +106,9 @@ pub struct ProxyServeArgs {
     /// Let targets have any address: those of this host (127.0.0.1), of its own networks (10.0.0.0/8, 192.168.0.0/16), and link-local ones.
     #[arg(long)]
     pub allow_private: bool,
+    /// Connect to this target, whatever is asked for.
+    #[arg(long, value_name = "TARGET:PORT", conflicts_with_all = ["allow_target", "deny_target"])]
+    pub only_target: Option<Target>,
     /// Let the other side listen here (proxy -R), on any port that this user may bind.
     #[arg(long)]
     pub allow_remote_listen: bool,
@@ -101,6 +118,12 @@ pub struct ProxyServeArgs {
     /// Forget a UDP source that has neither sent nor received anything for so long.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub udp_idle: Span,
+    /// Take options from FILE (TOML): its keys are the long options. Those of the command line go before it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only check the file, and say which command it stands for.
+    #[arg(long, requires = "config")]
+    pub check: bool,
     /// Show a code that lets one more peer in, besides the keys that may connect [default: if nothing else says who may].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,

@@ -7,7 +7,7 @@ use crate::identity;
 use crate::overlay::{self, Gateway};
 use crate::transfer::Farewell;
 use noctule::{Endpoint, NodeConfig, PublicKey, Session};
-use noctule_proxy::{End, Greeting, Listener, Near, Remote, Report, Uplink};
+use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Remote, Report, Uplink};
 use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     overlay::configure(&mut config.node, &args.via, None)?;
     let ours = config.identity.public();
     let uplink = Uplink::default();
-    let near = Near::new(uplink.clone(), args.udp_idle.0, args.udp_lifetime.0, Arc::new(log));
+    let options = NearOptions { udp_idle: args.udp_idle.0, udp_lifetime: args.udp_lifetime.0, interactive: args.interactive.clone() };
+    let near = Near::new(uplink.clone(), options, Arc::new(log));
     // Before anybody is asked for anything: a port that is taken is an error of this command.
     let listeners = listen(&near, &args)?;
     let peer = identity::Peer::far_end(&host, args.port, &args.peer, &args.identity, &args.via).await?;

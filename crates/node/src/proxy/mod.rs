@@ -3,6 +3,7 @@
 mod client;
 mod server;
 mod stdio;
+pub mod words;
 
 use crate::cli::{ProxyArgs, ProxyTask};
 use crate::failure::Failure;

@@ -68,6 +68,7 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
     }
     let far = Far::new(FarConfig {
         rules: Rules { rules: args.targets.rules.clone(), allow_private: args.allow_private },
+        only_target: args.only_target.clone(),
         allow_remote_listen: args.allow_remote_listen,
         max_connections: args.max_connections as usize,
         udp_idle: args.udp_idle.0,
@@ -88,6 +89,9 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
 
 /// What may be reached, in words.
 fn reach(args: &ProxyServeArgs) -> String {
+    if let Some(target) = &args.only_target {
+        return format!("only {target} is reached");
+    }
     let private = if args.allow_private { "every address may be reached" } else { "this host's own network may not be reached" };
     match args.targets.rules.len() {
         0 => private.to_owned(),

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
 use noctule::{Endpoint, EndpointConfig, SecretKey, Session};
-use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, Report, Rules, UDP_LIFETIME, Uplink};
+use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, NearOptions, Report, Rules, Uplink};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -62,6 +62,7 @@ impl Pair {
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
             rules: allowed.rules,
+            only_target: None,
             allow_remote_listen: allowed.remote_listen,
             max_connections: allowed.max_connections,
             udp_idle: Duration::from_secs(60),
@@ -75,7 +76,7 @@ impl Pair {
         });
         let (near_reports, near_sink) = sink();
         let uplink = Uplink::default();
-        let near = Near::new(uplink.clone(), Duration::from_secs(60), UDP_LIFETIME, near_sink);
+        let near = Near::new(uplink.clone(), NearOptions::default(), near_sink);
         let session = within(client.connect_early(server.local_addr(), None)).await.unwrap();
         uplink.set(Some(session.clone()));
         Self { near, far, session, client, server, uplink, near_reports, far_reports }
