@@ -38,7 +38,7 @@ impl Node {
             let place = FlowPlace { link: id, session, label, is_outgoing: false };
             match entry.session.accept_flow(open.index, flow_id, &options) {
                 Ok(Accepted::New) => {
-                    options.answers = open.answers.and_then(|index| entry.session.flows().outgoing(index));
+                    options.answers = open.answers.and_then(|index| entry.session.answered(index));
                     let word = entry.session.take_far_word(open.index);
                     self.flows.insert(flow_id, place);
                     self.events.push_back(Event::FlowIncoming { session, flow: flow_id, options });

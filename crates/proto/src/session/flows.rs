@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// FLOW_OPENs that may be missing below the highest index seen.
 const MAX_GAPS: usize = 4096;
+/// Flows of this side that are over and may still be answered, of which the oldest are forgotten first.
+const MAX_UNANSWERED: usize = 4096;
 
 /// Which way a flow goes, seen from this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -28,6 +30,8 @@ struct Outgoing {
     /// Packets that the far end acknowledged.
     acknowledged: u64,
     fate: Fate,
+    /// The far end is to open a flow that answers it, and has not yet.
+    awaits_answer: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +67,8 @@ pub struct FlowTable {
     outgoing: BTreeMap<u64, Outgoing>,
     incoming: BTreeMap<u64, Incoming>,
     by_id: BTreeMap<FlowId, (Direction, u64)>,
+    /// Flows of this side that are over, by their index, and whose answer has not come: a short question is often delivered before it.
+    unanswered: BTreeMap<u64, FlowId>,
     next_index: u64,
     /// One past the highest incoming index seen.
     seen_below: u64,
@@ -87,6 +93,7 @@ impl Default for FlowTable {
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
             by_id: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             next_index: 1,
             seen_below: 1,
             gaps: BTreeSet::new(),
@@ -110,7 +117,8 @@ impl FlowTable {
         if options.mode == Mode::Brtp {
             self.sent.opened += 1;
         }
-        self.outgoing.insert(index, Outgoing { flow, mode: options.mode, total: None, acknowledged: 0, fate: Fate::Open });
+        let awaits_answer = options.bidirectional;
+        self.outgoing.insert(index, Outgoing { flow, mode: options.mode, total: None, acknowledged: 0, fate: Fate::Open, awaits_answer });
         self.by_id.insert(flow, (Direction::Outgoing, index));
         Ok(index)
     }
@@ -165,6 +173,16 @@ impl FlowTable {
     pub fn outgoing(&self, index: u64) -> Option<FlowId> {
         self.outgoing.get(&index).map(|f| f.flow)
     }
+    /// The far end has opened a flow that answers the flow of this side with this index, which may be over by now.
+    pub(super) fn answered(&mut self, index: u64) -> Option<FlowId> {
+        match self.outgoing.get_mut(&index) {
+            Some(f) => {
+                f.awaits_answer = false;
+                Some(f.flow)
+            }
+            None => self.unanswered.remove(&index),
+        }
+    }
     /// Packets of a flow of this side that the far end acknowledged.
     pub(super) fn acknowledged(&self, index: u64) -> u64 {
         self.outgoing.get(&index).map_or(0, |f| f.acknowledged)
@@ -199,7 +217,12 @@ impl FlowTable {
         match self.by_id.remove(&flow) {
             Some((Direction::Outgoing, index)) => {
                 self.settle_outgoing(index, Fate::GivenUp);
-                self.outgoing.remove(&index);
+                if self.outgoing.remove(&index).is_some_and(|f| f.awaits_answer) {
+                    self.unanswered.insert(index, flow);
+                    if self.unanswered.len() > MAX_UNANSWERED {
+                        self.unanswered.pop_first();
+                    }
+                }
             }
             Some((Direction::Incoming, index)) => {
                 self.settle_incoming(index, Fate::GivenUp);

@@ -428,6 +428,11 @@ impl Session {
         self.step(now);
     }
 
+    /// The flow of this side that a new flow of the far end answers by its index: also one that is over already.
+    pub fn answered(&mut self, index: u64) -> Option<FlowId> {
+        self.flows.answered(index)
+    }
+
     /// Forgets a flow whose halves are gone; its place counts against the limits until then. An open flow counts as given up.
     pub fn remove_flow(&mut self, now: Time, flow: FlowId) {
         self.flows.remove(flow);

@@ -18,6 +18,23 @@ fn indices_and_flows_are_found_both_ways() {
     assert_eq!(s.flows().ids().count(), 3);
 }
 
+/// A short question may be delivered, and be over, before its answer comes.
+#[test]
+fn an_answer_finds_its_question_even_when_that_is_over() {
+    let mut s = session(10);
+    let both = FlowOptions { kind: FlowKind::Stream, bidirectional: true, ..FlowOptions::default() };
+    let (first, second) = (s.open_flow(FlowId(1), &both).unwrap(), s.open_flow(FlowId(2), &ordered()).unwrap());
+    s.remove_flow(NOW, FlowId(1));
+    s.remove_flow(NOW, FlowId(2));
+    assert_eq!(s.answered(first), Some(FlowId(1)));
+    assert_eq!(s.answered(first), None, "once");
+    assert_eq!(s.answered(second), None, "no answer was asked for");
+    let third = s.open_flow(FlowId(3), &both).unwrap();
+    assert_eq!(s.answered(third), Some(FlowId(3)));
+    s.remove_flow(NOW, FlowId(3));
+    assert_eq!(s.answered(third), None);
+}
+
 #[test]
 fn a_repeated_flow_open_is_known_and_one_of_a_flow_that_is_over_stays_over() {
     let mut s = session(10);
