@@ -118,7 +118,12 @@ fn curl_gets_pages_by_every_kind_of_proxy_and_names_are_resolved_at_the_far_end(
     let page = format!("http://localhost:{web}/page");
     for kind in ["socks5h", "socks4a", "http"] {
         let Some(out) = curl(&["-x", &format!("{kind}://127.0.0.1:{proxy}"), &page]) else { return };
-        assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "heard GET /page HTTP/1.1", "{kind} {}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(
+            String::from_utf8_lossy(&out.stdout).trim(),
+            "heard GET /page HTTP/1.1",
+            "{kind} {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
     }
     let out = curl(&["-p", "-x", &format!("http://127.0.0.1:{proxy}"), &page]).unwrap();
     assert!(String::from_utf8_lossy(&out.stdout).starts_with("heard GET /page"), "CONNECT");
@@ -161,7 +166,8 @@ fn the_server_may_go_and_come_back_and_the_ports_stay() {
     let (web, dir) = (web(), tempfile::tempdir().unwrap());
     let (key, _) = keygen(dir.path(), "key");
     let first = server("127.0.0.1:0", Some(&key), &["--allow-private"]);
-    let (client, ports) = first.client(&["-L", &format!("127.0.0.1:0:127.0.0.1:{web}"), "-R", &format!("127.0.0.1:0:127.0.0.1:{web}"), "--timeout", "2s"]);
+    let (client, ports) =
+        first.client(&["-L", &format!("127.0.0.1:0:127.0.0.1:{web}"), "-R", &format!("127.0.0.1:0:127.0.0.1:{web}"), "--timeout", "2s"]);
     let refused = client.event("remote");
     assert!(refused["message"].as_str().unwrap().contains("--allow-remote-listen"), "{refused}");
     let get = || {
@@ -228,14 +234,22 @@ fn a_file_says_the_same_and_a_plugin_is_told_by_its_environment() {
     std::fs::write(&file, format!("host = {}\npeer-key = \"{key}\"\nlocl = []\n", listening["address"])).unwrap();
     let out = noctule().args(["proxy", "--config"]).arg(&file).output().unwrap();
     assert_fails(&out, 2, "serve.toml:3: unknown key `locl`");
-    std::fs::write(&file, format!("host = {}\npeer-key = \"{key}\"\nlocal = \"127.0.0.1:0:127.0.0.1:{web}\"\njson = true\n", listening["address"])).unwrap();
+    std::fs::write(
+        &file,
+        format!("host = {}\npeer-key = \"{key}\"\nlocal = \"127.0.0.1:0:127.0.0.1:{web}\"\njson = true\n", listening["address"]),
+    )
+    .unwrap();
     let client = Running::start(noctule().args(["proxy", "--config"]).arg(&file));
     assert!(client.event("listening")["listeners"][0]["to"].as_str().unwrap().ends_with(&web.to_string()));
     // As shadowsocks starts it: its server is the web server here.
     let (port, near) = (std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(), free_tcp_port());
     let plugin = |local: u16, options: &str| {
         let mut command = noctule();
-        command.args(["proxy", "--plugin"]).envs([("SS_REMOTE_HOST", "127.0.0.1"), ("SS_LOCAL_HOST", "127.0.0.1"), ("SS_PLUGIN_OPTIONS", options)]);
+        command.args(["proxy", "--plugin"]).envs([
+            ("SS_REMOTE_HOST", "127.0.0.1"),
+            ("SS_LOCAL_HOST", "127.0.0.1"),
+            ("SS_PLUGIN_OPTIONS", options),
+        ]);
         command.env("SS_REMOTE_PORT", port.to_string()).env("SS_LOCAL_PORT", local.to_string());
         Running::start(&mut command)
     };

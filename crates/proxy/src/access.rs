@@ -76,6 +76,7 @@ impl FromStr for Pattern {
             let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
             match Host::parse(&bracketed)? {
                 Host::Ip(ip) => Hosts::Net(ip.into()),
+                Host::Name(name) if name.trim_matches('.').is_empty() => return Err(format!("{name:?} is no name")),
                 Host::Name(name) => Hosts::Name(name.trim_end_matches('.').to_ascii_lowercase()),
             }
         };

@@ -66,14 +66,26 @@ pub(crate) async fn relay(
     awaits: bool,
     counts: &Counts,
 ) -> End {
-    let end = run(&tcp, &mut send, &mut incoming, first, awaits, counts).await;
+    let mut state = State::default();
+    let end = run(&tcp, &mut send, &mut incoming, first, awaits, counts, &mut state).await;
     match &end {
         End::Finished => {}
         End::ResetHere => {
             reset(&tcp);
             drop(tcp);
-            heard(&send).await;
+            if !state.is_delivered {
+                heard(&send, 1).await;
+            }
             incoming.recv.stop(RESET);
+        }
+        // Nothing is left by which the far end could be told but this, which may overtake what was sent before.
+        End::ResetBehind => {
+            reset(&tcp);
+            drop(tcp);
+            if !state.is_delivered {
+                heard(&send, u64::MAX).await;
+            }
+            send.reset(RESET);
         }
         _ => {
             reset(&tcp);
@@ -84,13 +96,14 @@ pub(crate) async fn relay(
     end
 }
 
-/// Waits until the far end has something of this stream. One that is stopped before its answer is there takes the answer for one that will not come.
-async fn heard(send: &SendStream) {
+/// Waits until the far end has so many packets of this stream, or all that were sent. One that is told of a reset before it knows the stream takes it for one
+/// that will not come.
+async fn heard(send: &SendStream, packets: u64) {
     let mut pause = Duration::from_millis(1);
     let arriving = async {
         loop {
             let stats = send.stats();
-            if stats.source_packets > stats.outstanding {
+            if stats.outstanding == 0 && stats.source_packets > 0 || stats.source_packets >= stats.outstanding.saturating_add(packets) {
                 return;
             }
             tokio::time::sleep(pause).await;
@@ -104,14 +117,23 @@ async fn heard(send: &SendStream) {
 #[derive(Default)]
 struct State {
     up_ended: bool,
+    /// All that came from the connection is at the far end, its end too.
+    is_delivered: bool,
     /// All that comes from the stream was written.
     down_ended: bool,
     /// What the far end sent before its connection was reset is still to be written.
     is_reset_there: bool,
 }
 
-async fn run(tcp: &TcpStream, send: &mut SendStream, incoming: &mut Incoming, first: Bytes, awaits: bool, counts: &Counts) -> End {
-    let mut state = State::default();
+async fn run(
+    tcp: &TcpStream,
+    send: &mut SendStream,
+    incoming: &mut Incoming,
+    first: Bytes,
+    awaits: bool,
+    counts: &Counts,
+    state: &mut State,
+) -> End {
     let mut is_whole = true;
     {
         let mut up = pin!(up(tcp, send, first, counts));
@@ -123,6 +145,7 @@ async fn run(tcp: &TcpStream, send: &mut SendStream, incoming: &mut Incoming, fi
                 biased;
                 ended = &mut up, if !state.up_ended => {
                     state.up_ended = true;
+                    state.is_delivered = ended.is_ok();
                     ended
                 }
                 ended = &mut down, if !state.down_ended => match ended {
@@ -150,7 +173,7 @@ async fn run(tcp: &TcpStream, send: &mut SendStream, incoming: &mut Incoming, fi
             }
         }
     }
-    match state {
+    match *state {
         State { is_reset_there: true, .. } => End::ResetThere,
         State { up_ended: true, down_ended: true, .. } if is_whole => End::Finished,
         State { down_ended: true, .. } => End::ResetBehind,
