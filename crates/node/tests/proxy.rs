@@ -41,7 +41,7 @@ impl Running {
 }
 
 struct Server {
-    running: Running,
+    _running: Running,
     address: String,
     key: String,
 }
@@ -58,7 +58,7 @@ fn server(bind: &str, key: Option<&Path>, more: &[&str]) -> Server {
     let running = Running::start(&mut command);
     let first = running.event("listening");
     let text = |name: &str| first[name].as_str().unwrap().to_owned();
-    Server { address: text("address"), key: text("public_key"), running }
+    Server { address: text("address"), key: text("public_key"), _running: running }
 }
 
 impl Server {

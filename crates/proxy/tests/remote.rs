@@ -21,8 +21,7 @@ async fn listen(pair: &Pair, forwards: &[String]) -> Vec<Remote> {
     let (hears, count) = (Arc::clone(&told), forwards.len());
     tokio::spawn(async move { near.serve(session, &forwards, move |remote| hears.lock().unwrap().push(remote.clone())).await });
     until("every listener is answered", || told.lock().unwrap().len() == count).await;
-    let told = told.lock().unwrap().clone();
-    told
+    told.lock().unwrap().clone()
 }
 
 fn place(remote: &Remote) -> SocketAddr {
