@@ -120,6 +120,20 @@ impl SendStream {
         self.is_finished = true;
     }
 
+    /// Waits until nothing more can be sent because the far end stopped the stream or the session is over, and says which. For whoever has nothing to write at
+    /// present and would learn of it only by the next write. A stream that was delivered as a whole is stopped by nobody.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn stopped(&self) -> FlowError {
+        poll_fn(|cx| match self.handle.shared.poll_flow::<std::convert::Infallible>(cx, self.flow, |_, _| Ok(None)) {
+            Poll::Ready(Err(error)) => Poll::Ready(error),
+            Poll::Ready(Ok(never)) => match never {},
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
     /// How the flow was opened.
     pub fn options(&self) -> &FlowOptions {
         &self.options

@@ -10,6 +10,7 @@ mod log;
 mod measure;
 mod node;
 mod overlay;
+mod proxy;
 mod serve;
 mod suggest;
 mod tools;
@@ -23,6 +24,7 @@ pub use log::LogArgs;
 pub use measure::{PerfArgs, PingArgs};
 pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
+pub use proxy::{ProxyArgs, ProxyServeArgs, ProxyTask};
 pub use serve::{FilterArgs, GetArgs, KeepArgs, LimitArgs, ServeArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
@@ -64,6 +66,7 @@ impl Cli {
             Command::Get(a) => a.json,
             Command::Perf(a) => a.json && a.client.is_none(),
             Command::Ping(_) => false,
+            Command::Proxy(a) => a.has_json_errors(),
             Command::Doctor(a) => a.json,
             Command::Man(_) | Command::Completions(_) | Command::CompleteHosts => false,
             Command::Status(a) => a.json,
@@ -90,6 +93,8 @@ pub enum Command {
     Perf(PerfArgs),
     /// Measure round trips of messages, over any mode or TCP, against a host that runs `noctule perf -s`.
     Ping(PingArgs),
+    /// Carry TCP and UDP programs over a bad path: ports as with ssh, SOCKS and HTTP; `proxy serve` runs on the other side.
+    Proxy(ProxyArgs),
     /// Look at this host, and at the way to another one: what holds noctule back here, and what to do about it.
     Doctor(DoctorArgs),
     /// Write the manual pages.
@@ -113,6 +118,7 @@ impl Command {
         match self {
             Self::Recv(_) | Self::Serve(_) | Self::Node(_) => true,
             Self::Perf(args) => args.client.is_none(),
+            Self::Proxy(args) => args.task.is_some(),
             _ => false,
         }
     }

@@ -37,7 +37,7 @@ pub enum Failure {
     DiskFull(String),
     /// No answer.
     #[error(
-        "no answer from {0}: is `noctule recv`, `serve` or `perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
+        "no answer from {0}: is `noctule recv`, `serve`, `proxy serve` or `perf -s` running there, does the firewall let UDP pass, and is --psk the same on both sides, or on neither?"
     )]
     Unreachable(String),
     /// The own system does not send there.
@@ -57,7 +57,7 @@ pub enum Failure {
         words: String,
     },
     /// The host says that the port is closed.
-    #[error("nobody listens at {0}: start `noctule recv`, `serve` or `perf -s` there, or check the port")]
+    #[error("nobody listens at {0}: start `noctule recv`, `serve`, `proxy serve` or `perf -s` there, or check the port")]
     NobodyListens(String),
     /// The peer vanished.
     #[error("the peer went away: {0}")]
@@ -230,6 +230,14 @@ pub enum Failure {
     /// A key that exists.
     #[error("there is a key in {0} already; --force replaces it, and whoever pinned it will refuse the new one")]
     KeyExists(String),
+    /// A proxy's far end could not connect.
+    #[error("{target}: {why}")]
+    NoConnection {
+        /// Where to.
+        target: String,
+        /// The other side's words.
+        why: String,
+    },
     /// Doctor found something.
     #[error("{}", problems(*.0))]
     Doctor(usize),
@@ -430,6 +438,7 @@ impl Failure {
             Self::UnknownHost { .. } | Self::UnknownNode { .. } => 15,
             Self::Encrypted => 16,
             Self::Doctor(_) => 18,
+            Self::NoConnection { .. } => 20,
             Self::WrongCode | Self::NoCode(_) => 19,
             Self::Interrupted(_) => 130,
         }

@@ -38,6 +38,33 @@ pub fn keys(input: &[u8]) {
     });
 }
 
+/// What programs and the other end say to a proxy, whole and in each beginning: read, refused, or waited for; what is read is the same once it is written.
+pub fn proxy(input: &[u8]) {
+    use noctule_proxy::wire::{Record, emit_datagram, parse_datagram};
+    use noctule_proxy::{Bind, Forward, Pattern, http, socks};
+    within(&Bound { bytes: (64 << 10, 64), allocations: (200, 16) }, input, || {
+        if let Ok((record, len)) = Record::parse(input) {
+            assert!(len <= input.len());
+            let mut again = Vec::new();
+            record.emit(&mut again);
+            assert_eq!(Record::parse(&again), Ok((record, again.len())));
+        }
+        if let Ok((target, data)) = parse_datagram(input) {
+            assert_eq!(parse_datagram(&emit_datagram(target.as_ref(), data)), Ok((target, data)));
+        }
+        let _ = (socks::greeting(input), socks::request(input), socks::request4(input), socks::datagram(input), http::parse(input));
+        if let Ok(text) = str::from_utf8(input) {
+            if let Ok(forward) = text.parse::<Forward>() {
+                assert_eq!(forward.to_string().parse(), Ok(forward));
+            }
+            if let Ok(pattern) = text.parse::<Pattern>() {
+                assert_eq!(pattern.to_string().parse(), Ok(pattern));
+            }
+            let _ = text.parse::<Bind>();
+        }
+    });
+}
+
 /// A transfer from a sender that sends any records, into a directory of its own, or a request of any kind to such a directory; nothing of it may be left or
 /// found outside.
 pub fn transfer(input: &[u8]) {
@@ -67,7 +94,7 @@ mod tests {
     use super::*;
 
     type Target = (&'static str, fn(&[u8]));
-    const TARGETS: [Target; 3] = [("config", config), ("keys", keys), ("transfer", transfer)];
+    const TARGETS: [Target; 4] = [("config", config), ("keys", keys), ("proxy", proxy), ("transfer", transfer)];
 
     fn corpus(target: &str) -> Vec<Vec<u8>> {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

@@ -21,6 +21,7 @@ mod overlay;
 mod paper;
 mod perf;
 mod ping;
+mod proxy;
 mod sandbox;
 mod threads;
 mod transfer;
@@ -35,7 +36,15 @@ use std::process::ExitCode;
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    let mut cli = cli::Cli::parse();
+    let line: Vec<_> = std::env::args_os().collect();
+    let mut cli = match proxy::words::expand(cli::Cli::parse(), &line) {
+        Ok(Some(cli)) => cli,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print(false);
+            return ExitCode::from(failure.exit_code());
+        }
+    };
     let is_json = cli.has_json_errors();
     match fill_in(&mut cli.command).and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,6 +63,7 @@ fn fill_in(command: &mut cli::Command) -> Result<(), Failure> {
         cli::Command::Perf(args) => args.fill_in(),
         cli::Command::Ping(args) => args.fill_in(),
         cli::Command::Doctor(args) => args.fill_in(),
+        cli::Command::Proxy(args) => args.fill_in(),
         _ => Ok(()),
     }
 }
@@ -116,6 +126,7 @@ async fn work(cli: cli::Cli) -> Result<(), Failure> {
         cli::Command::Get(args) => transfer::get::run(args).await,
         cli::Command::Perf(args) => perf::run(args).await,
         cli::Command::Ping(args) => ping::run(args).await,
+        cli::Command::Proxy(args) => proxy::run(args).await,
         cli::Command::Doctor(args) => doctor::run(args).await,
         cli::Command::Man(args) => paper::man(&args),
         cli::Command::Completions(args) => paper::completions(&args),

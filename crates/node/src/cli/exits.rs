@@ -22,6 +22,7 @@ pub const EXITS: &[(u8, &str)] = &[
     (17, "the receiver is busy with another transfer"),
     (18, "doctor found a problem"),
     (19, "the code is wrong, used or withdrawn"),
+    (20, "the proxy cannot reach the target"),
     (130, "interrupted"),
 ];
 

@@ -75,7 +75,7 @@ impl Gate {
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         let listed = self.access.grant(key);
         match self.guesses.as_ref().is_some_and(|guesses| lock(guesses).is_admitted(key)) {
-            true => Some(Grant { may_write: true, may_read: true, ..listed.unwrap_or_default() }),
+            true => Some(Grant { may_write: true, may_read: true, may_proxy: true, ..listed.unwrap_or_default() }),
             false => listed,
         }
     }
@@ -88,6 +88,7 @@ impl Gate {
         // Of the highest level: a line that is logged says whose it is, whatever is left out. (`name` would be the span's own.)
         match what {
             "transfer" => tracing::error_span!("transfer", %from, %key, owner),
+            "proxy" => tracing::error_span!("proxy", %from, %key, owner),
             _ => tracing::error_span!("test", %from, %key, owner),
         }
     }

@@ -6,7 +6,7 @@ mod parse;
 pub use parse::KEYWORDS;
 
 use crate::address::{DEFAULT_PORT, HostPort};
-use crate::cli::{DoctorArgs, GetArgs, HostsArgs, IdentityArgs, PeerArgs, PerfArgs, PingArgs, SendArgs, SendMode, ViaArgs};
+use crate::cli::{DoctorArgs, GetArgs, HostsArgs, IdentityArgs, PeerArgs, PerfArgs, PingArgs, ProxyArgs, SendArgs, SendMode, ViaArgs};
 use crate::failure::Failure;
 use crate::further_path::FurtherPath;
 use crate::identity;
@@ -164,6 +164,19 @@ impl PingArgs {
         let config = HostConfig::open(&self.hosts)?;
         let settings;
         (self.host, settings) = config.resolve(&self.host, self.port)?;
+        self.cc = self.cc.or(settings.cc);
+        apply_peer(&settings, &mut self.peer);
+        config.apply(&settings, &mut self.identity, &mut self.via)
+    }
+}
+
+impl ProxyArgs {
+    /// Fills in what the file says for the host.
+    pub fn fill_in(&mut self) -> Result<(), Failure> {
+        let Some(host) = &self.host else { return Ok(()) };
+        let config = HostConfig::open(&self.hosts)?;
+        let (host, settings) = config.resolve(host, self.port)?;
+        self.host = Some(host);
         self.cc = self.cc.or(settings.cc);
         apply_peer(&settings, &mut self.peer);
         config.apply(&settings, &mut self.identity, &mut self.via)

@@ -23,6 +23,8 @@ pub struct Grant {
     pub may_delete: bool,
     /// Get files from `serve`.
     pub may_read: bool,
+    /// Connect to targets by `proxy serve`.
+    pub may_proxy: bool,
     /// Below the directory that `recv` writes to, or `serve` offers.
     pub directory: Option<PathBuf>,
 }
@@ -39,6 +41,8 @@ pub enum Wanted {
         /// Files are taken, too.
         is_writable: bool,
     },
+    /// To connect by a proxy: a listed key may do it with the option `proxy`.
+    Proxy,
     /// To send files where nothing can be answered, so no code either.
     OneWayFiles,
 }
@@ -61,6 +65,7 @@ impl Access {
     pub fn load(args: &AccessArgs, wants_code: bool, wanted: Wanted) -> Result<Self, Failure> {
         let options = match wanted {
             Wanted::Tests => "",
+            Wanted::Proxy => "proxy ",
             Wanted::Offer { is_writable: true } => "read,write ",
             Wanted::Offer { is_writable: false } => "read ",
             Wanted::Files | Wanted::OneWayFiles => "write ",
@@ -80,7 +85,7 @@ impl Access {
         };
         for key in &args.allow {
             let grant = grants.entry(*key).or_default();
-            (grant.may_write, grant.may_read) = (true, true);
+            (grant.may_write, grant.may_read, grant.may_proxy) = (true, true, true);
         }
         // The default file is made by --remember before it has a key, and then says nothing yet.
         let is_unsaid = grants.is_empty() && args.authorised_keys.is_none();
@@ -95,6 +100,7 @@ impl Access {
         }
         let can = |grant: &Grant| match wanted {
             Wanted::Tests => true,
+            Wanted::Proxy => grant.may_proxy,
             Wanted::Files | Wanted::OneWayFiles => grant.may_write,
             Wanted::Offer { is_writable } => grant.may_read || is_writable && grant.may_write,
         };
@@ -103,6 +109,7 @@ impl Access {
             let lack = match wanted {
                 _ if grants.is_empty() => "names no key",
                 Wanted::Offer { .. } => "names no key with the option `read`",
+                Wanted::Proxy => "names no key with the option `proxy`",
                 _ => "names no key with the option `write`",
             };
             return Err(Failure::Usage(format!(
@@ -130,7 +137,7 @@ impl Access {
     /// What a listed key may do; `None`: nothing.
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         match &self.grants {
-            None => Some(Grant { may_write: true, may_read: true, ..Grant::default() }),
+            None => Some(Grant { may_write: true, may_read: true, may_proxy: true, ..Grant::default() }),
             Some(grants) => grants.get(key).cloned(),
         }
     }
@@ -159,6 +166,7 @@ impl Wanted {
         match self {
             Self::Files | Self::OneWayFiles => "send",
             Self::Tests => "measure",
+            Self::Proxy => "connect by this proxy",
             Self::Offer { is_writable: false } => "get files",
             Self::Offer { is_writable: true } => "get and send files",
         }
@@ -217,8 +225,9 @@ fn parse_line(line: &str) -> Result<(PublicKey, Grant), String> {
             None if option == "overwrite" => (grant.may_write, grant.may_overwrite) = (true, true),
             None if option == "delete" => (grant.may_write, grant.may_delete) = (true, true),
             None if option == "read" => grant.may_read = true,
+            None if option == "proxy" => grant.may_proxy = true,
             Some(("dir", directory)) => grant.directory = Some(below(directory.trim_matches('"'))?),
-            _ => return Err(format!("unknown option {option:?}: read, write, overwrite, delete and dir=\"DIRECTORY\" exist")),
+            _ => return Err(format!("unknown option {option:?}: read, write, overwrite, delete, proxy and dir=\"DIRECTORY\" exist")),
         }
     }
     Ok((key, grant))
@@ -261,6 +270,7 @@ mod tests {
         assert_eq!(grants[&b], Grant { may_write: true, name: Some("Bob's laptop".into()), ..Grant::default() });
         assert_eq!(grants[&c], Grant { may_write: true, may_overwrite: true, directory: Some("from c/x".into()), ..Grant::default() });
         assert_eq!(grants.len(), 3);
+        assert!(read(&format!("proxy {a}")).unwrap()[&a].may_proxy && !grants[&c].may_proxy);
         let reads = read(&format!("read,delete {a}\nread {b}")).unwrap();
         assert_eq!(reads[&a], Grant { may_read: true, may_write: true, may_delete: true, ..Grant::default() });
         assert!(reads[&b].may_read && !reads[&b].may_write);

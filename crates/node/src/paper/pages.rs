@@ -138,6 +138,47 @@ pub const PAGES: &[Page] = &[
         see: &["noctule-perf(1)", "noctule-config(5)"],
     },
     Page {
+        name: "proxy",
+        description: &[
+            "Programs speak TCP and UDP to ports of this host; what they say crosses the bad path repaired by coded packets, and the other side, noctule proxy serve, speaks TCP and UDP to \
+             the targets. Names are resolved there. Ends, half-closed connections and resets stay what they are.",
+            "The ports are written as ssh writes them. -D speaks SOCKS 5 (with UDP ASSOCIATE), SOCKS 4 and 4a, HTTP CONNECT and plain HTTP on one port. When the session ends it is opened again, for ever; connections of the old \
+             one are reset.",
+        ],
+        examples: &[
+            ("noctule proxy hill.example.org -D 1080", "A proxy for a browser: localhost:1080, SOCKS or HTTP."),
+            (
+                "noctule proxy hill.example.org -L 5432:db.internal:5432 -L udp:5353:192.0.2.53:53",
+                "A database and a resolver of the other side.",
+            ),
+            ("noctule proxy hill.example.org -R 8080:localhost:80", "Let port 8080 of the other side lead to a server here."),
+            (
+                "noctule proxy hill.example.org -W db.internal:22",
+                "One connection by standard input and output: ssh -o ProxyCommand='noctule proxy hill.example.org -W %h:%p' db.internal",
+            ),
+        ],
+        files: &[KEY, KNOWN_HOSTS, CONFIG],
+        see: &["noctule-proxy-serve(1)", "noctule-config(5)"],
+    },
+    Page {
+        name: "proxy-serve",
+        description: &[
+            "Connects to what noctule proxy asks for. Public addresses may be reached; those of this host and of private networks only with --allow-private or by a rule. A rule is asked about the address that is dialled, \
+             after its name was resolved.",
+            "A key may use the proxy with the option proxy of its line in the file of authorised keys. Each connection is a line of the log with key, source, target, bytes both ways, duration and how it ended.",
+        ],
+        examples: &[
+            ("noctule proxy serve", "Serve the peer that has the code which is shown, and listed keys."),
+            ("noctule proxy serve --allow-target db.internal:5432 --deny-target all", "One target and nothing else."),
+            (
+                "noctule proxy serve --bind 192.0.2.1:4242 --deny-target all:25 --allow-remote-listen",
+                "No mail; ports here may lead to the other side.",
+            ),
+        ],
+        files: &[KEY, AUTHORISED],
+        see: &["noctule-proxy(1)"],
+    },
+    Page {
         name: "doctor",
         description: &["Every finding is good, a note, or a problem with what to do about it; exit status 18 if there is a problem."],
         examples: &[("noctule doctor", "Look at this host."), ("noctule doctor hill.example.org", "Look at the way to that host, too.")],

@@ -47,6 +47,8 @@ mod writer;
 pub use attributes::Kept;
 pub use entry::shown;
 pub use filter::Rule;
+pub use progress::Reporter;
+pub use server::{Farewell, voices};
 pub use target::Refused;
 pub use wire::Refusal;
 

@@ -1,0 +1,230 @@
+//! What `proxy` and `proxy serve` take on the command line.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
+
+use super::exits::{self, EXITS};
+use super::heading::{KEYS, PATH};
+use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use crate::units::{CcName, Span};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
+use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
+use std::path::PathBuf;
+
+/// `noctule proxy`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = exits::help(EXITS),
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]"
+)]
+pub struct ProxyArgs {
+    /// Be the other side.
+    #[command(subcommand)]
+    pub task: Option<ProxyTask>,
+    /// The host that runs `noctule proxy serve`.
+    #[arg(required_unless_present_any = ["config", "plugin"], value_hint = ValueHint::Hostname)]
+    pub host: Option<String>,
+    /// Listen on PORT of this host and connect to TARGET from the other side, which resolves its name. BIND is an address of this host, or * for all of
+    /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP. May be given several times.
+    #[arg(short = 'L', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
+    pub local: Vec<Forward>,
+    /// Listen on PORT of this host for SOCKS 5, SOCKS 4 and 4a, and HTTP, whichever a program speaks. May be given several times.
+    #[arg(short = 'D', long, value_name = "[BIND:]PORT")]
+    pub dynamic: Vec<Bind>,
+    /// Listen on PORT of the other side and connect to TARGET from this one; the other side needs --allow-remote-listen. May be given several times.
+    #[arg(short = 'R', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
+    pub remote: Vec<Forward>,
+    /// Connect standard input and output to TARGET, for ProxyCommand of ssh: noctule proxy HOST -W %h:%p.
+    #[arg(short = 'W', long, value_name = "TARGET:PORT", conflicts_with_all = ["local", "dynamic", "remote", "json"])]
+    pub stdio: Option<Target>,
+    /// How long a UDP datagram may be under way before it is given up.
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub udp_lifetime: Span,
+    /// Forget a UDP source that has neither sent nor received anything for so long.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub udp_idle: Span,
+    /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
+    #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
+    pub interactive: Vec<u16>,
+    /// Take options from FILE (TOML): its keys are the long options and host. Those of the command line go before it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only check the file, and say which command it stands for.
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    /// Be the plugin of a program that starts it as SIP003 says (shadowsocks): all is said in SS_REMOTE_HOST, SS_REMOTE_PORT, SS_LOCAL_HOST, SS_LOCAL_PORT
+    /// and SS_PLUGIN_OPTIONS (long options, joined by ;, and server).
+    #[arg(long, exclusive = true)]
+    pub plugin: bool,
+    /// UDP port of HOST, where it names none [default: 4242].
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = PATH)]
+    pub port: Option<u16>,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
+    #[command(flatten)]
+    pub peer: PeerArgs,
+    #[command(flatten)]
+    pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub via: ViaArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
+    /// One JSON object per line instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ProxyArgs {
+    /// Errors are to be printed as JSON.
+    pub fn has_json_errors(&self) -> bool {
+        match &self.task {
+            Some(ProxyTask::Serve(args)) => args.json,
+            None => self.json,
+        }
+    }
+}
+
+/// The other side.
+#[derive(Debug, Subcommand)]
+pub enum ProxyTask {
+    /// Connect to what `noctule proxy` on the other side asks for; prints the command for it.
+    Serve(Box<ProxyServeArgs>),
+}
+
+/// `noctule proxy serve`.
+#[derive(Debug, Args)]
+#[command(after_help = exits::help(EXITS))]
+pub struct ProxyServeArgs {
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    /// Let targets have any address: those of this host (127.0.0.1), of its own networks (10.0.0.0/8, 192.168.0.0/16), and link-local ones.
+    #[arg(long)]
+    pub allow_private: bool,
+    /// Connect to this target, whatever is asked for.
+    #[arg(long, value_name = "TARGET:PORT", conflicts_with_all = ["allow_target", "deny_target"])]
+    pub only_target: Option<Target>,
+    /// Let the other side listen here (proxy -R), on any port that this user may bind.
+    #[arg(long)]
+    pub allow_remote_listen: bool,
+    /// Connections, UDP sources and listeners of one key at a time.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+    /// Forget a UDP source that has neither sent nor received anything for so long.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub udp_idle: Span,
+    /// Take options from FILE (TOML): its keys are the long options. Those of the command line go before it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only check the file, and say which command it stands for.
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    /// Show a code that lets one more peer in, besides the keys that may connect [default: if nothing else says who may].
+    #[arg(long, help_heading = KEYS)]
+    pub code: bool,
+    #[command(flatten)]
+    pub access: AccessArgs,
+    #[command(flatten)]
+    pub identity: IdentityArgs,
+    #[command(flatten)]
+    pub via: ViaArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
+    pub cc: Option<CcName>,
+    /// One JSON object per line instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--allow-target` and `--deny-target`, in the order in which they stand on the command line.
+#[derive(Clone, Debug, Default)]
+pub struct TargetArgs {
+    /// The first that matches decides.
+    pub rules: Vec<Rule>,
+}
+
+impl FromArgMatches for TargetArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let of = |name: &'static str, allows: bool| {
+            let at = matches.indices_of(name).into_iter().flatten();
+            let patterns = matches.get_many::<Pattern>(name).into_iter().flatten();
+            at.zip(patterns).map(move |(at, pattern)| (at, Rule { allows, pattern: pattern.clone() }))
+        };
+        let mut rules: Vec<_> = of("allow_target", true).chain(of("deny_target", false)).collect();
+        rules.sort_by_key(|(at, _)| *at);
+        Ok(Self { rules: rules.into_iter().map(|(_, rule)| rule).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for TargetArgs {
+    fn augment_args(command: Command) -> Command {
+        let rule = |id: &'static str, name: &'static str| {
+            Arg::new(id)
+                .long(name)
+                .value_name("HOST|NET[:PORT[-PORT]]")
+                .value_parser(clap::value_parser!(Pattern))
+                .action(ArgAction::Append)
+        };
+        command
+            .arg(rule("allow_target", "allow-target").help(
+                "Let these targets be reached, private ones too; the first --allow-target or --deny-target that matches decides. HOST is a name as it is asked for, whatever its address (.example.org: every name below it, too), or an address; all is every target",
+            ))
+            .arg(rule("deny_target", "deny-target").help("Let these not be reached (all:25 is that port everywhere), whatever a later --allow-target says"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command, ProxyTask};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<super::ProxyArgs, String> {
+        let cli = Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?;
+        match cli.command {
+            Command::Proxy(args) => Ok(args),
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn rules_keep_their_order_and_forwards_repeat() {
+        let args = parse("noctule proxy serve --deny-target 10.0.0.5 --allow-target 10.0.0.0/8 --deny-target all").unwrap();
+        let Some(ProxyTask::Serve(serve)) = args.task else { panic!() };
+        let shown: Vec<_> = serve.targets.rules.iter().map(|r| (r.allows, r.pattern.to_string())).collect();
+        assert_eq!(shown, [(false, "10.0.0.5/32".into()), (true, "10.0.0.0/8".into()), (false, "all".into())]);
+        let args =
+            parse("noctule proxy hill -L 5432:db.internal:5432 -L udp:53:192.0.2.1:53 -D 1080 -D [::1]:1081 -R 8080:localhost:80").unwrap();
+        assert_eq!((args.local.len(), args.dynamic.len(), args.remote.len()), (2, 2, 1));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told() {
+        for (line, words) in [
+            ("noctule proxy", "required"),
+            ("noctule proxy hill -L 5432", "[BIND:]PORT:HOST:PORT"),
+            ("noctule proxy hill -W h:1 -L 1:h:1", "cannot be used with"),
+            ("noctule proxy hill -W h", "lacks a port"),
+            ("noctule proxy serve --allow-target h:x", "no port"),
+            ("noctule proxy serve --anyone --code", "cannot be used with"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

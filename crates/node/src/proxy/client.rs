@@ -1,0 +1,185 @@
+//! `noctule proxy HOST`: the end with the listeners, and the session that they use, opened again whenever it ends.
+
+use super::{configure, failure, stdio, transport};
+use crate::cli::ProxyArgs;
+use crate::failure::Failure;
+use crate::identity;
+use crate::overlay::{self, Gateway};
+use crate::transfer::Farewell;
+use noctule::{Endpoint, NodeConfig, PublicKey, Session};
+use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Remote, Report, Uplink};
+use serde_json::json;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between the end of a session and the next try, at first; then twice as long each time, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Runs until interrupted, or until the one connection of `-W` has ended.
+pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
+    let host = args.host.clone().ok_or_else(|| Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()))?;
+    if args.local.is_empty() && args.dynamic.is_empty() && args.remote.is_empty() && args.stdio.is_none() {
+        return Err(Failure::Usage(
+            "nothing to listen for: say -D PORT (SOCKS and HTTP), -L PORT:TARGET:PORT, -R PORT:TARGET:PORT or -W TARGET:PORT".into(),
+        ));
+    }
+    let (mut config, _) = identity::lasting_config(args.identity.key.as_deref())?;
+    config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, accept: false, ..NodeConfig::default() };
+    configure(&mut config.node);
+    identity::protect(&mut config.node, &args.identity)?;
+    args.trace.apply(&mut config, "noctule proxy")?;
+    overlay::configure(&mut config.node, &args.via, None)?;
+    let ours = config.identity.public();
+    let uplink = Uplink::default();
+    let options = NearOptions { udp_idle: args.udp_idle.0, udp_lifetime: args.udp_lifetime.0, interactive: args.interactive.clone() };
+    let near = Near::new(uplink.clone(), options, Arc::new(log));
+    // Before anybody is asked for anything: a port that is taken is an error of this command.
+    let listeners = listen(&near, &args)?;
+    let peer = identity::Peer::far_end(&host, args.port, &args.peer, &args.identity, &args.via).await?;
+    let endpoint = Endpoint::client(config)?;
+    let farewell = Farewell(endpoint.clone());
+    let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
+    let mut reach = Reach { args: &args, endpoint, ours, gateway, peer };
+    // What is wrong from the beginning is told and ends the command; later all of it may be over in a while.
+    let (session, greeting) = reach.session().await?;
+    uplink.set(Some(session.clone()));
+    if let Some(target) = &args.stdio {
+        let result = stdio::run(&near, target.clone()).await;
+        session.close(0, "").await;
+        drop(reach);
+        farewell.0.wait_idle().await;
+        return result;
+    }
+    tell_listeners(&args, &host, &listeners);
+    let mut next = Some((session, greeting));
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let (session, greeting) = match next.take() {
+            Some(current) => current,
+            None => match reach.session().await {
+                Ok(current) => {
+                    note!("noctule: {host} is there again");
+                    event(&args, || json!({"event": "session", "up": true}));
+                    current
+                }
+                Err(why) => {
+                    tracing::warn!("{why}; trying again in {} s", pause.as_secs_f64());
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+            },
+        };
+        pause = FIRST_PAUSE;
+        uplink.set(Some(session.clone()));
+        let is_json = args.json;
+        near.serve(session.clone(), &args.remote, move |remote| tell_remote(remote, is_json)).await;
+        uplink.set(None);
+        drop(greeting);
+        let why = session.close_reason().map_or_else(String::new, |reason| format!(": {reason}"));
+        tracing::warn!("the session with {host} ended{why}; connections wait for the next one");
+        event(&args, || json!({"event": "session", "up": false}));
+        drop(session);
+        reach.begin_again();
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// How the server is reached.
+struct Reach<'a> {
+    args: &'a ProxyArgs,
+    endpoint: Endpoint,
+    ours: PublicKey,
+    gateway: Option<Gateway>,
+    peer: identity::Peer,
+}
+
+impl Reach<'_> {
+    /// A session that the server's proxy serves.
+    async fn session(&mut self) -> Result<(Session, Greeting), Failure> {
+        let session = overlay::reach(&self.endpoint, &self.peer, self.ours, self.gateway.as_ref()).await?;
+        let result = async {
+            identity::check_protection(&session, &self.args.identity)?;
+            self.peer.prove(&session, self.ours).await?;
+            Near::greet(&session).await.map_err(|answer| match session.close_reason() {
+                Some(reason) if !reason.is_clean() => Failure::closed(self.ours, &reason),
+                _ => failure("this key".into(), &answer),
+            })
+        };
+        match result.await {
+            Ok(greeting) => {
+                self.peer = self.peer.clone().proven();
+                Ok((session, greeting))
+            }
+            Err(failure) => {
+                session.abort(1, "failed");
+                Err(failure)
+            }
+        }
+    }
+
+    /// The next try leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
+    fn begin_again(&self) {
+        if self.gateway.is_none() {
+            let any = match self.endpoint.local_addr() {
+                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            };
+            // Without another port the old one has to do.
+            let _ = self.endpoint.rebind(any);
+        }
+    }
+}
+
+/// Every port of this host, in the order of the command line.
+fn listen(near: &Near, args: &ProxyArgs) -> Result<Vec<(String, Listener)>, Failure> {
+    let failed = |error: noctule_proxy::BindError| Failure::Listen(format!("{error}; choose another port, or end the program that has it"));
+    let mut listeners = Vec::new();
+    for forward in &args.local {
+        listeners.push((forward.target.to_string(), near.forward(forward).map_err(failed)?));
+    }
+    for bind in &args.dynamic {
+        listeners.push(("SOCKS and HTTP".into(), near.front(bind).map_err(failed)?));
+    }
+    Ok(listeners)
+}
+
+fn event(args: &ProxyArgs, event: impl FnOnce() -> serde_json::Value) {
+    if args.json {
+        say!("{}", event());
+    }
+}
+
+fn tell_listeners(args: &ProxyArgs, host: &str, listeners: &[(String, Listener)]) {
+    let shown = |listener: &Listener| listener.addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let all: Vec<_> = listeners.iter().map(|(to, listener)| json!({"addresses": shown(listener), "to": to})).collect();
+    event(args, || json!({"event": "listening", "host": host, "listeners": all}));
+    if !args.json {
+        note!("noctule: the proxy on {host} is there");
+        for (to, listener) in listeners {
+            note!("  {} -> {to}", shown(listener).join(", "));
+        }
+    }
+}
+
+fn tell_remote(remote: &Remote, is_json: bool) {
+    let to = remote.forward.target.to_string();
+    match (&remote.result, is_json) {
+        (Ok(bound), true) => say!("{}", json!({"event": "remote", "address": bound.to_string(), "to": to})),
+        (Ok(bound), false) => note!("  {bound} of the other side -> {to}"),
+        (Err(answer), true) => say!("{}", json!({"event": "remote", "address": null, "to": to, "message": answer.words()})),
+        (Err(answer), false) => tell!("noctule: -R {}: {}", remote.forward, answer.words()),
+    }
+}
+
+/// A line for each connection; those that ended well only for who wants to see them.
+fn log(report: &Report) {
+    let Report { source, target, to_target, from_target, end, .. } = report;
+    let (seconds, transport) = (report.duration.as_secs_f64(), transport(report));
+    match end {
+        End::Refused(_) | End::Lost(_) => tracing::warn!(transport, %source, %target, seconds, "{end}"),
+        _ => tracing::debug!(transport, %source, %target, to_target, from_target, seconds, "{end}"),
+    }
+}

@@ -1,0 +1,35 @@
+//! A proxy for TCP and UDP programs over noctule sessions.
+//!
+//! The [`Near`] end has the listeners: ports that lead to one target, and ports for SOCKS and HTTP. The [`Far`] end dials, within its [`Rules`]. Between
+//! them each TCP connection is a bidirectional stream with a record in front ([`wire`]), and each UDP association a flow of messages each way;
+//! `docs/spec/proxy.md` describes the bytes. What TCP tells its two ends, an end, a reset, a refusal, is told here as the kernel tells it.
+//!
+//! What is not here: who may open a session and how it is opened. An [`Uplink`] takes whatever session its owner has.
+
+pub mod access;
+mod dial;
+mod far;
+mod forward;
+mod front;
+pub mod http;
+mod listen;
+mod near;
+mod relay;
+mod report;
+pub mod socks;
+mod stream;
+mod target;
+mod udp;
+mod uplink;
+pub mod wire;
+
+pub use access::{Pattern, Rule, Rules};
+pub use far::{Far, FarConfig};
+pub use forward::{Bind, Forward, On};
+pub use listen::BindError;
+pub use near::{Connection, Greeting, Listener, Near, NearOptions, Remote};
+pub use report::{End, Report, Sink};
+pub use target::{Host, Target};
+pub use udp::{LIFETIME as UDP_LIFETIME, is_datagrams};
+pub use uplink::Uplink;
+pub use wire::{Answer, Outcome, TAG, Transport};

@@ -1,0 +1,315 @@
+//! The end with the listeners: what comes in at them goes to the server by the uplink, and what comes in at the server's listeners comes here.
+
+use crate::access::Rules;
+use crate::far::serve_connect;
+use crate::forward::{Bind, Forward};
+use crate::front;
+use crate::listen::{self, BindError};
+use crate::relay::{prepare, relay, reset};
+use crate::report::{Counts, End, Report, Sink};
+use crate::stream::{self, Incoming, refuse};
+use crate::target::Target;
+use crate::udp;
+use crate::uplink::Uplink;
+use crate::wire::{Answer, Outcome, Record, TAG, Transport};
+use bytes::Bytes;
+use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// How a near end goes about it.
+#[derive(Clone, Debug)]
+pub struct NearOptions {
+    /// Datagrams come and go for an association for so long after the last one.
+    pub udp_idle: Duration,
+    /// How long a datagram may be under way.
+    pub udp_lifetime: Duration,
+    /// Connections to these ports go before others.
+    pub interactive: Vec<u16>,
+}
+
+impl Default for NearOptions {
+    fn default() -> Self {
+        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900] }
+    }
+}
+
+/// The near end. Clones are handles of the same.
+#[derive(Clone)]
+pub struct Near {
+    pub(crate) uplink: Uplink,
+    sink: Sink,
+    pub(crate) options: Arc<NearOptions>,
+    /// Where what arrives at listeners of the server goes, by their number in a session.
+    remote: Arc<Mutex<HashMap<u32, Forward>>>,
+}
+
+/// A port that listens until it is dropped. Its connections go on.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where, with the ports that the system chose.
+    pub addresses: Vec<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A listener at the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// What was asked for.
+    pub forward: Forward,
+    /// Where it listens there, or why it does not.
+    pub result: Result<Target, Answer>,
+}
+
+impl Near {
+    /// One whose connections go by `uplink`; `sink` hears of each that has ended.
+    pub fn new(uplink: Uplink, options: NearOptions, sink: Sink) -> Self {
+        Self { uplink, sink, options: Arc::new(options), remote: Arc::default() }
+    }
+
+    /// The class of a connection.
+    pub(crate) fn class(&self, target: &Target) -> Class {
+        if self.options.interactive.contains(&target.port) { Class::Latency } else { Class::Bulk }
+    }
+
+    /// Listens on a port that leads to one target.
+    ///
+    /// # Errors
+    /// The port cannot be listened at.
+    pub fn forward(&self, forward: &Forward) -> Result<Listener, BindError> {
+        match forward.transport {
+            Transport::Tcp => {
+                let target = forward.target.clone();
+                self.connections(&forward.bind, move |near, tcp, source| near.carry(tcp, source, target.clone()))
+            }
+            Transport::Udp => self.datagrams(forward),
+        }
+    }
+
+    /// Listens on a port for SOCKS and HTTP.
+    ///
+    /// # Errors
+    /// The port cannot be listened at.
+    pub fn front(&self, bind: &Bind) -> Result<Listener, BindError> {
+        self.connections(bind, front::serve)
+    }
+
+    fn connections<F>(
+        &self,
+        bind: &Bind,
+        handle: impl Fn(Self, TcpStream, SocketAddr) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<Listener, BindError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listeners = listen::tcp(bind)?;
+        let addresses = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
+        let each = |listener: TcpListener| {
+            let (near, handle) = (self.clone(), handle.clone());
+            tokio::spawn(async move {
+                loop {
+                    let (tcp, source) = listen::accept(&listener).await;
+                    prepare(&tcp);
+                    tokio::spawn(handle(near.clone(), tcp, source));
+                }
+            })
+        };
+        Ok(Listener { addresses, tasks: listeners.into_iter().map(each).collect() })
+    }
+
+    /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
+    async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
+        let (begun, counts) = (Instant::now(), Counts::default());
+        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
+            Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, Bytes::new(), true, &counts).await),
+            Err(answer) => {
+                reset(&tcp);
+                (None, End::Refused(answer))
+            }
+        };
+        self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &counts, end);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a report")]
+    pub(crate) fn report(
+        &self,
+        peer: Option<PublicKey>,
+        transport: Transport,
+        source: String,
+        target: String,
+        begun: Instant,
+        counts: &Counts,
+        end: End,
+    ) {
+        let (to_target, from_target) = counts.get();
+        (self.sink)(&Report { peer, transport, source, target, to_target, from_target, duration: begun.elapsed(), end });
+    }
+
+    fn datagrams(&self, forward: &Forward) -> Result<Listener, BindError> {
+        let sockets = listen::udp(&forward.bind)?;
+        let addresses = sockets.iter().filter_map(|s| s.local_addr().ok()).collect();
+        let each = |socket| {
+            let (near, target) = (self.clone(), forward.target.clone());
+            let shown = target.to_string();
+            let open = {
+                let near = near.clone();
+                move |_| {
+                    let (near, target) = (near.clone(), target.clone());
+                    async move { Ok(((), near.associate(Some(target)).await?)) }
+                }
+            };
+            let report = move |source: SocketAddr, counts: &Counts, begun, end| {
+                near.report(None, Transport::Udp, source.to_string(), shown.clone(), begun, counts, end);
+            };
+            let idle = self.options.udp_idle;
+            tokio::spawn(async move { udp::listen(socket, idle, open, report).await })
+        };
+        Ok(Listener { addresses, tasks: sockets.into_iter().map(each).collect() })
+    }
+
+    /// Asks for an association.
+    pub(crate) async fn associate(&self, target: Option<Target>) -> Result<udp::Association, Answer> {
+        let session = self.uplink.soon().await?;
+        let id = self.uplink.id();
+        udp::open(&session, &Record::Associate { id, lifetime: self.options.udp_lifetime, target }, id, self.options.udp_lifetime).await
+    }
+
+    /// Asks whether a proxy serves this session.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn greet(session: &Session) -> Result<Greeting, Answer> {
+        let (send, mut incoming) = stream::open(session, &Record::Hello, &[], Class::Latency).await?;
+        let answer = incoming.answer().await;
+        match answer.outcome {
+            Outcome::Connected => Ok(Greeting { _send: send, _incoming: incoming }),
+            _ => Err(answer),
+        }
+    }
+
+    /// Asks the server of this session to listen, and takes what arrives there, until the session ends. `tell` hears what came of each listener.
+    pub async fn serve(&self, session: Session, remote: &[Forward], tell: impl Fn(&Remote) + Send + Sync + 'static) {
+        let mut tasks = JoinSet::new();
+        let tell = Arc::new(tell);
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for forward in remote.iter().cloned() {
+            let (near, session, tell) = (self.clone(), session.clone(), Arc::clone(&tell));
+            tasks.spawn(async move { near.keep_listener(session, forward, &*tell).await });
+        }
+        loop {
+            tokio::select! {
+                flow = session.accept_flow_if(|options| !udp::is_datagrams(options)) => match flow {
+                    Ok(IncomingFlow::Stream { recv, send: Some(send) }) if recv.options().tag == TAG => {
+                        let (near, session) = (self.clone(), session.clone());
+                        tasks.spawn(async move { near.arrival(session, send, Incoming::new(recv)).await });
+                    }
+                    Ok(other) => drop(other),
+                    Err(_) => break,
+                },
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn keep_listener(&self, session: Session, forward: Forward, tell: &(impl Fn(&Remote) + ?Sized)) {
+        let id = self.uplink.id();
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).insert(id, forward.clone());
+        let record = Record::Listen { id, transport: forward.transport, bind: forward.bind.target() };
+        let opened = stream::open(&session, &record, &[], Class::Latency).await;
+        let (answer, held) = match opened {
+            Ok((send, mut incoming)) => (incoming.answer().await, Some((send, incoming))),
+            Err(answer) => (answer, None),
+        };
+        let result = match (answer.outcome, answer.bound.clone()) {
+            (Outcome::Connected, Some(bound)) => Ok(bound),
+            _ => Err(answer),
+        };
+        let is_there = result.is_ok();
+        tell(&Remote { forward, result });
+        if let Some((_send, mut incoming)) = held.filter(|_| is_there) {
+            incoming.ended().await;
+        }
+    }
+
+    /// What came in at a listener of the server.
+    async fn arrival(self, session: Session, send: SendStream, mut incoming: Incoming) {
+        let (begun, counts) = (Instant::now(), Counts::default());
+        // Where this end leads to is its owner's to say, who said it on the command line.
+        let rules = Rules { allow_private: true, ..Rules::default() };
+        let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
+        let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
+        let peer = Some(session.peer_key());
+        match incoming.request().await {
+            Ok(Record::Arrival { listener, source }) => match leads(listener) {
+                Some(Forward { transport: Transport::Tcp, target, .. }) => {
+                    let end = serve_connect(send, incoming, &target, &rules, &counts).await;
+                    self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
+                }
+                _ => refuse(send, incoming, unknown).await,
+            },
+            Ok(Record::Datagrams { listener, id, lifetime, source }) => match leads(listener) {
+                Some(Forward { transport: Transport::Udp, target, .. }) => {
+                    let served = udp::Served { id, lifetime, target: Some(target.clone()), rules, idle: self.options.udp_idle };
+                    let (counts, end) = udp::serve(&session, send, incoming, served).await;
+                    self.report(peer, Transport::Udp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
+                }
+                _ => refuse(send, incoming, unknown).await,
+            },
+            Ok(_) => refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await,
+            Err(why) => refuse(send, incoming, Answer::new(Outcome::Failed, why.words())).await,
+        }
+    }
+
+    /// A connection to a target for standard input and output, or whatever else is read and written.
+    ///
+    /// # Errors
+    /// Why it does not stand.
+    pub async fn connect(&self, target: Target) -> Result<Connection, Answer> {
+        let class = self.class(&target);
+        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[], class).await?;
+        let answer = incoming.answer().await;
+        match answer.outcome {
+            Outcome::Connected => Ok(Connection { rest: incoming.take_rest(), recv: incoming.recv, send }),
+            _ => Err(answer),
+        }
+    }
+}
+
+/// A session that a proxy serves, for as long as this lives.
+#[derive(Debug)]
+pub struct Greeting {
+    _send: SendStream,
+    _incoming: Incoming,
+}
+
+/// A connection by the proxy, without a socket at this end.
+#[derive(Debug)]
+pub struct Connection {
+    /// The first bytes of the target.
+    pub rest: Bytes,
+    /// Those that follow.
+    pub recv: noctule::RecvStream,
+    /// To the target.
+    pub send: SendStream,
+}
+
+/// The same with the target's side here.
+fn swapped(counts: &Counts) -> Counts {
+    let (up, down) = counts.get();
+    let swapped = Counts::default();
+    swapped.up(down as usize);
+    swapped.down(up as usize);
+    swapped
+}

@@ -1,0 +1,289 @@
+//! Between a TCP connection and a stream: bytes both ways, ends as ends, resets as resets.
+//!
+//! A reset travels as "stop" of the way back beside an orderly end of the way there: so what the connection had sent before it is not lost. Where the way
+//! back has ended already, the stream itself is reset.
+
+use crate::report::{Counts, End};
+use crate::stream::{Incoming, RESET};
+use bytes::{Buf, Bytes};
+use noctule::{FlowError, SendStream};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::Shutdown;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, sleep_until};
+
+/// Bytes that are read or written at once, at most.
+const CHUNK: usize = 64 << 10;
+/// Pieces of one system call.
+const MOST_SLICES: usize = 64;
+/// How long what a reset connection had sent before may take to be handed over.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+/// A connection in which nothing moves is probed after this: a host that is gone is noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// What every socket of the proxy is set to: no delay of small writes, probes of silent peers.
+pub(crate) fn prepare(tcp: &TcpStream) {
+    // One that is closed already refuses this, and is found out soon.
+    let _ = tcp.set_nodelay(true);
+    let _ = SockRef::from(tcp).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(Duration::from_secs(15)));
+}
+
+/// Lets the connection end in a reset when it is dropped.
+pub(crate) fn reset(tcp: &TcpStream) {
+    let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+}
+
+/// Why one direction ended before its end.
+enum Broken {
+    /// The TCP connection is reset.
+    Here,
+    /// The far end stopped what is sent to it: its connection is reset. What it sent before still comes.
+    Stopped,
+    /// Nothing more comes and nothing goes.
+    Gone(End),
+}
+
+fn of_flow(error: FlowError) -> Broken {
+    match error {
+        FlowError::Closed(reason) if reason.code == noctule::Code::Stopped => Broken::Stopped,
+        FlowError::Closed(_) => Broken::Gone(End::ResetThere),
+        other => Broken::Gone(End::Lost(other.to_string())),
+    }
+}
+
+/// Carries a connection until both ways have ended. `first` goes to the stream before anything else. With `awaits` the far end's answer comes before
+/// its bytes; one that is not "connected" resets the connection.
+pub(crate) async fn relay(
+    tcp: TcpStream,
+    mut send: SendStream,
+    mut incoming: Incoming,
+    first: Bytes,
+    awaits: bool,
+    counts: &Counts,
+) -> End {
+    let mut state = State::default();
+    let end = run(&tcp, &mut send, &mut incoming, first, awaits, counts, &mut state).await;
+    match &end {
+        End::Finished => {}
+        End::ResetHere => {
+            reset(&tcp);
+            drop(tcp);
+            if !state.is_delivered {
+                heard(&send, 1).await;
+            }
+            incoming.recv.stop(RESET);
+        }
+        // Nothing is left by which the far end could be told but this, which may overtake what was sent before.
+        End::ResetBehind => {
+            reset(&tcp);
+            drop(tcp);
+            if !state.is_delivered {
+                heard(&send, u64::MAX).await;
+            }
+            send.reset(RESET);
+        }
+        _ => {
+            reset(&tcp);
+            send.reset(RESET);
+            incoming.recv.stop(RESET);
+        }
+    }
+    end
+}
+
+/// Waits until the far end has so many packets of this stream, or all that were sent. One that is told of a reset before it knows the stream takes it for one
+/// that will not come.
+async fn heard(send: &SendStream, packets: u64) {
+    let mut pause = Duration::from_millis(1);
+    let arriving = async {
+        loop {
+            let stats = send.stats();
+            if stats.outstanding == 0 && stats.source_packets > 0 || stats.source_packets >= stats.outstanding.saturating_add(packets) {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    };
+    let _ = tokio::time::timeout(LAST_BYTES, arriving).await;
+}
+
+/// How far a connection is.
+#[derive(Default)]
+struct State {
+    up_ended: bool,
+    /// All that came from the connection is at the far end, its end too.
+    is_delivered: bool,
+    /// All that comes from the stream was written.
+    down_ended: bool,
+    /// What the far end sent before its connection was reset is still to be written.
+    is_reset_there: bool,
+}
+
+async fn run(
+    tcp: &TcpStream,
+    send: &mut SendStream,
+    incoming: &mut Incoming,
+    first: Bytes,
+    awaits: bool,
+    counts: &Counts,
+    state: &mut State,
+) -> End {
+    let mut is_whole = true;
+    {
+        let mut up = pin!(up(tcp, send, first, counts));
+        let mut down = pin!(down(tcp, incoming, awaits, counts));
+        let mut deadline = pin!(sleep_until(Instant::now()));
+        while !(state.up_ended && state.down_ended) {
+            let ended = tokio::select! {
+                // Before "down": a stop and an end that come together are a reset.
+                biased;
+                ended = &mut up, if !state.up_ended => {
+                    state.up_ended = true;
+                    state.is_delivered = ended.is_ok();
+                    ended
+                }
+                ended = &mut down, if !state.down_ended => match ended {
+                    Ok(()) => {
+                        state.down_ended = true;
+                        if state.is_reset_there { Ok(()) } else { shut(tcp) }
+                    }
+                    broken => broken,
+                },
+                // Nobody reads from it any more, who would notice.
+                () = is_broken(tcp), if state.up_ended && !state.is_reset_there => Err(Broken::Here),
+                () = &mut deadline, if state.is_reset_there => return End::ResetThere,
+            };
+            match ended {
+                Ok(()) => {}
+                Err(Broken::Here) => {
+                    is_whole = false;
+                    break;
+                }
+                Err(Broken::Stopped) => {
+                    state.is_reset_there = true;
+                    deadline.as_mut().reset(Instant::now() + LAST_BYTES);
+                }
+                Err(Broken::Gone(end)) => return end,
+            }
+        }
+    }
+    match *state {
+        State { is_reset_there: true, .. } => End::ResetThere,
+        State { up_ended: true, down_ended: true, .. } if is_whole => End::Finished,
+        State { down_ended: true, .. } => End::ResetBehind,
+        _ => {
+            // What the connection said before it broke.
+            let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, counts)).await;
+            End::ResetHere
+        }
+    }
+}
+
+/// Nothing more comes: the connection hears it.
+fn shut(tcp: &TcpStream) -> Result<(), Broken> {
+    match SockRef::from(tcp).shutdown(Shutdown::Write) {
+        Ok(()) => Ok(()),
+        // Reset in the meantime: its reader says so.
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+        Err(_) => Err(Broken::Here),
+    }
+}
+
+/// Waits until the system says that the connection has failed.
+async fn is_broken(tcp: &TcpStream) {
+    if tcp.ready(Interest::ERROR).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// From the connection to the stream.
+async fn up(tcp: &TcpStream, send: &mut SendStream, first: Bytes, counts: &Counts) -> Result<(), Broken> {
+    counts.up(first.len());
+    send.write_all(&first).await.map_err(of_flow)?;
+    drop(first);
+    loop {
+        tokio::select! {
+            ready = tcp.readable() => ready.map_err(|_| Broken::Here)?,
+            error = send.stopped() => return Err(of_flow(error)),
+        }
+        if !read_all(tcp, send, counts).await? {
+            break;
+        }
+    }
+    tokio::select! {
+        delivered = send.finish() => delivered.map_err(of_flow),
+        () = is_broken(tcp) => Err(Broken::Here),
+    }
+}
+
+/// What is there to be read; false at the end of the connection.
+async fn read_all(tcp: &TcpStream, send: &mut SendStream, counts: &Counts) -> Result<bool, Broken> {
+    // Only while there is something: an idle connection holds no buffer.
+    let mut buffer = Vec::with_capacity(CHUNK);
+    loop {
+        buffer.clear();
+        match tcp.try_read_buf(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(len) => {
+                counts.up(len);
+                send.write_all(&buffer).await.map_err(of_flow)?;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(_) => return Err(Broken::Here),
+        }
+        consume_budget().await;
+    }
+}
+
+/// From the stream to the connection.
+async fn down(tcp: &TcpStream, incoming: &mut Incoming, awaits: bool, counts: &Counts) -> Result<(), Broken> {
+    if awaits {
+        let answer = incoming.answer().await;
+        if answer.outcome != crate::wire::Outcome::Connected {
+            return Err(Broken::Gone(End::Refused(answer)));
+        }
+    }
+    let mut chunks = vec![incoming.take_rest()];
+    loop {
+        counts.down(chunks.iter().map(Bytes::len).sum());
+        write_all(tcp, &mut chunks).await.map_err(|_| Broken::Here)?;
+        chunks = Vec::new();
+        if incoming.recv.read_chunks(&mut chunks, CHUNK).await.map_err(of_flow)? == 0 {
+            break;
+        }
+        consume_budget().await;
+    }
+    Ok(())
+}
+
+/// Writes all of the chunks, several with one system call.
+async fn write_all(tcp: &TcpStream, chunks: &mut [Bytes]) -> io::Result<()> {
+    let mut at = 0;
+    loop {
+        while chunks.get(at).is_some_and(Bytes::is_empty) {
+            at += 1;
+        }
+        if at == chunks.len() {
+            return Ok(());
+        }
+        let slices: Vec<IoSlice<'_>> = chunks[at..].iter().take(MOST_SLICES).map(|chunk| IoSlice::new(chunk)).collect();
+        match tcp.try_write_vectored(&slices) {
+            Ok(mut written) => {
+                while written > 0 {
+                    let part = written.min(chunks[at].len());
+                    chunks[at].advance(part);
+                    written -= part;
+                    at += usize::from(chunks[at].is_empty());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => tcp.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Datagrams: an association is a stream that says what it is for and lives as long as it does, and a flow of messages each way (`btp`, with a lifetime).
+
+use crate::access::Rules;
+use crate::dial;
+use crate::listen;
+use crate::report::{Counts, End};
+use crate::stream::{self, Incoming, accept, refuse};
+use crate::target::{Host, Target};
+use crate::wire::{Answer, DATAGRAM_TAG, Outcome, Record, emit_datagram, parse_datagram};
+use bytes::Bytes;
+use noctule::{
+    Class, FlowKind, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, MessageSender, Mode, OpenError, SendStream, Session,
+};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+/// How long a datagram may be under way unless somebody says otherwise.
+pub const LIFETIME: Duration = Duration::from_secs(1);
+/// Sources that one listener tells apart, at most.
+const MOST_SOURCES: usize = 1024;
+/// Datagrams that wait for their association.
+const MOST_WAITING: usize = 64;
+/// Addresses of targets that one association remembers.
+const MOST_KNOWN: usize = 256;
+/// Names that one association resolves at a time.
+const MOST_LOOKUPS: usize = 8;
+/// Bytes of the largest datagram.
+const LARGEST: usize = 65_535;
+
+fn tag(id: u32) -> u64 {
+    DATAGRAM_TAG | u64::from(id)
+}
+
+/// A flow of datagrams, which its association takes: not what a session begins with.
+pub fn is_datagrams(options: &FlowOptions) -> bool {
+    options.kind != FlowKind::Stream && options.tag & !u64::from(u32::MAX) == DATAGRAM_TAG
+}
+
+fn options(id: u32, lifetime: Duration) -> FlowOptions {
+    FlowOptions {
+        mode: Mode::Btp,
+        kind: FlowKind::UnorderedMessages,
+        class: Class::Latency,
+        lifetime: Some(lifetime),
+        tag: tag(id),
+        ..FlowOptions::default()
+    }
+}
+
+/// The end of an association that asked for it.
+pub(crate) struct Association {
+    /// Lives as long as the association.
+    stream: SendStream,
+    incoming: Incoming,
+    session: Session,
+    id: u32,
+    out: MessageSender,
+}
+
+fn not_opened(error: OpenError) -> Answer {
+    let outcome = if matches!(error, OpenError::Limit { .. }) { Outcome::Busy } else { Outcome::Unreachable };
+    Answer::new(outcome, error.to_string())
+}
+
+/// Asks for an association. Datagrams may be sent at once.
+pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: Duration) -> Result<Association, Answer> {
+    let (stream, incoming) = stream::open(session, record, &[], Class::Latency).await?;
+    let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
+    Ok(Association { stream, incoming, session: session.clone(), id, out })
+}
+
+/// Sends a datagram; one for which there is no room is lost, as on any link.
+fn send(out: &MessageSender, target: Option<&Target>, data: &[u8], counts: &Counts) {
+    counts.up(data.len());
+    let _ = out.try_send(emit_datagram(target, data).into(), MessageOptions::default());
+}
+
+/// Datagrams of the far end, once its flow is here.
+struct Coming {
+    session: Session,
+    id: u32,
+    flow: Option<MessageReceiver>,
+}
+
+impl Coming {
+    /// The next one; `None`: no more come.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    async fn next(&mut self) -> Option<Bytes> {
+        let id = self.id;
+        loop {
+            match &mut self.flow {
+                Some(flow) => return flow.recv().await.ok().flatten().map(|message| message.data),
+                None => match self.session.accept_flow_if(|o| is_datagrams(o) && o.tag == tag(id)).await {
+                    Ok(IncomingFlow::Messages(flow)) => self.flow = Some(flow),
+                    Ok(_) => {}
+                    Err(_) => return None,
+                },
+            }
+        }
+    }
+}
+
+impl Association {
+    /// Carries datagrams until the association ends: those that `outgoing` gives to the far end, those of the far end to `deliver`.
+    pub(crate) async fn run(
+        mut self,
+        outgoing: &mut mpsc::Receiver<(Option<Target>, Bytes)>,
+        idle: Duration,
+        counts: &Counts,
+        deliver: impl Fn(Option<Target>, &[u8]) + Send,
+    ) -> End {
+        let mut coming = Coming { session: self.session.clone(), id: self.id, flow: None };
+        let mut is_answered = false;
+        let mut last = Instant::now();
+        loop {
+            tokio::select! {
+                next = outgoing.recv() => {
+                    let Some((target, data)) = next else { return End::Finished };
+                    send(&self.out, target.as_ref(), &data, counts);
+                    last = Instant::now();
+                }
+                word = word(&mut self.incoming, is_answered) => match word {
+                    Some(Answer { outcome: Outcome::Connected, .. }) => is_answered = true,
+                    Some(answer) => return End::Refused(answer),
+                    None => return ended(&self.session),
+                },
+                data = coming.next() => {
+                    let Some(data) = data else { return ended(&self.session) };
+                    if let Ok((source, data)) = parse_datagram(&data) {
+                        counts.down(data.len());
+                        deliver(source, data);
+                    }
+                    last = Instant::now();
+                }
+                _ = self.stream.stopped() => return ended(&self.session),
+                () = sleep_until(last + idle) => return End::Idle,
+            }
+        }
+    }
+}
+
+/// What the far end says on the stream of an association: the answer, then its end.
+async fn word(incoming: &mut Incoming, is_answered: bool) -> Option<Answer> {
+    if is_answered {
+        incoming.ended().await;
+        return None;
+    }
+    Some(incoming.answer().await)
+}
+
+fn ended(session: &Session) -> End {
+    match session.close_reason() {
+        Some(reason) => End::Lost(format!("session closed: {reason}")),
+        None => End::Finished,
+    }
+}
+
+/// What the far end of an association does.
+pub(crate) struct Served {
+    pub id: u32,
+    pub lifetime: Duration,
+    /// Only this one; `None`: whatever each datagram names.
+    pub target: Option<Target>,
+    pub rules: Rules,
+    pub idle: Duration,
+}
+
+/// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
+pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served) -> (Counts, End) {
+    let Served { id, lifetime, target, rules, idle } = served;
+    let counts = Counts::default();
+    let prepared = async {
+        let fixed = match &target {
+            Some(target) => dial::resolve(target, &rules).await?.front().copied(),
+            None => None,
+        };
+        let socket = listen::udp_anywhere().map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
+        let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
+        Ok::<_, Answer>((fixed, Arc::new(socket), out))
+    };
+    let (fixed, socket, out) = match prepared.await {
+        Ok(prepared) => prepared,
+        Err(answer) => {
+            refuse(stream, incoming, answer.clone()).await;
+            return (counts, End::Refused(answer));
+        }
+    };
+    let bound = socket.local_addr().ok().map(Target::from);
+    if let Err(error) = accept(&mut stream, Answer { outcome: Outcome::Connected, bound, text: String::new() }).await {
+        return (counts, End::Lost(error.to_string()));
+    }
+    let mut coming = Coming { session: session.clone(), id, flow: None };
+    let mut lookups = JoinSet::new();
+    let mut known: HashMap<Target, Option<SocketAddr>> = HashMap::new();
+    let permits = Arc::new(Semaphore::new(MOST_LOOKUPS));
+    let mut buffer = vec![0; LARGEST];
+    let mut last = Instant::now();
+    let end = loop {
+        tokio::select! {
+            data = coming.next() => {
+                let Some(data) = data else { break ended(session) };
+                last = Instant::now();
+                let Ok((named, payload)) = parse_datagram(&data) else { continue };
+                match (fixed, named) {
+                    (Some(to), _) => send_to(&socket, to, payload, &counts).await,
+                    (None, None) => {}
+                    (None, Some(named)) => match (known.get(&named), &named.host) {
+                        (Some(Some(to)), _) => send_to(&socket, *to, payload, &counts).await,
+                        // Denied, or not found.
+                        (Some(None), _) => {}
+                        (None, Host::Ip(ip)) => {
+                            let to = rules.check(&named.host, *ip, named.port).is_ok().then(|| SocketAddr::new(*ip, named.port));
+                            if let Some(to) = to {
+                                send_to(&socket, to, payload, &counts).await;
+                            }
+                            remember(&mut known, named, to);
+                        }
+                        // Those behind it need not wait for its name.
+                        (None, Host::Name(_)) => if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+                            let (rules, payload) = (rules.clone(), Bytes::copy_from_slice(payload));
+                            lookups.spawn(async move {
+                                let _permit = permit;
+                                let to = dial::resolve(&named, &rules).await.ok().and_then(|found| found.front().copied());
+                                (named, to, payload)
+                            });
+                        },
+                    },
+                }
+            }
+            Some(found) = lookups.join_next() => if let Ok((named, to, payload)) = found {
+                if let Some(to) = to {
+                    send_to(&socket, to, &payload, &counts).await;
+                }
+                remember(&mut known, named, to);
+            },
+            received = socket.recv_from(&mut buffer) => {
+                // An error is about a datagram that was sent before.
+                let Ok((len, source)) = received else { continue };
+                let source = SocketAddr::new(source.ip().to_canonical(), source.port());
+                match fixed {
+                    Some(fixed) if fixed == source => send(&out, None, &buffer[..len], &counts),
+                    Some(_) => continue,
+                    None => send(&out, Some(&source.into()), &buffer[..len], &counts),
+                }
+                last = Instant::now();
+            }
+            () = incoming.ended() => break ended(session),
+            () = sleep_until(last + idle) => break End::Idle,
+        }
+    };
+    (counts, end)
+}
+
+fn remember(known: &mut HashMap<Target, Option<SocketAddr>>, target: Target, to: Option<SocketAddr>) {
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(target, to);
+}
+
+/// Sends to an address, from a socket that may be of IPv6. What cannot be sent is lost.
+async fn send_to(socket: &UdpSocket, to: SocketAddr, data: &[u8], counts: &Counts) {
+    counts.down(data.len());
+    let to = match (socket.local_addr().map(|a| a.is_ipv6()), to.ip()) {
+        (Ok(true), IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
+        _ => to,
+    };
+    let _ = socket.send_to(data, to).await;
+}
+
+/// Reads datagrams of a socket for as long as the future is polled: each source has an association of its own, which `open` asks for.
+pub(crate) async fn listen<P, F>(
+    socket: UdpSocket,
+    idle: Duration,
+    open: impl Fn(SocketAddr) -> F,
+    report: impl Fn(SocketAddr, &Counts, Instant, End) + Clone + Send + 'static,
+) where
+    P: Send + 'static,
+    F: Future<Output = Result<(P, Association), Answer>> + Send + 'static,
+{
+    let socket = Arc::new(socket);
+    let mut sources: HashMap<SocketAddr, mpsc::Sender<(Option<Target>, Bytes)>> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    let mut buffer = vec![0; LARGEST];
+    // Before this the runtime takes it for one without room.
+    let _ = socket.writable().await;
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => {
+                let Ok((len, from)) = received else { continue };
+                let data = Bytes::copy_from_slice(&buffer[..len]);
+                if let Some(queue) = sources.get(&from) {
+                    // Full: lost, as in any queue. Closed: its task is about to be taken away.
+                    let _ = queue.try_send((None, data));
+                    continue;
+                }
+                if sources.len() >= MOST_SOURCES {
+                    continue;
+                }
+                let (queue, mut waiting) = mpsc::channel(MOST_WAITING);
+                let _ = queue.try_send((None, data));
+                sources.insert(from, queue);
+                let (opening, socket, report) = (open(from), Arc::clone(&socket), report.clone());
+                tasks.spawn(async move {
+                    let (begun, counts) = (Instant::now(), Counts::default());
+                    let end = match opening.await {
+                        Ok((_place, association)) => {
+                            association.run(&mut waiting, idle, &counts, |_, data| {
+                                // One for which there is no room is lost.
+                                let _ = socket.try_send_to(data, from);
+                            }).await
+                        }
+                        Err(answer) => End::Refused(answer),
+                    };
+                    report(SocketAddr::new(from.ip().to_canonical(), from.port()), &counts, begun, end);
+                    from
+                });
+            }
+            Some(ended) = tasks.join_next() => match ended {
+                Ok(from) => drop(sources.remove(&from)),
+                // A task that ended in a panic leaves its source behind; it is the only one that is gone then.
+                Err(_) => sources.retain(|_, queue| !queue.is_closed()),
+            },
+        }
+    }
+}
