@@ -183,7 +183,7 @@ pub(crate) unsafe fn endpoint_config(given: *const noctule_endpoint_options, ide
     config.node.congestion = congestion(name.unwrap_or("model"), options.congestion_rate)?;
     if let Some(text) = psk {
         let key: SharedKey = text.parse().map_err(|e| Failure::invalid(format!("psk: {e}")))?;
-        config.node.psk = Some(*key.as_bytes());
+        config.node.psk = Some(key);
     }
     if options.authorised.is_null() && options.authorised_count > 0 {
         return Err(Failure::invalid(format!("authorised is null, but authorised_count is {}", options.authorised_count)));

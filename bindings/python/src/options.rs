@@ -104,7 +104,7 @@ impl EndpointOptions {
         config.node.authorised = self.authorised.map(|keys| keys.iter().map(|key| key.get().0).collect());
         if let Some(text) = self.shared_key {
             let key: SharedKey = text.parse().map_err(|e: noctule::KeyTextError| PyValueError::new_err(format!("shared_key: {e}")))?;
-            config.node.psk = Some(*key.as_bytes());
+            config.node.psk = Some(key);
         }
         config.node.congestion = congestion(&self.congestion)?;
         config.node.connect_timeout = some_seconds("connect_timeout", self.connect_timeout)?;
