@@ -264,9 +264,11 @@ impl Provider {
                     let (back, outside, is_open) = (Arc::clone(&socket), Arc::clone(&outside), Arc::clone(&is_open));
                     std::thread::spawn(move || {
                         let mut buffer = [0; 65_536];
-                        while let Ok(length) = back.recv(&mut buffer) {
-                            if is_open(caller) {
-                                let _ = outside.send_to(&buffer[..length], caller);
+                        loop {
+                            match back.recv(&mut buffer) {
+                                Ok(length) if is_open(caller) => drop(outside.send_to(&buffer[..length], caller)),
+                                // Refused: the far host's node is not there yet.
+                                Ok(_) | Err(_) => {}
                             }
                         }
                     });

@@ -143,6 +143,12 @@ impl Rules {
     /// Whether an address of the host that was asked for may be dialled.
     pub(crate) fn check(&self, asked: &Host, ip: IpAddr, port: u16) -> Result<(), Denial> {
         let ip = ip.to_canonical();
+        // What a rule denies is denied behind a translator, too; what it allows there is no allowance for the address of IPv6.
+        if let Some(inner) = embedded(ip)
+            && let Some(Rule { allows: false, .. }) = self.rules.iter().find(|rule| rule.pattern.matches(asked, inner.into(), port))
+        {
+            return Err(Denial::Rule);
+        }
         match self.rules.iter().find(|rule| rule.pattern.matches(asked, ip, port)) {
             Some(rule) if rule.allows => Ok(()),
             Some(_) => Err(Denial::Rule),
@@ -176,11 +182,7 @@ fn is_special_v4(ip: Ipv4Addr) -> bool {
 }
 
 fn is_special_v6(ip: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, g, h] = ip.segments();
-    let embedded = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        is_special_v4(Ipv4Addr::new(a, b, c, d))
-    };
+    let [a, b, c, d, ..] = ip.segments();
     ip.is_loopback()
         || ip.is_unspecified()
         || ip.is_multicast()
@@ -188,20 +190,39 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
         || ip.is_unicast_link_local()
         // RFC 3879: site-local.
         || a & 0xffc0 == 0xfec0
-        // RFC 4291 §2.5.5.1: IPv4-compatible.
-        || [a, b, c, d, e, f] == [0; 6] && embedded(g, h)
-        // RFC 6052, RFC 8215: IPv4 behind a translator.
-        || [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0] && embedded(g, h)
+        || embedded(ip.into()).is_some_and(is_special_v4)
+        // RFC 8215: IPv4 behind a translator of the own network.
         || [a, b, c] == [0x64, 0xff9b, 1]
-        // RFC 3056: 6to4.
-        || a == 0x2002 && embedded(b, c)
         // RFC 6666: discard.
         || [a, b, c, d] == [0x100, 0, 0, 0]
 }
 
 /// Whether this host has the address: what is sent there never leaves it, and passes no firewall.
 fn is_own(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // What cannot be found out is denied. Nothing is sent.
+    let Ok(socket) = UdpSocket::bind((any, 0)) else { return true };
+    // To an own address the system sends from that address.
+    match socket.connect((ip, 9)) {
+        Ok(()) => socket.local_addr().is_ok_and(|local| local.ip() == ip),
+        // No route: it cannot be dialled either.
+        Err(_) => false,
+    }
+}
+
+/// The IPv4 address that an address of IPv6 leads to behind a translator or a tunnel.
+fn embedded(ip: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(ip) = ip else { return None };
+    let [a, b, c, d, e, f, g, h] = ip.segments();
+    let (high, low) = match [a, b, c, d, e, f] {
+        // RFC 4291 §2.5.5.1, RFC 6052, RFC 2765.
+        [0, 0, 0, 0, 0, 0] | [0x64, 0xff9b, 0, 0, 0, 0] | [0, 0, 0, 0, 0xffff, 0] => (g, h),
+        // RFC 3056.
+        [0x2002, high, low, ..] => (high, low),
+        _ => return None,
+    };
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    Some(Ipv4Addr::new(a, b, c, d))
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ mod tests {
         let target: Target = "localhost:1".parse().unwrap();
         let denied = resolve(&target, &Rules::default()).await.unwrap_err();
         assert_eq!(denied.outcome, Outcome::Denied);
-        assert!(denied.text.contains("--allow-target localhost:1"), "{}", denied.text);
+        assert!(denied.text.raw().contains("--allow-target localhost:1"), "{}", denied.text);
         let pattern: Pattern = "127.0.0.1".parse().unwrap();
         let rules = Rules { rules: vec![Rule { allows: true, pattern }], allow_private: false };
         assert_eq!(resolve(&target, &rules).await.unwrap(), addresses(&["127.0.0.1:1"]));

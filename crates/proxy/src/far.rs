@@ -10,8 +10,7 @@ use crate::stream::{self, Incoming, NoRecord, accept, refuse};
 use crate::target::Target;
 use crate::udp;
 use crate::wire::{ACCEPTORS, Answer, Outcome, Record, RecordError, TAG, Transport};
-use bytes::Bytes;
-use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
+use noctule::{Class, FarText, IncomingFlow, PublicKey, SendStream, Session};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -220,7 +219,7 @@ impl Far {
             Ok(bound) => bound,
             Err(error) => return refuse(send, incoming, failed(error)).await,
         };
-        if accept(&mut send, Answer { outcome: Outcome::Connected, bound: Some(bound.into()), text: String::new() }).await.is_ok() {
+        if accept(&mut send, Answer { outcome: Outcome::Connected, bound: Some(bound.into()), text: FarText::default() }).await.is_ok() {
             incoming.ended().await;
         }
     }
@@ -246,7 +245,7 @@ impl Far {
             Ok((place, opened))
         };
         let end = match opened.await {
-            Ok((_place, (send, incoming))) => relay(tcp, send, incoming, Bytes::new(), true, &counts).await,
+            Ok((_place, (send, incoming))) => relay(tcp, send, incoming, u64::MAX, true, &counts).await,
             Err(answer) => {
                 reset(&tcp);
                 End::Refused(answer)
@@ -299,9 +298,9 @@ pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, targ
     };
     prepare(&tcp);
     let bound = tcp.local_addr().ok().map(Target::from);
-    if let Err(error) = accept(&mut send, Answer { outcome: Outcome::Connected, bound, text: String::new() }).await {
+    if let Err(error) = accept(&mut send, Answer { outcome: Outcome::Connected, bound, text: FarText::default() }).await {
         reset(&tcp);
         return End::Lost(error.to_string());
     }
-    relay(tcp, send, incoming, Bytes::new(), false, counts).await
+    relay(tcp, send, incoming, u64::MAX, false, counts).await
 }

@@ -92,15 +92,21 @@ pub(crate) async fn serve(near: Near, tcp: TcpStream, source: SocketAddr) {
     let mut client = Client { tcp, buffer: BytesMut::new() };
     let Ok(Some(asked)) = timeout(PATIENCE, asked(&mut client)).await else { return };
     match asked {
-        Asked::Connect(target, tongue, first) => connect(near, client, source, target, tongue, first).await,
+        Asked::Connect(target, tongue) => connect(near, client, source, target, tongue, Vec::new(), u64::MAX).await,
+        Asked::Plain { target, head, body } => connect(near, client, source, target, Tongue::Plain, head, body).await,
         Asked::Associate => associate(near, client, source).await,
         Asked::Nothing(words) => client.leave(&words).await,
     }
 }
 
 enum Asked {
-    /// With what the target is to hear first.
-    Connect(Target, Tongue, Vec<u8>),
+    Connect(Target, Tongue),
+    /// A plain request of HTTP: what the target is to hear first, and how many bytes follow.
+    Plain {
+        target: Target,
+        head: Vec<u8>,
+        body: u64,
+    },
     Associate,
     /// And what is said to it.
     Nothing(Vec<u8>),
@@ -123,7 +129,7 @@ async fn asked(client: &mut Client) -> Option<Asked> {
             }
             client.tcp.write_all(&socks::method(true)).await.ok()?;
             Some(match client.take(socks::request).await? {
-                Ok(Command::Connect(target)) => Asked::Connect(target, Tongue::Socks5, Vec::new()),
+                Ok(Command::Connect(target)) => Asked::Connect(target, Tongue::Socks5),
                 Ok(Command::Associate) => Asked::Associate,
                 Ok(Command::Other) => Asked::Nothing(socks::reply(socks::NOT_SUPPORTED, None)),
                 Err(Bad::Address) => Asked::Nothing(socks::reply(socks::BAD_ADDRESS, None)),
@@ -131,21 +137,24 @@ async fn asked(client: &mut Client) -> Option<Asked> {
             })
         }
         socks::V4 => Some(match client.take(socks::request4).await? {
-            Ok(Command::Connect(target)) => Asked::Connect(target, Tongue::Socks4, Vec::new()),
+            Ok(Command::Connect(target)) => Asked::Connect(target, Tongue::Socks4),
             Ok(_) | Err(_) => Asked::Nothing(socks::reply4(false).to_vec()),
         }),
         first if first.is_ascii_alphabetic() => Some(match client.take(http::parse).await? {
-            Ok(http::Request::Connect(target)) => Asked::Connect(target, Tongue::Connect, Vec::new()),
-            Ok(http::Request::Plain { target, head }) => Asked::Connect(target, Tongue::Plain, head),
+            Ok(http::Request::Connect(target)) => Asked::Connect(target, Tongue::Connect),
+            Ok(http::Request::Plain { target, head, body }) => Asked::Plain { target, head, body },
             Err(why) => Asked::Nothing(http::bad(why)),
         }),
         _ => None,
     }
 }
 
-async fn connect(near: Near, client: Client, source: SocketAddr, target: Target, tongue: Tongue, mut first: Vec<u8>) {
+async fn connect(near: Near, client: Client, source: SocketAddr, target: Target, tongue: Tongue, mut first: Vec<u8>, most: u64) {
     let (begun, counts) = (Instant::now(), Counts::default());
     // What the client says before it is answered travels with the request.
+    let Some(most) = most.checked_sub(client.buffer.len() as u64) else {
+        return client.leave(&http::bad("one request at a time, please: more follows the first")).await;
+    };
     first.extend_from_slice(&client.buffer);
     counts.up(first.len());
     let opened = async {
@@ -157,7 +166,9 @@ async fn connect(near: Near, client: Client, source: SocketAddr, target: Target,
         }
     };
     let (peer, end) = match opened.await {
-        Ok((peer, send, incoming, answer)) => (Some(peer), established(client, &tongue.words(&answer), send, incoming, &counts).await),
+        Ok((peer, send, incoming, answer)) => {
+            (Some(peer), established(client, &tongue.words(&answer), send, incoming, most, &counts).await)
+        }
         Err(answer) => {
             client.leave(&tongue.words(&answer)).await;
             (None, End::Refused(answer))
@@ -166,11 +177,11 @@ async fn connect(near: Near, client: Client, source: SocketAddr, target: Target,
     near.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &counts, end);
 }
 
-async fn established(mut client: Client, words: &[u8], send: SendStream, incoming: Incoming, counts: &Counts) -> End {
+async fn established(mut client: Client, words: &[u8], send: SendStream, incoming: Incoming, most: u64, counts: &Counts) -> End {
     if client.tcp.write_all(words).await.is_err() {
         reset(&client.tcp);
     }
-    relay(client.tcp, send, incoming, Bytes::new(), false, counts).await
+    relay(client.tcp, send, incoming, most, false, counts).await
 }
 
 /// RFC 1928 §7: datagrams of the client's host, for as long as its connection stands.

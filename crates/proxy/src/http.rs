@@ -1,6 +1,6 @@
 //! HTTP as a proxy hears it: CONNECT, and plain requests with a whole URL. No sockets here.
 //!
-//! A plain request is passed on with `Connection: close`: one request for each connection, so that the next one can go to another host.
+//! A plain request is passed on with `Connection: close`, and a connection carries no more than one: the next one may be for another host.
 
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
@@ -22,6 +22,8 @@ pub enum Request {
         target: Target,
         /// As the target wants it.
         head: Vec<u8>,
+        /// Bytes that follow it: of a body, or any number after an upgrade.
+        body: u64,
     },
 }
 
@@ -62,8 +64,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, &'static str> {
     let target = authority_of(authority).ok_or("the URL names no host")?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut head = format!("{method} {slash}{path} {version}\r\n").into_bytes();
-    headers(lines, &mut head)?;
-    Ok(Some((Request::Plain { target, head }, end + 4)))
+    let body = headers(lines, authority, &mut head)?;
+    Ok(Some((Request::Plain { target, head, body }, end + 4)))
 }
 
 fn strip_scheme(url: &str) -> Option<&str> {
@@ -82,8 +84,8 @@ fn authority_of(text: &str) -> Option<Target> {
     }
 }
 
-/// Appends the headers that go on to the target, and the empty line.
-fn headers<'a>(lines: impl Iterator<Item = &'a str>, head: &mut Vec<u8>) -> Result<(), &'static str> {
+/// Appends the headers that go on to the target, and the empty line; how many bytes follow. The host is the URL's (RFC 9112 §3.2.2).
+fn headers<'a>(lines: impl Iterator<Item = &'a str>, authority: &str, head: &mut Vec<u8>) -> Result<u64, &'static str> {
     let lines: Vec<(&str, &str)> = lines
         .map(|line| line.split_once(':').filter(|(name, _)| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic())))
         .collect::<Option<_>>()
@@ -92,15 +94,31 @@ fn headers<'a>(lines: impl Iterator<Item = &'a str>, head: &mut Vec<u8>) -> Resu
     let named: Vec<&str> =
         lines.iter().filter(|(name, _)| is(name, "connection")).flat_map(|(_, value)| value.split(',').map(str::trim)).collect();
     let upgrades = named.iter().any(|name| is(name, "upgrade"));
+    if lines.iter().any(|(_, value)| value.contains(['\n', '\r', '\0'])) {
+        return Err("a header has a character that none may have");
+    }
+    if lines.iter().any(|(name, _)| is(name, "transfer-encoding")) {
+        return Err("a body of unknown length is not taken here: send its length, or use CONNECT");
+    }
+    let mut lengths = lines.iter().filter(|(name, _)| is(name, "content-length")).map(|(_, value)| value.trim());
+    let body = match (lengths.next(), lengths.next()) {
+        (None, _) => 0,
+        (Some(length), None) if length.bytes().all(|b| b.is_ascii_digit()) => {
+            length.parse().map_err(|_| "the length of the body is no number")?
+        }
+        _ => return Err("the length of the body is no number, or said twice"),
+    };
+    head.extend(format!("Host: {authority}\r\n").bytes());
     for (name, value) in &lines {
-        let is_between =
-            HOP_BY_HOP.iter().any(|hop| is(name, hop)) || named.iter().any(|other| is(name, other)) && !(upgrades && is(name, "upgrade"));
+        let is_between = is(name, "host")
+            || HOP_BY_HOP.iter().any(|hop| is(name, hop))
+            || !is(name, "content-length") && named.iter().any(|other| is(name, other)) && !(upgrades && is(name, "upgrade"));
         if !is_between {
             head.extend(format!("{name}:{value}\r\n").bytes());
         }
     }
     head.extend(format!("Connection: {}\r\n\r\n", if upgrades { "Upgrade" } else { "close" }).bytes());
-    Ok(())
+    Ok(if upgrades { u64::MAX } else { body })
 }
 
 /// What a client of CONNECT hears when the connection stands.
@@ -137,7 +155,9 @@ mod tests {
 
     fn plain(text: &str) -> (String, String) {
         match parse(text.as_bytes()) {
-            Ok(Some((Request::Plain { target, head }, len))) if len == text.len() => (target.to_string(), String::from_utf8(head).unwrap()),
+            Ok(Some((Request::Plain { target, head, .. }, len))) if len == text.len() => {
+                (target.to_string(), String::from_utf8(head).unwrap())
+            }
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -155,15 +175,25 @@ mod tests {
     #[test]
     fn plain_requests_get_the_head_that_a_server_wants() {
         let (target, head) = plain(
-            "GET http://Example.org/a?b=c HTTP/1.1\r\nHost: example.org\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive, X-Own\r\nX-Own: 1\r\nProxy-Authorization: Basic eDp5\r\nAccept: */*\r\n\r\n",
+            "GET http://Example.org/a?b=c HTTP/1.1\r\nHost: internal.example\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive, X-Own\r\nX-Own: 1\r\nProxy-Authorization: Basic eDp5\r\nAccept: */*\r\n\r\n",
         );
         assert_eq!(target, "Example.org:80");
-        assert_eq!(head, "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+        assert_eq!(head, "GET /a?b=c HTTP/1.1\r\nHost: Example.org\r\nAccept: */*\r\nConnection: close\r\n\r\n");
         let (target, head) = plain("GET HTTP://u:p@[::1]:8080?q HTTP/1.0\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
         assert_eq!(target, "[::1]:8080");
-        assert_eq!(head, "GET /?q HTTP/1.0\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+        assert_eq!(head, "GET /?q HTTP/1.0\r\nHost: [::1]:8080\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
         assert_eq!(plain("HEAD http://[2001:db8::1] HTTP/1.1\r\n\r\n").0, "[2001:db8::1]:80");
         assert_eq!(plain("HEAD http://h: HTTP/1.1\r\n\r\n").0, "h:80");
+    }
+
+    #[test]
+    fn a_request_says_how_much_follows_it() {
+        let body = |headers: &str| match parse(format!("POST http://h/ HTTP/1.1\r\n{headers}\r\n").as_bytes()) {
+            Ok(Some((Request::Plain { body, .. }, _))) => body,
+            other => panic!("{headers}: {other:?}"),
+        };
+        assert_eq!((body(""), body("Content-Length: 12\r\n"), body("Connection: content-length\r\nContent-Length: 3\r\n")), (0, 12, 3));
+        assert_eq!(body("Connection: Upgrade\r\nUpgrade: websocket\r\n"), u64::MAX);
     }
 
     #[test]
@@ -180,6 +210,10 @@ mod tests {
             ("GET http://h/ HTTP/1.1\r\nno header\r\n\r\n", "no header"),
             ("GET http://h/ HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", "no header"),
             ("\r\n\r\n", "first line"),
+            ("POST http://h/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "unknown length"),
+            ("POST http://h/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "said twice"),
+            ("POST http://h/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n", "no number"),
+            ("GET http://h/ HTTP/1.1\r\nA: b\nHost: c\r\n\r\n", "none may have"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(words), "{text:?}: {error}");

@@ -132,7 +132,7 @@ impl Near {
     async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
         let (begun, counts) = (Instant::now(), Counts::default());
         let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
-            Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, Bytes::new(), true, &counts).await),
+            Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, u64::MAX, true, &counts).await),
             Err(answer) => {
                 reset(&tcp);
                 (None, End::Refused(answer))

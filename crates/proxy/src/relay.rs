@@ -56,18 +56,11 @@ fn of_flow(error: FlowError) -> Broken {
     }
 }
 
-/// Carries a connection until both ways have ended. `first` goes to the stream before anything else. With `awaits` the far end's answer comes before
+/// Carries a connection until both ways have ended. One that says more than `most` bytes is reset. With `awaits` the far end's answer comes before
 /// its bytes; one that is not "connected" resets the connection.
-pub(crate) async fn relay(
-    tcp: TcpStream,
-    mut send: SendStream,
-    mut incoming: Incoming,
-    first: Bytes,
-    awaits: bool,
-    counts: &Counts,
-) -> End {
+pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: Incoming, most: u64, awaits: bool, counts: &Counts) -> End {
     let mut state = State::default();
-    let end = run(&tcp, &mut send, &mut incoming, first, awaits, counts, &mut state).await;
+    let end = run(&tcp, &mut send, &mut incoming, most, awaits, counts, &mut state).await;
     match &end {
         End::Finished => {}
         End::ResetHere => {
@@ -129,14 +122,14 @@ async fn run(
     tcp: &TcpStream,
     send: &mut SendStream,
     incoming: &mut Incoming,
-    first: Bytes,
+    most: u64,
     awaits: bool,
     counts: &Counts,
     state: &mut State,
 ) -> End {
-    let mut is_whole = true;
+    let (mut is_whole, mut left) = (true, most);
     {
-        let mut up = pin!(up(tcp, send, first, counts));
+        let mut up = pin!(up(tcp, send, &mut left, counts));
         let mut down = pin!(down(tcp, incoming, awaits, counts));
         let mut deadline = pin!(sleep_until(Instant::now()));
         while !(state.up_ended && state.down_ended) {
@@ -155,8 +148,8 @@ async fn run(
                     }
                     broken => broken,
                 },
-                // Nobody reads from it any more, who would notice.
-                () = is_broken(tcp), if state.up_ended && !state.is_reset_there => Err(Broken::Here),
+                // Its reader may wait for credit, or have ended, and does not notice.
+                () = is_broken(tcp), if !state.is_reset_there => Err(Broken::Here),
                 () = &mut deadline, if state.is_reset_there => return End::ResetThere,
             };
             match ended {
@@ -179,7 +172,7 @@ async fn run(
         State { down_ended: true, .. } => End::ResetBehind,
         _ => {
             // What the connection said before it broke.
-            let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, counts)).await;
+            let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, &mut left, counts)).await;
             End::ResetHere
         }
     }
@@ -203,16 +196,13 @@ async fn is_broken(tcp: &TcpStream) {
 }
 
 /// From the connection to the stream.
-async fn up(tcp: &TcpStream, send: &mut SendStream, first: Bytes, counts: &Counts) -> Result<(), Broken> {
-    counts.up(first.len());
-    send.write_all(&first).await.map_err(of_flow)?;
-    drop(first);
+async fn up(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Counts) -> Result<(), Broken> {
     loop {
         tokio::select! {
             ready = tcp.readable() => ready.map_err(|_| Broken::Here)?,
             error = send.stopped() => return Err(of_flow(error)),
         }
-        if !read_all(tcp, send, counts).await? {
+        if !read_all(tcp, send, left, counts).await? {
             break;
         }
     }
@@ -222,8 +212,8 @@ async fn up(tcp: &TcpStream, send: &mut SendStream, first: Bytes, counts: &Count
     }
 }
 
-/// What is there to be read; false at the end of the connection.
-async fn read_all(tcp: &TcpStream, send: &mut SendStream, counts: &Counts) -> Result<bool, Broken> {
+/// What is there to be read, of which `left` bytes may come; false at the end of the connection.
+async fn read_all(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Counts) -> Result<bool, Broken> {
     // Only while there is something: an idle connection holds no buffer.
     let mut buffer = Vec::with_capacity(CHUNK);
     loop {
@@ -231,6 +221,7 @@ async fn read_all(tcp: &TcpStream, send: &mut SendStream, counts: &Counts) -> Re
         match tcp.try_read_buf(&mut buffer) {
             Ok(0) => return Ok(false),
             Ok(len) => {
+                *left = left.checked_sub(len as u64).ok_or(Broken::Here)?;
                 counts.up(len);
                 send.write_all(&buffer).await.map_err(of_flow)?;
             }

@@ -9,7 +9,8 @@ use crate::target::{Host, Target};
 use crate::wire::{Answer, DATAGRAM_TAG, Outcome, Record, emit_datagram, parse_datagram};
 use bytes::Bytes;
 use noctule::{
-    Class, FlowKind, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, MessageSender, Mode, OpenError, SendStream, Session,
+    Class, FarText, FlowKind, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver, MessageSender, Mode, OpenError, SendStream,
+    Session,
 };
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -194,7 +195,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
         }
     };
     let bound = socket.local_addr().ok().map(Target::from);
-    if let Err(error) = accept(&mut stream, Answer { outcome: Outcome::Connected, bound, text: String::new() }).await {
+    if let Err(error) = accept(&mut stream, Answer { outcome: Outcome::Connected, bound, text: FarText::default() }).await {
         return (counts, End::Lost(error.to_string()));
     }
     let mut coming = Coming { session: session.clone(), id, flow: None };

@@ -1,6 +1,7 @@
 //! What the two ends say to each other in front of a stream's bytes, and in each datagram. `docs/spec/proxy.md` describes the bytes.
 
 use crate::target::{AddressError, NONE, Target, field};
+use noctule::FarText;
 use std::time::Duration;
 
 /// Version of these records.
@@ -91,14 +92,14 @@ pub struct Answer {
     pub outcome: Outcome,
     /// The address at the far end: of its side of the connection, or where the listener listens.
     pub bound: Option<Target>,
-    /// Why, for people; empty if the outcome says it all.
-    pub text: String,
+    /// Why, for people; empty if the outcome says it all. Shown escaped.
+    pub text: FarText,
 }
 
 impl Answer {
     /// One without an address.
     pub fn new(outcome: Outcome, text: impl Into<String>) -> Self {
-        Self { outcome, bound: None, text: text.into() }
+        Self { outcome, bound: None, text: FarText::new(text) }
     }
 
     /// Outcome and reason.
@@ -241,8 +242,7 @@ impl Record {
             Self::Answer(Answer { outcome, bound, text }) => {
                 out.push(*outcome as u8);
                 optional(bound.as_ref(), out);
-                let end = (0..=text.len().min(MOST_TEXT)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-                out.extend(&text.as_bytes()[..end]);
+                out.extend(text.raw_prefix(MOST_TEXT).as_bytes());
             }
         }
         let len = (out.len() - at - HEAD) as u16;
@@ -279,9 +279,7 @@ impl Record {
         if kind == kind::ANSWER {
             let outcome = Outcome::from_u8(*body.first().ok_or(RecordError::Malformed("cut off"))?);
             let (bound, len) = optional_target(&body[1..])?;
-            let text = &body[1 + len..];
-            let text = str::from_utf8(&text[..text.len().min(MOST_TEXT)]).map_err(|_| RecordError::Malformed("a text that is no UTF-8"))?;
-            return Ok(Self::Answer(Answer { outcome, bound, text: text.to_owned() }));
+            return Ok(Self::Answer(Answer { outcome, bound, text: FarText::from_wire(&body[1 + len..], MOST_TEXT) }));
         }
         let (version, rest) = body.split_first().ok_or(RecordError::Malformed("cut off"))?;
         if *version != VERSION {
@@ -353,7 +351,7 @@ mod tests {
             Record::Listen { id: 2, transport: Transport::Udp, bind: target },
             Record::Arrival { listener: 1, source: source.clone() },
             Record::Datagrams { listener: 2, id: ACCEPTORS | 3, lifetime, source: source.clone() },
-            Record::Answer(Answer { outcome: Outcome::Connected, bound: Some(source), text: String::new() }),
+            Record::Answer(Answer { outcome: Outcome::Connected, bound: Some(source), text: FarText::default() }),
             Record::Answer(Answer::new(Outcome::Denied, "a private address")),
             Record::Hello,
         ]
@@ -404,7 +402,7 @@ mod tests {
         let mut bytes = Vec::new();
         Record::Answer(Answer::new(Outcome::Failed, "ä".repeat(200))).emit(&mut bytes);
         let (Record::Answer(answer), _) = Record::parse(&bytes).unwrap() else { panic!() };
-        assert_eq!(answer.text, "ä".repeat(127));
+        assert_eq!(answer.text.raw(), "ä".repeat(127));
     }
 
     #[test]

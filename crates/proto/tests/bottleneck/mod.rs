@@ -398,6 +398,9 @@ impl Bottleneck {
         } else if self.flows[f].ends[e].path.probe_wanted() {
             self.transmit(f, e, 60, true, true, None);
         }
+        if self.flows[f].ends[e].path.is_silence_probe_wanted() {
+            self.transmit(f, e, 60, true, true, None);
+        }
         // Packets have one size here: a search for larger ones that is due counts as begun, and finds nothing.
         self.flows[f].ends[e].path.poll_mtu_probe(now);
         let mut next = self.flows[f].ends[e].path.poll_timeout().unwrap_or(Time::MAX);
