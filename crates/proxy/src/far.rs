@@ -138,7 +138,12 @@ impl Far {
         }
         let place = match self.place(session.peer_key()) {
             Ok(place) => place,
-            Err(busy) => return refuse(send, incoming, busy).await,
+            Err(busy) => {
+                if let Record::Associate { id, .. } = request {
+                    udp::forget(&session, id);
+                }
+                return refuse(send, incoming, busy).await;
+            }
         };
         let (meant, rules) = (self.config.only_target.clone(), self.rules());
         match request {

@@ -31,6 +31,8 @@ const MOST_WAITING: usize = 64;
 const MOST_KNOWN: usize = 256;
 /// Names that one association resolves at a time.
 const MOST_LOOKUPS: usize = 8;
+/// How long the flow of an association that has ended is looked out for.
+const LATE: Duration = Duration::from_secs(5);
 /// Bytes of the largest datagram.
 const LARGEST: usize = 65_535;
 
@@ -69,6 +71,15 @@ fn not_opened(error: OpenError) -> Answer {
     Answer::new(outcome, error.to_string())
 }
 
+/// Takes and drops the far end's flow of an association that has ended or was refused. It would otherwise wait for as long as the session lasts.
+pub(crate) fn forget(session: &Session, id: u32) {
+    let session = session.clone();
+    tokio::spawn(async move {
+        let taken = session.accept_flow_if(|o| is_datagrams(o) && o.tag == tag(id));
+        drop(tokio::time::timeout(LATE, taken).await);
+    });
+}
+
 /// Asks for an association. Datagrams may be sent at once.
 pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: Duration) -> Result<Association, Answer> {
     let (stream, incoming) = stream::open(session, record, &[], Class::Latency).await?;
@@ -82,7 +93,7 @@ fn send(out: &MessageSender, target: Option<&Target>, data: &[u8], counts: &Coun
     let _ = out.try_send(emit_datagram(target, data).into(), MessageOptions::default());
 }
 
-/// Datagrams of the far end, once its flow is here.
+/// Datagrams of the far end, once its flow is here. Dropped before, it looks out for the flow.
 struct Coming {
     session: Session,
     id: u32,
@@ -105,6 +116,14 @@ impl Coming {
                     Err(_) => return None,
                 },
             }
+        }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        if self.flow.is_none() && self.session.close_reason().is_none() {
+            forget(&self.session, self.id);
         }
     }
 }
@@ -190,6 +209,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
     let (fixed, socket, out) = match prepared.await {
         Ok(prepared) => prepared,
         Err(answer) => {
+            forget(session, id);
             refuse(stream, incoming, answer.clone()).await;
             return (counts, End::Refused(answer));
         }

@@ -197,3 +197,20 @@ async fn datagrams_of_a_forwarded_port_come_back_to_their_source() {
     .await;
     assert_eq!(pair.far.open(), 3, "each source has an association");
 }
+
+#[tokio::test]
+async fn refused_associations_leave_nothing_that_fills_their_session() {
+    // Some 2000 flows that nobody took ended a session for all others.
+    let pair = Pair::allowing(Allowed { rules: Rules::default(), ..Allowed::default() }).await;
+    let listener = pair.near.forward(&"udp:127.0.0.1:0:127.0.0.1:9".parse().unwrap()).unwrap();
+    let (_front, front) = pair.front();
+    for n in 1..=3000usize {
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.send_to(b"ping", listener.addresses[0]).await.unwrap();
+        if n % 100 == 0 {
+            until("they are refused", || pair.near_reports.lock().unwrap().len() + 50 >= n).await;
+        }
+    }
+    let answer = ask(front, &socks5("127.0.0.1", 9)).await;
+    assert_eq!(&answer[..4], [5, 0, 5, 2], "denied, as before: {answer:?}");
+}
