@@ -102,7 +102,7 @@ template <typename F, typename... A> void call(Callbacks &callbacks, F Callbacks
     if (function) function(arguments...);
 }
 
-/// Handles of a context, and who is to be called.
+/// Handles of a context, and what is to be called.
 class Registry {
 public:
     std::shared_ptr<Callbacks> add(std::uint64_t id) {

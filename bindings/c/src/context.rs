@@ -338,7 +338,7 @@ pub unsafe extern "C" fn noctule_context_set_callback(
 fn serve(queue: &Queue, running: &Mutex<()>, callback: impl Fn(&noctule_event)) {
     loop {
         while let Some(name) = queue.pop() {
-            // The lock first: whoever has freed a handle and then has it is told nothing more of that handle.
+            // The lock first: a thread that has freed a handle, and then has the lock, gets no more events of that handle.
             let _running = lock(running);
             if queue.is_over() {
                 return;

@@ -58,7 +58,7 @@ impl Endpoint {
         match kind {
             noctule_event_kind::Session => {
                 let session = self.next().ok()?;
-                // Nobody else takes one between: whoever looks finds at least this one.
+                // No other thread takes one in between: a thread that looks finds at least this one.
                 self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_front(session);
                 Some(None)
             }

@@ -104,7 +104,7 @@ impl Queue {
         name
     }
 
-    /// Nothing comes any more; whoever waits is woken, and the descriptor stays readable.
+    /// Nothing comes any more: waiting threads are woken, and the descriptor stays readable.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;

@@ -1,4 +1,4 @@
-//! Who is at which end: key pairs, their files, and public keys.
+//! Identities of both ends: key pairs, their files, and public keys.
 
 use noctule::{EndpointConfig, KeyTextError, SecretKey};
 use pyo3::exceptions::{PyPermissionError, PyValueError};

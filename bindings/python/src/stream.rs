@@ -66,7 +66,7 @@ impl Sending {
             }
         }
         if self.is_finishing {
-            // Marks the end, whoever waits for its delivery.
+            // Marks the end, whichever call waits for its delivery.
             let _ = stream.poll_finish(&mut Context::from_waker(Waker::noop()));
         }
         Poll::Ready(Ok(()))

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// How long a connection waits for a session when there is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where sessions are put by whoever opens them. Clones share them.
+/// Where sessions are put once they are open. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Uplink {
     current: Arc<watch::Sender<Option<Session>>>,

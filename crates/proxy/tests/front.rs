@@ -154,7 +154,7 @@ async fn datagrams_of_an_association_reach_any_target_and_any_target_answers() {
         let mut buffer = [0; 100];
         let (len, source) = one.recv_from(&mut buffer).await.unwrap();
         assert_eq!(&buffer[..len], b"hello");
-        // Full cone: whoever knows the port may answer.
+        // Full cone: any address that knows the port may answer.
         other.send_to(b"from elsewhere", source).await.unwrap();
         let (len, _) = client.recv_from(&mut buffer).await.unwrap();
         let port = other.local_addr().unwrap().port().to_be_bytes();

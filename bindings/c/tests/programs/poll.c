@@ -199,7 +199,7 @@ static noctule_error connect_to(pair *p, const char *host, const char *key, char
     return error;
 }
 
-/* Who is let in, who is not, and what is said about it. */
+/* Which peers are let in, which are not, and what is said about it. */
 static void connecting(void) {
     noctule_identity known, stranger;
     OK(noctule_identity_generate(&known));

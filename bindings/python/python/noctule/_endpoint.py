@@ -150,7 +150,7 @@ def connect(
     """Opens a session with ``address`` (``HOST:PORT``; all addresses of a name are tried), by a socket of its own.
 
     - ``key``: the far end has to prove that it owns this key, or nothing is sent. ``None`` takes whatever key answers: then check ``peer_key``.
-    - ``identity``: who this end is; a fresh one that nobody knows, if none is given.
+    - ``identity``: the key pair of this end; a fresh one, known to no peer, if none is given.
     - ``shared_key``: a further secret of both ends, as ``noctule keygen --shared`` makes it.
     - ``congestion``: one of ``congestion_controls()``.
     - ``connect_timeout``: when an attempt is given up; ``idle_timeout``: how long silence is borne.
@@ -193,7 +193,7 @@ def listen(
     """Opens an endpoint on one or several addresses of this host (``ADDRESS:PORT``; ``[::]:4242`` is every address, port 0 any port).
 
     - ``authorised``: the keys that may open sessions; ``None`` lets everybody in.
-    - ``identity``: who this end is; its public key is what others pin.
+    - ``identity``: the key pair of this end; its public key is what others pin.
     - The rest is as for ``connect``.
 
     Raises ``BindError``, and ``ValueError`` for arguments that mean nothing.

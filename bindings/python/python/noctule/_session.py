@@ -128,7 +128,7 @@ class Session(SessionBase):
         return outcome
 
     async def wait_closed(self) -> Outcome:
-        """Waits until the session is over, whoever ends it."""
+        """Waits until the session is over, whichever end closes it."""
         return await until(self._core.poll_closed)
 
     async def __aenter__(self) -> Session:

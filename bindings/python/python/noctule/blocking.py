@@ -147,7 +147,7 @@ class Session(SessionBase):
         return outcome
 
     def wait_closed(self, *, timeout: float | None = None) -> Outcome:
-        """Waits until the session is over, whoever ends it."""
+        """Waits until the session is over, whichever end closes it."""
         return blocked(timeout, self._core.poll_closed)
 
     def __enter__(self) -> Session:
