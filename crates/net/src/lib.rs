@@ -79,6 +79,7 @@ mod driver;
 mod endpoint;
 mod error;
 mod events;
+pub mod eyeballs;
 mod features;
 mod hearsay;
 mod link;

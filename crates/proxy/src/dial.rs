@@ -3,20 +3,16 @@
 use crate::access::{Denial, Rules};
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
+use noctule::eyeballs::{interleave, race};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
-/// RFC 8305 §5: "Connection Attempt Delay", recommended value.
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// An attempt ends after this: every SYN of a lossy path has had its third repetition by then.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Addresses of one name that are tried at most.
-const MOST_ADDRESSES: usize = 16;
 
 /// The addresses of a target that may be dialled, in the order in which they are tried.
 ///
@@ -47,31 +43,17 @@ pub(crate) async fn resolve(target: &Target, rules: &Rules) -> Result<VecDeque<S
     }
 }
 
-/// RFC 8305 §4: the families take turns, beginning with the one that the resolver put first.
-fn interleave(found: impl Iterator<Item = SocketAddr>) -> VecDeque<SocketAddr> {
-    let (mut first, mut second) = (VecDeque::new(), VecDeque::new());
-    for address in found {
-        let list = if first.front().is_none_or(|a: &SocketAddr| a.is_ipv4() == address.is_ipv4()) { &mut first } else { &mut second };
-        if !list.contains(&address) {
-            list.push_back(address);
-        }
-    }
-    let mut turns = VecDeque::new();
-    while !(first.is_empty() && second.is_empty()) {
-        turns.extend(first.pop_front());
-        turns.extend(second.pop_front());
-    }
-    turns.truncate(MOST_ADDRESSES);
-    turns
-}
-
 /// Connects to a target.
 ///
 /// # Errors
 /// What to answer.
 pub(crate) async fn dial(target: &Target, rules: &Rules) -> Result<TcpStream, Answer> {
     let addresses = resolve(target, rules).await?;
-    race(addresses, connect).await
+    let won = race(addresses, |address| Box::pin(connect(address)), telling).await;
+    won.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into())).map_err(|error| {
+        let outcome = outcome(&error);
+        Answer::new(outcome, if outcome == Outcome::Failed { error.to_string() } else { String::new() })
+    })
 }
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -81,48 +63,6 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(stream)
-}
-
-/// Starts attempts one after the other, `ATTEMPT_DELAY` apart or as soon as the last has failed; the first success wins.
-async fn race<T, F>(mut addresses: VecDeque<SocketAddr>, start: impl Fn(SocketAddr) -> F) -> Result<T, Answer>
-where
-    T: Send + 'static,
-    F: Future<Output = io::Result<T>> + Send + 'static,
-{
-    let mut running = JoinSet::new();
-    let mut worst: Option<io::Error> = None;
-    let mut due = Instant::now();
-    loop {
-        if running.is_empty() || due <= Instant::now() {
-            match addresses.pop_front() {
-                Some(next) => {
-                    running.spawn(start(next));
-                    due = Instant::now() + ATTEMPT_DELAY;
-                }
-                None if running.is_empty() => {
-                    let error = worst.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-                    return Err(Answer::new(
-                        outcome(&error),
-                        if outcome(&error) == Outcome::Failed { error.to_string() } else { String::new() },
-                    ));
-                }
-                None => {}
-            }
-        }
-        tokio::select! {
-            Some(ended) = running.join_next() => match ended {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => {
-                    if worst.as_ref().is_none_or(|w| telling(&error) > telling(w)) {
-                        worst = Some(error);
-                    }
-                    due = Instant::now();
-                }
-                Err(_) => due = Instant::now(),
-            },
-            () = sleep_until(due), if !addresses.is_empty() => {}
-        }
-    }
 }
 
 /// What an error of the system means to the other end.
@@ -170,38 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns_and_no_address_comes_twice() {
-        let found = addresses(&["[::1]:1", "[::2]:1", "[::1]:1", "1.1.1.1:1", "2.2.2.2:1"]);
-        assert_eq!(interleave(found.into_iter()), addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1"]));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_address_delays_the_next_by_a_quarter_second_and_a_refusing_one_not_at_all() {
-        let started = Instant::now();
-        let result = race(addresses(&["[::1]:1", "1.1.1.1:1", "2.2.2.2:1"]), move |address| async move {
-            match address.to_string().as_str() {
-                "[::1]:1" => std::future::pending().await,
-                "1.1.1.1:1" => Err(io::ErrorKind::ConnectionRefused.into()),
-                _ => Ok((address, started.elapsed())),
-            }
-        })
-        .await;
-        let (winner, after) = result.unwrap();
-        assert_eq!(winner, "2.2.2.2:1".parse().unwrap());
-        assert!((250..=253).contains(&after.as_millis()), "{after:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_most_telling_failure_is_reported() {
-        let result: Result<(), _> = race(addresses(&["1.1.1.1:1", "2.2.2.2:1", "3.3.3.3:1"]), |address| async move {
-            Err(match address.to_string().as_str() {
-                "2.2.2.2:1" => io::ErrorKind::ConnectionRefused.into(),
-                "1.1.1.1:1" => io::ErrorKind::TimedOut.into(),
-                _ => io::Error::from(io::ErrorKind::NetworkUnreachable),
-            })
-        })
-        .await;
-        assert_eq!(result.unwrap_err().outcome, Outcome::Refused);
+    fn a_host_that_declines_says_more_than_silence() {
+        let of = |kind: io::ErrorKind| telling(&kind.into());
+        assert!(of(io::ErrorKind::ConnectionRefused) > of(io::ErrorKind::TimedOut));
+        assert!(of(io::ErrorKind::TimedOut) > of(io::ErrorKind::NetworkUnreachable));
     }
 
     /// A name whose addresses are partly denied is dialled at the others only: what was checked is what is dialled.
