@@ -4,6 +4,9 @@ use crate::error::{Failure, Outcome, noctule_error};
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
 
+/// Bytes of the largest structure of any version: a size above it was never set.
+const MOST_SIZE: usize = 4096;
+
 fn null(name: &str) -> Failure {
     Failure::new(noctule_error::NullArgument, format!("{name} is null"))
 }
@@ -117,7 +120,7 @@ pub(crate) unsafe fn options<T: Sized1>(given: *const T, default: T) -> Outcome<
     }
     // SAFETY: there is at least the size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() || size % align_of::<usize>() != 0 {
+    if size < size_of::<usize>() || size > MOST_SIZE || size % align_of::<usize>() != 0 {
         return Err(Failure::invalid(format!("{} has size {size}: set it to sizeof({})", T::NAME, T::NAME)));
     }
     if size > size_of::<T>() {
@@ -138,7 +141,7 @@ pub(crate) unsafe fn store_sized<T: Sized1>(out: *mut T, make: impl FnOnce() -> 
     required(T::NAME, out)?;
     // SAFETY: there is at least the size.
     let size = unsafe { out.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() || size % align_of::<usize>() != 0 {
+    if size < size_of::<usize>() || size > MOST_SIZE || size % align_of::<usize>() != 0 {
         return Err(Failure::invalid(format!("{} has size {size}: set it to sizeof({}) before the call", T::NAME, T::NAME)));
     }
     let value = make()?;

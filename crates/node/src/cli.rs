@@ -9,6 +9,7 @@ mod listen;
 mod log;
 mod measure;
 mod node;
+mod ordered;
 mod overlay;
 mod proxy;
 mod serve;

@@ -242,6 +242,15 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_about_ipv4_holds_behind_translators_and_tunnels() {
+        let rules = rules(&[(false, "198.51.100.0/24")]);
+        for ip in ["198.51.100.9", "::ffff:198.51.100.9", "64:ff9b::c633:6409", "2002:c633:6409::1", "::ffff:0:198.51.100.9"] {
+            assert_eq!(check(&rules, "host.example:80", ip), Err(Denial::Rule), "{ip}");
+        }
+        assert_eq!(check(&rules, "host.example:80", "64:ff9b::808:808"), Ok(()));
+    }
+
+    #[test]
     fn private_addresses_are_denied_in_every_dress() {
         for ip in [
             "127.0.0.1",
@@ -267,6 +276,7 @@ mod tests {
             "fec0::1",
             "ff02::1",
             "64:ff9b::7f00:1",
+            "::ffff:0:10.0.0.1",
             "64:ff9b:1::1",
             "2002:7f00:1::",
             "::10.0.0.1",

@@ -365,3 +365,17 @@ async fn small_writes_are_not_held_back() {
     assert!(client.peer_addr().is_ok() && server.peer_addr().is_ok());
     SockRef::from(&server).shutdown(Shutdown::Both).unwrap();
 }
+
+#[tokio::test]
+async fn a_reset_is_noticed_although_the_target_reads_nothing() {
+    let pair = Pair::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (_port, address) = pair.leads_to(listener.local_addr().unwrap());
+    let mut client = within(TcpStream::connect(address)).await.unwrap();
+    let (_target, _) = within(listener.accept()).await.unwrap();
+    // Until buffers and credit are full.
+    let block = vec![0; 1 << 20];
+    while tokio::time::timeout(Duration::from_millis(500), client.write_all(&block)).await.is_ok() {}
+    abort(client);
+    until("both ends have let it go", || pair.far.open() == 0 && !pair.near_reports.lock().unwrap().is_empty()).await;
+}

@@ -3,11 +3,16 @@
 
 use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
+use super::ordered::mixed;
 use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
 use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Least lifetime of a datagram, and least time after which a UDP source is forgotten.
+const LEAST_TIME: Duration = Duration::from_millis(1);
 
 /// `noctule proxy`.
 #[derive(Debug, Args)]
@@ -39,10 +44,10 @@ pub struct ProxyArgs {
     #[arg(short = 'W', long, value_name = "TARGET:PORT", conflicts_with_all = ["local", "dynamic", "remote", "json"])]
     pub stdio: Option<Target>,
     /// How long a UDP datagram may be under way before it is given up.
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = some_time)]
     pub udp_lifetime: Span,
     /// Forget a UDP source that has neither sent nor received anything for so long.
-    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub udp_idle: Span,
     /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
@@ -116,7 +121,7 @@ pub struct ProxyServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
     /// Forget a UDP source that has neither sent nor received anything for so long.
-    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub udp_idle: Span,
     /// Take options from FILE (TOML): its keys are the long options. Those of the command line go before it.
     #[arg(long, value_name = "FILE")]
@@ -143,6 +148,12 @@ pub struct ProxyServeArgs {
     pub json: bool,
 }
 
+/// A time in which something can happen.
+fn some_time(text: &str) -> Result<Span, String> {
+    let time: Span = text.parse()?;
+    if time.0 < LEAST_TIME { Err(format!("{text:?}: {} ms at least", LEAST_TIME.as_millis())) } else { Ok(time) }
+}
+
 /// `--allow-target` and `--deny-target`, in the order in which they stand on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct TargetArgs {
@@ -152,14 +163,8 @@ pub struct TargetArgs {
 
 impl FromArgMatches for TargetArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let of = |name: &'static str, allows: bool| {
-            let at = matches.indices_of(name).into_iter().flatten();
-            let patterns = matches.get_many::<Pattern>(name).into_iter().flatten();
-            at.zip(patterns).map(move |(at, pattern)| (at, Rule { allows, pattern: pattern.clone() }))
-        };
-        let mut rules: Vec<_> = of("allow_target", true).chain(of("deny_target", false)).collect();
-        rules.sort_by_key(|(at, _)| *at);
-        Ok(Self { rules: rules.into_iter().map(|(_, rule)| rule).collect() })
+        let rules = mixed(matches, "allow_target", "deny_target").into_iter();
+        Ok(Self { rules: rules.map(|(allows, pattern)| Rule { allows, pattern }).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

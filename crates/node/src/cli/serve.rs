@@ -3,6 +3,7 @@
 
 use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
+use super::ordered::mixed;
 use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::transfer::{Kept, Rule};
 use crate::units::{CcName, GiveUp, Rate, Size};
@@ -175,14 +176,8 @@ pub struct FilterArgs {
 
 impl FromArgMatches for FilterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let of = |name: &'static str, is_include: bool| {
-            let at = matches.indices_of(name).into_iter().flatten();
-            let patterns = matches.get_many::<String>(name).into_iter().flatten();
-            at.zip(patterns).map(move |(at, pattern)| (at, Rule { is_include, pattern: pattern.clone() }))
-        };
-        let mut rules: Vec<_> = of("exclude", false).chain(of("include", true)).collect();
-        rules.sort_by_key(|(at, _)| *at);
-        Ok(Self { rules: rules.into_iter().map(|(_, rule)| rule).collect() })
+        let rules = mixed(matches, "include", "exclude").into_iter();
+        Ok(Self { rules: rules.map(|(is_include, pattern)| Rule { is_include, pattern }).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

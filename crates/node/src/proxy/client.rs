@@ -9,6 +9,7 @@ use crate::transfer::Farewell;
 use noctule::{Endpoint, NodeConfig, PublicKey, Session};
 use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Remote, Report, Uplink};
 use serde_json::json;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +136,15 @@ impl Reach<'_> {
 
 /// Every port of this host, in the order of the command line.
 fn listen(near: &Near, args: &ProxyArgs) -> Result<Vec<(String, Listener)>, Failure> {
-    let failed = |error: noctule_proxy::BindError| Failure::Listen(format!("{error}; choose another port, or end the program that has it"));
+    let failed = |error: noctule_proxy::BindError| {
+        let advice = match error.error.kind() {
+            ErrorKind::AddrInUse => "; choose another port, or end the program that has it",
+            ErrorKind::AddrNotAvailable => "; this host does not have that address: leave it out, or see ip address",
+            ErrorKind::PermissionDenied => "; ports below 1024 need rights (CAP_NET_BIND_SERVICE): choose a higher one",
+            _ => "",
+        };
+        Failure::Listen(format!("{error}{advice}"))
+    };
     let mut listeners = Vec::new();
     for forward in &args.local {
         listeners.push((forward.target.to_string(), near.forward(forward).map_err(failed)?));
