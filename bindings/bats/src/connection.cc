@@ -74,14 +74,19 @@ Sent Connection::put_now(const octet *data, int length) {
         const auto now = Clock::now();
         if (was_full && now - last_try_ < TRY_AGAIN) return Sent::full;
         last_try_ = now;
-        // Before the attempt: WRITABLE may be on its way while it fails.
-        is_full_ = true;
         sent = put(data, length);
-        if (sent != Sent::full) is_full_ = false;
+        // With the lock, which `room` takes: WRITABLE may be on its way already.
+        is_full_ = sent == Sent::full;
     }
     switch (sent) {
     case Sent::yes:
         last_activity_ = Clock::now().time_since_epoch().count();
+        // The transport is silent about room that a further try has found, and the program may wait for it.
+        if (was_full) {
+            loop_->post([connection = self()] {
+                if (!connection->is_full_) connection->room();
+            });
+        }
         if (!is_busy_.exchange(true)) loop_->post([connection = self()] { connection->begin_watch(); });
         break;
     case Sent::full:
