@@ -7,12 +7,11 @@
 #include <thread>
 
 namespace {
-constexpr milliseconds TO_CONNECT{10000}, TO_CLOSE{10000};
-constexpr int TRIES = 4;
+constexpr milliseconds TO_CLOSE{10000};
 // Milliseconds without data after which a connection ends.
 constexpr int SIGNALS_IDLE = 1000000, STREAM_IDLE = 5000;
 
-struct Stream {
+struct Outgoing {
     int number = 0;
     uint64_t id = 0;
     Link link;
@@ -34,7 +33,7 @@ BatsConfiguration configured(int mode, int timeout) {
 bool is_reliable(int mode) { return mode == 1 || mode == 2 || mode == 10; }
 
 // Sends until the time is up. The colour changes with each interval; the first message of a colour has the figures of the interval before.
-void fill(Stream &stream, const Options &options, Clock::time_point begin, const std::atomic<bool> &is_running) {
+void fill(Outgoing &stream, const Options &options, Clock::time_point begin, const std::atomic<bool> &is_running) {
     const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
     const uint32_t length = stream.link.connection()->GetIdealBufferLength();
     octetVec message(length, FILLER);
@@ -102,7 +101,7 @@ int run_client(const Options &options, Report &report, IOContext &context, std::
             refusal = static_cast<int>(signal->p[0]);
         });
     };
-    std::vector<std::unique_ptr<Stream>> streams;
+    std::vector<std::unique_ptr<Outgoing>> streams;
     std::vector<std::unique_ptr<Link>> links;
     BatsProtocol protocol(context, configured(10, SIGNALS_IDLE));
     if (!signal_link.connect(protocol, options.host, static_cast<uint16_t>(options.port - 1), 1, TO_CONNECT)) {
@@ -130,10 +129,10 @@ int run_client(const Options &options, Report &report, IOContext &context, std::
     }
 
     for (int i = 0; i < options.streams; i++) {
-        auto stream = std::make_unique<Stream>();
+        auto stream = std::make_unique<Outgoing>();
         stream->number = i + 1;
         stream->id = monotonic_ms() + static_cast<uint64_t>(i);
-        Stream *raw = stream.get();
+        Outgoing *raw = stream.get();
         raw->link.on_data = [raw](const octet *data, int length) {
             const auto header = DataHeader::parse(data, length);
             if (header && header->is_last && header->is_ack) raw->link.change([raw] { raw->is_acked = true; });

@@ -17,17 +17,9 @@ namespace {
 constexpr uint64_t FILE_MAGIC = 0xa1b2ffff626174;
 constexpr size_t NAME = 256, EXTENSION = 16, CHECKSUM = 64;
 constexpr octet FIRST = 1, LAST = 2, HAS_CHECKSUM = 4, COMPRESSED = 8;
-constexpr int TRIES = 4, CELLS = 40, FILE_IDLE = 5000;
-constexpr milliseconds TO_CONNECT{10000}, TO_CONFIRM{3000}, TO_ANSWER{10000};
+constexpr int CELLS = 40, FILE_IDLE = 5000;
+constexpr milliseconds TO_CONFIRM{3000}, TO_ANSWER{10000};
 
-void put(octet *at, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) at[i] = static_cast<octet>(value >> (8 * i));
-}
-uint64_t get(const octet *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++) value |= static_cast<uint64_t>(at[i]) << (8 * i);
-    return value;
-}
 std::string text(const octet *at, size_t most) {
     const auto *begin = reinterpret_cast<const char *>(at);
     return std::string(begin, strnlen(begin, most));
@@ -143,9 +135,9 @@ bool Sender::send(Link &link, uint64_t stream, size_t number) {
 
 void FileDescription::write(octet *at) const {
     std::memset(at, 0, BYTES);
-    put(at, FILE_MAGIC, 8);
-    put(at + 8, stream, 8);
-    put(at + 16, length << 8 | (codec & 7), 8);
+    put_integer(at, FILE_MAGIC, 8);
+    put_integer(at + 8, stream, 8);
+    put_integer(at + 16, length << 8 | (codec & 7), 8);
     std::memcpy(at + 24, checksum.data(), std::min(checksum.size(), CHECKSUM));
     // The part before the last dot and the one after it; an extension that is too long for its place stays with the name.
     const size_t dot = name.rfind('.');
@@ -156,11 +148,11 @@ void FileDescription::write(octet *at) const {
 }
 
 std::optional<FileDescription> FileDescription::parse(const octet *at) {
-    if (get(at, 7) != FILE_MAGIC) return std::nullopt;
+    if (get_integer(at, 7) != FILE_MAGIC) return std::nullopt;
     FileDescription about;
-    about.stream = get(at + 8, 8);
+    about.stream = get_integer(at + 8, 8);
     about.codec = at[16] & 7;
-    about.length = get(at + 17, 7);
+    about.length = get_integer(at + 17, 7);
     about.checksum = text(at + 24, CHECKSUM);
     if (!is_checksum(about.checksum)) about.checksum.clear();
     about.name = text(at + 24 + CHECKSUM, NAME);

@@ -11,6 +11,10 @@
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// How often a connection is tried, and how long together.
+constexpr int TRIES = 4;
+constexpr milliseconds TO_CONNECT{10000};
+
 inline uint64_t monotonic_ms() { return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(Clock::now().time_since_epoch()).count()); }
 inline uint64_t wall_ms() { return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 

@@ -16,7 +16,7 @@ constexpr milliseconds STRAGGLERS{200};
 constexpr milliseconds LISTEN_AGAIN{100};
 constexpr int LISTEN_TRIES = 50;
 
-struct Stream {
+struct Incoming {
     int number;
     uint64_t id;
     uint64_t bytes = 0, datagrams = 0, next_seq = 0;
@@ -35,7 +35,7 @@ struct Test {
     int tries = 0;
     Clock::time_point listen_at{}, begin{}, summary_at{};
     int intervals_told = 0;
-    std::vector<std::unique_ptr<Stream>> streams;
+    std::vector<std::unique_ptr<Incoming>> streams;
     std::optional<Signal> summary;
     bool is_over = false;
     std::unique_ptr<Receiver> files;
@@ -205,14 +205,14 @@ private:
             return;
         }
         connection->SetConnectionCallback(
-            [this, &test, stream = static_cast<Stream *>(nullptr)](const IBatsConnPtr &from, const BatsConnEvent &what, const octet *data, int length, void *) mutable {
+            [this, &test, stream = static_cast<Incoming *>(nullptr)](const IBatsConnPtr &from, const BatsConnEvent &what, const octet *data, int length, void *) mutable {
                 if (what == BatsConnEvent::BATS_CONNECTION_DATA_RECEIVED) on_data(test, stream, from, data, length);
                 return true;
             },
             nullptr);
     }
 
-    void on_data(Test &test, Stream *&stream, const IBatsConnPtr &from, const octet *data, int length) {
+    void on_data(Test &test, Incoming *&stream, const IBatsConnPtr &from, const octet *data, int length) {
         const auto header = DataHeader::parse(data, length);
         std::lock_guard<std::mutex> lock(mutex_);
         const int mode = test.parameters.mode;
@@ -226,7 +226,7 @@ private:
         if (!stream) {
             if (!test.has_begun) test.begin = Clock::now();
             test.has_begun = true;
-            test.streams.push_back(std::make_unique<Stream>());
+            test.streams.push_back(std::make_unique<Incoming>());
             stream = test.streams.back().get();
             stream->number = ++streams_;
             stream->id = header->stream;

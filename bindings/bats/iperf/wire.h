@@ -6,6 +6,10 @@
 
 #include <optional>
 
+// Integers as they are written: little-endian.
+void put_integer(octet *at, uint64_t value, int bytes);
+uint64_t get_integer(const octet *at, int bytes);
+
 constexpr uint64_t MAGIC = 0xa1b2c3d4a5b6c7d8;
 
 enum Action : uint8_t { FILE_REQUEST = 1, PARAMETERS = 2, SUMMARY = 3, ANSWER = 4 };
