@@ -7,7 +7,7 @@ using namespace noctule_bats;
 
 namespace {
 // For what was sent before the end.
-constexpr std::chrono::milliseconds PATIENCE{2000};
+constexpr std::chrono::milliseconds FAREWELL{2000};
 } // namespace
 
 IOContextImpl::IOContextImpl() : loop_(Loop::start()) {
@@ -16,7 +16,7 @@ IOContextImpl::IOContextImpl() : loop_(Loop::start()) {
 
 IOContextImpl::~IOContextImpl() {
     listen_for_interrupts(this, nullptr);
-    loop_->end(PATIENCE);
+    loop_->end(FAREWELL);
 }
 
 void IOContextImpl::set_signal_callback(SigCallback &&callback) { listen_for_interrupts(this, std::move(callback)); }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -536,6 +537,43 @@ void configurations() {
     static_assert(static_cast<int>(CongestionControl::GCC) == 5 && static_cast<int>(E::BATS_CONNECTION_ALL_DATA_ACKED) == 14 && static_cast<int>(L::BATS_LISTEN_STOPPED) == 6, "numbers");
 }
 
+// What /proc says of this process.
+size_t entries(const char *directory) { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator())); }
+
+void open_and_drop(long wanted) {
+    for (const int mode : {1, 10}) {
+        Pair pair(mode);
+        pair.connect();
+        const size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+        long opened = 1;
+        while (opened < wanted) {
+            // A few at a time: a server takes its time over more handshakes from one host.
+            for (int i = 0; i < 9; i++) pair.client->StartConnect("127.0.0.1", pair.port, pair.near.callback(), &pair.near);
+            opened += 9;
+            pair.near.wait_for(E::BATS_CONNECTION_ESTABLISHED, opened);
+            std::vector<IBatsConnPtr> connections;
+            {
+                std::lock_guard<std::mutex> lock(pair.near.mutex);
+                connections.swap(pair.near.connections);
+            }
+            for (const auto &connection : connections) pair.client->StopConnection(connection);
+            pair.near.wait_for(E::BATS_CONNECTION_CLOSED, opened);
+            pair.far.wait_for(E::BATS_CONNECTION_SHUTDOWN_BY_PEER, opened);
+            std::lock_guard<std::mutex> lock(pair.far.mutex);
+            pair.far.connections.clear();
+        }
+        // Descriptors go when the last reference does, which may be a moment later.
+        for (int i = 0; entries("/proc/self/fd") > descriptors || entries("/proc/self/task") > threads; i++) {
+            CHECK(i < 2000);
+            std::this_thread::sleep_for(Ms(10));
+        }
+    }
+}
+
+void many() { open_and_drop(100); }
+// By hand: a server's limit of handshakes from one host makes it last most of a minute.
+void thousand() { open_and_drop(1000); }
+
 // A library of another version: this program was linked with a library whose header has another ABI.
 void version() {
     IOContext context;
@@ -552,7 +590,7 @@ int main(int argc, char **argv) {
     const std::map<std::string, void (*)()> tests = {
         {"order", order}, {"threads", threads}, {"lengths", lengths}, {"offered_again", offered_again}, {"held", held}, {"exceptions", exceptions},
         {"destroyed_in_callbacks", destroyed_in_callbacks}, {"blocking_callbacks", blocking_callbacks}, {"refused", refused}, {"keys", keys},
-        {"lifetimes", lifetimes}, {"idle", idle}, {"files", files}, {"signals", signals}, {"configurations", configurations}, {"version", version}};
+        {"lifetimes", lifetimes}, {"idle", idle}, {"files", files}, {"signals", signals}, {"configurations", configurations}, {"many", many}, {"thousand", thousand}, {"version", version}};
     const auto found = tests.find(argc > 1 ? argv[1] : "");
     if (found == tests.end()) return 2;
     if (argc > 2) directory = argv[2];

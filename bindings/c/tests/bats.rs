@@ -100,7 +100,68 @@ behaviour! {
     a_connection_without_data_ends_after_its_timeout: "idle";
     files_arrive_whole_and_only_in_reliable_modes: "files";
     signals_are_told_to_every_context_and_given_back: "signals";
+    connections_that_were_opened_and_dropped_leave_no_descriptor_and_no_thread: "many";
     configurations_are_copied_deeply_and_layouts_stay: "configurations";
+}
+
+/// The package compiled with a header of another ABI than the library's.
+#[test]
+fn a_library_of_another_version_is_refused() {
+    let Some(_) = build() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let header = fs::read_to_string(here().join("include/noctule.h")).unwrap();
+    assert!(header.contains("#define NOCTULE_ABI 1\n"));
+    fs::write(place.path().join("noctule.h"), header.replace("#define NOCTULE_ABI 1\n", "#define NOCTULE_ABI 2\n")).unwrap();
+    let bats = here().join("../bats");
+    let include = [place.path().to_owned(), bats.clone(), bats.join("include/cpp"), bats.join("include/c"), here().join("../cpp")];
+    let sources = ["coded", "connection", "identity", "iocontext", "log", "loop", "protocol", "settings", "signals", "tcp"];
+    // One unit, so that the headers are read once.
+    let unit = place.path().join("unit.cc");
+    let lines = sources.map(|name| format!("#include \"{}\"\n", bats.join("src").join(name).with_extension("cc").display()));
+    fs::write(&unit, format!("{}#include \"{}\"\n", lines.concat(), bats.join("tests/behaviour.cc").display())).unwrap();
+    let program = place.path().join("behaviour");
+    succeed(
+        Command::new("c++")
+            .args(["-std=c++17", "-pthread"])
+            .args(include.iter().map(|path| format!("-I{}", path.display())))
+            .arg(&unit)
+            .arg("-L")
+            .arg(prefix().join("lib"))
+            .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+            .args(["-lnoctule", "-o"])
+            .arg(&program),
+    );
+    let words = succeed(Command::new(&program).arg("version"));
+    assert!(words.contains("compiled with a header of ABI 2, this library has 1: compile it anew"), "{words}");
+}
+
+/// The first program of the guide's page, as it stands.
+#[test]
+fn the_program_of_the_guide_runs() {
+    let Some(build) = build() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(here().join("../../docs/guide/bats-api.md")).unwrap();
+    let code = text.split("```cpp\n").nth(1).unwrap().split("```").next().unwrap();
+    let source = place.path().join("guide.cc");
+    // Another port than the page's, which another program may have.
+    fs::write(&source, code.replace("42420", &free_port().to_string())).unwrap();
+    let bats = here().join("../bats");
+    let program = place.path().join("guide");
+    succeed(
+        Command::new("c++")
+            .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-pthread"])
+            .args(["-I".as_ref(), bats.as_os_str(), "-I".as_ref(), bats.join("include/cpp").as_os_str()])
+            .arg(&source)
+            .arg(build.join("libnoctule-bats.a"))
+            .arg("-L")
+            .arg(prefix().join("lib"))
+            .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+            .args(["-lnoctule", "-o"])
+            .arg(&program),
+    );
+    let out = output(&mut Command::new(&program));
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "across a lossy link\n");
 }
 
 #[test]
