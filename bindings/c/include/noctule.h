@@ -564,6 +564,10 @@ typedef struct noctule_flow_stats {
    * Bytes of memory held.
    */
   uint64_t memory;
+  /**
+   * Bytes given to the library that no packet carries yet, 64 more for each message; with `outstanding` 0 as well, the far end has everything.
+   */
+  uint64_t waiting;
 } noctule_flow_stats;
 
 /**

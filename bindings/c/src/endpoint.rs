@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One node of the network: an identity on a UDP socket. 0 is none. A copy is the same endpoint.
 #[repr(C)]
@@ -40,9 +40,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<noctule::Session>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The next session, if one waits; otherwise its event follows.
-    fn next(&self) -> Outcome<noctule::Session> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    fn next(&self, waiting: &mut VecDeque<noctule::Session>) -> Outcome<noctule::Session> {
         if let Some(session) = waiting.pop_front() {
             return Ok(session);
         }
@@ -57,9 +60,10 @@ impl Endpoint {
     pub(crate) fn news(&self, kind: noctule_event_kind) -> Option<Option<Failure>> {
         match kind {
             noctule_event_kind::Session => {
-                let session = self.next().ok()?;
-                // No other thread takes one in between: a thread that looks finds at least this one.
-                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_front(session);
+                // Locked throughout: another thread that accepts must not find nothing in between.
+                let mut waiting = self.waiting();
+                let session = self.next(&mut waiting).ok()?;
+                waiting.push_front(session);
                 Some(None)
             }
             noctule_event_kind::Idle => self.idle.attempt(|cx| pin!(self.inner.wait_idle()).poll(cx)).map(|()| None),
@@ -217,7 +221,7 @@ pub unsafe extern "C" fn noctule_endpoint_accept(
         if !endpoint.accepts {
             return Err(Failure::misuse("this endpoint refuses sessions that others open: make it with noctule_endpoint_bind"));
         }
-        let id = session::accepted(&endpoint.context, endpoint.id, endpoint.next()?, user)?;
+        let id = session::accepted(&endpoint.context, endpoint.id, endpoint.next(&mut endpoint.waiting())?, user)?;
         // SAFETY: as the caller promises.
         unsafe { input::store(session, noctule_session { id }) };
         Ok(())

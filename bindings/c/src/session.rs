@@ -152,10 +152,9 @@ impl Session {
         }
     }
 
-    fn next_flow(&self) -> Outcome<IncomingFlow> {
+    fn next_flow(&self, waiting: &mut VecDeque<IncomingFlow>) -> Outcome<IncomingFlow> {
         let inner = self.inner()?;
-        let mut flows = lock(&self.flows);
-        if let Some(flow) = flows.pop_front() {
+        if let Some(flow) = waiting.pop_front() {
             return Ok(flow);
         }
         match self.flow.attempt(|cx| inner.poll_accept_flow(cx)) {
@@ -185,7 +184,11 @@ impl Session {
         match kind {
             noctule_event_kind::Connected => self.inner.get().is_some(),
             noctule_event_kind::Closed => self.outcome().is_ok(),
-            noctule_event_kind::Flow => self.next_flow().map(|flow| lock(&self.flows).push_front(flow)).is_ok(),
+            noctule_event_kind::Flow => {
+                // Locked throughout: another thread that accepts must not find nothing in between.
+                let mut waiting = lock(&self.flows);
+                self.next_flow(&mut waiting).map(|flow| waiting.push_front(flow)).is_ok()
+            }
             noctule_event_kind::Datagram => {
                 let mut waiting = lock(&self.datagrams);
                 self.next_datagram(&mut waiting).map(|datagram| waiting.push_front(datagram)).is_ok()
@@ -351,7 +354,7 @@ pub unsafe extern "C" fn noctule_session_accept(session: noctule_session, user: 
         input::required("flow", flow)?;
         let session = table::session(session.id)?;
         let halves = loop {
-            match session.next_flow()? {
+            match session.next_flow(&mut lock(&session.flows))? {
                 IncomingFlow::Stream { recv, send } => break flow::Halves::stream(send, Some(recv)),
                 IncomingFlow::Messages(recv) => break flow::Halves::receiver(recv),
                 // A kind of a later version is not for this header.

@@ -109,6 +109,8 @@ pub struct noctule_flow_stats {
     pub outstanding: u64,
     /// Bytes of memory held.
     pub memory: u64,
+    /// Bytes given to the library that no packet carries yet, 64 more for each message; with `outstanding` 0 as well, the far end has everything.
+    pub waiting: u64,
 }
 
 // SAFETY: repr(C), a size in front, eight bytes each.
@@ -191,6 +193,7 @@ impl From<FlowStats> for noctule_flow_stats {
             packets_redundant: s.redundant_packets,
             outstanding: s.outstanding,
             memory: s.memory as u64,
+            waiting: s.waiting as u64,
         }
     }
 }

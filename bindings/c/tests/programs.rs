@@ -2,38 +2,15 @@
 //!
 //! Needed: a C and a C++ compiler (`cc`, `c++`) with their sanitizers, and valgrind for the tests that say so (Debian: build-essential, valgrind).
 
+mod support;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
+use support::{has_cmake, here, install, libraries, output, succeed};
 
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where cargo has put the library that these tests are built with.
-fn libraries() -> PathBuf {
-    let place = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    assert!(
-        place.join("libnoctule_c.so").exists(),
-        "no libnoctule_c.so in {}: run these tests by cargo test -p noctule-c",
-        place.display()
-    );
-    place
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|e| panic!("{command:?} does not start: {e}. Debian has it in build-essential or valgrind"))
-}
-
-fn succeed(command: &mut Command) -> String {
-    let out = output(command);
-    let words = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{command:?}: {}\n{words}", out.status);
-    words
-}
 
 /// Compiles a program and gives where it is.
 fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
@@ -268,23 +245,13 @@ fn the_programs_of_the_guide_run() {
     assert_eq!(succeed(&mut Command::new(cpp)), "across a lossy link\n");
 }
 
-/// An installed tree as cargo-c makes it, but for the file's name of the library.
 #[test]
 fn cmake_finds_the_package_and_builds_the_examples() {
-    if Command::new("cmake").arg("--version").output().is_err() {
-        eprintln!("*** SKIPPED: there is no cmake here");
+    if !has_cmake() {
         return;
     }
     let prefix = tempfile::tempdir().unwrap();
-    let put = |from: PathBuf, to: &str| {
-        let to = prefix.path().join(to);
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(&from, to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
-    };
-    put(here().join("include/noctule.h"), "include/noctule.h");
-    put(here().join("../cpp/noctule.hpp"), "include/noctule.hpp");
-    put(here().join("../cpp/cmake/noctule-config.cmake"), "share/noctule/cmake/noctule-config.cmake");
-    put(libraries().join("libnoctule_c.so"), "lib/libnoctule.so");
+    install(prefix.path());
     let build = prefix.path().join("build");
     succeed(
         Command::new("cmake")
@@ -297,4 +264,34 @@ fn cmake_finds_the_package_and_builds_the_examples() {
     succeed(Command::new("cmake").arg("--build").arg(&build));
     let out = output(Command::new(build.join("echo_client_c")).env("LD_LIBRARY_PATH", prefix.path().join("lib")));
     assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(2), "usage: echo_client HOST:PORT PUBLIC-KEY\n"));
+}
+
+/// The version that programs ask CMake for is that of the library.
+#[test]
+fn cmake_knows_the_version_of_the_package() {
+    if !has_cmake() {
+        return;
+    }
+    let prefix = tempfile::tempdir().unwrap();
+    install(prefix.path());
+    let find = |version: &str| {
+        let source = prefix.path().join(format!("asks-{version}"));
+        std::fs::create_dir_all(&source).unwrap();
+        let text = format!(
+            "cmake_minimum_required(VERSION 3.13)\nproject(asks NONE)\nfind_package(noctule {version} REQUIRED)\n\
+             message(STATUS \"found ${{noctule_VERSION}}\")\n"
+        );
+        std::fs::write(source.join("CMakeLists.txt"), text).unwrap();
+        let prefix = format!("-DCMAKE_PREFIX_PATH={}", prefix.path().display());
+        output(Command::new("cmake").arg("-S").arg(&source).arg("-B").arg(source.join("build")).arg(prefix))
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR").parse::<u32>().unwrap());
+    for wanted in [major.to_owned(), format!("{major}.{minor}"), version.to_owned()] {
+        let out = find(&wanted);
+        assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains(&format!("found {version}")), "{wanted}: {out:?}");
+    }
+    for wanted in [format!("{major}.{}", minor + 1), format!("{}.0", major.parse::<u32>().unwrap() + 1)] {
+        assert!(!find(&wanted).status.success(), "{wanted}");
+    }
 }

@@ -3,6 +3,7 @@
 //! A [`Bridge`] belongs to one event loop or one thread. Each wait has a [`Waiter`], which is woken once. Every object of noctule has one [`Waiting`] for each
 //! kind of wait: to the protocol it is one task, however many waits there are and were.
 
+use crate::runtime;
 use pyo3::prelude::*;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -53,10 +54,11 @@ impl Bridge {
     }
 
     /// The numbers of the waiters that were woken since the last call; the descriptor is quiet afterwards.
-    fn take(&self) -> Vec<u64> {
+    fn take(&self) -> PyResult<Vec<u64>> {
+        runtime::check()?;
         let mut bytes = [0; 64];
         while matches!((&self.reader).read(&mut bytes), Ok(n) if n == bytes.len()) {}
-        std::mem::take(&mut *lock(&self.shared.woken))
+        Ok(std::mem::take(&mut *lock(&self.shared.woken)))
     }
 }
 

@@ -131,7 +131,9 @@ impl Attempt {
     }
 
     /// Gives the attempt up.
-    fn cancel(&self) {
+    fn cancel(&self) -> PyResult<()> {
+        runtime::check()?;
         self.task.0.abort();
+        Ok(())
     }
 }

@@ -112,7 +112,7 @@ impl FlowTotals {
 
     /// Adds a flow that ends now.
     pub(crate) fn add_ended(&mut self, is_outgoing: bool, flow: FlowStats) {
-        self.add(is_outgoing, &FlowStats { outstanding: 0, memory: 0, ..flow });
+        self.add(is_outgoing, &FlowStats { outstanding: 0, waiting: 0, memory: 0, ..flow });
     }
 }
 
@@ -145,6 +145,8 @@ pub struct FlowStats {
     pub corrections: u64,
     /// Source packets outstanding: sent, not yet known to be there.
     pub outstanding: u64,
+    /// Bytes handed over by the application that no source packet carries yet; a message counts 64 bytes more than its content. 0 for what is received.
+    pub waiting: usize,
     /// One past the highest sequence number allowed by credit.
     pub credit_limit: u64,
     /// Bytes of memory held.
@@ -165,6 +167,7 @@ impl FlowStats {
         self.refused_packets += other.refused_packets;
         self.polluted_packets += other.polluted_packets;
         self.outstanding += other.outstanding;
+        self.waiting += other.waiting;
         self.memory += other.memory;
     }
 }

@@ -444,11 +444,12 @@ impl SendHalf {
             + self.cipher.memory()
     }
 
-    /// Adds what this half counts: application bytes, messages, dropped messages, memory.
+    /// Adds what this half counts: application bytes, messages, dropped messages, what waits, memory.
     pub fn add_stats(&self, stats: &mut FlowStats) {
         stats.app_bytes += self.app_bytes;
         stats.messages += self.messages;
         stats.expired_messages += self.dropped;
+        stats.waiting += self.buffered();
         stats.memory += self.memory();
     }
 
