@@ -1,7 +1,7 @@
 //! The server: answers what the other end of a session asks for, within its rules.
 
 use crate::access::Rules;
-use crate::dial;
+use crate::dial::{self, Dialler};
 use crate::forward::Bind;
 use crate::listen;
 use crate::relay::{prepare, relay, reset};
@@ -145,14 +145,14 @@ impl Far {
                 return refuse(send, incoming, busy).await;
             }
         };
-        let (meant, rules) = (self.config.only_target.clone(), self.rules());
+        let (meant, dialler) = (self.config.only_target.clone(), self.dialler());
         match request {
-            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &rules).await,
+            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &dialler).await,
             Record::Associate { id, lifetime, target } => {
                 let target = meant.or(target);
                 let begun = Instant::now();
                 let asked = target.as_ref().map_or_else(|| "any".to_owned(), Target::to_string);
-                let served = udp::Served { id, lifetime, target, rules, idle: self.config.udp_idle };
+                let served = udp::Served { id, lifetime, target, dialler, idle: self.config.udp_idle };
                 let (counts, end) = udp::serve(&session, send, incoming, served).await;
                 self.report(&session, Transport::Udp, source_of(&session), asked, begun, &counts, end);
             }
@@ -164,16 +164,17 @@ impl Far {
         drop(place);
     }
 
-    fn rules(&self) -> Rules {
-        match self.config.only_target {
+    fn dialler(&self) -> Dialler {
+        let rules = match self.config.only_target {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => self.config.rules.clone(),
-        }
+        };
+        Dialler { rules, mark: None }
     }
 
-    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, rules: &Rules) {
+    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, dialler: &Dialler) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        let end = serve_connect(send, incoming, &target, rules, &counts).await;
+        let end = serve_connect(send, incoming, &target, dialler, &counts).await;
         self.report(session, Transport::Tcp, source_of(session), target.to_string(), begun, &counts, end);
     }
 
@@ -293,8 +294,8 @@ fn source_of(session: &Session) -> String {
 }
 
 /// Dials, answers, and carries the connection.
-pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, rules: &Rules, counts: &Counts) -> End {
-    let tcp = match dial::dial(target, rules).await {
+pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, dialler: &Dialler, counts: &Counts) -> End {
+    let tcp = match dial::dial(target, dialler).await {
         Ok(tcp) => tcp,
         Err(answer) => {
             refuse(send, incoming, answer.clone()).await;

@@ -1,7 +1,6 @@
 //! Datagrams: an association is a stream that says what it is for and lives as long as it does, and a flow of messages each way (`btp`, with a lifetime).
 
-use crate::access::Rules;
-use crate::dial;
+use crate::dial::{self, Dialler};
 use crate::listen;
 use crate::report::{Counts, End};
 use crate::stream::{self, Incoming, accept, refuse};
@@ -24,9 +23,9 @@ use tokio::time::{Instant, sleep_until};
 /// How long a datagram may be under way unless somebody says otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(1);
 /// Sources that one listener tells apart, at most.
-const MOST_SOURCES: usize = 1024;
+pub(crate) const MOST_SOURCES: usize = 1024;
 /// Datagrams that wait for their association.
-const MOST_WAITING: usize = 64;
+pub(crate) const MOST_WAITING: usize = 64;
 /// Addresses of targets that one association remembers.
 const MOST_KNOWN: usize = 256;
 /// Names that one association resolves at a time.
@@ -34,7 +33,9 @@ const MOST_LOOKUPS: usize = 8;
 /// How long the flow of an association that has ended is looked out for.
 const LATE: Duration = Duration::from_secs(5);
 /// Bytes of the largest datagram.
-const LARGEST: usize = 65_535;
+pub(crate) const LARGEST: usize = 65_535;
+/// What is told, once, when there are more sources than a listener tells apart.
+pub(crate) const FULL: &str = "this listener tells 1024 UDP sources apart, and has as many: datagrams of further ones are dropped";
 
 fn tag(id: u32) -> u64 {
     DATAGRAM_TAG | u64::from(id)
@@ -189,20 +190,21 @@ pub(crate) struct Served {
     pub lifetime: Duration,
     /// Only this one; `None`: whatever each datagram names.
     pub target: Option<Target>,
-    pub rules: Rules,
+    pub dialler: Dialler,
     pub idle: Duration,
 }
 
 /// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served) -> (Counts, End) {
-    let Served { id, lifetime, target, rules, idle } = served;
+    let Served { id, lifetime, target, dialler, idle } = served;
+    let Dialler { rules, mark } = dialler;
     let counts = Counts::default();
     let prepared = async {
         let fixed = match &target {
             Some(target) => dial::resolve(target, &rules).await?.front().copied(),
             None => None,
         };
-        let socket = listen::udp_anywhere().map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
+        let socket = listen::udp_anywhere(mark).map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
         let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
         Ok::<_, Answer>((fixed, Arc::new(socket), out))
     };
