@@ -89,7 +89,7 @@ pub(crate) fn outcome(error: &io::Error) -> Outcome {
         | io::ErrorKind::AddrNotAvailable
         // The system's firewall.
         | io::ErrorKind::PermissionDenied => Outcome::Unreachable,
-        _ if is_out_of(error) => Outcome::Busy,
+        // Descriptors that have run out, too: it is not the connections of this key that are too many.
         _ => Outcome::Failed,
     }
 }

@@ -27,7 +27,7 @@ pub mod wire;
 
 pub use access::{Pattern, Rule, Rules};
 pub use far::{Far, FarConfig};
-pub use forward::{Bind, Forward, On};
+pub use forward::{Bind, Forward, Forwards, On};
 #[cfg(target_os = "linux")]
 pub use intercept::{Diversion, Interception};
 pub use listen::BindError;

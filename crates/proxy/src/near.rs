@@ -23,6 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+/// A listener at the server that could not be had is asked for again after this; then twice as long each time, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// How a near end goes about it.
 #[derive(Clone, Debug)]
 pub struct NearOptions {
@@ -206,7 +210,7 @@ impl Near {
     /// Why it does not.
     pub async fn greet(session: &Session) -> Result<Greeting, Answer> {
         let (send, mut incoming) = stream::open(session, &Record::Hello, &[], Class::Latency).await?;
-        let answer = incoming.answer().await;
+        let answer = incoming.prompt_answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Greeting { _send: send, _incoming: incoming }),
             _ => Err(answer),
@@ -238,23 +242,46 @@ impl Near {
         while tasks.join_next().await.is_some() {}
     }
 
+    /// Asks for a listener until it listens: its port may be held by a session that is dead, and nobody there knows yet.
     async fn keep_listener(&self, session: Session, forward: Forward, tell: &(impl Fn(&Remote) + ?Sized)) {
+        let (mut pause, mut told) = (FIRST_PAUSE, None);
+        while session.close_reason().is_none() {
+            let (result, held) = self.ask_for_listener(&session, &forward).await;
+            let remote = Remote { forward: forward.clone(), result };
+            let may_change = matches!(&remote.result, Err(Answer { outcome: Outcome::Failed | Outcome::Busy | Outcome::TimedOut, .. }));
+            // The same again is no news.
+            if told.as_ref() != Some(&remote) {
+                tell(&remote);
+            }
+            match held {
+                Some((_send, mut incoming)) => return incoming.ended().await,
+                None if !may_change => return,
+                None => {}
+            }
+            told = Some(remote);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = session.closed() => return,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Where it listens, or why it does not; what keeps it listening.
+    async fn ask_for_listener(&self, session: &Session, forward: &Forward) -> (Result<Target, Answer>, Option<(SendStream, Incoming)>) {
         let id = self.uplink.id();
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).insert(id, forward.clone());
         let record = Record::Listen { id, transport: forward.transport, bind: forward.bind.target() };
-        let opened = stream::open(&session, &record, &[], Class::Latency).await;
-        let (answer, held) = match opened {
+        let (answer, held) = match stream::open(session, &record, &[], Class::Latency).await {
             Ok((send, mut incoming)) => (incoming.answer().await, Some((send, incoming))),
             Err(answer) => (answer, None),
         };
-        let result = match (answer.outcome, answer.bound.clone()) {
-            (Outcome::Connected, Some(bound)) => Ok(bound),
-            _ => Err(answer),
-        };
-        let is_there = result.is_ok();
-        tell(&Remote { forward, result });
-        if let Some((_send, mut incoming)) = held.filter(|_| is_there) {
-            incoming.ended().await;
+        match (answer.outcome, answer.bound.clone()) {
+            (Outcome::Connected, Some(bound)) => (Ok(bound), held),
+            _ => {
+                self.remote.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                (Err(answer), None)
+            }
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) const MOST_WAITING: usize = 64;
 const MOST_KNOWN: usize = 256;
 /// Names that one association resolves at a time.
 const MOST_LOOKUPS: usize = 8;
+/// A name that was not found is looked up again after this, if datagrams still come for it.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the flow of an association that has ended is looked out for.
 const LATE: Duration = Duration::from_secs(5);
 /// Bytes of the largest datagram.
@@ -65,6 +67,7 @@ pub(crate) struct Association {
     session: Session,
     id: u32,
     out: MessageSender,
+    is_answered: bool,
 }
 
 fn not_opened(error: OpenError) -> Answer {
@@ -85,7 +88,7 @@ pub(crate) fn forget(session: &Session, id: u32) {
 pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: Duration) -> Result<Association, Answer> {
     let (stream, incoming) = stream::open(session, record, &[], Class::Latency).await?;
     let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
-    Ok(Association { stream, incoming, session: session.clone(), id, out })
+    Ok(Association { stream, incoming, session: session.clone(), id, out, is_answered: false })
 }
 
 /// Sends a datagram; one for which there is no room is lost, as on any link.
@@ -130,6 +133,16 @@ impl Drop for Coming {
 }
 
 impl Association {
+    /// Waits until the far end has taken it.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub(crate) async fn accepted(&mut self) -> Result<(), Answer> {
+        let answer = self.incoming.answer().await;
+        self.is_answered = answer.outcome == Outcome::Connected;
+        if self.is_answered { Ok(()) } else { Err(answer) }
+    }
+
     /// Carries datagrams until the association ends: those that `outgoing` gives to the far end, those of the far end to `deliver`.
     pub(crate) async fn run(
         mut self,
@@ -139,7 +152,7 @@ impl Association {
         deliver: impl Fn(Option<Target>, &[u8]) + Send,
     ) -> End {
         let mut coming = Coming { session: self.session.clone(), id: self.id, flow: None };
-        let mut is_answered = false;
+        let mut is_answered = self.is_answered;
         let mut last = Instant::now();
         loop {
             tokio::select! {
@@ -222,7 +235,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
     }
     let mut coming = Coming { session: session.clone(), id, flow: None };
     let mut lookups = JoinSet::new();
-    let mut known: HashMap<Target, Option<SocketAddr>> = HashMap::new();
+    let mut known: HashMap<Target, Known> = HashMap::new();
     let permits = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut buffer = vec![0; LARGEST];
     let mut last = Instant::now();
@@ -235,8 +248,8 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                 match (fixed, named) {
                     (Some(to), _) => send_to(&socket, to, payload, &counts).await,
                     (None, None) => {}
-                    (None, Some(named)) => match (known.get(&named), &named.host) {
-                        (Some(Some(to)), _) => send_to(&socket, *to, payload, &counts).await,
+                    (None, Some(named)) => match (known.get(&named).and_then(Known::get), &named.host) {
+                        (Some(Some(to)), _) => send_to(&socket, to, payload, &counts).await,
                         // Denied, or not found.
                         (Some(None), _) => {}
                         (None, Host::Ip(ip)) => {
@@ -282,11 +295,24 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
     (counts, end)
 }
 
-fn remember(known: &mut HashMap<Target, Option<SocketAddr>>, target: Target, to: Option<SocketAddr>) {
-    if known.len() >= MOST_KNOWN {
+/// What a target was found to be; `to` is `None` if it was denied or not found, which may be over soon.
+struct Known {
+    to: Option<SocketAddr>,
+    since: Instant,
+}
+
+impl Known {
+    /// As far as it is to be believed.
+    fn get(&self) -> Option<Option<SocketAddr>> {
+        (self.to.is_some() || self.since.elapsed() < ASK_AGAIN).then_some(self.to)
+    }
+}
+
+fn remember(known: &mut HashMap<Target, Known>, target: Target, to: Option<SocketAddr>) {
+    if known.len() >= MOST_KNOWN && !known.contains_key(&target) {
         known.clear();
     }
-    known.insert(target, to);
+    known.insert(target, Known { to, since: Instant::now() });
 }
 
 /// Sends to an address, from a socket that may be of IPv6. What cannot be sent is lost.
@@ -312,7 +338,7 @@ pub(crate) async fn listen<P, F>(
     let socket = Arc::new(socket);
     let mut sources: HashMap<SocketAddr, mpsc::Sender<(Option<Target>, Bytes)>> = HashMap::new();
     let mut tasks = JoinSet::new();
-    let mut buffer = vec![0; LARGEST];
+    let (mut buffer, mut is_full) = (vec![0; LARGEST], false);
     // Before this the runtime takes it for one without room.
     let _ = socket.writable().await;
     loop {
@@ -326,8 +352,13 @@ pub(crate) async fn listen<P, F>(
                     continue;
                 }
                 if sources.len() >= MOST_SOURCES {
+                    if !std::mem::replace(&mut is_full, true) {
+                        let end = End::Refused(Answer::new(Outcome::Busy, FULL));
+                        report(SocketAddr::new(from.ip().to_canonical(), from.port()), &Counts::default(), Instant::now(), end);
+                    }
                     continue;
                 }
+                is_full = false;
                 let (queue, mut waiting) = mpsc::channel(MOST_WAITING);
                 let _ = queue.try_send((None, data));
                 sources.insert(from, queue);

@@ -104,9 +104,11 @@ impl Answer {
 
     /// Outcome and reason.
     pub fn words(&self) -> String {
-        match self.text.is_empty() {
-            true => self.outcome.words().to_owned(),
-            false => format!("{}: {}", self.outcome.words(), self.text),
+        match (self.text.is_empty(), self.outcome) {
+            (true, outcome) => outcome.words().to_owned(),
+            // It is not the way to the target that is missing.
+            (false, Outcome::Unreachable) => self.text.to_string(),
+            (false, outcome) => format!("{}: {}", outcome.words(), self.text),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::ordered::mixed;
 use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
-use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
+use noctule_proxy::{Bind, Forwards, Pattern, Rule, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,15 +32,15 @@ pub struct ProxyArgs {
     #[arg(required_unless_present_any = ["config", "plugin"], value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// Listen on PORT of this host and connect to TARGET from the other side, which resolves its name. BIND is an address of this host, or * for all of
-    /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP. May be given several times.
+    /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP; PORT may be a range, as 8000-8010:TARGET:9000-9010. May be given several times.
     #[arg(short = 'L', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
-    pub local: Vec<Forward>,
+    pub local: Vec<Forwards>,
     /// Listen on PORT of this host for SOCKS 5, SOCKS 4 and 4a, and HTTP, whichever a program speaks. May be given several times.
     #[arg(short = 'D', long, value_name = "[BIND:]PORT")]
     pub dynamic: Vec<Bind>,
     /// Listen on PORT of the other side and connect to TARGET from this one; the other side needs --allow-remote-listen. May be given several times.
     #[arg(short = 'R', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
-    pub remote: Vec<Forward>,
+    pub remote: Vec<Forwards>,
     /// Connect standard input and output to TARGET, for ProxyCommand of ssh: noctule proxy HOST -W %h:%p.
     #[arg(short = 'W', long, value_name = "TARGET:PORT", conflicts_with_all = ["local", "dynamic", "remote", "intercept", "json"])]
     pub stdio: Option<Target>,

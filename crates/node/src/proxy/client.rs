@@ -63,6 +63,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         rules.up(&servers(&session)).await?;
     }
     tell_listeners(&args, &host, &listeners);
+    let remote: Vec<_> = args.remote.iter().flat_map(|forwards| forwards.0.clone()).collect();
     let mut next = Some((session, greeting));
     let mut pause = FIRST_PAUSE;
     loop {
@@ -85,7 +86,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         pause = FIRST_PAUSE;
         uplink.set(Some(session.clone()));
         let is_json = args.json;
-        let serving = near.serve(session.clone(), &args.remote, move |remote| tell_remote(remote, is_json));
+        let serving = near.serve(session.clone(), &remote, move |remote| tell_remote(remote, is_json));
         match &mut rules {
             Some(rules) => {
                 // The server may have another address now.
@@ -183,7 +184,7 @@ fn listen(near: &Near, args: &ProxyArgs) -> Result<Vec<(String, Listener)>, Fail
         Failure::Listen(format!("{error}{advice}"))
     };
     let mut listeners = Vec::new();
-    for forward in &args.local {
+    for forward in args.local.iter().flat_map(|forwards| &forwards.0) {
         listeners.push((forward.target.to_string(), near.forward(forward).map_err(failed)?));
     }
     for bind in &args.dynamic {

@@ -92,7 +92,8 @@ fn rules(plan: &Plan, chain: &str, is_v4: bool) -> Vec<String> {
             // To mark it is not the end of it, and to leave it alone may be decided below.
             add(format!("{diverted} -p tcp -j RETURN"));
         }
-        for kind in ["LOCAL", "BROADCAST", "MULTICAST"] {
+        // IPv6 has no broadcast, and its tables do not know the word.
+        for kind in ["LOCAL", "MULTICAST", "BROADCAST"].iter().take(if is_v4 { 3 } else { 2 }) {
             add(format!("-m addrtype --dst-type {kind} -j RETURN"));
         }
         plan.nets_of(is_v4).for_each(|net| add(format!("-d {net} -j RETURN")));

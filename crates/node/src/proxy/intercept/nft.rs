@@ -31,8 +31,9 @@ pub fn chains(plan: &Plan) -> Vec<Chain> {
         let protocols = format!("meta l4proto {{ {} }}", by_tproxy.join(", "));
         let to = |family: &str, ip: &str| format!("meta nfproto {family} {protocols} tproxy {ip}:{} accept", plan.port);
         let divert = [to("ipv4", "ip to 127.0.0.1"), to("ipv6", "ip6 to [::1]")];
-        // Marked first: where nobody listens any more, it comes to this host all the same, and is refused.
-        let rules = divert.into_iter().map(|rule| format!("meta mark set {diverted} {rule}")).collect();
+        let mut rules: Vec<String> = divert.into_iter().map(|rule| format!("meta mark set {diverted} {rule}")).collect();
+        // Where nobody listens any more, tproxy passes a packet on: it is refused, and not forwarded beside the proxy.
+        rules.extend(["meta l4proto tcp reject with tcp reset", "reject"].map(String::from));
         chains.push(Chain { name: "divert", hook: None, rules });
     }
     // What decides about a packet that may be the first of something.
