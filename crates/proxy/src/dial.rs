@@ -129,6 +129,12 @@ mod tests {
         assert!(of(io::ErrorKind::TimedOut) > of(io::ErrorKind::NetworkUnreachable));
     }
 
+    #[test]
+    fn descriptors_that_have_run_out_are_no_connections_too_many() {
+        const EMFILE: i32 = 24;
+        assert_eq!(outcome(&io::Error::from_raw_os_error(EMFILE)), Outcome::Failed);
+    }
+
     /// A name whose addresses are partly denied is dialled at the others only: what was checked is what is dialled.
     #[tokio::test]
     async fn denied_addresses_are_never_dialled() {

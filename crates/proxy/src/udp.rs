@@ -386,3 +386,21 @@ pub(crate) async fn listen<P, F>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_was_not_found_is_asked_for_again() {
+        let (mut known, target) = (HashMap::new(), "example.org:53".parse::<Target>().unwrap());
+        let at = SocketAddr::from(([192, 0, 2, 1], 53));
+        remember(&mut known, target.clone(), None);
+        assert_eq!(known[&target].get(), Some(None));
+        tokio::time::advance(ASK_AGAIN).await;
+        assert_eq!(known[&target].get(), None);
+        remember(&mut known, target.clone(), Some(at));
+        tokio::time::advance(10 * ASK_AGAIN).await;
+        assert_eq!(known[&target].get(), Some(Some(at)));
+    }
+}

@@ -400,6 +400,13 @@ mod tests {
     }
 
     #[test]
+    fn words_name_what_is_missing() {
+        assert_eq!(Answer::new(Outcome::Unreachable, "").words(), "no route to the target");
+        assert_eq!(Answer::new(Outcome::Unreachable, "there is no session").words(), "there is no session");
+        assert_eq!(Answer::new(Outcome::Failed, "Too many open files").words(), "failed: Too many open files");
+    }
+
+    #[test]
     fn long_texts_are_cut_between_characters() {
         let mut bytes = Vec::new();
         Record::Answer(Answer::new(Outcome::Failed, "ä".repeat(200))).emit(&mut bytes);

@@ -19,7 +19,7 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Rules of interception are looked at so often.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs until interrupted, or until the one connection of `-W` has ended.
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {

@@ -314,7 +314,10 @@ fn differs(plan: &Plan) -> Result<Option<String>, Failure> {
     if !listed.status.success() {
         return Ok(Some(format!("there is no table {TABLE}")));
     }
-    let listed: Value = serde_json::from_slice(&listed.stdout).map_err(|e| system(format!("nft -j: {e}")))?;
+    // Where another program changes its rules meanwhile, nft may list nothing.
+    let Ok(listed) = serde_json::from_slice::<Value>(&listed.stdout) else {
+        return Ok(Some(format!("nft does not list the table {TABLE}")));
+    };
     let there = count(&listed);
     let wrong = chains(plan).into_iter().find(|chain| there.get(chain.name) != Some(&chain.rules.len()));
     Ok(wrong.map(|chain| {

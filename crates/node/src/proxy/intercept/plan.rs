@@ -91,7 +91,8 @@ impl Plan {
                 Exclusion::Cgroup(path) => plan.cgroups.push(path.clone()),
             }
         }
-        if !own && !(plan.users.is_empty() && plan.cgroups.is_empty()) {
+        let has_programs = !plan.users.is_empty() || !plan.cgroups.is_empty();
+        if has_programs && !own {
             return Err("--exclude user: and cgroup: are about programs of this host, which --intercept clients does not touch".into());
         }
         // The same twice, or one within another, is an error to nft.
