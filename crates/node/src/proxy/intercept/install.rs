@@ -9,7 +9,6 @@ use super::policy;
 use crate::cli::intercept::InterceptArgs;
 use crate::failure::Failure;
 use rustix::thread::{CapabilitySet, capabilities};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
@@ -299,7 +298,7 @@ impl Installed {
             if Instant::now() > deadline || owner.try_wait().is_ok_and(|status| status.is_some()) {
                 drop(owner.stdin.take());
                 let ended = self.owner.take().map(Child::wait_with_output);
-                let said = ended.and_then(Result::ok).map_or(wrong, |output| words(&output));
+                let said = ended.and_then(Result::ok).filter(|output| !output.stderr.is_empty()).map_or(wrong, |output| words(&output));
                 return Err(system(format!("nft does not take the rules, which are to fail open (nft -i, flags owner): {said}")));
             }
             tokio::time::sleep(PAUSE).await;
@@ -310,15 +309,12 @@ impl Installed {
 /// In what the kernel's table differs from the plan: it has every chain with as many rules.
 fn differs(plan: &Plan) -> Result<Option<String>, Failure> {
     let [family, name] = family_and_name();
-    let listed = nft(&["-j", "list", "table", family, name], "")?;
+    // Not as JSON: nft 1.0.6 writes the flags of an owned table from memory that is not its own.
+    let listed = nft(&["list", "table", family, name], "")?;
     if !listed.status.success() {
         return Ok(Some(format!("there is no table {TABLE}")));
     }
-    // Where another program changes its rules meanwhile, nft may list nothing.
-    let Ok(listed) = serde_json::from_slice::<Value>(&listed.stdout) else {
-        return Ok(Some(format!("nft does not list the table {TABLE}")));
-    };
-    let there = count(&listed);
+    let there = count(&String::from_utf8_lossy(&listed.stdout));
     let wrong = chains(plan).into_iter().find(|chain| there.get(chain.name) != Some(&chain.rules.len()));
     Ok(wrong.map(|chain| {
         let found = there.get(chain.name).copied().unwrap_or(0);
@@ -326,14 +322,19 @@ fn differs(plan: &Plan) -> Result<Option<String>, Failure> {
     }))
 }
 
-/// Rules of each chain.
-fn count(listed: &Value) -> BTreeMap<String, usize> {
-    let mut there = BTreeMap::new();
-    for object in listed["nftables"].as_array().into_iter().flatten() {
-        let chain = object["chain"]["name"].as_str().map(|name| (name, 0));
-        let rule = object["rule"]["chain"].as_str().map(|name| (name, 1));
-        if let Some((name, more)) = chain.or(rule) {
-            *there.entry(name.to_owned()).or_default() += more;
+/// Rules of each chain: a line each, behind that which says where the chain hangs.
+fn count(listed: &str) -> BTreeMap<String, usize> {
+    let (mut there, mut chain) = (BTreeMap::new(), None);
+    for line in listed.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(name) = line.strip_prefix("chain ").and_then(|rest| rest.strip_suffix(" {")) {
+            there.insert(name.to_owned(), 0);
+            chain = Some(name);
+        } else if line == "}" {
+            chain = None;
+        } else if let Some(rules) = chain.and_then(|name| there.get_mut(name))
+            && !line.starts_with("type ")
+        {
+            *rules += 1;
         }
     }
     there
@@ -345,14 +346,7 @@ mod tests {
 
     #[test]
     fn rules_are_counted_as_nft_lists_them() {
-        let listed = serde_json::json!({"nftables": [
-            {"metainfo": {}},
-            {"table": {"name": "noctule_proxy"}},
-            {"chain": {"name": "own"}},
-            {"chain": {"name": "divert"}},
-            {"rule": {"chain": "own", "expr": []}},
-            {"rule": {"chain": "own", "expr": []}},
-        ]});
-        assert_eq!(count(&listed), BTreeMap::from([("own".into(), 2), ("divert".into(), 0)]));
+        let listed = "table inet x { # progname nft\n\tflags owner\n\tset nets4 {\n\t\telements = { 10.0.0.0/8,\n\t\t\t127.0.0.0/8 }\n\t}\n\n\tchain divert {\n\t}\n\n\tchain own {\n\t\ttype route hook output priority mangle; policy accept;\n\t\tmeta skuid { 5, 6 } accept\n\t\treject\n\t}\n}\n";
+        assert_eq!(count(listed), BTreeMap::from([("own".into(), 2), ("divert".into(), 0)]));
     }
 }
