@@ -17,6 +17,8 @@ pub struct EndpointConfig {
     pub send_buffer: usize,
     /// Bytes to ask for as the socket's receive buffer. Default 8 MiB.
     pub recv_buffer: usize,
+    /// Mark of every packet that the endpoint sends (`SO_MARK`, Linux), by which firewalls and routing rules know it. Needs CAP_NET_ADMIN. Default none.
+    pub mark: Option<u32>,
     /// How long a session may go on delivering after it is closed or its last handle is dropped. Default 10 s.
     pub linger: Duration,
     /// Where trace events go (P22). Default nowhere, and then they cost nothing.
@@ -33,6 +35,7 @@ impl EndpointConfig {
             node: NodeConfig::default(),
             send_buffer: 4 << 20,
             recv_buffer: 8 << 20,
+            mark: None,
             linger: Duration::from_secs(10),
             trace: None,
             backlog: 1024,
@@ -75,6 +78,12 @@ impl EndpointConfig {
     #[must_use]
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+    /// Marks every packet that the endpoint sends (`SO_MARK`). Default: no mark.
+    #[must_use]
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = Some(mark);
         self
     }
     /// Sets the buffer sizes to ask the operating system for, in bytes. Default 4 and 8 MiB.

@@ -7,7 +7,7 @@ use crate::error::{BindError, ConnectError};
 use crate::link::{self, Link};
 use crate::session::Session;
 use crate::shared::{Bound, Shared};
-use crate::socket::BufferSizes;
+use crate::socket::{BufferSizes, Wishes};
 use crate::sockets::Sockets;
 use crate::state::Refusal;
 use crate::watch;
@@ -38,8 +38,8 @@ pub struct Endpoint {
 struct Inner {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    /// Bytes asked for as the socket's send and receive buffers.
-    sizes: (usize, usize),
+    /// What each socket is asked to have.
+    wishes: Wishes,
 }
 
 /// Counted by the driver, read by everyone.
@@ -111,12 +111,13 @@ impl Endpoint {
             return Err(BindError::Config("max_datagram must be at least 800 bytes"));
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let sockets = Sockets::bind(addrs, config.send_buffer, config.recv_buffer)?;
+        let wishes = Wishes { send_buffer: config.send_buffer, recv_buffer: config.recv_buffer, mark: config.mark };
+        let sockets = Sockets::bind(addrs, wishes)?;
         let io_error = |e| BindError::from_io(addrs[0], e);
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| io_error(e.into()))?;
         let bound = Bound::of(&sockets);
-        let EndpointConfig { identity, mut node, backlog, trace, linger, send_buffer, recv_buffer } = config;
+        let EndpointConfig { identity, mut node, backlog, trace, linger, send_buffer: _, recv_buffer: _, mark: _ } = config;
         node.pacing_quantum = node.pacing_quantum.max(PACING_QUANTUM);
         node.trace |= trace.is_some();
         let max_datagram = node.max_datagram;
@@ -137,7 +138,7 @@ impl Endpoint {
         let driver = Driver::new(Arc::clone(&shared), sockets, max_datagram, Arc::clone(&counters), trace).map_err(io_error)?;
         runtime.spawn(driver);
         runtime.spawn(watch::run(Arc::clone(&shared)));
-        Ok(Self { inner: Arc::new(Inner { shared, counters, sizes: (send_buffer, recv_buffer) }) })
+        Ok(Self { inner: Arc::new(Inner { shared, counters, wishes }) })
     }
 
     /// An endpoint on a port that the system chooses, reaching IPv6 and IPv4 where the host has both.
@@ -280,9 +281,8 @@ impl Endpoint {
     /// # Errors
     /// As [`bind`](Self::bind); then everything stays as it was.
     pub fn rebind(&self, addr: SocketAddr) -> Result<(), BindError> {
-        let (send, recv) = self.inner.sizes;
         tokio::runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?;
-        let sockets = Sockets::bind(&[addr], send, recv)?;
+        let sockets = Sockets::bind(&[addr], self.inner.wishes)?;
         self.inner.shared.replace_sockets(sockets);
         Ok(())
     }

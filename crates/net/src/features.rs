@@ -1,6 +1,6 @@
 //! What this host's UDP sockets can do, tried out on loopback.
 
-use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket};
+use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Socket, Wishes};
 use noctule_proto::node::Transmit;
 use noctule_proto::units::Ecn;
 use quinn_udp::RecvMeta;
@@ -35,7 +35,8 @@ pub struct SocketFeatures {
 /// No socket can be opened, or nothing arrives.
 pub async fn probe_sockets() -> io::Result<SocketFeatures> {
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (from, to) = (Socket::bind(loopback, 1 << 18, 1 << 18)?, Socket::bind(loopback, 1 << 18, 1 << 18)?);
+    let (from, to) =
+        (Socket::bind(loopback, Wishes::buffers(1 << 18, 1 << 18))?, Socket::bind(loopback, Wishes::buffers(1 << 18, 1 << 18))?);
     let max_segments = from.max_segments(PIECE as u16);
     let pieces = PIECES.min(max_segments);
     let contents = vec![0x55; PIECE * pieces];
@@ -55,6 +56,6 @@ pub async fn probe_sockets() -> io::Result<SocketFeatures> {
         max_segments,
         is_coalesced: first.is_some_and(|f| f.len > f.stride),
         keeps_ecn: first.is_some_and(|f| f.ecn == Ecn::Ect0),
-        has_v6: Socket::bind(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), 1 << 16, 1 << 16).is_ok(),
+        has_v6: Socket::bind(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), Wishes::buffers(1 << 16, 1 << 16)).is_ok(),
     })
 }

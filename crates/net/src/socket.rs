@@ -20,6 +20,22 @@ pub struct BufferSizes {
     pub recv: usize,
 }
 
+/// What a socket is asked to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    /// Bytes of its buffers.
+    pub(crate) send_buffer: usize,
+    pub(crate) recv_buffer: usize,
+    /// `SO_MARK`.
+    pub(crate) mark: Option<u32>,
+}
+
+impl Wishes {
+    pub(crate) fn buffers(send_buffer: usize, recv_buffer: usize) -> Self {
+        Self { send_buffer, recv_buffer, mark: None }
+    }
+}
+
 /// Receive buffers handed to one recvmmsg: each takes a whole GRO train. More would only spread the data over more cache.
 pub(crate) const RECV_BUFFERS: usize = 8;
 /// Bytes of one receive buffer: no UDP datagram, coalesced or not, is larger.
@@ -49,7 +65,7 @@ pub(crate) struct Received {
 }
 
 impl Socket {
-    pub(crate) fn bind(addr: SocketAddr, send_buffer: usize, recv_buffer: usize) -> io::Result<Self> {
+    pub(crate) fn bind(addr: SocketAddr, wishes: Wishes) -> io::Result<Self> {
         let raw = RawSocket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
         let is_v6 = addr.is_ipv6();
         let is_dual = is_v6 && addr.ip().is_unspecified();
@@ -58,11 +74,14 @@ impl Socket {
             let _ = raw.set_only_v6(!is_dual);
         }
         let has_v4 = !is_v6 || (is_dual && !raw.only_v6().unwrap_or(true));
+        if let Some(mark) = wishes.mark {
+            set_mark(&raw, mark)?;
+        }
         raw.set_nonblocking(true)?;
         raw.bind(&addr.into())?;
         // A refusal only costs speed: what was granted is reported.
-        let _ = raw.set_send_buffer_size(send_buffer);
-        let _ = raw.set_recv_buffer_size(recv_buffer);
+        let _ = raw.set_send_buffer_size(wishes.send_buffer);
+        let _ = raw.set_recv_buffer_size(wishes.recv_buffer);
         let buffers = BufferSizes { send: raw.send_buffer_size()?, recv: raw.recv_buffer_size()? };
         let io = UdpSocket::from_std(raw.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
@@ -178,6 +197,17 @@ impl Socket {
     }
 }
 
+/// Marks what the socket sends.
+#[cfg(target_os = "linux")]
+fn set_mark(socket: &RawSocket, mark: u32) -> io::Result<()> {
+    socket.set_mark(mark)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_mark(_: &RawSocket, _: u32) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "packets are marked on Linux only"))
+}
+
 /// `quinn-udp` 0.6 asks for receive timestamps, which nothing here uses, and then its control buffer of 96 bytes has no room left for the
 /// ECN field of an IPv4 train: the kernel drops what does not fit (`MSG_CTRUNC`), and the mark is lost whenever GRO is at work.
 #[cfg(target_os = "linux")]
@@ -263,7 +293,7 @@ mod tests {
     }
 
     fn bind(addr: &str) -> io::Result<Socket> {
-        Socket::bind(addr.parse().unwrap(), 1 << 20, 1 << 20)
+        Socket::bind(addr.parse().unwrap(), Wishes::buffers(1 << 20, 1 << 20))
     }
 
     #[tokio::test]
@@ -317,7 +347,7 @@ mod tests {
         use crate::error::BindError;
         let first = bind("127.0.0.1:0").unwrap();
         let taken = first.local_addr();
-        let error = |addr: SocketAddr| BindError::from_io(addr, Socket::bind(addr, 0, 0).map(|_| ()).unwrap_err());
+        let error = |addr: SocketAddr| BindError::from_io(addr, Socket::bind(addr, Wishes::buffers(0, 0)).map(|_| ()).unwrap_err());
         assert!(matches!(error(taken), BindError::InUse(a) if a == taken));
         let elsewhere = "192.0.2.1:0".parse().unwrap();
         assert!(matches!(error(elsewhere), BindError::NotAvailable(a) if a == elsewhere));

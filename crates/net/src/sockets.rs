@@ -7,7 +7,7 @@
 
 use crate::error::BindError;
 use crate::route::Route;
-use crate::socket::{BufferSizes, Socket};
+use crate::socket::{BufferSizes, Socket, Wishes};
 use noctule_proto::node::Transmit;
 use quinn_udp::RecvMeta;
 use std::collections::HashMap;
@@ -31,13 +31,13 @@ pub(crate) struct Sockets {
     towards: HashMap<IpAddr, usize>,
     /// Sockets of their own for some far addresses, the oldest first.
     detours: Vec<(SocketAddr, Socket)>,
-    /// Buffers asked for.
-    sizes: (usize, usize),
+    /// What each was asked to have.
+    wishes: Wishes,
 }
 
 impl Sockets {
-    /// A socket on each address, with buffers of so many bytes.
-    pub(crate) fn bind(addrs: &[SocketAddr], send_buffer: usize, recv_buffer: usize) -> Result<Self, BindError> {
+    /// A socket on each address.
+    pub(crate) fn bind(addrs: &[SocketAddr], wishes: Wishes) -> Result<Self, BindError> {
         for (i, addr) in addrs.iter().enumerate() {
             let is_alone = addrs.len() == 1 || !addr.ip().is_unspecified();
             if !is_alone || addrs[..i].iter().any(|other| other.ip() == addr.ip()) {
@@ -46,12 +46,12 @@ impl Sockets {
                 ));
             }
         }
-        let bind = |addr: &SocketAddr| Socket::bind(*addr, send_buffer, recv_buffer).map_err(|e| BindError::from_io(*addr, e));
+        let bind = |addr: &SocketAddr| Socket::bind(*addr, wishes).map_err(|e| BindError::from_io(*addr, e));
         let all = addrs.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         if all.is_empty() {
             return Err(BindError::Config("an endpoint needs an address"));
         }
-        Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), sizes: (send_buffer, recv_buffer) })
+        Ok(Self { all, turn: 0, towards: HashMap::new(), detours: Vec::new(), wishes })
     }
 
     /// From now on packets to `remote` leave from a port of their own, another one at each call.
@@ -62,7 +62,7 @@ impl Sockets {
             SocketAddr::V4(v4) => SocketAddr::from((*v4.ip(), 0)),
             SocketAddr::V6(v6) => SocketAddrV6::new(*v6.ip(), 0, 0, v6.scope_id()).into(),
         };
-        let socket = Socket::bind(from, self.sizes.0, self.sizes.1)?;
+        let socket = Socket::bind(from, self.wishes)?;
         self.end_detour(remote);
         if self.detours.len() == DETOURS {
             self.detours.remove(0);
@@ -189,13 +189,13 @@ impl Sockets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS};
+    use crate::socket::{RECV_BUFFER_LEN, RECV_BUFFERS, Wishes};
     use noctule_proto::units::Ecn;
     use std::future::poll_fn;
     use std::time::Duration;
 
     fn bind(addrs: &[&str]) -> Result<Sockets, BindError> {
-        Sockets::bind(&addrs.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>(), 1 << 20, 1 << 20)
+        Sockets::bind(&addrs.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>(), Wishes::buffers(1 << 20, 1 << 20))
     }
 
     /// Where the next datagram came from, and to which address.

@@ -74,6 +74,9 @@ impl FromStr for Pattern {
             Hosts::Net(host.parse().map_err(|_| format!("{host:?} is no network: write 10.0.0.0/8 or 2001:db8::/32"))?)
         } else {
             let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            if let Some(below) = host.strip_prefix("*.") {
+                return Err(format!("{host:?}: write .{below}, which is {below} and every name below it"));
+            }
             match Host::parse(&bracketed)? {
                 Host::Ip(ip) => Hosts::Net(ip.into()),
                 Host::Name(name) if name.trim_matches('.').is_empty() => return Err(format!("{name:?} is no name")),

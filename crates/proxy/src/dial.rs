@@ -1,14 +1,16 @@
 //! The dialler: resolves a name where it runs, asks the rules about each address, and connects to whichever answers first (RFC 8305).
 
 use crate::access::{Denial, Rules};
+use crate::listen;
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
 use noctule::eyeballs::{interleave, race};
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// An attempt ends after this: every SYN of a lossy path has had its third repetition by then.
@@ -43,21 +45,32 @@ pub(crate) async fn resolve(target: &Target, rules: &Rules) -> Result<VecDeque<S
     }
 }
 
+/// What an end dials by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dialler {
+    pub rules: Rules,
+    /// Of its sockets (`SO_MARK`), so that what this end intercepts is never its own.
+    pub mark: Option<u32>,
+}
+
 /// Connects to a target.
 ///
 /// # Errors
 /// What to answer.
-pub(crate) async fn dial(target: &Target, rules: &Rules) -> Result<TcpStream, Answer> {
-    let addresses = resolve(target, rules).await?;
-    let won = race(addresses, |address| Box::pin(connect(address)), telling).await;
+pub(crate) async fn dial(target: &Target, dialler: &Dialler) -> Result<TcpStream, Answer> {
+    let addresses = resolve(target, &dialler.rules).await?;
+    let mark = dialler.mark;
+    let won = race(addresses, |address| Box::pin(connect(address, mark)), telling).await;
     won.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into())).map_err(|error| {
         let outcome = outcome(&error);
         Answer::new(outcome, if outcome == Outcome::Failed { error.to_string() } else { String::new() })
     })
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = timeout(PATIENCE, TcpStream::connect(address)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+async fn connect(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    listen::set_mark(&SockRef::from(&socket), mark)?;
+    let stream = timeout(PATIENCE, socket.connect(address)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     // A port of this host that nobody listens at may be the one that this socket got for itself: TCP then connects it to itself.
     if stream.local_addr().ok() == Some(address) {
         return Err(io::ErrorKind::ConnectionRefused.into());
@@ -76,7 +89,7 @@ pub(crate) fn outcome(error: &io::Error) -> Outcome {
         | io::ErrorKind::AddrNotAvailable
         // The system's firewall.
         | io::ErrorKind::PermissionDenied => Outcome::Unreachable,
-        _ if is_out_of(error) => Outcome::Busy,
+        // Descriptors that have run out, too: it is not the connections of this key that are too many.
         _ => Outcome::Failed,
     }
 }
@@ -114,6 +127,12 @@ mod tests {
         let of = |kind: io::ErrorKind| telling(&kind.into());
         assert!(of(io::ErrorKind::ConnectionRefused) > of(io::ErrorKind::TimedOut));
         assert!(of(io::ErrorKind::TimedOut) > of(io::ErrorKind::NetworkUnreachable));
+    }
+
+    #[test]
+    fn descriptors_that_have_run_out_are_no_connections_too_many() {
+        const EMFILE: i32 = 24;
+        assert_eq!(outcome(&io::Error::from_raw_os_error(EMFILE)), Outcome::Failed);
     }
 
     /// A name whose addresses are partly denied is dialled at the others only: what was checked is what is dialled.

@@ -1,7 +1,7 @@
 //! The server: answers what the other end of a session asks for, within its rules.
 
 use crate::access::Rules;
-use crate::dial;
+use crate::dial::{self, Dialler};
 use crate::forward::Bind;
 use crate::listen;
 use crate::relay::{prepare, relay, reset};
@@ -28,7 +28,7 @@ pub struct FarConfig {
     pub only_target: Option<Target>,
     /// Listeners here, for the other end's `-R`.
     pub allow_remote_listen: bool,
-    /// Connections, associations and listeners of one key at a time.
+    /// Connections and listeners of one key at a time, and as many associations besides.
     pub max_connections: usize,
     /// Datagrams come and go for an association for so long after the last one.
     pub udp_idle: Duration,
@@ -39,14 +39,15 @@ pub struct FarConfig {
 /// A server. It serves any number of sessions.
 pub struct Far {
     config: FarConfig,
-    open: Mutex<HashMap<PublicKey, usize>>,
+    /// Of each key, connections and associations apart.
+    open: Mutex<HashMap<(PublicKey, Transport), usize>>,
     ids: AtomicU32,
 }
 
 /// One of the connections that a key may have.
 struct Place {
     far: Arc<Far>,
-    key: PublicKey,
+    key: (PublicKey, Transport),
 }
 
 impl Drop for Place {
@@ -67,7 +68,7 @@ impl Far {
         Arc::new(Self { config, open: Mutex::default(), ids: AtomicU32::new(0) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(PublicKey, Transport), usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,12 +77,14 @@ impl Far {
         self.lock().values().sum()
     }
 
-    fn place(self: &Arc<Self>, key: PublicKey) -> Result<Place, Answer> {
+    /// A place for a connection (or a listener), or for an association: datagrams take none from connections.
+    fn place(self: &Arc<Self>, key: PublicKey, transport: Transport) -> Result<Place, Answer> {
+        let (key, what) = ((key, transport), if transport == Transport::Tcp { "connections" } else { "UDP sources" });
         let most = self.config.max_connections;
         let mut open = self.lock();
         let count = open.entry(key).or_default();
         if *count >= most {
-            return Err(Answer::new(Outcome::Busy, format!("this key has {most} already, the most that are allowed there")));
+            return Err(Answer::new(Outcome::Busy, format!("this key has {most} {what} already, the most that are allowed there")));
         }
         *count += 1;
         Ok(Place { far: Arc::clone(self), key })
@@ -136,7 +139,8 @@ impl Far {
             }
             return;
         }
-        let place = match self.place(session.peer_key()) {
+        let transport = if matches!(request, Record::Associate { .. }) { Transport::Udp } else { Transport::Tcp };
+        let place = match self.place(session.peer_key(), transport) {
             Ok(place) => place,
             Err(busy) => {
                 if let Record::Associate { id, .. } = request {
@@ -145,16 +149,17 @@ impl Far {
                 return refuse(send, incoming, busy).await;
             }
         };
-        let (meant, rules) = (self.config.only_target.clone(), self.rules());
+        let (meant, dialler) = (self.config.only_target.clone(), self.dialler());
         match request {
-            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &rules).await,
+            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &dialler).await,
             Record::Associate { id, lifetime, target } => {
                 let target = meant.or(target);
-                let begun = Instant::now();
+                // A session that is over does not know it any more.
+                let (begun, source) = (Instant::now(), source_of(&session));
                 let asked = target.as_ref().map_or_else(|| "any".to_owned(), Target::to_string);
-                let served = udp::Served { id, lifetime, target, rules, idle: self.config.udp_idle };
+                let served = udp::Served { id, lifetime, target, dialler, idle: self.config.udp_idle };
                 let (counts, end) = udp::serve(&session, send, incoming, served).await;
-                self.report(&session, Transport::Udp, source_of(&session), asked, begun, &counts, end);
+                self.report(&session, Transport::Udp, source, asked, begun, &counts, end);
             }
             Record::Listen { id, transport, bind } => self.listen(&session, send, incoming, id, transport, &bind).await,
             Record::Arrival { .. } | Record::Datagrams { .. } | Record::Answer(_) | Record::Hello => {
@@ -164,17 +169,18 @@ impl Far {
         drop(place);
     }
 
-    fn rules(&self) -> Rules {
-        match self.config.only_target {
+    fn dialler(&self) -> Dialler {
+        let rules = match self.config.only_target {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => self.config.rules.clone(),
-        }
+        };
+        Dialler { rules, mark: None }
     }
 
-    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, rules: &Rules) {
-        let (begun, counts) = (Instant::now(), Counts::default());
-        let end = serve_connect(send, incoming, &target, rules, &counts).await;
-        self.report(session, Transport::Tcp, source_of(session), target.to_string(), begun, &counts, end);
+    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, dialler: &Dialler) {
+        let (begun, counts, source) = (Instant::now(), Counts::default(), source_of(session));
+        let end = serve_connect(send, incoming, &target, dialler, &counts).await;
+        self.report(session, Transport::Tcp, source, target.to_string(), begun, &counts, end);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of a report")]
@@ -245,7 +251,7 @@ impl Far {
         let (begun, counts) = (Instant::now(), Counts::default());
         let target = tcp.local_addr().map_or_else(|_| "?".to_owned(), |a| a.to_string());
         let opened = async {
-            let place = self.place(session.peer_key())?;
+            let place = self.place(session.peer_key(), Transport::Tcp)?;
             let opened = stream::open(&session, &Record::Arrival { listener, source: source.into() }, &[], Class::Bulk).await?;
             Ok((place, opened))
         };
@@ -267,7 +273,7 @@ impl Far {
         let open = |source: SocketAddr| {
             let (session, this) = (session.clone(), Arc::clone(this));
             async move {
-                let place = this.place(session.peer_key())?;
+                let place = this.place(session.peer_key(), Transport::Udp)?;
                 let id = this.ids.fetch_add(1, Relaxed) | ACCEPTORS;
                 let record = Record::Datagrams { listener, id, lifetime: udp::LIFETIME, source: source.into() };
                 let association = udp::open(&session, &record, id, udp::LIFETIME).await?;
@@ -288,13 +294,13 @@ impl Far {
 fn source_of(session: &Session) -> String {
     match session.far_address() {
         Some(far) => far.to_string(),
-        None => session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string()),
+        None => session.remote_address().map_or_else(|| "a session that is over".to_owned(), |a| a.to_string()),
     }
 }
 
 /// Dials, answers, and carries the connection.
-pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, rules: &Rules, counts: &Counts) -> End {
-    let tcp = match dial::dial(target, rules).await {
+pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, dialler: &Dialler, counts: &Counts) -> End {
+    let tcp = match dial::dial(target, dialler).await {
         Ok(tcp) => tcp,
         Err(answer) => {
             refuse(send, incoming, answer.clone()).await;

@@ -117,6 +117,52 @@ impl FromStr for Forward {
     }
 }
 
+/// One port that leads to one target, or a range of ports of which each leads to one of a range: `8000-8010:HOST:9000-9010`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forwards(pub Vec<Forward>);
+
+/// Ports of one range, at most.
+const MOST_PORTS: u16 = 1024;
+
+impl FromStr for Forwards {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (transport, rest) = match text.split_once(':') {
+            Some((name @ ("udp" | "tcp"), rest)) => (&text[..name.len() + 1], rest),
+            _ => ("", text),
+        };
+        let parts = parts(rest)?;
+        let ([.., ports, host, to], true) = (&parts[..], (3..=4).contains(&parts.len())) else { return Ok(Self(vec![text.parse()?])) };
+        if !ports.contains('-') && !to.contains('-') {
+            return Ok(Self(vec![text.parse()?]));
+        }
+        let (from, to) = (range_of(ports)?, range_of(to)?);
+        if from.1 - from.0 != to.1 - to.0 {
+            let count = |(first, last): (u16, u16)| u32::from(last - first) + 1;
+            return Err(format!("{text:?} leads {} ports to {}: both ranges have to be as long", count(from), count(to)));
+        }
+        if from.1 - from.0 >= MOST_PORTS {
+            return Err(format!("{text:?} has more than {MOST_PORTS} ports"));
+        }
+        if from.0 == 0 {
+            return Err(format!("{text:?}: a range of ports does not begin at 0"));
+        }
+        let bind = if parts.len() == 4 { format!("{}:", parts[0]) } else { String::new() };
+        (0..=from.1 - from.0)
+            .map(|n| format!("{transport}{bind}{}:{host}:{}", from.0 + n, to.0 + n).parse())
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+/// The first and the last port.
+fn range_of(text: &str) -> Result<(u16, u16), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (port_of(first)?, port_of(last)?);
+    if first > last { Err(format!("{text:?}: the first port is above the last")) } else { Ok((first, last)) }
+}
+
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = if self.transport == Transport::Udp { "udp:" } else { "" };
@@ -169,6 +215,26 @@ mod tests {
         }
         assert_eq!("1080".parse::<Bind>().unwrap().to_string(), "localhost:1080");
         assert_eq!("*:1080".parse::<Bind>().unwrap().to_string(), "*:1080");
+    }
+
+    #[test]
+    fn a_range_leads_each_port_to_its_own() {
+        let shown = |text: &str| text.parse::<Forwards>().map(|all| all.0.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(shown("8000-8002:h:9000-9002").unwrap(), ["localhost:8000:h:9000", "localhost:8001:h:9001", "localhost:8002:h:9002"]);
+        assert_eq!(shown("udp:[::1]:5-6:[2001:db8::1]:7-8").unwrap(), ["udp:[::1]:5:[2001:db8::1]:7", "udp:[::1]:6:[2001:db8::1]:8"]);
+        assert_eq!(shown("*:80:h-o-st:81").unwrap(), ["*:80:h-o-st:81"], "one port, as ever");
+        for (text, words) in [
+            ("8000-8010:h:9000", "11 ports to 1"),
+            ("8000:h:9000-9001", "1 ports to 2"),
+            ("9-8:h:9-8", "above the last"),
+            ("0-1:h:8-9", "begin at 0"),
+            ("1-2000:h:1-2000", "more than 1024"),
+            ("1-x:h:1-2", "no port"),
+            ("80", "write [BIND:]PORT"),
+        ] {
+            let error = shown(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -191,7 +191,8 @@ async fn associate(near: Near, mut client: Client, source: SocketAddr) {
         let local = client.tcp.local_addr().map_err(|e| Answer::new(Outcome::Failed, e.to_string()))?;
         let socket = UdpSocket::bind((local.ip(), 0)).await.map_err(|e| Answer::new(Outcome::Failed, e.to_string()))?;
         let bound = socket.local_addr().map_err(|e| Answer::new(Outcome::Failed, e.to_string()))?;
-        let association = near.associate(None).await?;
+        let mut association = near.associate(None).await?;
+        association.accepted().await?;
         Ok::<_, Answer>((Arc::new(socket), bound, association))
     };
     let (socket, bound, association) = match prepared.await {

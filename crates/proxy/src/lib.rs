@@ -12,6 +12,8 @@ mod far;
 mod forward;
 mod front;
 pub mod http;
+#[cfg(target_os = "linux")]
+mod intercept;
 mod listen;
 mod near;
 mod relay;
@@ -25,7 +27,9 @@ pub mod wire;
 
 pub use access::{Pattern, Rule, Rules};
 pub use far::{Far, FarConfig};
-pub use forward::{Bind, Forward, On};
+pub use forward::{Bind, Forward, Forwards, On};
+#[cfg(target_os = "linux")]
+pub use intercept::{Diversion, Interception};
 pub use listen::BindError;
 pub use near::{Connection, Greeting, Listener, Near, NearOptions, Remote};
 pub use report::{End, Report, Sink};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 /// Connections that wait to be accepted, at most.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 /// Where descriptors have run out, some may be free again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -58,7 +58,7 @@ fn each<T>(bind: &Bind, kind: &'static str, open: impl Fn(SocketAddr) -> io::Res
     }
 }
 
-fn lacks_family(error: &io::Error) -> bool {
+pub(crate) fn lacks_family(error: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
     error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
 }
@@ -96,9 +96,24 @@ pub(crate) fn udp(bind: &Bind) -> Result<Vec<UdpSocket>, BindError> {
     })
 }
 
+/// Marks what a socket sends, where a mark is wanted.
+pub(crate) fn set_mark(socket: &Socket, mark: Option<u32>) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return mark.map_or(Ok(()), |mark| socket.set_mark(mark));
+    #[cfg(not(target_os = "linux"))]
+    return match (socket, mark) {
+        (_, Some(_)) => Err(io::Error::new(io::ErrorKind::Unsupported, "packets are marked on Linux only")),
+        (_, None) => Ok(()),
+    };
+}
+
 /// A socket for datagrams to anywhere, of both families where the host has them.
-pub(crate) fn udp_anywhere() -> io::Result<UdpSocket> {
-    let open = |any| UdpSocket::from_std(socket(any, Type::DGRAM, Protocol::UDP)?.into());
+pub(crate) fn udp_anywhere(mark: Option<u32>) -> io::Result<UdpSocket> {
+    let open = |any| {
+        let socket = socket(any, Type::DGRAM, Protocol::UDP)?;
+        set_mark(&socket, mark)?;
+        UdpSocket::from_std(socket.into())
+    };
     open((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| open((Ipv4Addr::UNSPECIFIED, 0).into()))
 }
 

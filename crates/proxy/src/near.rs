@@ -1,6 +1,7 @@
 //! The end with the listeners: what comes in at them goes to the server by the uplink, and what comes in at the server's listeners comes here.
 
 use crate::access::Rules;
+use crate::dial::Dialler;
 use crate::far::serve_connect;
 use crate::forward::{Bind, Forward};
 use crate::front;
@@ -22,6 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+/// A listener at the server that could not be had is asked for again after this; then twice as long each time, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// How a near end goes about it.
 #[derive(Clone, Debug)]
 pub struct NearOptions {
@@ -31,11 +36,13 @@ pub struct NearOptions {
     pub udp_lifetime: Duration,
     /// Connections to these ports go before others.
     pub interactive: Vec<u16>,
+    /// Mark of what this end sends (`SO_MARK`), by which rules for interception know that it is not to be intercepted.
+    pub mark: Option<u32>,
 }
 
 impl Default for NearOptions {
     fn default() -> Self {
-        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900] }
+        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900], mark: None }
     }
 }
 
@@ -50,11 +57,11 @@ pub struct Near {
 }
 
 /// A port that listens until it is dropped. Its connections go on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Listener {
     /// Where, with the ports that the system chose.
     pub addresses: Vec<SocketAddr>,
-    tasks: Vec<JoinHandle<()>>,
+    pub(crate) tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Listener {
@@ -113,23 +120,35 @@ impl Near {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let listeners = listen::tcp(bind)?;
-        let addresses = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
-        let each = |listener: TcpListener| {
+        let mut listener = Listener::default();
+        self.take(&mut listener, listen::tcp(bind)?, handle);
+        Ok(listener)
+    }
+
+    /// Takes what comes in at these sockets.
+    pub(crate) fn take<F>(
+        &self,
+        listener: &mut Listener,
+        sockets: Vec<TcpListener>,
+        handle: impl Fn(Self, TcpStream, SocketAddr) -> F + Clone + Send + Sync + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for socket in sockets {
+            listener.addresses.extend(socket.local_addr());
             let (near, handle) = (self.clone(), handle.clone());
-            tokio::spawn(async move {
+            listener.tasks.push(tokio::spawn(async move {
                 loop {
-                    let (tcp, source) = listen::accept(&listener).await;
+                    let (tcp, source) = listen::accept(&socket).await;
                     prepare(&tcp);
                     tokio::spawn(handle(near.clone(), tcp, source));
                 }
-            })
-        };
-        Ok(Listener { addresses, tasks: listeners.into_iter().map(each).collect() })
+            }));
+        }
     }
 
     /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
-    async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
+    pub(crate) async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
         let (begun, counts) = (Instant::now(), Counts::default());
         let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
             Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, u64::MAX, true, &counts).await),
@@ -191,7 +210,7 @@ impl Near {
     /// Why it does not.
     pub async fn greet(session: &Session) -> Result<Greeting, Answer> {
         let (send, mut incoming) = stream::open(session, &Record::Hello, &[], Class::Latency).await?;
-        let answer = incoming.answer().await;
+        let answer = incoming.prompt_answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Greeting { _send: send, _incoming: incoming }),
             _ => Err(answer),
@@ -223,23 +242,46 @@ impl Near {
         while tasks.join_next().await.is_some() {}
     }
 
+    /// Asks for a listener until it listens: its port may be held by a session that is dead, and nobody there knows yet.
     async fn keep_listener(&self, session: Session, forward: Forward, tell: &(impl Fn(&Remote) + ?Sized)) {
+        let (mut pause, mut told) = (FIRST_PAUSE, None);
+        while session.close_reason().is_none() {
+            let (result, held) = self.ask_for_listener(&session, &forward).await;
+            let remote = Remote { forward: forward.clone(), result };
+            let may_change = matches!(&remote.result, Err(Answer { outcome: Outcome::Failed | Outcome::Busy | Outcome::TimedOut, .. }));
+            // The same again is no news.
+            if told.as_ref() != Some(&remote) {
+                tell(&remote);
+            }
+            match held {
+                Some((_send, mut incoming)) => return incoming.ended().await,
+                None if !may_change => return,
+                None => {}
+            }
+            told = Some(remote);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = session.closed() => return,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Where it listens, or why it does not; what keeps it listening.
+    async fn ask_for_listener(&self, session: &Session, forward: &Forward) -> (Result<Target, Answer>, Option<(SendStream, Incoming)>) {
         let id = self.uplink.id();
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).insert(id, forward.clone());
         let record = Record::Listen { id, transport: forward.transport, bind: forward.bind.target() };
-        let opened = stream::open(&session, &record, &[], Class::Latency).await;
-        let (answer, held) = match opened {
+        let (answer, held) = match stream::open(session, &record, &[], Class::Latency).await {
             Ok((send, mut incoming)) => (incoming.answer().await, Some((send, incoming))),
             Err(answer) => (answer, None),
         };
-        let result = match (answer.outcome, answer.bound.clone()) {
-            (Outcome::Connected, Some(bound)) => Ok(bound),
-            _ => Err(answer),
-        };
-        let is_there = result.is_ok();
-        tell(&Remote { forward, result });
-        if let Some((_send, mut incoming)) = held.filter(|_| is_there) {
-            incoming.ended().await;
+        match (answer.outcome, answer.bound.clone()) {
+            (Outcome::Connected, Some(bound)) => (Ok(bound), held),
+            _ => {
+                self.remote.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                (Err(answer), None)
+            }
         }
     }
 
@@ -248,20 +290,21 @@ impl Near {
         let (begun, counts) = (Instant::now(), Counts::default());
         // Where this end leads to is its owner's to say, who said it on the command line.
         let rules = Rules { allow_private: true, ..Rules::default() };
+        let dialler = Dialler { rules, mark: self.options.mark };
         let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
         let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
         let peer = Some(session.peer_key());
         match incoming.request().await {
             Ok(Record::Arrival { listener, source }) => match leads(listener) {
                 Some(Forward { transport: Transport::Tcp, target, .. }) => {
-                    let end = serve_connect(send, incoming, &target, &rules, &counts).await;
+                    let end = serve_connect(send, incoming, &target, &dialler, &counts).await;
                     self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
                 }
                 _ => refuse(send, incoming, unknown).await,
             },
             Ok(Record::Datagrams { listener, id, lifetime, source }) => match leads(listener) {
                 Some(Forward { transport: Transport::Udp, target, .. }) => {
-                    let served = udp::Served { id, lifetime, target: Some(target.clone()), rules, idle: self.options.udp_idle };
+                    let served = udp::Served { id, lifetime, target: Some(target.clone()), dialler, idle: self.options.udp_idle };
                     let (counts, end) = udp::serve(&session, send, incoming, served).await;
                     self.report(peer, Transport::Udp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
                 }

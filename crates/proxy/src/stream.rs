@@ -2,7 +2,7 @@
 
 use crate::wire::{Answer, HEAD, MOST_BODY, Outcome, Record, RecordError, TAG};
 use bytes::{Buf, Bytes, BytesMut};
-use noctule::{Class, FlowError, FlowOptions, OpenError, RecvStream, SendStream, Session};
+use noctule::{Class, Code, FlowError, FlowOptions, OpenError, RecvStream, SendStream, Session};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -10,6 +10,8 @@ use tokio::time::timeout;
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// How long the record in front of a stream may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take: a look-up and the last of sixteen attempts to connect take 64 s together (`dial`).
+const LONGEST: Duration = Duration::from_secs(90);
 /// Code of a stream whose TCP connection was reset.
 pub(crate) const RESET: u64 = 1;
 
@@ -74,8 +76,20 @@ impl Incoming {
 
     /// The answer to a request. It may take as long as the far end's dialler takes.
     pub async fn answer(&mut self) -> Answer {
-        match self.record().await {
+        self.answer_within(LONGEST).await
+    }
+
+    /// The answer to a request for which the far end asks nobody.
+    pub async fn prompt_answer(&mut self) -> Answer {
+        self.answer_within(PATIENCE).await
+    }
+
+    async fn answer_within(&mut self, time: Duration) -> Answer {
+        match timeout(time, self.record()).await.unwrap_or(Err(NoRecord::Late)) {
             Ok(Record::Answer(answer)) => answer,
+            Err(NoRecord::Late) => {
+                Answer::new(Outcome::TimedOut, format!("the proxy on the other side has not answered for {} s", time.as_secs()))
+            }
             Ok(_) => Answer::new(Outcome::Failed, "the other side does not answer the request"),
             Err(NoRecord::Flow(FlowError::Session(closed))) => {
                 Answer::new(Outcome::Unreachable, format!("the session with the other side ended: {}", closed.0.reason))
@@ -97,7 +111,14 @@ impl Incoming {
 
 /// Opens a stream with this record in front, and the bytes that are there already in the same breath.
 pub(crate) async fn open(session: &Session, request: &Record, first: &[u8], class: Class) -> Result<(SendStream, Incoming), Answer> {
-    let failed = |error: FlowError| Answer::new(Outcome::Unreachable, error.to_string());
+    let failed = |error: FlowError| {
+        let outcome = match &error {
+            FlowError::Session(_) => Outcome::Unreachable,
+            FlowError::Closed(reason) if reason.code == Code::TooMany => Outcome::Busy,
+            _ => Outcome::Failed,
+        };
+        Answer::new(outcome, error.to_string())
+    };
     let opened = session.open_bi(FlowOptions { tag: TAG, class, ..FlowOptions::default() });
     let (mut send, recv) = opened.map_err(|error| match &error {
         OpenError::Session(_) => Answer::new(Outcome::Unreachable, error.to_string()),

@@ -1,7 +1,6 @@
 //! Datagrams: an association is a stream that says what it is for and lives as long as it does, and a flow of messages each way (`btp`, with a lifetime).
 
-use crate::access::Rules;
-use crate::dial;
+use crate::dial::{self, Dialler};
 use crate::listen;
 use crate::report::{Counts, End};
 use crate::stream::{self, Incoming, accept, refuse};
@@ -24,17 +23,21 @@ use tokio::time::{Instant, sleep_until};
 /// How long a datagram may be under way unless somebody says otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(1);
 /// Sources that one listener tells apart, at most.
-const MOST_SOURCES: usize = 1024;
+pub(crate) const MOST_SOURCES: usize = 1024;
 /// Datagrams that wait for their association.
-const MOST_WAITING: usize = 64;
+pub(crate) const MOST_WAITING: usize = 64;
 /// Addresses of targets that one association remembers.
 const MOST_KNOWN: usize = 256;
 /// Names that one association resolves at a time.
 const MOST_LOOKUPS: usize = 8;
+/// A name that was not found is looked up again after this, if datagrams still come for it.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the flow of an association that has ended is looked out for.
 const LATE: Duration = Duration::from_secs(5);
 /// Bytes of the largest datagram.
-const LARGEST: usize = 65_535;
+pub(crate) const LARGEST: usize = 65_535;
+/// What is told, once, when there are more sources than a listener tells apart.
+pub(crate) const FULL: &str = "this listener tells 1024 UDP sources apart, and has as many: datagrams of further ones are dropped";
 
 fn tag(id: u32) -> u64 {
     DATAGRAM_TAG | u64::from(id)
@@ -64,6 +67,7 @@ pub(crate) struct Association {
     session: Session,
     id: u32,
     out: MessageSender,
+    is_answered: bool,
 }
 
 fn not_opened(error: OpenError) -> Answer {
@@ -84,7 +88,7 @@ pub(crate) fn forget(session: &Session, id: u32) {
 pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: Duration) -> Result<Association, Answer> {
     let (stream, incoming) = stream::open(session, record, &[], Class::Latency).await?;
     let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
-    Ok(Association { stream, incoming, session: session.clone(), id, out })
+    Ok(Association { stream, incoming, session: session.clone(), id, out, is_answered: false })
 }
 
 /// Sends a datagram; one for which there is no room is lost, as on any link.
@@ -129,6 +133,16 @@ impl Drop for Coming {
 }
 
 impl Association {
+    /// Waits until the far end has taken it.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub(crate) async fn accepted(&mut self) -> Result<(), Answer> {
+        let answer = self.incoming.answer().await;
+        self.is_answered = answer.outcome == Outcome::Connected;
+        if self.is_answered { Ok(()) } else { Err(answer) }
+    }
+
     /// Carries datagrams until the association ends: those that `outgoing` gives to the far end, those of the far end to `deliver`.
     pub(crate) async fn run(
         mut self,
@@ -138,7 +152,7 @@ impl Association {
         deliver: impl Fn(Option<Target>, &[u8]) + Send,
     ) -> End {
         let mut coming = Coming { session: self.session.clone(), id: self.id, flow: None };
-        let mut is_answered = false;
+        let mut is_answered = self.is_answered;
         let mut last = Instant::now();
         loop {
             tokio::select! {
@@ -189,20 +203,21 @@ pub(crate) struct Served {
     pub lifetime: Duration,
     /// Only this one; `None`: whatever each datagram names.
     pub target: Option<Target>,
-    pub rules: Rules,
+    pub dialler: Dialler,
     pub idle: Duration,
 }
 
 /// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served) -> (Counts, End) {
-    let Served { id, lifetime, target, rules, idle } = served;
+    let Served { id, lifetime, target, dialler, idle } = served;
+    let Dialler { rules, mark } = dialler;
     let counts = Counts::default();
     let prepared = async {
         let fixed = match &target {
             Some(target) => dial::resolve(target, &rules).await?.front().copied(),
             None => None,
         };
-        let socket = listen::udp_anywhere().map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
+        let socket = listen::udp_anywhere(mark).map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
         let out = session.open_messages(options(id, lifetime)).map_err(not_opened)?;
         Ok::<_, Answer>((fixed, Arc::new(socket), out))
     };
@@ -220,7 +235,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
     }
     let mut coming = Coming { session: session.clone(), id, flow: None };
     let mut lookups = JoinSet::new();
-    let mut known: HashMap<Target, Option<SocketAddr>> = HashMap::new();
+    let mut known: HashMap<Target, Known> = HashMap::new();
     let permits = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut buffer = vec![0; LARGEST];
     let mut last = Instant::now();
@@ -233,8 +248,8 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                 match (fixed, named) {
                     (Some(to), _) => send_to(&socket, to, payload, &counts).await,
                     (None, None) => {}
-                    (None, Some(named)) => match (known.get(&named), &named.host) {
-                        (Some(Some(to)), _) => send_to(&socket, *to, payload, &counts).await,
+                    (None, Some(named)) => match (known.get(&named).and_then(Known::get), &named.host) {
+                        (Some(Some(to)), _) => send_to(&socket, to, payload, &counts).await,
                         // Denied, or not found.
                         (Some(None), _) => {}
                         (None, Host::Ip(ip)) => {
@@ -280,11 +295,24 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
     (counts, end)
 }
 
-fn remember(known: &mut HashMap<Target, Option<SocketAddr>>, target: Target, to: Option<SocketAddr>) {
-    if known.len() >= MOST_KNOWN {
+/// What a target was found to be; `to` is `None` if it was denied or not found, which may be over soon.
+struct Known {
+    to: Option<SocketAddr>,
+    since: Instant,
+}
+
+impl Known {
+    /// As far as it is to be believed.
+    fn get(&self) -> Option<Option<SocketAddr>> {
+        (self.to.is_some() || self.since.elapsed() < ASK_AGAIN).then_some(self.to)
+    }
+}
+
+fn remember(known: &mut HashMap<Target, Known>, target: Target, to: Option<SocketAddr>) {
+    if known.len() >= MOST_KNOWN && !known.contains_key(&target) {
         known.clear();
     }
-    known.insert(target, to);
+    known.insert(target, Known { to, since: Instant::now() });
 }
 
 /// Sends to an address, from a socket that may be of IPv6. What cannot be sent is lost.
@@ -310,7 +338,7 @@ pub(crate) async fn listen<P, F>(
     let socket = Arc::new(socket);
     let mut sources: HashMap<SocketAddr, mpsc::Sender<(Option<Target>, Bytes)>> = HashMap::new();
     let mut tasks = JoinSet::new();
-    let mut buffer = vec![0; LARGEST];
+    let (mut buffer, mut is_full) = (vec![0; LARGEST], false);
     // Before this the runtime takes it for one without room.
     let _ = socket.writable().await;
     loop {
@@ -324,8 +352,13 @@ pub(crate) async fn listen<P, F>(
                     continue;
                 }
                 if sources.len() >= MOST_SOURCES {
+                    if !std::mem::replace(&mut is_full, true) {
+                        let end = End::Refused(Answer::new(Outcome::Busy, FULL));
+                        report(SocketAddr::new(from.ip().to_canonical(), from.port()), &Counts::default(), Instant::now(), end);
+                    }
                     continue;
                 }
+                is_full = false;
                 let (queue, mut waiting) = mpsc::channel(MOST_WAITING);
                 let _ = queue.try_send((None, data));
                 sources.insert(from, queue);
@@ -351,5 +384,23 @@ pub(crate) async fn listen<P, F>(
                 Err(_) => sources.retain(|_, queue| !queue.is_closed()),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_was_not_found_is_asked_for_again() {
+        let (mut known, target) = (HashMap::new(), "example.org:53".parse::<Target>().unwrap());
+        let at = SocketAddr::from(([192, 0, 2, 1], 53));
+        remember(&mut known, target.clone(), None);
+        assert_eq!(known[&target].get(), Some(None));
+        tokio::time::advance(ASK_AGAIN).await;
+        assert_eq!(known[&target].get(), None);
+        remember(&mut known, target.clone(), Some(at));
+        tokio::time::advance(10 * ASK_AGAIN).await;
+        assert_eq!(known[&target].get(), Some(Some(at)));
     }
 }

@@ -49,6 +49,12 @@ impl Uplink {
         }
     }
 
+    /// Where the session's packets go at present.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn server(&self) -> Option<std::net::SocketAddr> {
+        self.current.borrow().as_ref().and_then(Session::remote_address)
+    }
+
     /// The same for somebody who waits.
     pub(crate) async fn soon(&self) -> Result<Session, Answer> {
         let none = |_| Answer::new(Outcome::Unreachable, "there is no session with the server at present");

@@ -104,9 +104,11 @@ impl Answer {
 
     /// Outcome and reason.
     pub fn words(&self) -> String {
-        match self.text.is_empty() {
-            true => self.outcome.words().to_owned(),
-            false => format!("{}: {}", self.outcome.words(), self.text),
+        match (self.text.is_empty(), self.outcome) {
+            (true, outcome) => outcome.words().to_owned(),
+            // It is not the way to the target that is missing.
+            (false, Outcome::Unreachable) => self.text.to_string(),
+            (false, outcome) => format!("{}: {}", outcome.words(), self.text),
         }
     }
 }
@@ -395,6 +397,13 @@ mod tests {
         bytes.clear();
         Record::Answer(Answer::new(Outcome::Refused, "")).emit(&mut bytes);
         assert_eq!(bytes, [0x0a, 0x00, 0x02, 0x01, 0x00]);
+    }
+
+    #[test]
+    fn words_name_what_is_missing() {
+        assert_eq!(Answer::new(Outcome::Unreachable, "").words(), "no route to the target");
+        assert_eq!(Answer::new(Outcome::Unreachable, "there is no session").words(), "there is no session");
+        assert_eq!(Answer::new(Outcome::Failed, "Too many open files").words(), "failed: Too many open files");
     }
 
     #[test]

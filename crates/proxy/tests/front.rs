@@ -2,8 +2,9 @@
 
 mod support;
 
-use noctule_proxy::Rules;
+use noctule_proxy::{End, Near, Outcome, Rules};
 use std::net::SocketAddr;
+use std::time::Duration;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -213,4 +214,71 @@ async fn refused_associations_leave_nothing_that_fills_their_session() {
     }
     let answer = ask(front, &socks5("127.0.0.1", 9)).await;
     assert_eq!(&answer[..4], [5, 0, 5, 2], "denied, as before: {answer:?}");
+}
+
+#[tokio::test]
+async fn associations_have_places_of_their_own_and_succeed_only_where_the_server_took_them() {
+    let target = echo().await;
+    let pair = Pair::allowing(Allowed { max_connections: 1, ..Allowed::default() }).await;
+    let ((_listener, address), (_front, front)) = (pair.leads_to(target), pair.front());
+    let mut held = within(TcpStream::connect(address)).await.unwrap();
+    held.write_all(b"x").await.unwrap();
+    within(held.read_exact(&mut [0])).await.unwrap();
+    let associate = async || {
+        let mut control = TcpStream::connect(front).await.unwrap();
+        control.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+        let mut reply = [0; 4];
+        control.read_exact(&mut reply).await.unwrap();
+        (control, reply[3])
+    };
+    let (_first, code) = within(associate()).await;
+    assert_eq!(code, 0, "connections take no place from it");
+    let (_second, code) = within(associate()).await;
+    assert_eq!(code, 1, "a server that has no place for it is not called a success");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up() {
+    let (client, server) = (endpoint(3), endpoint(4));
+    let address = server.local_addr();
+    tokio::spawn(async move {
+        let mut sessions = Vec::new();
+        while let Some(session) = server.accept().await {
+            sessions.push(session);
+        }
+    });
+    let session = within(client.connect_early(address, None)).await.unwrap();
+    // Sessions run by the system's clock; the limit is one of this clock, which has nothing else to wait for.
+    tokio::time::pause();
+    let answer = Near::greet(&session).await.unwrap_err();
+    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert!(answer.words().contains("has not answered for 30 s"), "{}", answer.words());
+}
+
+#[tokio::test]
+async fn more_sources_than_a_port_tells_apart_are_told_once() {
+    let pair = Pair::new().await;
+    // Their associations wait for another session meanwhile.
+    pair.uplink.set(None);
+    let listener = pair.near.forward(&"udp:127.0.0.1:0:127.0.0.1:9".parse().unwrap()).unwrap();
+    let is_told =
+        || pair.near_reports.lock().unwrap().iter().filter(|r| matches!(&r.end, End::Refused(a) if a.outcome == Outcome::Busy)).count();
+    let send = async || {
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.send_to(b"ping", listener.addresses[0]).await.unwrap();
+        // The port's buffer holds a few hundred.
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    };
+    within(async {
+        while is_told() == 0 {
+            send().await;
+        }
+    })
+    .await;
+    for _ in 0..20 {
+        send().await;
+    }
+    assert_eq!(is_told(), 1);
+    let words = pair.near_reports.lock().unwrap()[0].end.to_string();
+    assert!(words.contains("1024 UDP sources"), "{words}");
 }

@@ -80,6 +80,22 @@ async fn a_server_listens_only_if_it_may_and_can() {
     assert!(words.contains("cannot listen on TCP 127.0.0.1:") && words.contains("in use"), "{words}");
 }
 
+/// A session that is dead holds its port until the other end notices.
+#[tokio::test]
+async fn a_port_of_the_server_that_is_held_is_asked_for_again() {
+    let pair = Pair::new().await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = taken.local_addr().unwrap();
+    let (near, session, told) = (pair.near.clone(), pair.session.clone(), Arc::new(Mutex::new(Vec::<Remote>::new())));
+    let (hears, forward) = (Arc::clone(&told), format!("{at}:localhost:1").parse().unwrap());
+    tokio::spawn(async move { near.serve(session, &[forward], move |remote| hears.lock().unwrap().push(remote.clone())).await });
+    until("it is told that it is taken", || told.lock().unwrap().len() == 1).await;
+    assert!(told.lock().unwrap()[0].result.is_err());
+    drop(taken);
+    until("it listens after all", || told.lock().unwrap().len() == 2).await;
+    assert_eq!(place(&told.lock().unwrap()[1]), at);
+}
+
 #[tokio::test]
 async fn a_port_that_is_taken_here_is_named() {
     let pair = Pair::new().await;

@@ -7,6 +7,8 @@ pub const KEYS: &str = "Keys";
 pub const PATH: &str = "Path";
 /// The other side is reached over nodes.
 pub const VIA: &str = "Over nodes";
+/// What the proxy takes from programs that know nothing of it.
+pub const INTERCEPTION: &str = "Interception";
 /// What is told besides results.
 pub const LOG: &str = "Log";
 
@@ -16,7 +18,7 @@ mod tests {
     use clap::CommandFactory;
 
     /// Where each option stands; what is not named here stands under no heading of its own.
-    const SORTED: [(&str, &[&str]); 4] = [
+    const SORTED: [(&str, &[&str]); 5] = [
         (
             KEYS,
             &[
@@ -37,6 +39,7 @@ mod tests {
         ),
         (PATH, &["bind", "cc", "give_up", "mtu", "path", "port", "timeout"]),
         (VIA, &["address", "one_route", "via", "via_key", "via_psk"]),
+        (INTERCEPTION, &["excluded", "fail", "intercept", "intercept_port", "intercept_tcp", "intercept_udp", "no_rules"]),
         (LOG, &["log_format", "log_level", "quiet", "verbose"]),
     ];
 

@@ -2,12 +2,13 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};
-use super::heading::{KEYS, PATH};
+use super::heading::{INTERCEPTION, KEYS, PATH};
+use super::intercept::InterceptArgs;
 use super::ordered::mixed;
 use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
-use noctule_proxy::{Bind, Forward, Pattern, Rule, Target};
+use noctule_proxy::{Bind, Forwards, Pattern, Rule, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const LEAST_TIME: Duration = Duration::from_millis(1);
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]"
+    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy [OPTIONS] HOST --intercept own|clients...\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]\n       noctule proxy rules [OPTIONS] [HOST]"
 )]
 pub struct ProxyArgs {
     /// Be the other side.
@@ -31,17 +32,17 @@ pub struct ProxyArgs {
     #[arg(required_unless_present_any = ["config", "plugin"], value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// Listen on PORT of this host and connect to TARGET from the other side, which resolves its name. BIND is an address of this host, or * for all of
-    /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP. May be given several times.
+    /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP; PORT may be a range, as 8000-8010:TARGET:9000-9010. May be given several times.
     #[arg(short = 'L', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
-    pub local: Vec<Forward>,
+    pub local: Vec<Forwards>,
     /// Listen on PORT of this host for SOCKS 5, SOCKS 4 and 4a, and HTTP, whichever a program speaks. May be given several times.
     #[arg(short = 'D', long, value_name = "[BIND:]PORT")]
     pub dynamic: Vec<Bind>,
     /// Listen on PORT of the other side and connect to TARGET from this one; the other side needs --allow-remote-listen. May be given several times.
     #[arg(short = 'R', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
-    pub remote: Vec<Forward>,
+    pub remote: Vec<Forwards>,
     /// Connect standard input and output to TARGET, for ProxyCommand of ssh: noctule proxy HOST -W %h:%p.
-    #[arg(short = 'W', long, value_name = "TARGET:PORT", conflicts_with_all = ["local", "dynamic", "remote", "json"])]
+    #[arg(short = 'W', long, value_name = "TARGET:PORT", conflicts_with_all = ["local", "dynamic", "remote", "intercept", "json"])]
     pub stdio: Option<Target>,
     /// How long a UDP datagram may be under way before it is given up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = some_time)]
@@ -52,6 +53,11 @@ pub struct ProxyArgs {
     /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
     pub interactive: Vec<u16>,
+    #[command(flatten)]
+    pub intercept: InterceptArgs,
+    /// Only listen: the rules of the firewall are somebody else's to make, after noctule proxy rules.
+    #[arg(long, requires = "intercept", help_heading = INTERCEPTION)]
+    pub no_rules: bool,
     /// Take options from FILE (TOML): its keys are the long options and host. Those of the command line go before it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -84,10 +90,16 @@ pub struct ProxyArgs {
 }
 
 impl ProxyArgs {
+    /// Something is to be intercepted.
+    pub fn intercepts(&self) -> bool {
+        !self.intercept.intercept.is_empty()
+    }
+
     /// Errors are to be printed as JSON.
     pub fn has_json_errors(&self) -> bool {
         match &self.task {
             Some(ProxyTask::Serve(args)) => args.json,
+            Some(ProxyTask::Rules(_)) => false,
             None => self.json,
         }
     }
@@ -98,6 +110,25 @@ impl ProxyArgs {
 pub enum ProxyTask {
     /// Connect to what `noctule proxy` on the other side asks for; prints the command for it.
     Serve(Box<ProxyServeArgs>),
+    /// Print the rules of the firewall by which connections are intercepted, for nft or iptables; `noctule proxy` installs them itself.
+    Rules(Box<ProxyRulesArgs>),
+}
+
+/// `noctule proxy rules`.
+#[derive(Debug, Args)]
+#[command(after_help = exits::help(EXITS))]
+pub struct ProxyRulesArgs {
+    /// The host that runs `noctule proxy serve`, which is left alone.
+    #[arg(value_hint = ValueHint::Hostname)]
+    pub host: Option<String>,
+    #[command(flatten)]
+    pub intercept: InterceptArgs,
+    /// For iptables and ip6tables, as a script of a shell.
+    #[arg(long)]
+    pub iptables: bool,
+    /// Print nothing, and take away what a proxy that was killed has left in nft's tables and in the routing.
+    #[arg(long, conflicts_with_all = ["intercept", "iptables", "host"])]
+    pub remove: bool,
 }
 
 /// `noctule proxy serve`.

@@ -23,6 +23,7 @@ pub use config::RemoteNode;
 pub use control::{reload, status};
 pub use neighbours::call;
 pub use peer::Peer;
+pub use tunnel::{PROTOCOL as OUR_PROTOCOL, unless};
 
 use crate::address::DEFAULT_PORT;
 use crate::cli::{NodeArgs, NodeTask};

@@ -1,5 +1,6 @@
 //! `noctule proxy HOST`: the end with the listeners, and the session that they use, opened again whenever it ends.
 
+use super::intercept::{self, Plan};
 use super::{configure, failure, stdio, transport};
 use crate::cli::ProxyArgs;
 use crate::failure::Failure;
@@ -10,20 +11,22 @@ use noctule::{Endpoint, NodeConfig, PublicKey, Session};
 use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Remote, Report, Uplink};
 use serde_json::json;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Between the end of a session and the next try, at first; then twice as long each time, up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Rules of interception are looked at so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs until interrupted, or until the one connection of `-W` has ended.
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     let host = args.host.clone().ok_or_else(|| Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()))?;
-    if args.local.is_empty() && args.dynamic.is_empty() && args.remote.is_empty() && args.stdio.is_none() {
+    if args.local.is_empty() && args.dynamic.is_empty() && args.remote.is_empty() && args.stdio.is_none() && !args.intercepts() {
         return Err(Failure::Usage(
-            "nothing to listen for: say -D PORT (SOCKS and HTTP), -L PORT:TARGET:PORT, -R PORT:TARGET:PORT or -W TARGET:PORT".into(),
+            "nothing to listen for: say -D PORT (SOCKS and HTTP), -L PORT:TARGET:PORT, -R PORT:TARGET:PORT, -W TARGET:PORT or --intercept own".into(),
         ));
     }
     let (mut config, _) = identity::lasting_config(args.identity.key.as_deref())?;
@@ -34,15 +37,18 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     overlay::configure(&mut config.node, &args.via, None)?;
     let ours = config.identity.public();
     let uplink = Uplink::default();
-    let options = NearOptions { udp_idle: args.udp_idle.0, udp_lifetime: args.udp_lifetime.0, interactive: args.interactive.clone() };
+    let mark = args.intercepts().then_some(intercept::OWN_MARK);
+    config.mark = mark;
+    let options = NearOptions { udp_idle: args.udp_idle.0, udp_lifetime: args.udp_lifetime.0, interactive: args.interactive.clone(), mark };
     let near = Near::new(uplink.clone(), options, Arc::new(log));
     // Before anybody is asked for anything: a port that is taken is an error of this command.
-    let listeners = listen(&near, &args)?;
+    let mut listeners = listen(&near, &args)?;
+    let mut rules = intercepted(&near, &args, &mut listeners).await?;
     let peer = identity::Peer::far_end(&host, args.port, &args.peer, &args.identity, &args.via).await?;
     let endpoint = Endpoint::client(config)?;
     let farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, ours, &args.via, &args.identity, false).await?;
-    let mut reach = Reach { args: &args, endpoint, ours, gateway, peer };
+    let mut reach = Reach { args: &args, endpoint, ours, gateway, peer, named: None, last: None };
     // What is wrong from the beginning is told and ends the command; later all of it may be over in a while.
     let (session, greeting) = reach.session().await?;
     uplink.set(Some(session.clone()));
@@ -53,7 +59,11 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         farewell.0.wait_idle().await;
         return result;
     }
+    if let Some(rules) = &mut rules {
+        rules.up(&servers(&session)).await?;
+    }
     tell_listeners(&args, &host, &listeners);
+    let remote: Vec<_> = args.remote.iter().flat_map(|forwards| forwards.0.clone()).collect();
     let mut next = Some((session, greeting));
     let mut pause = FIRST_PAUSE;
     loop {
@@ -76,14 +86,28 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         pause = FIRST_PAUSE;
         uplink.set(Some(session.clone()));
         let is_json = args.json;
-        near.serve(session.clone(), &args.remote, move |remote| tell_remote(remote, is_json)).await;
+        let serving = near.serve(session.clone(), &remote, move |remote| tell_remote(remote, is_json));
+        match &mut rules {
+            Some(rules) => {
+                // The server may have another address now.
+                if let Err(failure) = rules.up(&servers(&session)).await {
+                    tracing::error!("{failure}");
+                }
+                tokio::select! {
+                    () = serving => {}
+                    () = look_after(rules) => {}
+                }
+                rules.down().await;
+            }
+            None => serving.await,
+        }
         uplink.set(None);
         drop(greeting);
         let why = session.close_reason().map_or_else(String::new, |reason| format!(": {reason}"));
         tracing::warn!("the session with {host} ended{why}; connections wait for the next one");
         event(&args, || json!({"event": "session", "up": false}));
         drop(session);
-        reach.begin_again();
+        reach.begin_again(rules.is_some());
         tokio::time::sleep(pause).await;
     }
 }
@@ -95,6 +119,10 @@ struct Reach<'a> {
     ours: PublicKey,
     gateway: Option<Gateway>,
     peer: identity::Peer,
+    /// How the server is named, where the next try goes to its last address instead.
+    named: Option<String>,
+    /// Where it was reached.
+    last: Option<SocketAddr>,
 }
 
 impl Reach<'_> {
@@ -111,6 +139,7 @@ impl Reach<'_> {
         };
         match result.await {
             Ok(greeting) => {
+                self.last = session.remote_address().or(self.last);
                 self.peer = self.peer.clone().proven();
                 Ok((session, greeting))
             }
@@ -122,7 +151,16 @@ impl Reach<'_> {
     }
 
     /// The next try leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
-    fn begin_again(&self) {
+    ///
+    /// Where programs of this host are intercepted, so is its resolver, which has to wait for the session that is to be opened: every other try goes to the
+    /// last address.
+    fn begin_again(&mut self, is_intercepted: bool) {
+        if is_intercepted && let Some(last) = self.last {
+            match self.named.take() {
+                Some(named) => self.peer.host = named,
+                None => self.named = Some(std::mem::replace(&mut self.peer.host, last.to_string())),
+            }
+        }
         if self.gateway.is_none() {
             let any = match self.endpoint.local_addr() {
                 SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -146,13 +184,53 @@ fn listen(near: &Near, args: &ProxyArgs) -> Result<Vec<(String, Listener)>, Fail
         Failure::Listen(format!("{error}{advice}"))
     };
     let mut listeners = Vec::new();
-    for forward in &args.local {
+    for forward in args.local.iter().flat_map(|forwards| &forwards.0) {
         listeners.push((forward.target.to_string(), near.forward(forward).map_err(failed)?));
     }
     for bind in &args.dynamic {
         listeners.push(("SOCKS and HTTP".into(), near.front(bind).map_err(failed)?));
     }
     Ok(listeners)
+}
+
+/// Listens for what is intercepted, if anything is to be; what will make the rules, unless somebody else does.
+async fn intercepted(near: &Near, args: &ProxyArgs, listeners: &mut Vec<(String, Listener)>) -> Result<Option<intercept::Rules>, Failure> {
+    if !args.intercepts() {
+        return Ok(None);
+    }
+    let plan = Plan::new(&args.intercept, &[]).map_err(Failure::Usage)?;
+    intercept::permitted()?;
+    let rules = match args.no_rules {
+        true => None,
+        false => Some(intercept::Rules::prepare(&args.intercept).await?),
+    };
+    let listener = near.intercept(&plan.interception()).map_err(|error| {
+        let advice = match error.error.kind() {
+            ErrorKind::AddrInUse => "; choose another port by --intercept-port, or end the program that has it",
+            ErrorKind::PermissionDenied => "; transparent sockets need CAP_NET_ADMIN",
+            _ => "",
+        };
+        Failure::Listen(format!("{error}{advice}"))
+    })?;
+    listeners.push(("where it was sent (intercepted)".into(), listener));
+    Ok(rules)
+}
+
+/// Addresses that are left alone.
+fn servers(session: &Session) -> Vec<IpAddr> {
+    session.remote_address().map(|at| at.ip()).into_iter().collect()
+}
+
+/// Puts back rules that others take away, for as long as the future is polled.
+async fn look_after(rules: &mut intercept::Rules) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match rules.mend().await {
+            Ok(None) => {}
+            Ok(Some(missing)) => tracing::warn!("the rules of interception were put back: {missing}"),
+            Err(failure) => tracing::error!("the rules of interception cannot be put back: {failure}"),
+        }
+    }
 }
 
 fn event(args: &ProxyArgs, event: impl FnOnce() -> serde_json::Value) {

@@ -1,6 +1,7 @@
 //! `noctule proxy`: keys, hosts, codes and screens of both ends; the proxy itself is the crate `noctule-proxy`.
 
 mod client;
+mod intercept;
 mod server;
 mod stdio;
 pub mod words;
@@ -17,6 +18,7 @@ const FLOWS: usize = 16_384;
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     match args.task {
         Some(ProxyTask::Serve(args)) => server::run(*args).await,
+        Some(ProxyTask::Rules(args)) => intercept::rules(*args).await,
         None => client::run(args).await,
     }
 }

@@ -33,7 +33,7 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
             .map_err(|error| Failure::Usage(format!("SS_PLUGIN_OPTIONS: {}", in_a_line(&error))));
     }
     let (Some(file), check) = source(args) else { return Ok(Some(cli)) };
-    let is_server = args.task.is_some();
+    let is_server = matches!(args.task, Some(ProxyTask::Serve(_)));
     let content = std::fs::read_to_string(&file).map_err(|e| Failure::source(&file, e))?;
     let words = read(&content, is_server).map_err(|(line, why)| wrong(&file, line, &why))?;
     let last = if is_server { "serve" } else { "proxy" };
@@ -55,6 +55,7 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
 fn source(args: &ProxyArgs) -> (Option<PathBuf>, bool) {
     match &args.task {
         Some(ProxyTask::Serve(serve)) => (serve.config.clone(), serve.check),
+        Some(ProxyTask::Rules(_)) => (None, false),
         None => (args.config.clone(), args.check),
     }
 }

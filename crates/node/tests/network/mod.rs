@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
+#[allow(unused_imports, reason = "not every test file makes keys")]
 pub use support::{keygen, noctule};
 
 /// Nothing takes nearly as long; a hang fails.

@@ -40,7 +40,7 @@ impl Default for Allowed {
     }
 }
 
-fn endpoint(name: u8) -> Endpoint {
+pub fn endpoint(name: u8) -> Endpoint {
     let mut config = EndpointConfig::new(SecretKey::from_bytes([name; 32]));
     (config.node.max_flows, config.node.max_link_flows) = (4096, 16_384);
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()

@@ -22,7 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// `ip route` and `ip rule` show it as "proto 110"; free according to /etc/iproute2/rt_protos.
-pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
+pub const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
 /// Rules are looked at in this order, before that of the main table (32766).
 pub(super) const OWN_PACKETS: u32 = 5110;
 pub(super) const INTO_TUNNEL: u32 = 5111;
@@ -84,7 +84,10 @@ fn errno(error: &rtnetlink::Error) -> i32 {
 }
 
 /// Something that was asked for is so already, or is gone already.
-pub(super) fn unless(done: i32, result: Result<(), rtnetlink::Error>) -> Result<(), rtnetlink::Error> {
+///
+/// # Errors
+/// The result's, but for the error number `done`.
+pub fn unless(done: i32, result: Result<(), rtnetlink::Error>) -> Result<(), rtnetlink::Error> {
     result.or_else(|error| if errno(&error) == done { Ok(()) } else { Err(error) })
 }
 

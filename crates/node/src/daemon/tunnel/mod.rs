@@ -18,6 +18,7 @@ mod prefixes;
 pub use classify::Key;
 pub use device::{Device, DeviceError};
 pub use flow::FlowView;
+pub use kernel_state::{PROTOCOL, unless};
 pub use node::TunnelNode;
 
 use super::config::{RemoteNode, Treatment, TunConfig};

@@ -1,0 +1,62 @@
+//! Interception: rules of the system's firewall that divert connections and datagrams to this process, and `noctule proxy rules`, which prints them.
+
+mod install;
+mod iptables;
+mod nft;
+mod plan;
+mod policy;
+
+pub use install::{Rules, permitted};
+pub use plan::{OWN_MARK, Plan};
+
+use crate::cli::ProxyRulesArgs;
+use crate::failure::Failure;
+use std::net::IpAddr;
+use tokio::net::lookup_host;
+
+/// Prints the rules, or takes away those that a killed proxy left.
+pub async fn rules(args: ProxyRulesArgs) -> Result<(), Failure> {
+    if args.remove {
+        permitted()?;
+        let _lock = install::lock()?;
+        match install::take_over().await? {
+            true => note!("the rules that a killed proxy left are gone"),
+            false => note!("there were no rules of noctule proxy"),
+        }
+        return Ok(());
+    }
+    if args.intercept.intercept.is_empty() {
+        return Err(Failure::Usage("whose connections? say --intercept own, --intercept clients, or both".into()));
+    }
+    let servers = match &args.host {
+        Some(host) => addresses(host).await?,
+        None => Vec::new(),
+    };
+    let plan = Plan::new(&args.intercept, &servers).map_err(Failure::Usage)?;
+    let text = if args.iptables { iptables::script(&plan) } else { by_hand(&plan) };
+    say!("{}", text.trim_end());
+    Ok(())
+}
+
+/// The table for nft, and what else TPROXY needs.
+fn by_hand(plan: &Plan) -> String {
+    let mut text = String::from("# Rules of noctule proxy, for nft -f; to take them away: nft delete table inet noctule_proxy\n");
+    if !plan.by_tproxy().is_empty() {
+        text.push_str("# TPROXY needs these, too:\n");
+        for ip in ["ip", "ip -6"] {
+            let (mark, table, priority) = (plan::DIVERTED_MARK, policy::TABLE, policy::PRIORITY);
+            text.push_str(&format!("#   {ip} rule add fwmark {mark:#x} lookup {table} priority {priority}\n"));
+            text.push_str(&format!("#   {ip} route add local default dev lo table {table}\n"));
+        }
+    }
+    text + &nft::script(plan, false)
+}
+
+/// Addresses of the proxy's server.
+async fn addresses(host: &str) -> Result<Vec<IpAddr>, Failure> {
+    let parsed: crate::address::HostPort = host.parse().map_err(Failure::Usage)?;
+    let name = parsed.host();
+    let found = lookup_host((name.trim_matches(['[', ']']), 0)).await;
+    let found: Vec<IpAddr> = found.map_err(|e| Failure::Resolve(format!("{name}: {e}")))?.map(|at| at.ip()).collect();
+    Ok(found)
+}

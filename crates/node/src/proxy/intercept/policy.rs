@@ -1,0 +1,98 @@
+//! What TPROXY needs besides the rules: marked packets are delivered to this host, whatever their destination is (`ip rule`, `ip route`), of both families.
+
+use super::plan::DIVERTED_MARK;
+use crate::daemon::{OUR_PROTOCOL, unless};
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Before the rules of a node's tunnel (5110, 5111).
+pub const PRIORITY: u32 = 5109;
+/// The table of the one route.
+pub const TABLE: u32 = 0x6e70_0001;
+
+/// Sets rules and routes; what is there already stays. How many were missing.
+///
+/// # Errors
+/// The kernel refuses it, in words for the user.
+pub async fn set() -> Result<usize, String> {
+    let (netlink, lo) = open().await?;
+    let mut missing = 0;
+    for is_v4 in [true, false] {
+        let route = netlink.route().add(route(is_v4, lo)).execute().await;
+        let mut request = netlink.rule().add();
+        *request.message_mut() = rule(is_v4);
+        let rule = request.execute().await;
+        for (what, result) in [("route", route), ("rule", rule)] {
+            match result {
+                Ok(()) => missing += 1,
+                Err(error) => {
+                    let result = unless(libc::EEXIST, Err(error));
+                    // A host may have no IPv6.
+                    if let Err(error) = result
+                        && (is_v4 || has_v6())
+                    {
+                        return Err(format!("cannot set the {what} for diverted packets: {error}"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// Takes them away, as far as they are there.
+///
+/// # Errors
+/// There is no netlink socket.
+pub async fn clear() -> Result<(), String> {
+    let (netlink, lo) = open().await?;
+    for is_v4 in [true, false] {
+        // What cannot be removed is not there: the kernel's words for that differ.
+        let _ = netlink.rule().del(rule(is_v4)).execute().await;
+        let _ = netlink.route().del(route(is_v4, lo)).execute().await;
+    }
+    Ok(())
+}
+
+/// IPv6 is on at the loopback device.
+fn has_v6() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6").is_ok_and(|text| text.trim() == "0")
+}
+
+/// A netlink socket, and the number of the loopback device.
+async fn open() -> Result<(Handle, u32), String> {
+    let (connection, netlink, _) = rtnetlink::new_connection().map_err(|e| format!("cannot open a netlink socket: {e}"))?;
+    tokio::spawn(connection);
+    let found = netlink.link().get().match_name("lo".to_owned()).execute().try_next().await;
+    let lo = found.map_err(|e| format!("cannot find the loopback device: {e}"))?.ok_or("there is no loopback device")?;
+    Ok((netlink, lo.header.index))
+}
+
+fn rule(is_v4: bool) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = if is_v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Priority(PRIORITY),
+        RuleAttribute::Protocol(OUR_PROTOCOL),
+        RuleAttribute::FwMark(DIVERTED_MARK),
+        RuleAttribute::FwMask(u32::MAX),
+        RuleAttribute::Table(TABLE),
+    ];
+    message
+}
+
+fn route(is_v4: bool, lo: u32) -> RouteMessage {
+    match is_v4 {
+        true => local(RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(Ipv4Addr::UNSPECIFIED, 0), lo).build(),
+        false => local(RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(Ipv6Addr::UNSPECIFIED, 0), lo).build(),
+    }
+}
+
+fn local<T>(route: RouteMessageBuilder<T>, lo: u32) -> RouteMessageBuilder<T> {
+    route.table_id(TABLE).protocol(OUR_PROTOCOL).kind(RouteType::Local).scope(RouteScope::Host).output_interface(lo)
+}
