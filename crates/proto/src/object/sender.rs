@@ -5,6 +5,7 @@
 //! a block still wants when all its packets have met their fate: its last packet is `settle` old, and the receiver has heard of what was sent after it, or of
 //! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the way to a slow receiver.
 
+use super::relay::SPARE;
 use super::tree::HashTree;
 use super::{Layout, ObjectError, PacketId, SourceBlock, Status};
 use crate::switch::{self, Mechanism};
@@ -131,6 +132,22 @@ impl Sender {
                 let grant = need + need / 16 + 1;
                 begun.budget += grant - begun.granted;
                 begun.granted = grant;
+            }
+        }
+    }
+
+    /// Packets of blocks that never left for a receiver, because there was no room for them, and that it cannot do without: as soon as there is nothing
+    /// else to send, others go in their place. To be said after a status.
+    pub fn on_missed(&mut self, missed: impl Iterator<Item = (u32, u32)>) {
+        let is_idle = !self.may_begin() && self.begun.values().all(|b| b.budget == 0);
+        if !is_idle || switch::is_off(Mechanism::MissedPackets) {
+            return;
+        }
+        for (block, missed) in missed {
+            if let Some(begun) = self.begun.get_mut(&block) {
+                let grant = missed + missed / 16 + SPARE;
+                begun.budget += grant;
+                begun.granted += grant;
             }
         }
     }
