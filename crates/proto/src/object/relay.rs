@@ -12,9 +12,6 @@ use crate::units::{Duration, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Packets beyond what a receiver needs that spare another round when the last of them tell nothing new.
-pub(super) const SPARE: u32 = 4;
-
 /// A child, as its owner numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildId(pub u32);
@@ -30,8 +27,6 @@ pub struct RelayConfig {
     pub forgive: Duration,
     /// A child that takes nothing for so long lags, even where only children that lag wait for it.
     pub silence: Duration,
-    /// What was given to a child so long ago has arrived or never will.
-    pub lifetime: Duration,
     /// Bytes of blocks that a receiver holds open at least.
     pub memory: usize,
 }
@@ -43,7 +38,6 @@ impl Default for RelayConfig {
             patience: 50,
             forgive: Duration::from_secs(30),
             silence: Duration::from_secs(2),
-            lifetime: Duration::from_secs(3),
             memory: 64 << 20,
         }
     }
@@ -81,8 +75,6 @@ struct Given {
     need: u32,
     /// Packets that left for it since.
     packets: u32,
-    /// When the last of them left.
-    last: Time,
 }
 
 /// What to do now.
@@ -188,7 +180,7 @@ impl Relay {
         let most = (self.config.memory / self.layout.block_bytes().max(1)).max(2);
         for child in self.children.values_mut() {
             let need = child.status.as_ref().map_or(self.layout.block_packets(id.block()), |s| s.need(&self.layout, id.block()));
-            child.is_owed = need > 0 && child.takes(id.block(), need, self.now, &self.config, most);
+            child.is_owed = need > 0 && child.takes(id.block(), need, most);
             self.stats.spared += u64::from(!child.is_owed);
         }
         self.packet = Some((id, packet));
@@ -206,7 +198,6 @@ impl Relay {
                     child.is_owed = false;
                     if let Some(given) = child.given.get_mut(&sent.block()) {
                         given.packets += 1;
-                        given.last = now;
                     }
                     self.stats.sent += 1;
                     return Poll::Send(*id, packet.clone());
@@ -281,22 +272,15 @@ impl Relay {
 }
 
 impl Child {
-    /// Whether a packet of a block that it needs is of use to it now. A receiver drops packets of blocks beyond the `most` that it holds open, and what
-    /// has been given to it may still be coming.
-    fn takes(&mut self, block: u32, need: u32, now: Time, config: &RelayConfig, most: usize) -> bool {
+    /// Whether a packet of a block that it needs is of use to it now: a receiver drops packets of blocks beyond the `most` that it holds open.
+    fn takes(&mut self, block: u32, need: u32, most: usize) -> bool {
         let open = self.given.values().filter(|given| given.packets > 0).count();
         let is_one = self.status.as_ref().is_some_and(|s| s.ahead == s.first);
         if self.given.len() >= MAX_DESCRIBED && !self.given.contains_key(&block) {
             return true;
         }
-        let given = self.given.entry(block).or_insert(Given { need, packets: 0, last: now });
-        if given.packets == 0 && is_one && open >= most {
-            return false;
-        }
-        if now >= given.last + config.lifetime {
-            *given = Given { need, packets: 0, last: now };
-        }
-        given.packets < given.need + given.need / 16 + SPARE
+        let given = self.given.entry(block).or_insert(Given { need, packets: 0 });
+        given.packets > 0 || !is_one || open < most
     }
 
     fn is_hungry(&self, layout: &Layout) -> bool {

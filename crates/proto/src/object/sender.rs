@@ -5,12 +5,14 @@
 //! a block still wants when all its packets have met their fate: its last packet is `settle` old, and the receiver has heard of what was sent after it, or of
 //! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the way to a slow receiver.
 
-use super::relay::SPARE;
 use super::tree::HashTree;
 use super::{Layout, ObjectError, PacketId, SourceBlock, Status};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use std::collections::BTreeMap;
+
+/// Packets beyond what a receiver needs that spare another round when the last of them tell nothing new.
+const SPARE: u32 = 4;
 
 /// A receiver, as its owner numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
