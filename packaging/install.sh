@@ -12,10 +12,10 @@ list() { find bin share -type f; }
 
 if [ "${1:-}" = --remove ]; then
     if [ -d /run/systemd/system ]; then
-        systemctl disable --now noctule-node noctule-relay noctule-recv 2>/dev/null || true
+        systemctl disable --now noctule-node noctule-relay noctule-recv noctule-serve 2>/dev/null || true
     fi
     list | while read -r file; do rm -f "$prefix/$file"; done
-    rm -f /etc/systemd/system/noctule-node.service /etc/systemd/system/noctule-relay.service /etc/systemd/system/noctule-recv.service
+    rm -f /etc/systemd/system/noctule-node.service /etc/systemd/system/noctule-relay.service /etc/systemd/system/noctule-recv.service /etc/systemd/system/noctule-serve.service
     echo "removed; /etc/noctule, /var/lib/noctule and the user noctule are still there"
     exit 0
 fi

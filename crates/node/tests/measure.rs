@@ -289,7 +289,11 @@ fn ping_of_something_that_is_no_responder_says_so() {
     let receiver = support::receiver("127.0.0.1:0", dir.path(), &[]);
     let out = noctule().args(["ping", &receiver.address, "--peer-key", &receiver.key, "-c", "3", "-W", "500ms"]).output().unwrap();
     assert!(!out.status.success());
-    assert!(!String::from_utf8_lossy(&out.stderr).is_empty());
+    assert!(
+        String::from_utf8_lossy(&out.stderr).contains("perf and ping need `noctule perf -s`"),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// The records of a JSON text sequence.

@@ -51,6 +51,8 @@ pub(crate) enum Mechanism {
     CloseCopies,
     /// Marks that do not arrive end marking (P8).
     EcnValidation,
+    /// What never left for a receiver of an object is made up for when there is nothing else to send.
+    MissedPackets,
     /// Relays make up missing rank (P14).
     Recoding,
     /// Relays of blind streams send combinations (P14).

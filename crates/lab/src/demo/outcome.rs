@@ -50,18 +50,18 @@ impl Outcome {
     }
 }
 
-/// The table for people. The factor is the first contender's goodput over that of the row.
+/// The table for people. How much slower a row is: the first contender's goodput over its own.
 pub(super) fn table(outcomes: &[Outcome], limit_mbit: f64) -> String {
     let mut text = String::new();
     let first = outcomes.first().map_or(0.0, Outcome::goodput_mbit);
     let _ = writeln!(
         text,
         "{:<12} {:>9} {:>14} {:>9} {:>9} {:>10}  {:<12} content",
-        "", "time", "goodput", "of limit", "factor", "sent/byte", "arrived"
+        "", "time", "goodput", "of limit", "slower", "sent/byte", "arrived"
     );
     for outcome in outcomes {
         let goodput = outcome.goodput_mbit();
-        let factor = if goodput > 0.0 { format!("{:.1}x", first / goodput) } else { "-".to_owned() };
+        let slower = if goodput > 0.0 { format!("{:.1}x", first / goodput) } else { "-".to_owned() };
         let wire = outcome.wire_per_byte.map_or("-".to_owned(), |bytes| format!("{bytes:.3}"));
         let arrived = if outcome.complete { "all".to_owned() } else { format!("{:.2} MB", outcome.bytes as f64 / 1e6) };
         let content = match (outcome.identical, outcome.complete) {
@@ -76,7 +76,7 @@ pub(super) fn table(outcomes: &[Outcome], limit_mbit: f64) -> String {
             outcome.elapsed.as_secs_f64(),
             goodput,
             goodput / limit_mbit * 100.0,
-            factor,
+            slower,
             wire,
             arrived,
             content

@@ -182,7 +182,7 @@ impl Server {
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if known.contains(&recv.options().tag) => (recv, send),
             _ => {
-                session.abort(1, "this is noctule recv or noctule serve");
+                session.abort(1, "noctule recv or serve runs there; perf and ping need `noctule perf -s`");
                 return Outcome::Nothing(Some(Failure::Stranger("it is neither `noctule send` nor `noctule get`".into())));
             }
         };

@@ -79,6 +79,11 @@ impl Ways {
         self.relay.child_status(child)
     }
 
+    /// Blocks and packets of them that never left for a child and that it cannot do without.
+    pub fn missed(&self, child: ChildId) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.relay.missed(child)
+    }
+
     /// Whether a child lags.
     pub fn lags(&self, child: ChildId) -> bool {
         self.relay.lagging().any(|id| id == child)

@@ -5,6 +5,7 @@
 //! hold each other up, because their links differ and a little waiting costs less than sending twice; one that would hold the others up most of the
 //! time *lags*: it takes what it has room for, misses the rest, and is completed from fresh packets when the others have had everything.
 
+use super::status::MAX_DESCRIBED;
 use super::{Layout, PacketId, Status};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -24,11 +25,21 @@ pub struct RelayConfig {
     pub patience: u32,
     /// After so long a child that lags is tried again.
     pub forgive: Duration,
+    /// A child that takes nothing for so long lags, even where only children that lag wait for it.
+    pub silence: Duration,
+    /// Bytes of blocks that a receiver holds open at least.
+    pub memory: usize,
 }
 
 impl Default for RelayConfig {
     fn default() -> Self {
-        Self { interval: Duration::from_millis(100), patience: 50, forgive: Duration::from_secs(30) }
+        Self {
+            interval: Duration::from_millis(100),
+            patience: 50,
+            forgive: Duration::from_secs(30),
+            silence: Duration::from_secs(2),
+            memory: 64 << 20,
+        }
     }
 }
 
@@ -53,6 +64,17 @@ struct Child {
     /// Time that others waited for it in this interval.
     held_up: Duration,
     lags_until: Option<Time>,
+    /// Blocks that it lacked when packets of them came, [`MAX_DESCRIBED`] at most.
+    given: BTreeMap<u32, Given>,
+}
+
+/// What a child was given of a block.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Packets that it needed before the first.
+    need: u32,
+    /// Packets that left for it since.
+    packets: u32,
 }
 
 /// What to do now.
@@ -72,7 +94,10 @@ pub struct Relay {
     layout: Layout,
     config: RelayConfig,
     children: BTreeMap<ChildId, Child>,
-    packet: Option<Bytes>,
+    packet: Option<(PacketId, Bytes)>,
+    now: Time,
+    /// When the packet came.
+    pushed: Time,
     since: Time,
     /// Somebody has had room since, while somebody else had none.
     waiting_since: Option<Time>,
@@ -87,6 +112,8 @@ impl Relay {
             config,
             children: BTreeMap::new(),
             packet: None,
+            now: Time::ZERO,
+            pushed: Time::ZERO,
             since: Time::ZERO,
             waiting_since: None,
             stats: RelayStats::default(),
@@ -106,8 +133,15 @@ impl Relay {
     /// A child told how far it, or its part of the tree, is.
     pub fn on_status(&mut self, child: ChildId, status: Status) {
         if let Some(child) = self.children.get_mut(&child) {
+            child.given.retain(|block, _| status.need(&self.layout, *block) > 0);
             child.status = Some(status);
         }
+    }
+
+    /// Blocks that a child lacks, each with the packets of it that never left for this child and that it cannot do without.
+    pub fn missed(&self, child: ChildId) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let given = self.children.get(&child).into_iter().flat_map(|child| &child.given);
+        given.map(|(block, given)| (*block, given.need.saturating_sub(given.packets))).filter(|(_, missed)| *missed > 0)
     }
 
     /// How far a child said it is.
@@ -143,21 +177,28 @@ impl Relay {
     /// A packet from the parent; asked for by [`Poll::Want`].
     pub fn push(&mut self, id: PacketId, packet: Bytes) {
         self.stats.packets += 1;
+        let most = (self.config.memory / self.layout.block_bytes().max(1)).max(2);
         for child in self.children.values_mut() {
-            child.is_owed = child.status.as_ref().is_none_or(|s| s.need(&self.layout, id.block()) > 0);
+            let need = child.status.as_ref().map_or(self.layout.block_packets(id.block()), |s| s.need(&self.layout, id.block()));
+            child.is_owed = need > 0 && child.takes(id.block(), need, most);
             self.stats.spared += u64::from(!child.is_owed);
         }
-        self.packet = Some(packet);
+        self.packet = Some((id, packet));
+        self.pushed = self.now;
     }
 
     /// What to do now; `has_room` says whether a child's link takes another packet. To be called until it answers [`Poll::Wait`], or a packet that is wanted is
     /// not there.
     pub fn poll(&mut self, now: Time, has_room: impl Fn(ChildId) -> bool) -> Poll {
+        self.now = now;
         self.review(now);
-        if let Some(packet) = &self.packet {
+        if let Some((sent, packet)) = &self.packet {
             for (id, child) in &mut self.children {
                 if child.is_owed && has_room(*id) {
                     child.is_owed = false;
+                    if let Some(given) = child.given.get_mut(&sent.block()) {
+                        given.packets += 1;
+                    }
                     self.stats.sent += 1;
                     return Poll::Send(*id, packet.clone());
                 }
@@ -169,6 +210,14 @@ impl Relay {
             .children
             .iter()
             .any(|(id, child)| child.lags_until.is_none() && !child.is_owed && child.is_hungry(&self.layout) && has_room(*id));
+        // Those that lag wait, too, but not for one that takes nothing at all.
+        let is_stuck = waits && now >= self.pushed + self.config.silence && !switch::is_off(Mechanism::SkippingChildren);
+        if is_stuck && self.children.iter().any(|(id, child)| !child.is_owed && child.is_hungry(&self.layout) && has_room(*id)) {
+            for child in self.children.values_mut().filter(|child| child.is_owed) {
+                child.lags_until = Some(now + self.config.forgive);
+            }
+            return Poll::Wait(now);
+        }
         if self.packet.is_some() && waits {
             self.count_waiting(now, !is_alone);
             return Poll::Wait(now + self.config.interval / 8);
@@ -200,6 +249,11 @@ impl Relay {
 
     /// Once an interval: who held the others up for too long lags from now on.
     fn review(&mut self, now: Time) {
+        // Those that are left when nobody else needs anything are each other's others: one of them that takes nothing does not stop the rest.
+        let layout = self.layout;
+        if self.children.values().filter(|child| child.is_hungry(&layout)).all(|child| child.lags_until.is_some()) {
+            self.children.values_mut().for_each(|child| child.lags_until = None);
+        }
         let elapsed = now.since(self.since);
         if elapsed < self.config.interval {
             return;
@@ -218,6 +272,17 @@ impl Relay {
 }
 
 impl Child {
+    /// Whether a packet of a block that it needs is of use to it now: a receiver drops packets of blocks beyond the `most` that it holds open.
+    fn takes(&mut self, block: u32, need: u32, most: usize) -> bool {
+        let open = self.given.values().filter(|given| given.packets > 0).count();
+        let is_one = self.status.as_ref().is_some_and(|s| s.ahead == s.first);
+        if self.given.len() >= MAX_DESCRIBED && !self.given.contains_key(&block) {
+            return true;
+        }
+        let given = self.given.entry(block).or_insert(Given { need, packets: 0 });
+        given.packets > 0 || !is_one || open < most
+    }
+
     fn is_hungry(&self, layout: &Layout) -> bool {
         self.status.as_ref().is_none_or(|s| !s.is_complete(layout))
     }

@@ -11,6 +11,9 @@ use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use std::collections::BTreeMap;
 
+/// Packets beyond what a receiver needs that spare another round when the last of them tell nothing new.
+const SPARE: u32 = 4;
+
 /// A receiver, as its owner numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiverId(pub u32);
@@ -131,6 +134,22 @@ impl Sender {
                 let grant = need + need / 16 + 1;
                 begun.budget += grant - begun.granted;
                 begun.granted = grant;
+            }
+        }
+    }
+
+    /// Packets of blocks that never left for a receiver, because there was no room for them, and that it cannot do without: as soon as there is nothing
+    /// else to send, others go in their place. To be said after a status.
+    pub fn on_missed(&mut self, missed: impl Iterator<Item = (u32, u32)>) {
+        let is_idle = !self.may_begin() && self.begun.values().all(|b| b.budget == 0);
+        if !is_idle || switch::is_off(Mechanism::MissedPackets) {
+            return;
+        }
+        for (block, missed) in missed {
+            if let Some(begun) = self.begun.get_mut(&block) {
+                let grant = missed + missed / 16 + SPARE;
+                begun.budget += grant;
+                begun.granted += grant;
             }
         }
     }

@@ -338,6 +338,7 @@ impl Cast {
             }
         }
         self.sender.on_status(now, ReceiverId(child.0), status);
+        self.sender.on_missed(self.ways.missed(child));
     }
 
     /// A receiver has it, or never will.
@@ -367,6 +368,7 @@ impl Cast {
             Says::Status(status) if self.ways.has(child) => {
                 self.ways.on_status(child, status.clone());
                 self.sender.on_status(now, ReceiverId(child.0), status);
+                self.sender.on_missed(self.ways.missed(child));
             }
             Says::Status(_) => {}
             Says::Lost(numbers, why) => {

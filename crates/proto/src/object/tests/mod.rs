@@ -6,6 +6,7 @@ mod formats;
 mod jobs;
 mod one_way;
 mod relay;
+mod shared;
 
 use super::*;
 use crate::units::{Duration, Time};

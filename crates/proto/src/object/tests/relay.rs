@@ -7,7 +7,7 @@ const A: ChildId = ChildId(0);
 const B: ChildId = ChildId(1);
 
 fn relay() -> (Layout, Relay) {
-    let layout = Object::of(60_000).layout;
+    let layout = Object::of(600_000).layout;
     let mut relay = Relay::new(layout, RelayConfig::default());
     relay.add(A);
     relay.add(B);
@@ -15,7 +15,7 @@ fn relay() -> (Layout, Relay) {
 }
 
 fn packet(n: u32) -> (PacketId, Bytes) {
-    (PacketId::coded(0, n), Bytes::from(n.to_be_bytes().to_vec()))
+    (PacketId::coded(n / 60, n % 60), Bytes::from(n.to_be_bytes().to_vec()))
 }
 
 /// One packet a millisecond from `from` on, with B's room at every `every`-th; what each child got, of how many that were taken.
@@ -28,7 +28,7 @@ fn play(relay: &mut Relay, from: u64, until: u64, every: u64) -> (u64, u64, u64)
                 Poll::Wait(_) => break,
                 Poll::Want if taken > ms - from => break,
                 Poll::Want => {
-                    let (id, bytes) = packet(taken as u32);
+                    let (id, bytes) = packet((from + taken) as u32);
                     relay.push(id, bytes);
                     taken += 1;
                 }
