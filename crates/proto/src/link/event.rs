@@ -2,7 +2,6 @@
 
 use crate::error::CloseReason;
 use crate::ids::{FlowId, FlowLabel, LinkId, RelayId, SessionId};
-use crate::wire::frame::FlowOpen;
 use bytes::Bytes;
 
 /// What happened on a link that concerns the node or its sessions.
@@ -23,6 +22,11 @@ pub(crate) enum LinkEvent {
     Writable(FlowId),
     /// Packets of an incoming flow were altered on their way.
     Polluted(FlowLabel),
+    /// A packet of an incoming flow was altered on its way; the owner hears of it at the first, and at ever larger numbers.
+    Forged {
+        flow: FlowLabel,
+        is_news: bool,
+    },
     /// The first packets of a sealed flow that we send were given up.
     Skipped(FlowLabel),
     /// A sealed flow that we send has no further packets; so many in all.
@@ -39,8 +43,6 @@ pub(crate) enum LinkEvent {
     Delivered(FlowLabel),
     OutClosed(FlowLabel, CloseReason),
     InClosed(FlowLabel, CloseReason),
-    /// The neighbour opened a flow that names its ends: for this node, or to be relayed.
-    RelayedOpen(Box<FlowOpen>),
     /// One half of a relayed flow changed.
     Relay(RelayId),
     /// The neighbour has not answered for so long that another way is worth trying, or answers again.

@@ -4,10 +4,11 @@
 //! A relay feeds one half from the other (`node/relay.rs`); its session halves stay empty.
 
 use super::schedule::{Origin, Turn};
+use crate::config::INITIAL_CREDIT;
 use crate::flow;
 use crate::ids::{FlowId, FlowLabel, RelayId, Seq, SessionId, SessionKey};
-use crate::node::ledger::{Account, Ledger};
-use crate::node::shared::INITIAL_CREDIT;
+use crate::ledger::{Account, Ledger};
+use crate::neighbour::Neighbour;
 use crate::options::{Class, FlowOptions, Mode};
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
 use crate::stats::FlowStats;
@@ -107,6 +108,38 @@ pub(crate) struct OutFlow {
 }
 
 impl OutFlow {
+    /// One that nothing was sent of. No session: it passes.
+    pub(crate) fn new(id: FlowId, session: SessionId, open: FlowOpen, sender: flow::Sender, source: SendHalf, account: Account) -> Self {
+        Self {
+            id,
+            session,
+            open,
+            is_open_acked: false,
+            sender,
+            source,
+            is_datagram_queued: false,
+            relay: None,
+            origin: None,
+            is_relay_told: false,
+            hungry_below: 0,
+            kept_bytes: 0,
+            siblings: None,
+            is_queued: false,
+            is_proactive_queued: false,
+            balance: 0,
+            is_ended: false,
+            is_end_told: false,
+            skip_told: Seq(0),
+            is_announced: false,
+            account,
+        }
+    }
+
+    /// The going half of one that passes, which this neighbour sends.
+    pub(crate) fn passing(self, relay: RelayId, from: Neighbour) -> Self {
+        Self { relay: Some(relay), origin: Some(from), ..self }
+    }
+
     /// Something can be put into a packet now, proactive repair and probes not counted.
     pub(crate) fn has_work(&self, now: Time) -> bool {
         // Before its session has keys there is nothing to say of a flow.
@@ -275,6 +308,33 @@ pub(crate) struct InFlow {
 }
 
 impl InFlow {
+    /// One of which nothing came. No session: it passes.
+    pub(crate) fn new(id: FlowId, session: SessionId, open: FlowOpen, receiver: flow::Receiver, sink: RecvHalf, account: Account) -> Self {
+        Self {
+            id,
+            session,
+            open,
+            receiver,
+            sink,
+            relay: None,
+            is_relay_told: false,
+            is_report_queued: false,
+            is_finish_told: false,
+            is_end_read: false,
+            is_received_told: false,
+            is_proof_told: false,
+            progress: Progress::default(),
+            polluted: 0,
+            traced_decoded: 0,
+            account,
+        }
+    }
+
+    /// The coming half of one that passes.
+    pub(crate) fn passing(self, relay: RelayId) -> Self {
+        Self { relay: Some(relay), ..self }
+    }
+
     /// Gaps in it are acknowledged at once (P8).
     fn is_urgent(&self) -> bool {
         (self.open.class == Class::Latency && self.open.index != CONTROL_INDEX) || self.open.waits_in_order()

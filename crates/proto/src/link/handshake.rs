@@ -2,15 +2,16 @@
 
 use super::answer::Responding;
 use super::{Control, Link, LinkEvent, State};
+use crate::config::{AckWish, NodeConfig};
 use crate::crypto::cookie::TOKEN_LIFETIME;
 use crate::crypto::mac1::Mac1;
 use crate::crypto::{CryptoError, Established, Initiator, LinkKeys, LinkKeysConfig, PublicKey, RawKey};
+use crate::datagram::Transmit;
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
-use crate::node::admission::Admission;
-use crate::node::shared::Shared;
-use crate::node::{AckWish, NodeConfig, Transmit};
 use crate::path::{AckConfig, BASE_DATAGRAM, Path, PathConfig};
+use crate::shared::Admission;
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, HandshakePacket, MAC1_LEN, Pattern, VERSION};

@@ -3,12 +3,12 @@
 
 use super::schedule::Wanted;
 use super::{Control, Link, State};
+use crate::datagram::Transmit;
 use crate::ids::{PacketNumber, PathId};
-use crate::node::Transmit;
-use crate::node::shared::Shared;
 use crate::path::{Address, BASE_DATAGRAM, Trial, Verdict};
 use crate::sent::SentItem;
 use crate::session::CONTROL_INDEX;
+use crate::shared::Shared;
 use crate::units::{Ecn, Time};
 use crate::wire::frame::Frame;
 

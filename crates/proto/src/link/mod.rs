@@ -19,18 +19,19 @@ mod schedule;
 mod sizes;
 mod transmit;
 
+use crate::config::NodeConfig;
 use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, PathId, Seq, SessionId};
-use crate::node::NodeConfig;
-use crate::node::ledger::Account;
-use crate::node::shared::Shared;
+use crate::ids::{FlowId, FlowLabel, LinkId, PathId, Seq, SessionId};
+use crate::ledger::Account;
+use crate::neighbour::Neighbour;
 use crate::options::Mode;
 use crate::path::{Address, Fates, Path, Standing};
 use crate::redundancy::LossEstimate;
 use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
+use crate::shared::Shared;
 use crate::stats::{FlowTotals, LinkStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::trace::{Tracer, What};
@@ -40,8 +41,9 @@ use crate::wire::params::Params;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
 pub(crate) use event::LinkEvent;
-use flows::{Flows, OutFlow};
+use flows::{Flows, InFlow, OutFlow};
 use handshake::Handshake;
+pub(crate) use receive::{MOST_NEW_PARTS, Reading};
 use schedule::Schedule;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -144,13 +146,13 @@ pub(crate) struct Link {
     /// Incoming flows that may have CREDIT or RANK to send.
     reports: VecDeque<FlowLabel>,
     control: VecDeque<Control>,
-    /// Frames of flows whose RelayedOpen the node has not seen yet, of one datagram at most.
-    unbound: BTreeMap<FlowLabel, Vec<Vec<u8>>>,
     /// The node was told that the neighbour is silent.
     pub(crate) is_silent: bool,
     timers: Deadlines<TimerKey>,
     /// Incoming flows that have not been looked at since packets came for them.
     held: receive::Touched,
+    /// How gaps are acknowledged changes when the packet that is being read has been noted: those before a relayed flow's first packet are no news of it.
+    is_urgency_due: Option<bool>,
     fates: Fates,
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
@@ -206,10 +208,10 @@ impl Link {
             datagram_asked_at: now,
             reports: VecDeque::new(),
             control: VecDeque::new(),
-            unbound: BTreeMap::new(),
             is_silent: false,
             timers: Deadlines::new(),
             held: Default::default(),
+            is_urgency_due: None,
             fates: Fates::default(),
             fragments: fragment::Fragments::default(),
             pending_fragment: None,
@@ -298,29 +300,7 @@ impl Link {
         if keeps {
             sender.keep_until_delivered(); // P14
         }
-        let flow = OutFlow {
-            id,
-            session,
-            open,
-            is_open_acked: false,
-            sender,
-            source,
-            is_datagram_queued: false,
-            relay: None,
-            origin: None,
-            is_relay_told: false,
-            hungry_below: 0,
-            kept_bytes: 0,
-            siblings: None,
-            is_queued: false,
-            is_proactive_queued: false,
-            balance: 0,
-            is_ended: false,
-            is_end_told: false,
-            skip_told: Seq(0),
-            is_announced: false,
-            account,
-        };
+        let flow = OutFlow::new(id, session, open, sender, source, account);
         self.insert_out(label, flow, now);
         label
     }
@@ -366,6 +346,23 @@ impl Link {
         if is_delivered {
             self.events.push_back(LinkEvent::Delivered(label));
         }
+    }
+
+    /// Adds a flow that this node receives.
+    pub(crate) fn open_in(
+        &mut self,
+        id: FlowId,
+        session: SessionId,
+        open: FlowOpen,
+        receiver: crate::flow::Receiver,
+        sink: RecvHalf,
+        account: Account,
+    ) {
+        let label = open.label;
+        self.trace.emit_also(|| What::opened(&open, "in"));
+        self.flows.insert_in(label, InFlow::new(id, session, open, receiver, sink, account));
+        self.events.push_back(LinkEvent::FlowOpened(label));
+        self.set_ack_urgency();
     }
 
     /// After anything changed in an incoming flow: hand over, report, set its timer.
@@ -456,7 +453,7 @@ impl Link {
     }
 
     /// Forgets a flow that we received; late packets of it are dropped in silence.
-    pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
+    pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<InFlow> {
         self.timers.set(TimerKey::In(label), None);
         let flow = self.flows.remove_in(label)?;
         self.trace.emit_also(|| What::closed(label.0, "in", &flow.stats()));
@@ -714,7 +711,7 @@ impl Link {
     }
 
     /// Takes a flow that we receive off the link, as it is.
-    pub(crate) fn take_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
+    pub(crate) fn take_in(&mut self, label: FlowLabel) -> Option<InFlow> {
         self.timers.set(TimerKey::In(label), None);
         let flow = self.flows.remove_in(label)?;
         self.set_ack_urgency();
@@ -735,7 +732,7 @@ impl Link {
     }
 
     /// A flow that came by another link comes here now, as its new FLOW_OPEN says.
-    pub(crate) fn adopt_in(&mut self, mut flow: flows::InFlow, open: FlowOpen, initial_credit: u64, now: Time) {
+    pub(crate) fn adopt_in(&mut self, mut flow: InFlow, open: FlowOpen, initial_credit: u64, now: Time) {
         let label = open.label;
         let first = open.relayed.map_or(Seq(0), |r| r.first);
         flow.receiver.rebind(label, first, initial_credit);
@@ -780,18 +777,13 @@ impl Link {
 
     /// Gaps are acknowledged at once while a flow comes in for which time counts (P8).
     pub(crate) fn set_ack_urgency(&mut self) {
+        if let Some(is_due) = &mut self.is_urgency_due {
+            *is_due = true;
+            return;
+        }
         let is_urgent = self.flows.has_urgent();
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);
         }
-    }
-
-    /// The receiving half for a flow that the neighbour offers.
-    pub(crate) fn new_sink(open: &FlowOpen, shared: &Shared, memory: usize) -> RecvHalf {
-        RecvHalf::with_budget(
-            &flows::options_of(open),
-            crate::session::RecvLimits { memory, max_message: shared.config.max_message },
-            shared.messages.clone(),
-        )
     }
 }

@@ -1,7 +1,8 @@
 //! Which flow goes next: latency before bulk but at most half of a busy link, and within a class deficit round robin twice: over the origins of flows, and over the flows of
 //! each origin (P17). An origin is a neighbour whose flows pass here, or this node itself: a neighbour gets no more of a link by opening more flows.
 
-use crate::ids::{FlowLabel, Neighbour};
+use crate::ids::FlowLabel;
+use crate::neighbour::Neighbour;
 use crate::options::Class;
 use crate::work;
 use std::collections::{BTreeMap, VecDeque};

@@ -6,15 +6,15 @@
 use super::flows::OutFlow;
 use super::schedule::{Turn, Wanted};
 use super::{Control, Link, State};
+use crate::datagram::Transmit;
 use crate::error::{CloseReason, Layer};
 use crate::flow::{Outgoing, SendContext, Stage};
 use crate::ids::{FlowLabel, PathId, Seq};
-use crate::node::Transmit;
-use crate::node::shared::Shared;
 use crate::options::Class;
 use crate::path::Standing;
 use crate::sent::{SentItem, SentItems};
 use crate::session::CONTROL_INDEX;
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Ecn, Time};

@@ -1,7 +1,7 @@
 //! What an application commands: links, sessions, flows, messages, bytes.
 
+use super::places::FlowPlace;
 use super::sessions::Far;
-use super::shared::FlowPlace;
 use super::{Message, Node, SessionAccess};
 use crate::congestion::CongestionControl;
 use crate::crypto::{PublicKey, SharedKey};
@@ -74,7 +74,7 @@ impl Node {
     pub fn set_authorised(&mut self, now: Time, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         self.shared.config.authorised = links;
         self.shared.config.sessions_from = sessions;
-        for id in self.shared.sessions.opened_by_strangers(|key| self.shared.may_open_sessions(key)) {
+        for id in self.sessions.opened_by_strangers(|key| self.shared.may_open_sessions(key)) {
             self.fail_session(
                 now,
                 id,
@@ -232,9 +232,9 @@ impl Node {
 
     /// Sums over the data flows of a session, ended ones included.
     pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
-        let mut totals = self.shared.sessions.ended_flows(session)?.clone();
+        let mut totals = self.sessions.ended_flows(session)?.clone();
         // Flows come by other links than they go by, and several at once.
-        for link in self.shared.sessions.hops(session).iter().filter_map(|id| self.links.get(id)) {
+        for link in self.sessions.hops(session).iter().filter_map(|id| self.links.get(id)) {
             link.add_flows_of(&mut totals, session);
         }
         Some(totals)
@@ -259,7 +259,7 @@ impl Node {
 
     /// The link that a session runs over.
     pub fn session_link(&self, session: SessionId) -> Option<LinkId> {
-        self.shared.sessions.link_of(session)
+        self.sessions.link_of(session)
     }
 
     /// Memory in use and its bound.
@@ -371,7 +371,7 @@ impl Node {
         if let Some(link) = self.links.get_mut(&link) {
             link.ended.add_ended(is_outgoing, stats.clone());
         }
-        self.shared.sessions.note_ended(session, is_outgoing, stats);
+        self.sessions.note_ended(session, is_outgoing, stats);
     }
 
     /// A session over the neighbour's link; flows can be opened and written at once, even before the link is up.

@@ -1,9 +1,9 @@
 //! What happens to flows, and what the far end's session says of them: links' events become sessions' business, and the owner's events.
 
 use super::Node;
+use super::places::FlowPlace;
 use super::reroute::PARKING;
 use super::sessions::{Entry, MOST_FORGERIES};
-use super::shared::FlowPlace;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
@@ -18,7 +18,7 @@ impl Node {
     pub(super) fn on_flow_opened(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, flow_id, open) = (flow.session, flow.id, flow.open.clone());
-        let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
+        let Some(entry) = self.sessions.entries.get_mut(&session) else { return };
         // The far end of a relayed session is known only when its handshake is over.
         if entry.securing.is_none()
             && !core::mem::replace(&mut entry.is_announced, true)
@@ -52,7 +52,7 @@ impl Node {
                 }
             }
         }
-        if self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.is_unanswered()) {
+        if self.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.is_unanswered()) {
             // Nothing is said, nor memory spent on saying it, before the first packet of the handshake is here (P19).
             return self.arm_session(session);
         }
@@ -60,7 +60,7 @@ impl Node {
     }
 
     pub(super) fn on_session_message(&mut self, now: Time, session: SessionId, message: &[u8]) {
-        let Some(entry) = self.shared.sessions.entries.get_mut(&session) else { return };
+        let Some(entry) = self.sessions.entries.get_mut(&session) else { return };
         let actions = match entry.session.on_control(now, message) {
             Ok(actions) => actions,
             Err(reason) => {
@@ -70,7 +70,7 @@ impl Node {
         };
         for action in actions {
             if matches!(action, SessionAction::Opened | SessionAction::Delivered { .. } | SessionAction::ControlDelivered(_))
-                && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+                && let Some(entry) = self.sessions.entries.get_mut(&session)
                 && entry.link != PARKING
             {
                 // What we send arrives. (While nothing is sent this is about what had gone before: the search for a way goes on.)
@@ -84,7 +84,7 @@ impl Node {
     fn on_session_action(&mut self, now: Time, session: SessionId, action: SessionAction) {
         match action {
             // A relayed session is open once its keys stand.
-            SessionAction::Opened if self.shared.sessions.entry(session).is_some_and(|e| e.securing.is_some()) => {}
+            SessionAction::Opened if self.sessions.entry(session).is_some_and(|e| e.securing.is_some()) => {}
             SessionAction::Opened => self.events.push_back(Event::SessionOpened { session }),
             SessionAction::Limits(limits) => {
                 let max = usize::try_from(limits.max_message).unwrap_or(usize::MAX);
@@ -98,7 +98,7 @@ impl Node {
             SessionAction::Delivered { flow, packets, is_complete } => {
                 if let Some(place) = self.flows.get(&flow).copied()
                     && let Some(link) = self.links.get_mut(&place.link)
-                    && self.shared.sessions.entry(session).is_some_and(|e| e.securing.is_some())
+                    && self.sessions.entry(session).is_some_and(|e| e.securing.is_some())
                 {
                     if let Some(f) = link.flows.out.get_mut(&place.label) {
                         f.sender.on_delivered(Seq(packets));
@@ -126,7 +126,7 @@ impl Node {
             SessionAction::Skip { flow, floor } => self.on_far_word(now, session, flow, FarWord { end: None, floor }),
             SessionAction::Fits(symbol) => self.on_fits(session, symbol),
             SessionAction::ControlDelivered(packets) => {
-                if let Some((link, label)) = self.shared.sessions.entry(session).and_then(|e| Some((e.link, e.control()?)))
+                if let Some((link, label)) = self.sessions.entry(session).and_then(|e| Some((e.link, e.control()?)))
                     && let Some(link) = self.links.get_mut(&link)
                 {
                     if let Some(f) = link.flows.out.get_mut(&label) {
@@ -170,7 +170,7 @@ impl Node {
             if f.sink.is_in_parts() {
                 // Else nothing would say that all there is has come.
                 let here = f.sink.first_missing();
-                if let Some(entry) = self.shared.sessions.entry_mut(session) {
+                if let Some(entry) = self.sessions.entry_mut(session) {
                     entry.session.flow_received(now, flow, here, false);
                 }
             } else {
@@ -191,7 +191,7 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
         let (session, flow_id, packets) = (flow.session, flow.id, flow.source.packets());
         if flow.open.index != CONTROL_INDEX
-            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+            && let Some(entry) = self.sessions.entries.get_mut(&session)
         {
             entry.session.tell_end(now, flow_id, packets);
             self.pump_session(now, session);
@@ -203,7 +203,7 @@ impl Node {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.out.get(&label)) else { return };
         let (session, flow_id, floor) = (flow.session, flow.id, flow.skip_told);
         if flow.open.mode == Mode::Brtp
-            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+            && let Some(entry) = self.sessions.entries.get_mut(&session)
         {
             entry.session.tell_skip(flow_id, floor.0);
             self.pump_session(now, session);
@@ -216,14 +216,14 @@ impl Node {
         let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);
         let is_part = flow.open.part() > 0;
         self.events.push_back(Event::Polluted { session, link: id });
-        if self.shared.sessions.entry(session).is_some_and(|e| e.polluted >= MOST_FORGERIES) {
+        if self.sessions.entry(session).is_some_and(|e| e.polluted >= MOST_FORGERIES) {
             let text = "too many packets were altered on the way to guess no tag among them";
             return self.fail_session(now, session, CloseReason::local(Code::Polluted, Layer::Session, text));
         }
         if is_part {
             return self.refuse_part(id, label);
         }
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.tell_pollution(index, packets);
             // What goes back by the same link would pass the same hands.
             if entry.link == id {
@@ -231,6 +231,14 @@ impl Node {
             }
         }
         self.pump_session(now, session);
+    }
+
+    /// A packet came that nobody with its session's keys made. The owner hears of the first, of ever larger numbers, and when there were too many.
+    pub(super) fn on_forgery(&mut self, now: Time, id: LinkId, label: FlowLabel, is_news: bool) {
+        let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
+        if self.sessions.count_forgery(flow.session) || is_news {
+            self.on_pollution(now, id, label);
+        }
     }
 
     /// A neighbour contradicts itself about a flow that it relays: that says nothing about the flow, which waits for another way.
@@ -257,7 +265,7 @@ impl Node {
         } else {
             self.drop_in(place);
         }
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&place.session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&place.session) {
             entry.session.flow_lost(now, flow);
             entry.session.remove_flow(now, flow);
         }
@@ -269,7 +277,7 @@ impl Node {
     pub(super) fn on_flow_received(&mut self, now: Time, id: LinkId, label: FlowLabel) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, flow_id, packets) = (flow.session, flow.id, flow.sink.received());
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.flow_received(now, flow_id, packets, true);
         }
         self.pump_session(now, session);
@@ -282,7 +290,7 @@ impl Node {
             return self.on_part_progress(now, id, label);
         }
         let (session, flow_id, index, done) = (flow.session, flow.id, flow.open.index, flow.receiver.done().0);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             if index != CONTROL_INDEX {
                 entry.session.flow_received(now, flow_id, done, false);
             } else if entry.session.take_control_worth() {
@@ -311,7 +319,7 @@ impl Node {
     pub(super) fn end_in(&mut self, now: Time, id: LinkId, label: FlowLabel, has_all: bool) {
         let Some(flow) = self.links.get(&id).and_then(|l| l.flows.incoming.get(&label)) else { return };
         let (session, flow_id) = (flow.session, flow.id);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             if !has_all {
                 entry.session.flow_ended(now, flow_id);
             }
@@ -327,12 +335,12 @@ impl Node {
         let (session, flow_id, is_control) = (flow.session, flow.id, flow.open.index == CONTROL_INDEX);
         // P14: a relay's word that it has everything means nothing to the ends.
         let is_known = |e: &Entry| e.securing.is_none() || e.session.is_flow_delivered(flow_id);
-        if !is_control && !self.shared.sessions.entry(session).is_none_or(is_known) {
+        if !is_control && !self.sessions.entry(session).is_none_or(is_known) {
             return;
         }
         if !is_control {
             self.events.push_back(Event::FlowDelivered(flow_id));
-            if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+            if let Some(entry) = self.sessions.entries.get_mut(&session) {
                 let packets = self.links.get(&id).and_then(|l| l.flows.out.get(&label)).map_or(0, |f| f.source.packets());
                 entry.session.flow_finished(now, flow_id, packets);
                 entry.session.flow_delivered(now, flow_id);
@@ -349,7 +357,7 @@ impl Node {
             return self.on_relay_refused(now, relay, &reason);
         }
         let (flow_id, session, is_control) = (flow.id, flow.session, flow.open.index == CONTROL_INDEX);
-        let has_keys = self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.has_keys());
+        let has_keys = self.sessions.entry(session).and_then(|e| e.securing.as_ref()).is_some_and(|s| s.has_keys());
         if flow.open.part() > 0 {
             let (index, part) = (flow.open.index, flow.open.part());
             return self.on_part_refused(now, session, index, part);
@@ -365,7 +373,7 @@ impl Node {
             code => (is_absurd(code) || code == Code::Handshake) && !self.is_securing(session),
         };
         if flow.open.relayed.is_some() && is_way {
-            if self.shared.sessions.entry(session).is_none() {
+            if self.sessions.entry(session).is_none() {
                 // The last words of a session that is over.
                 return self.drop_out(FlowPlace { link: id, session, label, is_outgoing: true });
             }
@@ -413,7 +421,7 @@ impl Node {
 
     /// Our own application gives a flow up in either direction.
     pub(super) fn give_up(&mut self, now: Time, flow: FlowId, place: FlowPlace, code: u64) {
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&place.session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&place.session) {
             if place.is_outgoing {
                 let mode =
                     self.links.get(&place.link).and_then(|l| l.flows.out.get(&place.label)).map(|f| f.open.mode).unwrap_or(Mode::Brtp);

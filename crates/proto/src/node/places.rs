@@ -1,9 +1,17 @@
 //! Where each data flow of this node's sessions lives, by its id and by its session: what concerns one session costs nothing for the others.
 
-use super::shared::FlowPlace;
-use crate::ids::{FlowId, SessionId};
+use crate::ids::{FlowId, FlowLabel, LinkId, SessionId};
 use crate::work;
 use std::collections::{BTreeSet, HashMap};
+
+/// Where a flow's halves are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowPlace {
+    pub(crate) link: LinkId,
+    pub(crate) session: SessionId,
+    pub(crate) label: FlowLabel,
+    pub(crate) is_outgoing: bool,
+}
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

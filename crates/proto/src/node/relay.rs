@@ -5,12 +5,13 @@
 //! takes no custody: when a way breaks, it forgets the flow and tells both sides, and the source opens it again.
 
 use super::Node;
+use crate::config::INITIAL_CREDIT;
 use crate::error::{CloseReason, Code};
 use crate::flow::{Drain, Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::ids::{FlowLabel, LinkId, Neighbour, RelayId, Seq, SessionId, SessionKey};
+use crate::ids::{FlowLabel, LinkId, RelayId, SessionId, SessionKey};
 use crate::link::Control;
-use crate::link::flows::{InFlow, OutFlow, Progress, floor_of, options_of};
-use crate::node::shared::INITIAL_CREDIT;
+use crate::link::flows::{InFlow, OutFlow, floor_of, options_of};
+use crate::neighbour::Neighbour;
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, RecvHalf, RecvLimits, SendHalf, SendLimits};
 use crate::stats::{RelayedStats, SpanStats};
@@ -162,27 +163,19 @@ impl Node {
         })
     }
 
-    /// The neighbour opened a flow that names its ends.
-    pub(super) fn on_relayed_open(&mut self, now: Time, link: LinkId, open: FlowOpen) {
+    /// The neighbour offers a flow that names its ends.
+    pub(super) fn on_relayed_open(&mut self, now: Time, link: LinkId, open: FlowOpen, ends: Relayed) {
+        // What came before may be what decides.
+        self.drain_link(now, link);
         let label = open.label;
-        let Some(ends) = open.relayed else { return };
         let result = if !ends.first.0.is_multiple_of(u64::from(open.batch_size)) {
             Err(Code::SpanInvalid)
-        } else if self.shared.routing.is_local(ends.destination) {
+        } else if self.routing.is_local(ends.destination) {
             self.bind(now, link, open)
         } else {
             self.begin_relay(now, link, open, ends)
         };
-        let Some(l) = self.links.get_mut(&link) else { return };
-        match result {
-            // Too early: it is offered again when its packets have been refused.
-            Ok(()) | Err(Code::UnknownFlow) => {}
-            Err(code) => {
-                self.shared.counters.refused_flows += 1;
-                l.refuse_flow(label, code);
-            }
-        }
-        l.offer_unbound(now, label, &mut self.shared);
+        self.answer_offer(link, label, result);
     }
 
     fn begin_relay(&mut self, now: Time, link: LinkId, open: FlowOpen, ends: Relayed) -> Result<(), Code> {
@@ -222,24 +215,8 @@ impl Node {
         if open.index == CONTROL_INDEX {
             receiver.report_done_of_next();
         }
-        let incoming = InFlow {
-            id: self.shared.next_flow_id(),
-            session: NO_SESSION,
-            open: open.clone(),
-            receiver,
-            sink: RecvHalf::with_budget(&options, RecvLimits { memory: 0, max_message: 0 }, self.shared.messages.clone()),
-            relay: Some(id),
-            is_relay_told: false,
-            polluted: 0,
-            is_proof_told: false,
-            traced_decoded: 0,
-            progress: Progress::default(),
-            is_report_queued: false,
-            is_finish_told: false,
-            is_end_read: false,
-            is_received_told: false,
-            account: held,
-        };
+        let sink = RecvHalf::with_budget(&options, RecvLimits { memory: 0, max_message: 0 }, self.shared.messages.clone());
+        let incoming = InFlow::new(self.shared.next_flow_id(), NO_SESSION, open.clone(), receiver, sink, held).passing(id);
         let mut lifetime = open.lifetime;
         let label = open.label;
         if let Some(l) = self.links.get_mut(&link) {
@@ -265,29 +242,9 @@ impl Node {
             },
             ends.first,
         );
-        let outgoing = OutFlow {
-            id: self.shared.next_flow_id(),
-            session: NO_SESSION,
-            open: FlowOpen { relayed: Some(Relayed { fits, ..ends }), ..open.clone() },
-            is_open_acked: false,
-            sender,
-            source: SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 }),
-            relay: Some(id),
-            origin: Some(from),
-            is_relay_told: false,
-            is_datagram_queued: false,
-            hungry_below: 0,
-            kept_bytes: 0,
-            siblings: None,
-            is_queued: false,
-            is_proactive_queued: false,
-            balance: 0,
-            is_ended: false,
-            is_end_told: false,
-            skip_told: Seq(0),
-            is_announced: false,
-            account,
-        };
+        let source = SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 });
+        let onward = FlowOpen { relayed: Some(Relayed { fits, ..ends }), ..open.clone() };
+        let outgoing = OutFlow::new(self.shared.next_flow_id(), NO_SESSION, onward, sender, source, account).passing(id, from);
         let down = (next, l.adopt_out(outgoing, now));
         let relay = Relay { open, ends, up: (link, label), from, down, tried: SmallVec::new(), drain: Drain::new(now) };
         self.relays.insert(id, relay);

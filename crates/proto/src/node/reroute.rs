@@ -5,9 +5,10 @@
 //! that it has.
 
 use super::Node;
+use super::places::FlowPlace;
 use super::session_life::HOP_LIMIT;
 use super::sessions::Far;
-use super::shared::{FlowPlace, INITIAL_CREDIT};
+use crate::config::INITIAL_CREDIT;
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Control, Link, State};
@@ -60,7 +61,7 @@ impl Node {
         let Some(from) = self.links.get(&link).map(|l| l.neighbour()) else { return Err(Code::Internal) };
         let (index, label) = (open.index, open.label);
         let name = (Far::Relayed { far: ends.source, near: ends.destination }, open.session);
-        let known = self.shared.sessions.named(name);
+        let known = self.sessions.named(name);
         if ends.part == 0
             && let Some(place) = known.and_then(|session| self.incoming_place(session, index))
         {
@@ -77,16 +78,15 @@ impl Node {
         if known.is_none() && index == CONTROL_INDEX {
             self.make_room_for_opener(now, from);
         }
-        let tried = self.shared.links_tried(ends.source);
+        let tried = self.links_tried(ends.source);
         let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
         // The answer and what follows it cross each link once; the others are taken to be like the last.
         let hops = u32::from(HOP_LIMIT.saturating_sub(open.hop_limit)) + 1;
         let patience = self.links.get(&back).map_or(Duration::ZERO, |l| l.pto() * 2 * hops);
-        let session = self.shared.session_for_open(now, from, back, &open, crate::node::sessions::FLOOR, patience)?;
-        let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
-        l.accept_flow(open, session, &mut self.shared)?;
+        let session = self.session_for_open(now, from, back, &open, crate::node::sessions::FLOOR, patience)?;
+        self.accept_flow(link, open, session)?;
         if index == CONTROL_INDEX {
-            self.shared.sessions.set_control_in(session, Some((link, label)));
+            self.sessions.set_control_in(session, Some((link, label)));
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Node {
             return Err(Code::SessionProtocol);
         }
         // A relay that carried the session once knows its names: it must not take its flows (P16).
-        let securing = self.shared.sessions.entry(place.session).and_then(|e| e.securing.as_ref());
+        let securing = self.sessions.entry(place.session).and_then(|e| e.securing.as_ref());
         // Before the keys were there, a relay could claim any number for the control flow: it counts for nothing.
         let is_proven = securing.is_none_or(|s| s.proves_opening(&known.open));
         let newest = if is_proven { incarnation(&known.open) } else { 0 };
@@ -129,7 +129,7 @@ impl Node {
         }
         let (id, index, label) = (flow.id, open.index, open.label);
         if let Some(l) = self.links.get_mut(&link) {
-            self.shared.sessions.note_hop(place.session, link);
+            self.sessions.note_hop(place.session, link);
             l.adopt_in(flow, open, INITIAL_CREDIT, now);
             if let Some((floor, flow)) = skip.zip(l.flows.incoming.get_mut(&label)) {
                 let floor = floor.min(flow.receiver.credit_limit());
@@ -144,10 +144,10 @@ impl Node {
 
     fn incoming_place(&self, session: SessionId, index: u64) -> Option<FlowPlace> {
         if index == CONTROL_INDEX {
-            let (link, label) = self.shared.sessions.control_in(session)?;
+            let (link, label) = self.sessions.control_in(session)?;
             return Some(FlowPlace { link, session, label, is_outgoing: false });
         }
-        let flow = self.shared.sessions.incoming_flow(session, index)?;
+        let flow = self.sessions.incoming_flow(session, index)?;
         self.flows.get(&flow).copied()
     }
 
@@ -161,8 +161,8 @@ impl Node {
 
     /// The far end's control flow comes there.
     pub(super) fn note_control_in(&mut self, now: Time, place: FlowPlace) {
-        self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
-        if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
+        self.sessions.set_control_in(place.session, Some((place.link, place.label)));
+        if let Some(entry) = self.sessions.entry_mut(place.session) {
             entry.unheard_since = None;
             // The far end has found a way here: there may be one back.
             if place.link != PARKING
@@ -185,11 +185,11 @@ impl Node {
         let label = parking.flows.allocate_label();
         let mut open = flow.open.clone();
         open.label = label;
-        self.shared.sessions.note_hop(session, PARKING);
+        self.sessions.note_hop(session, PARKING);
         parking.adopt_in(flow, open, 0, now);
         self.note_incoming_place(now, flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
         if index == CONTROL_INDEX
-            && let Some(entry) = self.shared.sessions.entry_mut(session)
+            && let Some(entry) = self.sessions.entry_mut(session)
         {
             entry.unheard_since = Some(now);
             self.arm_session(session);
@@ -200,7 +200,7 @@ impl Node {
     /// A session whose far end has found no way here for the idle timeout is over.
     pub(super) fn end_if_unheard(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
-        if self.shared.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
+        if self.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
             let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's way here is broken, and it found no other");
             self.fail_session(now, id, reason);
         }
@@ -226,7 +226,7 @@ impl Node {
 
     /// Everything that this node sends in a session goes by another link from now on, or by none.
     pub(super) fn reopen_session(&mut self, now: Time, id: SessionId, to: LinkId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let from = entry.link;
         if (from == to && to == PARKING) || switch::is_off(Mechanism::Reopening) {
             return;
@@ -235,7 +235,7 @@ impl Node {
             entry.incarnation += 1;
         }
         let (incarnation, control) = (entry.incarnation, entry.control());
-        self.shared.sessions.note_hop(id, to);
+        self.sessions.note_hop(id, to);
         let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> = self
             .flows
             .of_session(id)
@@ -258,7 +258,7 @@ impl Node {
             }
             let label = new.adopt_out(flow, now);
             if let Some(flow) = new.flows.out.get_mut(&label)
-                && let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref())
+                && let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref())
             {
                 securing.prove(&mut flow.open);
             }
@@ -266,10 +266,10 @@ impl Node {
                 Some(flow) => {
                     self.flows.insert(flow, FlowPlace { link: to, session: id, label, is_outgoing: true });
                 }
-                None => self.shared.sessions.set_control(id, label),
+                None => self.sessions.set_control(id, label),
             }
         }
-        self.shared.sessions.move_to(id, to);
+        self.sessions.move_to(id, to);
         self.mark_ready(from);
         self.rearm(from);
         self.mark_ready(to);
@@ -279,7 +279,7 @@ impl Node {
     /// The way of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
     /// `refused_by`: the neighbour on this link said so.
     pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
         // Who has keys asks the far end itself; before that nobody has heard of the session.
         let has_keys = entry.securing.as_ref().is_some_and(|s| s.has_keys()) && !switch::is_off(Mechanism::QuestionsToEnds);
@@ -314,7 +314,7 @@ impl Node {
                 false => return self.lose_session(now, id, reason),
             }
         }
-        let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
+        let Some(trouble) = self.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
         trouble.attempts += 1;
         let is_at_once = trouble.attempts <= 1 || is_refused;
         match next {
@@ -331,7 +331,7 @@ impl Node {
     /// The time to try again has come, if it has.
     pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (Some(far), turn) = (entry.far.address(), entry.turn) else { return };
         let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some_and(|at| at <= now)) else { return };
         trouble.retry_at = None;
@@ -342,7 +342,7 @@ impl Node {
         if let Some(link) = self.next_hop_by(far, turn, &[]) {
             return self.reopen_session(now, id, link);
         }
-        if let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
+        if let Some(trouble) = self.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
             trouble.attempts += 1;
             trouble.retry_at = Some(now + trouble.delay());
         }
@@ -350,7 +350,7 @@ impl Node {
 
     /// Routes, or the links that they lead over, have changed: everything goes by its best route.
     pub(super) fn revise_routes(&mut self, now: Time) {
-        for (id, far, turn, link) in self.shared.sessions.relayed() {
+        for (id, far, turn, link) in self.sessions.relayed() {
             let shunned = self.shunned(now, id);
             if let Some(best) = self.next_hop_by(far, turn, &shunned)
                 && best != link
@@ -377,7 +377,7 @@ impl Node {
 
     /// When sessions that no link carries look for a way again.
     pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
-        let parked = self.shared.sessions.entries().filter(|e| e.link == PARKING);
+        let parked = self.sessions.entries().filter(|e| e.link == PARKING);
         parked.map(|e| e.trouble.as_ref().and_then(Trouble::poll_timeout)).collect()
     }
 }

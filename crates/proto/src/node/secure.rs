@@ -8,17 +8,19 @@ mod contenders;
 use super::Node;
 use super::renewal::Handover;
 use super::sessions::Far;
-use super::shared::Shared;
 use super::vigilance::Vigilance;
 use crate::admission::Host;
+use crate::config::SessionAccess;
 use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys, SharedKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
-use crate::ids::{FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
+use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::Control;
+use crate::neighbour::Neighbour;
 use crate::options::Mode;
 use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
 use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
@@ -30,18 +32,6 @@ use std::net::IpAddr;
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
 /// However slow its route is.
 const LONGEST_HALF_OPEN: Duration = Duration::from_secs(60);
-
-/// Who may open sessions to this node over relays.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum SessionAccess {
-    /// Whoever may open links: the keys of `NodeConfig::authorised`, or anyone if there is no such list.
-    #[default]
-    AsLinks,
-    /// Anyone.
-    Anyone,
-    /// Owners of these keys.
-    Keys(Vec<PublicKey>),
-}
 
 /// What a relayed session has beyond one between neighbours.
 #[derive(Debug)]
@@ -363,17 +353,17 @@ impl Shared {
             again_at: None,
         })))
     }
-
-    /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
-    pub(crate) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
-        self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
-    }
 }
 
 impl Node {
+    /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
+    pub(super) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
+        self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
+    }
+
     /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
     pub(super) fn make_room_for_opener(&mut self, now: Time, from: Neighbour) {
-        let Some(id) = self.shared.sessions.unproven.in_the_way_of(from) else { return };
+        let Some(id) = self.sessions.unproven.in_the_way_of(from) else { return };
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
         self.forget_opener(now, id, Code::UnknownSession, "others opened sessions by the same neighbour");
     }
@@ -385,7 +375,7 @@ impl Node {
 
     fn forget_opener(&mut self, now: Time, id: SessionId, code: Code, text: &'static str) {
         self.shared.counters.refused_sessions += 1;
-        if let Some((link, label)) = self.shared.sessions.control_in(id)
+        if let Some((link, label)) = self.sessions.control_in(id)
             && let Some(l) = self.links.get_mut(&link)
         {
             l.refuse_flow(label, code);
@@ -396,7 +386,7 @@ impl Node {
 
     /// The far end's static key, once it has proven to own it: the neighbour's, or the destination's if the session is relayed.
     pub fn session_peer(&self, session: SessionId) -> Option<PublicKey> {
-        let entry = self.shared.sessions.entry(session)?;
+        let entry = self.sessions.entry(session)?;
         match &entry.securing {
             Some(securing) => securing.peer,
             None => self.links.get(&entry.link)?.peer,
@@ -405,7 +395,7 @@ impl Node {
 
     /// Waits for the answer to its handshake.
     pub(super) fn is_securing(&self, session: SessionId) -> bool {
-        let securing = self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref());
+        let securing = self.sessions.entry(session).and_then(|e| e.securing.as_ref());
         securing.is_some_and(|s| matches!(s.stage, Stage::Opening { .. }))
     }
 
@@ -416,20 +406,20 @@ impl Node {
         let Some(open) = l.flows.incoming.get(&label).map(|f| f.open.clone()) else { return };
         let fits = open.relayed.map_or(open.symbol, |r| r.fits.min(open.symbol));
         let mut rng = self.shared.fork_rng();
-        let Some(entry) = self.shared.sessions.entry(id) else { return };
+        let Some(entry) = self.sessions.entry(id) else { return };
         let Some(securing) = &entry.securing else { return };
         let (key, ends, role) = (entry.session.key(), securing.ends, entry.session.role());
         if matches!(securing.stage, Stage::Waiting(_)) && self.passes_over(now, link, label, id) {
             return;
         }
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let costs = match securing.stage {
             Stage::Answering => true,
             // The first one was paid for with the answer.
             Stage::Waiting(_) => securing.forgeries > 0 && !securing.is_begun_again,
             _ => false,
         };
-        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.shared.openers.charge(now, from, Host::from(ends.opener)) {
+        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.openers.charge(now, from, Host::from(ends.opener)) {
             return match securing.stage {
                 // It comes another way.
                 Stage::Waiting(_) => self.ask_again(link, label, id),
@@ -440,10 +430,10 @@ impl Node {
                 ),
             };
         }
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let result = match &securing.stage {
             Stage::Answering => {
-                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                     securing.paid_by = Some(from);
                 }
                 let shared = &self.shared;
@@ -453,7 +443,7 @@ impl Node {
             }
             Stage::Waiting(_) if securing.is_begun_again => return self.pass_over_first(now, link, label, id),
             Stage::Opening { .. } | Stage::Waiting(_) => {
-                let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+                let Some(entry) = self.sessions.entry_mut(id) else { return };
                 match entry.securing.as_mut().map(|s| &mut s.stage) {
                     Some(Stage::Opening { opening, .. }) => opening.finish(packet, fits),
                     Some(Stage::Waiting(waiting)) => waiting.complete(packet),
@@ -474,7 +464,7 @@ impl Node {
             Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
             Err(Failure::Fatal(reason)) => {
                 // A question is answered by a refusal as well.
-                let refused_by = match self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()).map(|s| &s.stage) {
+                let refused_by = match self.sessions.entry(id).and_then(|e| e.securing.as_ref()).map(|s| &s.stage) {
                     Some(Stage::Opening { opening, .. }) => opening.refused_by(),
                     _ => None,
                 };
@@ -503,7 +493,7 @@ impl Node {
             l.count_lie();
         }
         self.shared.counters.polluted += 1;
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.is_begun_again |= !is_contender && matches!(securing.stage, Stage::Waiting(_));
             securing.forgeries += 1;
         }
@@ -515,8 +505,8 @@ impl Node {
 
     /// The far end's control flow begins anew when it comes again.
     pub(super) fn forget_control_in(&mut self, id: SessionId) {
-        let Some((link, label)) = self.shared.sessions.control_in(id) else { return };
-        self.shared.sessions.set_control_in(id, None);
+        let Some((link, label)) = self.sessions.control_in(id) else { return };
+        self.sessions.set_control_in(id, None);
         if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.take_in(label)) {
             self.shared.ledger.close(&flow.account);
         }
@@ -524,7 +514,7 @@ impl Node {
 
     /// Packet 0 came once more: what counts is the packet behind it.
     fn pass_over_first(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) {
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.is_begun_again = false;
         }
         if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
@@ -554,21 +544,21 @@ impl Node {
         if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
             flow.sink.set_lead(answer.lead);
         }
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         if let Some(securing) = &mut entry.securing {
             securing.lead.push(answer.packet);
             securing.lead_in = answer.lead;
         }
         // Opens our control flow, which begins with the answer.
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.stage = Stage::Answered;
         }
-        self.shared.sessions.note_untold(id);
+        self.sessions.note_untold(id);
         self.pump_session(now, id);
         self.send_leads(now, id);
         let result = match answer.step {
             AnswerStep::Waiting(waiting) => {
-                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                     securing.stage = Stage::Waiting(waiting);
                 }
                 Ok(())
@@ -583,7 +573,7 @@ impl Node {
 
     /// Hands packets of the handshake to our control flow.
     fn send_leads(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (link_id, Some(label)) = (entry.link, entry.control()) else { return };
         let Some(securing) = &mut entry.securing else { return };
         if let Some(link) = self.links.get_mut(&link_id)
@@ -598,7 +588,7 @@ impl Node {
 
     /// Keys stand: every flow of the session gets its own, and what waited goes.
     fn install(&mut self, now: Time, id: SessionId, secured: Secured, fits: u16, stage: Stage) -> Result<(), CloseReason> {
-        let entry = self.shared.sessions.entry_mut(id).ok_or_else(gone)?;
+        let entry = self.sessions.entry_mut(id).ok_or_else(gone)?;
         let (role, peer) = (entry.session.role(), secured.peer);
         let securing = entry.securing.as_mut().ok_or_else(gone)?;
         securing.peer = Some(peer);
@@ -617,9 +607,9 @@ impl Node {
         self.send_leads(now, id);
         let mut unsound = None;
         let defect = |e: CryptoError| CloseReason::local(e.code(), Layer::Session, e.to_string());
-        for link_id in self.shared.sessions.hops(id) {
+        for link_id in self.sessions.hops(id) {
             let Some(link) = self.links.get_mut(&link_id) else { continue };
-            let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
+            let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
             let mut is_touched = false;
             for label in link.flows.out_of(id) {
                 if let Some(flow) = link.flows.out.get_mut(&label).filter(|f| !f.source.is_in_parts()) {
@@ -655,7 +645,7 @@ impl Node {
         }
         if role == SessionRole::Opener {
             // The acceptor has no other way to know: IK's only message of ours left before its answer came.
-            if let Some(entry) = self.shared.sessions.entry_mut(id) {
+            if let Some(entry) = self.sessions.entry_mut(id) {
                 entry.session.tell_fits(fits);
             }
             self.events.push_back(Event::SessionOpened { session: id });
@@ -674,7 +664,7 @@ impl Node {
 
     /// A sealed packet opened: the opener has the keys.
     pub(super) fn confirm(&mut self, now: Time, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         if matches!(securing.stage, Stage::Unconfirmed) {
             securing.stage = Stage::Secured;
             securing.deadline = None;
@@ -687,22 +677,22 @@ impl Node {
 
     /// Tells the owner of a session that the far end opened, once.
     fn announce(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(peer) = entry.securing.as_ref().and_then(|s| s.peer) else { return };
         if !core::mem::replace(&mut entry.is_announced, true) {
             let (link, far) = (entry.link, entry.far.address());
             let payer = entry.securing.as_mut().and_then(|s| s.paid_by.take()).zip(far);
             if let Some((payer, far)) = payer {
-                self.shared.openers.refund(now, payer, Host::from(far));
+                self.openers.refund(now, payer, Host::from(far));
             }
-            self.shared.sessions.prove(id);
+            self.sessions.prove(id);
             self.events.push_back(Event::SessionIncoming { session: id, link, peer, far });
         }
     }
 
     /// What reaches the far end uncut, says the far end: for flows opened from now on.
     pub(super) fn on_fits(&mut self, id: SessionId, symbol: u16) {
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
             && usize::from(symbol) >= MIN_SYMBOL + SESSION_OVERHEAD
         {
             securing.symbol = Some(symbol);

@@ -1,8 +1,8 @@
 //! The life of a session at this node: opened, its words moved onto its control flow, waited for, closed; and what becomes of it when links come and go.
 
+use super::places::FlowPlace;
 use super::reroute::{PARKING, Trouble};
 use super::sessions::{FLOOR, Far, limits_of};
-use super::shared::FlowPlace;
 use super::spread::Spread;
 use super::{Node, TimerKey};
 use crate::crypto::PublicKey;
@@ -44,12 +44,12 @@ impl Node {
         peer: Option<PublicKey>,
         turn: usize,
     ) -> Result<SessionId, CommandError> {
-        let near = self.shared.routing.source_for(destination).ok_or(CommandError::Misuse(
+        let near = self.routing.source_for(destination).ok_or(CommandError::Misuse(
             "this node has no address of the destination's family, so that nobody could answer: set one first",
         ))?;
         let link = self.next_hop_by(destination, turn, &[]).ok_or(CommandError::NoRoute(destination))?;
         let id = self.create_session(now, Far::Relayed { far: destination, near }, link, peer)?;
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+        if let Some(entry) = self.sessions.entry_mut(id) {
             entry.turn = turn;
         }
         Ok(id)
@@ -57,7 +57,7 @@ impl Node {
 
     /// The far end's address of a session that is, or may be, relayed; `None` if the neighbour is the far end.
     pub fn session_far(&self, session: SessionId) -> Option<IpAddr> {
-        self.shared.sessions.entries.get(&session)?.far.address()
+        self.sessions.entries.get(&session)?.far.address()
     }
 
     pub(super) fn create_session(
@@ -68,7 +68,7 @@ impl Node {
         expected: Option<PublicKey>,
     ) -> Result<SessionId, CommandError> {
         // What others open takes no place of what is opened here.
-        if self.shared.sessions.own() >= self.shared.config.max_sessions {
+        if self.sessions.own() >= self.shared.config.max_sessions {
             return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
         }
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
@@ -76,9 +76,9 @@ impl Node {
             Far::Neighbour(_) => self.links.get(&link).map_or(FLOOR, |l| limits_of(l)),
             Far::Relayed { .. } => FLOOR,
         };
-        let limits = self.shared.session_limits();
+        let limits = self.session_limits();
         let securing = self.shared.start_securing(now, far, key, expected, false).map_err(CommandError::Closed)?;
-        let id = self.shared.sessions.insert(far, link, None, Session::new(key, SessionRole::Opener, limits, peer), securing);
+        let id = self.sessions.insert(far, link, None, Session::new(key, SessionRole::Opener, limits, peer), securing);
         self.pump_session(now, id);
         self.settle(now, link);
         Ok(id)
@@ -87,7 +87,7 @@ impl Node {
     /// The same for a handshake that only asks which process the far end is: the owner hears nothing of it.
     pub(super) fn create_question(&mut self, now: Time, far: Far, link: LinkId, peer: PublicKey) -> Result<SessionId, CommandError> {
         let id = self.create_session(now, far, link, Some(peer))?;
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+        if let Some(entry) = self.sessions.entry_mut(id) {
             entry.is_announced = false;
             entry.securing.iter_mut().for_each(|s| s.ask_only());
         }
@@ -96,7 +96,7 @@ impl Node {
 
     /// Opens a data flow of a session.
     pub(super) fn open_session_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         if options.mode == Mode::Transparent && entry.far.address().is_some() {
             return Err(CommandError::Misuse("a transparent flow belongs to one link: relays do not forward it; use btp"));
         }
@@ -108,17 +108,17 @@ impl Node {
             None => None,
         };
         let id = FlowId(self.shared.next_flow_id().0);
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let index = entry.session.open_flow(id, &options)?;
         let is_spread = self.is_to_spread(session, &options);
         let result = self.open_out(now, session, is_spread, id, index, answers, &options);
         if result.is_err()
-            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+            && let Some(entry) = self.sessions.entries.get_mut(&session)
         {
             entry.session.remove_flow(now, id);
         }
         let label = result?;
-        let Some(link) = self.shared.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
+        let Some(link) = self.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
         let link = if is_spread { PARKING } else { link };
         self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
         if is_spread {
@@ -146,7 +146,7 @@ impl Node {
         answers: Option<u64>,
         options: &FlowOptions,
     ) -> Result<FlowLabel, CommandError> {
-        let entry = self.shared.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
         let on = if is_spread { PARKING } else { entry.link };
         let link = self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?;
         let symbol = link.symbol_ceiling(&self.shared);
@@ -196,7 +196,7 @@ impl Node {
         }
         if is_spread {
             source.part_up();
-        } else if let Some(securing) = self.shared.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
+        } else if let Some(securing) = self.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
             && securing.equip_out(&mut open, &mut source).is_err()
         {
             self.shared.ledger.close(&account);
@@ -204,23 +204,23 @@ impl Node {
         }
         let label = link.open_out(id, session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
-        self.shared.sessions.note_hop(session, on);
+        self.sessions.note_hop(session, on);
         Ok(label)
     }
 
     /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.
     pub(super) fn pump_session(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let Some(entry) = self.sessions.entries.get(&id) else { return };
         let link_id = entry.link;
         if entry.control.is_none() && !entry.securing.as_ref().is_some_and(|s| s.is_waiting() || s.is_unanswered()) {
             let flow = self.shared.next_flow_id();
             if let Ok(label) = self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options())
-                && let Some(entry) = self.shared.sessions.entries.get_mut(&id)
+                && let Some(entry) = self.sessions.entries.get_mut(&id)
             {
                 entry.control = Some(label);
             }
         }
-        let Some(entry) = self.shared.sessions.entries.get_mut(&id) else { return };
+        let Some(entry) = self.sessions.entries.get_mut(&id) else { return };
         if entry.session.owes_too_much() {
             let text = "the far end acknowledges no control message";
             entry.session.fail(now, CloseReason::local(Code::TooMany, Layer::Session, text));
@@ -240,7 +240,7 @@ impl Node {
                     if entry.session.take_asks() {
                         entry.asked = flow.source.packets() + 1;
                     }
-                    self.shared.sessions.untold.insert((link_id, id));
+                    self.sessions.untold.insert((link_id, id));
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;
                     }
@@ -253,7 +253,7 @@ impl Node {
                 let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && is_there;
                 if is_empty && !entry.is_told {
                     entry.is_told = true;
-                    self.shared.sessions.untold.remove(&(link_id, id));
+                    self.sessions.untold.remove(&(link_id, id));
                     entry.session.on_control_delivered(now);
                 }
             }
@@ -264,13 +264,13 @@ impl Node {
             }
         }
         self.arm_session(id);
-        if self.shared.sessions.entries.get(&id).is_some_and(|entry| entry.session.outcome().is_some()) {
+        if self.sessions.entries.get(&id).is_some_and(|entry| entry.session.outcome().is_some()) {
             self.finish_session(now, id);
         }
     }
 
     pub(super) fn arm_session(&mut self, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let Some(entry) = self.sessions.entries.get(&id) else { return };
         let retry = entry.trouble.as_ref().and_then(Trouble::poll_timeout);
         let securing = entry.securing.as_ref().and_then(|s| s.poll_timeout());
         let unheard = entry.unheard_since.map(|at| at + self.shared.config.idle_timeout);
@@ -280,7 +280,7 @@ impl Node {
     /// A session is over: what was received whole can still be read, everything else goes.
     fn finish_session(&mut self, now: Time, id: SessionId) {
         let totals = self.session_stats(id).unwrap_or_default();
-        let Some(mut entry) = self.shared.sessions.remove(id) else { return };
+        let Some(mut entry) = self.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
         self.end_contenders(entry.securing.as_deref());
         let places: Vec<FlowPlace> = self.flows.of_session(id).map(|(_, place)| place).collect();
@@ -355,7 +355,7 @@ impl Node {
         reason: &str,
         linger: Duration,
     ) -> Result<(), CommandError> {
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let reason = CloseReason::application(code, reason);
         entry.session.close(now, reason, linger);
         self.finish_all_out(now, session);
@@ -382,7 +382,7 @@ impl Node {
         self.on_securing_timeout(now, id);
         self.drive_renewal(now, id);
         self.check_delivery(now, id);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
+        if let Some(entry) = self.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
         self.retry_way(now, id);
@@ -391,7 +391,7 @@ impl Node {
     }
 
     pub(super) fn on_link_up(&mut self, now: Time, id: LinkId) {
-        for session in self.shared.sessions.on_link(id) {
+        for session in self.sessions.on_link(id) {
             self.pump_session(now, session);
         }
     }
@@ -399,8 +399,8 @@ impl Node {
     /// A link ended: its sessions end with what is known, then the owner is told.
     pub(super) fn on_link_down(&mut self, now: Time, id: LinkId, reason: CloseReason) {
         self.park_incoming_of(now, id);
-        for session in self.shared.sessions.on_link(id) {
-            if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        for session in self.sessions.on_link(id) {
+            if let Some(entry) = self.sessions.entries.get_mut(&session) {
                 if entry.far.address().is_some() {
                     self.on_way_lost(now, session, reason.clone(), None);
                 } else {
@@ -421,14 +421,14 @@ impl Node {
     /// Nobody is left to hear of the session's end.
     pub(super) fn lose_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
         self.drop_control(session);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.on_link_lost(now, reason);
             self.finish_session(now, session);
         }
     }
 
     pub(super) fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.fail(now, reason);
         }
         self.pump_session(now, session);
@@ -437,7 +437,7 @@ impl Node {
     /// Sessions with control frames that wait for room, or whose last words were just acknowledged.
     pub(super) fn pump_sessions_of(&mut self, now: Time, link: LinkId) {
         let all = (link, SessionId(0))..=(link, SessionId(u64::MAX));
-        let waiting: SmallVec<[SessionId; 4]> = self.shared.sessions.untold.range(all).map(|(_, id)| *id).collect();
+        let waiting: SmallVec<[SessionId; 4]> = self.sessions.untold.range(all).map(|(_, id)| *id).collect();
         for id in waiting {
             self.pump_session(now, id);
         }
@@ -445,6 +445,6 @@ impl Node {
 
     /// Sessions that exist, by link.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
-        self.shared.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link))
+        self.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link))
     }
 }

@@ -1,14 +1,16 @@
 //! Sessions of a node: which there are, by which link they go, and who may open another. What is done with them is in `session_life.rs` and
 //! `flow_events.rs`.
 
+use super::Node;
 use super::reroute::{SessionName, Trouble};
 use super::secure::Securing;
-use super::shared::{INITIAL_CREDIT, Shared};
 use super::unproven::Unproven;
+use crate::config::INITIAL_CREDIT;
 use crate::crypto::PublicKey;
 use crate::error::Code;
-use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
+use crate::ids::{FlowId, FlowLabel, LinkId, SessionId, SessionKey};
 use crate::link::{Link, State};
+use crate::neighbour::Neighbour;
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::table::Table;
@@ -343,14 +345,18 @@ impl Sessions {
     }
 }
 
-impl Shared {
+impl Node {
     pub(super) fn session_limits(&self) -> SessionLimits {
-        SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
+        SessionLimits {
+            max_message: self.shared.config.max_message as u64,
+            max_flows: self.shared.config.max_flows as u64,
+            credit: INITIAL_CREDIT,
+        }
     }
 
     /// Whether one more session may come by a neighbour. One has three quarters of what others leave, and the last places are for those that have none.
     fn has_room_for_session(&self, from: Neighbour) -> bool {
-        let (open, limit) = (self.sessions.incoming, self.config.max_sessions);
+        let (open, limit) = (self.sessions.incoming, self.shared.config.max_sessions);
         let own = self.sessions.opened_by.get(&from).copied().unwrap_or(0);
         let left = limit.saturating_sub(open - own);
         match own {
@@ -363,7 +369,7 @@ impl Shared {
     /// refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
-    pub(crate) fn session_for_open(
+    pub(super) fn session_for_open(
         &mut self,
         now: Time,
         from: Neighbour,
@@ -383,11 +389,11 @@ impl Shared {
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
             None if self.sessions.ended_names.contains(&name) => {
-                self.counters.stale_flows += 1;
+                self.shared.counters.stale_flows += 1;
                 return Err(Code::UnknownSession);
             }
             None if !self.has_room_for_session(from) => {
-                self.counters.refused_sessions += 1;
+                self.shared.counters.refused_sessions += 1;
                 return Err(Code::TooMany);
             }
             // A relayed session begins with the handshake on its control flow.

@@ -2,6 +2,7 @@
 
 use super::budget::MessageBudget;
 use super::datagrams::Datagrams;
+use super::message::Message;
 use super::ordered::Ordered;
 use super::part::Pieces;
 use super::seal::Cipher;
@@ -12,7 +13,6 @@ use crate::crypto::{FlowGeneration, FlowKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{MAX_SPAN, coefficient_row};
 use crate::ids::Seq;
-use crate::node::Message;
 use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::stats::FlowStats;
 use crate::switch::{self, Mechanism};

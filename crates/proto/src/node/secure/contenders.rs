@@ -7,8 +7,8 @@ use super::Stage;
 use crate::error::Code;
 use crate::ids::{FlowLabel, LinkId, SessionId};
 use crate::node::Node;
+use crate::node::places::FlowPlace;
 use crate::node::reroute::PARKING;
-use crate::node::shared::FlowPlace;
 use crate::session::handshake;
 use crate::switch::{self, Mechanism};
 use crate::units::Time;
@@ -34,7 +34,7 @@ impl Node {
     /// What becomes of a control flow that is at `place` and is opened again by a link. `None`: nothing that the handshake has to decide.
     pub(in crate::node) fn contend(&mut self, place: FlowPlace, link: LinkId, open: &FlowOpen) -> Option<Result<(), Code>> {
         let id = place.session;
-        let securing = self.shared.sessions.entry(id)?.securing.as_ref()?;
+        let securing = self.sessions.entry(id)?.securing.as_ref()?;
         if switch::is_off(Mechanism::HandshakeOwners) {
             return None;
         }
@@ -51,15 +51,15 @@ impl Node {
     }
 
     fn admit_contender(&mut self, id: SessionId, link: LinkId, open: FlowOpen) -> Result<(), Code> {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(Code::UnknownSession) };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(Code::UnknownSession) };
         let contenders = &mut securing.contenders;
         let older = contenders.iter().position(|c| c.link == link).or((contenders.len() >= MOST).then_some(0));
         if let Some(older) = older.map(|at| contenders.remove(at)) {
             self.end_contender(older, Some(Code::Rerouted));
         }
         let label = open.label;
-        self.links.get_mut(&link).ok_or(Code::Internal)?.accept_flow(open, id, &mut self.shared)?;
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        self.accept_flow(link, open, id)?;
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.contenders.push(Contender { link, label, has_begun: false });
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Node {
 
     /// A packet of the handshake came: true if it is a contender's first one, which was answered before.
     pub(super) fn passes_over(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) -> bool {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
         let contender = securing.contenders.iter_mut().find(|c| (c.link, c.label) == (link, label) && !c.has_begun);
         let Some(contender) = contender else { return false };
         contender.has_begun = true;
@@ -83,13 +83,13 @@ impl Node {
 
     /// The handshake has verified what this flow brought: it is the opener's.
     pub(super) fn decide_contest(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         let contenders = core::mem::take(&mut securing.contenders);
         for contender in contenders.iter().filter(|c| (c.link, c.label) != (link, label)) {
             self.end_contender(*contender, Some(Code::Rerouted));
         }
-        if self.shared.sessions.control_in(id) != Some((link, label)) {
-            if let Some((before, old)) = self.shared.sessions.control_in(id) {
+        if self.sessions.control_in(id) != Some((link, label)) {
+            if let Some((before, old)) = self.sessions.control_in(id) {
                 self.forget_control_in(id);
                 if before != PARKING
                     && let Some(l) = self.links.get_mut(&before)
@@ -105,7 +105,7 @@ impl Node {
     /// A flow of a contender is over: true if it was one.
     pub(in crate::node) fn forget_contender(&mut self, link: LinkId, label: FlowLabel, refusal: Option<Code>) -> bool {
         let session = self.links.get(&link).and_then(|l| l.flows.incoming.get(&label)).map(|f| f.session);
-        let Some(securing) = session.and_then(|id| self.shared.sessions.entry_mut(id)).and_then(|e| e.securing.as_mut()) else {
+        let Some(securing) = session.and_then(|id| self.sessions.entry_mut(id)).and_then(|e| e.securing.as_mut()) else {
             return false;
         };
         let Some(at) = securing.contenders.iter().position(|c| (c.link, c.label) == (link, label)) else { return false };

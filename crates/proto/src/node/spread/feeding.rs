@@ -6,8 +6,8 @@ use crate::flow::Symbol;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
 use crate::link::Control;
 use crate::link::flows::{floor_of, options_of};
+use crate::node::places::FlowPlace;
 use crate::node::reroute::PARKING;
-use crate::node::shared::FlowPlace;
 use crate::node::{Node, TimerKey};
 use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::session::{SendHalf, SendLimits};
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 impl Node {
     /// A data flow of this session takes several routes if there are several that are equally good, unless it is to keep to one.
     pub(in crate::node) fn is_to_spread(&self, session: SessionId, options: &FlowOptions) -> bool {
-        let Some(far) = self.shared.sessions.entry(session).and_then(|e| e.far.address()) else { return false };
+        let Some(far) = self.sessions.entry(session).and_then(|e| e.far.address()) else { return false };
         let may_spread = match options.mode {
             Mode::Brtp => true,
             Mode::Btp => !switch::is_off(Mechanism::SpreadDatagrams),
@@ -54,7 +54,7 @@ impl Node {
         spread.expire(now);
         self.feed_parts(now, &mut spread, label);
         if let Some(floor) = spread.take_skip(now)
-            && let Some(entry) = self.shared.sessions.entry_mut(session)
+            && let Some(entry) = self.sessions.entry_mut(session)
         {
             entry.session.tell_skip(flow, floor);
             self.pump_session(now, session);
@@ -89,7 +89,7 @@ impl Node {
             return;
         }
         let skip = spread.take_last_skip();
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some(entry) = self.sessions.entry_mut(session) {
             if let Some(floor) = skip {
                 entry.session.tell_skip(flow, floor);
             }
@@ -118,7 +118,7 @@ impl Node {
     }
 
     fn feed_parts(&mut self, now: Time, spread: &mut Spread, whole: FlowLabel) {
-        let Some(entry) = self.shared.sessions.entry(spread.session) else { return };
+        let Some(entry) = self.sessions.entry(spread.session) else { return };
         let Some(far) = entry.far.address() else { return };
         if entry.securing.as_ref().is_none_or(|s| !s.has_keys()) {
             return;
@@ -310,7 +310,7 @@ impl Node {
         };
         let account = self.shared.ledger.open(floor_of(&open), self.shared.config.flow_memory)?;
         let mut source = SendHalf::new(&options_of(&open), SendLimits { buffer: 0, max_message: 0 });
-        let securing = self.shared.sessions.entry_mut(spread.session)?.securing.as_mut()?;
+        let securing = self.sessions.entry_mut(spread.session)?.securing.as_mut()?;
         if securing.equip_out(&mut open, &mut source).is_err() {
             self.shared.ledger.close(&account);
             return None;
@@ -321,7 +321,7 @@ impl Node {
         let link = self.links.get_mut(&on)?;
         let label = link.open_out(id, spread.session, open, source, account, now);
         link.settle_out(label, &mut self.shared);
-        self.shared.sessions.note_hop(spread.session, on);
+        self.sessions.note_hop(spread.session, on);
         spread.parts.push(Part::new(now, number, on, label));
         Some(())
     }
@@ -359,7 +359,7 @@ impl Node {
 
     /// The hop of a part is closed: its route ends here.
     pub(in crate::node) fn on_part_refused(&mut self, now: Time, session: SessionId, index: u64, number: u64) {
-        let Some(flow) = self.shared.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) else { return };
+        let Some(flow) = self.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) else { return };
         let at = self.spreads.get(&flow).and_then(|s| s.parts.iter().position(|p| p.number == number));
         if let Some(at) = at {
             self.lose_part(now, flow, at);
@@ -391,7 +391,7 @@ impl Node {
         let Some((link, count, bytes)) = spread.on_part_delivered(now, number, packets) else { return };
         let label = spread.parts.iter().find(|p| p.number == number).map(|p| p.label);
         let session = spread.session;
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some(entry) = self.sessions.entry_mut(session) {
             entry.routes.entry(link).or_default().note_sent(count, bytes);
         }
         if let Some((label, link)) = label.zip(self.links.get_mut(&link)) {
@@ -415,6 +415,6 @@ impl Node {
 
     /// What the data flows of a session that take several routes at once have carried by each link, from end to end.
     pub fn session_routes(&self, session: SessionId) -> Vec<(LinkId, RouteStats)> {
-        self.shared.sessions.entry(session).map(|e| e.routes.iter().map(|(link, stats)| (*link, *stats)).collect()).unwrap_or_default()
+        self.sessions.entry(session).map(|e| e.routes.iter().map(|(link, stats)| (*link, *stats)).collect()).unwrap_or_default()
     }
 }

@@ -64,7 +64,7 @@ impl Node {
             node.mark_ready(on);
             false
         };
-        let Some(entry) = self.shared.sessions.entry(session) else { return false };
+        let Some(entry) = self.sessions.entry(session) else { return false };
         let flow = match entry.session.inspect_flow(open.index) {
             Ok(Accepted::Known(flow)) => Some(flow),
             Ok(Accepted::New) => None,
@@ -97,8 +97,8 @@ impl Node {
         let parking = self.links.get_mut(&PARKING).ok_or(Code::Internal)?;
         let label = parking.flows.allocate_label();
         let whole = FlowOpen { label, relayed: open.relayed.map(|r| Relayed { part: 0, ..r }), ..open.clone() };
-        parking.accept_flow(whole, session, &mut self.shared)?;
-        let flow = parking.flows.incoming.get(&label).map(|f| f.id).ok_or(Code::Internal)?;
+        self.accept_flow(PARKING, whole, session)?;
+        let flow = self.links.get(&PARKING).ok_or(Code::Internal)?.flows.incoming.get(&label).map(|f| f.id).ok_or(Code::Internal)?;
         self.joins.insert(flow, Join::default());
         self.settle(now, PARKING);
         self.flows.contains_key(&flow).then_some(flow).ok_or(Code::Stopped)
@@ -107,7 +107,7 @@ impl Node {
     /// The flow that a part brings packets of.
     fn whole_of(&self, on: LinkId, label: FlowLabel) -> Option<FlowId> {
         let part = self.links.get(&on)?.flows.incoming.get(&label)?;
-        self.shared.sessions.entry(part.session)?.session.flows().incoming(part.open.index)
+        self.sessions.entry(part.session)?.session.flows().incoming(part.open.index)
     }
 
     /// A part brought packets of its flow.
@@ -126,7 +126,7 @@ impl Node {
         }
         let session = part.session;
         let bytes: usize = pieces.iter().map(|(_, packet)| packet.len()).sum();
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some(entry) = self.sessions.entry_mut(session) {
             entry.routes.entry(on).or_default().note_received(pieces.len() as u64, bytes as u64);
         }
         if let Some(join) = self.joins.get_mut(&flow) {
@@ -158,7 +158,7 @@ impl Node {
         let room = self.shared.ledger.allowed(&f.account) / (usize::from(f.open.symbol).max(512) + 64);
         let (index, consumed) = (f.open.index, f.sink.consumed());
         if let Some(limit) = join.grant(consumed, room as u64)
-            && let Some(entry) = self.shared.sessions.entry_mut(place.session)
+            && let Some(entry) = self.sessions.entry_mut(place.session)
         {
             entry.session.tell_window(index, limit);
             self.pump_session(now, place.session);
@@ -175,7 +175,7 @@ impl Node {
             let f = self.links.get(&place.link)?.flows.incoming.get(&place.label)?;
             Some((flow, f.sink.first_missing()))
         });
-        let Some(entry) = self.shared.sessions.entry_mut(session) else { return };
+        let Some(entry) = self.sessions.entry_mut(session) else { return };
         entry.session.tell_part(index, number, done);
         if let Some((flow, here)) = here {
             entry.session.flow_received(now, flow, here, false);

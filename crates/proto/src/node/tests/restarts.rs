@@ -210,7 +210,7 @@ fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_end
         m.now >= at
     });
     assert!(s.got > 50_000 && s.got < 3_000_000);
-    let entry = m.nodes[0].shared.sessions.entry(session).unwrap();
+    let entry = m.nodes[0].sessions.entry(session).unwrap();
     let (label, by) = (entry.control().unwrap(), entry.link);
     let now = m.now;
     let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
@@ -218,7 +218,7 @@ fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_end
     crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason: Code::UnknownSession as u64 }.emit(&mut frames);
     m.nodes[1].inject(now, to_0, frames);
     assert!(s.transfer(&mut m, 3, 3_000_000, MS(4_000)), "the session goes on");
-    assert_ne!(m.nodes[0].shared.sessions.entry(session).map(|e| e.link), Some(by), "by the other route");
+    assert_ne!(m.nodes[0].sessions.entry(session).map(|e| e.link), Some(by), "by the other route");
 }
 
 /// A relay that alters everything from node 2 to node 0 once the session is open: node 0 hears nothing that is valid.
@@ -268,7 +268,7 @@ fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
     let mut asked = std::collections::BTreeSet::new();
     for _ in 0..times {
         if let Some(label) =
-            m.nodes[0].shared.sessions.entry(session).filter(|e| e.link != crate::node::reroute::PARKING).and_then(|e| e.control())
+            m.nodes[0].sessions.entry(session).filter(|e| e.link != crate::node::reroute::PARKING).and_then(|e| e.control())
         {
             let (now, mut frames) = (m.now, Vec::new());
             let reason = Code::UnknownSession as u64;
@@ -278,7 +278,7 @@ fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
         let end = m.now + apart;
         m.wake_at = Some(end);
         m.run_until(apart, |m| {
-            asked.extend(m.nodes[2].shared.sessions.entries().map(|e| e.session.key()));
+            asked.extend(m.nodes[2].sessions.entries().map(|e| e.session.key()));
             m.now >= end
         });
     }
