@@ -16,6 +16,7 @@ pub mod error;
 pub mod event;
 pub mod far_text;
 pub mod flow;
+mod flows;
 pub mod ids;
 mod ledger;
 mod link;

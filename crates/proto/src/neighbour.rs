@@ -7,6 +7,8 @@ use crate::ids::LinkId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Neighbour {
     Key(PublicKey),
+    /// All those together by whom flows come that come by parts.
+    Several,
     /// A link whose other end is not known yet.
     Link(LinkId),
 }

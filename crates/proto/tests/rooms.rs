@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "path",
     "flow",
     "session",
+    "flows",
     "shared",
     "link",
     "node",

@@ -3,6 +3,7 @@
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::Offer;
+use crate::flows::{Flows, InEvent, OutEvent};
 use crate::ids::{FlowLabel, PacketNumber, PathId, Seq};
 use crate::path::{Address, Fates, Path};
 use crate::sent::SentItem;
@@ -139,7 +140,7 @@ impl Link {
         if self.is_urgency_due.take() == Some(true) {
             self.set_ack_urgency();
         }
-        self.watch_paths(now);
+        self.watch_paths(now, &mut shared.flows);
         self.couple_paths(now);
         None
     }
@@ -174,7 +175,7 @@ impl Link {
                 self.touch_held(now, shared);
             }
             if let Frame::FlowOpen(open) = frame {
-                if self.flows.incoming.contains_key(&open.label) || self.flows.closed.contains(open.label) {
+                if self.labels.knows_in(open.label) {
                     continue;
                 }
                 reading.at = reading.end - frames.rest().len();
@@ -193,7 +194,8 @@ impl Link {
         }
         self.held = touched_in;
         // What a control flow brings, keys among it, may be what the next datagram needs.
-        let is_control = |label| self.flows.incoming.get(label).is_some_and(|flow| flow.open.index == CONTROL_INDEX);
+        let is_control =
+            |label: &FlowLabel| self.labels.peek_in(*label, &shared.flows).is_some_and(|flow| flow.open.index == CONTROL_INDEX);
         if result.is_err() || self.held.iter().any(is_control) {
             self.touch_held(now, shared);
         }
@@ -208,7 +210,7 @@ impl Link {
     /// What came for flows since they were last looked at is passed on.
     pub(crate) fn touch_held(&mut self, now: Time, shared: &mut Shared) {
         for label in core::mem::take(&mut self.held) {
-            self.touch_in(label, now);
+            self.touch_in(label, now, &mut shared.flows);
             self.settle_in(label, shared);
         }
     }
@@ -243,7 +245,7 @@ impl Link {
                     Some(p) => p.on_ack(now, &view, &mut fates),
                     None => Ok(()),
                 };
-                self.dispatch_fates(now, &mut fates);
+                self.dispatch_fates(now, &mut fates, &mut shared.flows);
                 self.fates = fates;
                 result.map_err(|code| CloseReason::local(code, Layer::Link, ""))?;
             }
@@ -252,28 +254,28 @@ impl Link {
             Frame::FlowEnd { flow, end } => self.on_flow_end(flow, end, touched_in, shared),
             Frame::FlowSkip { flow, floor } => {
                 // P16: what a relay leaves out of what was promised still comes another way.
-                if let Some(f) = self.flows.incoming.get_mut(&flow).filter(|f| f.sink.believes_skips_of_hops()) {
+                if let Some(f) = self.labels.incoming(flow, &mut shared.flows).filter(|f| f.sink.believes_skips_of_hops()) {
                     f.receiver.on_skip(floor);
                     if let Err(reason) = f.sink.on_skip(floor) {
-                        self.events.push_back(LinkEvent::InClosed(flow, reason));
+                        self.events.push_back(LinkEvent::In(f.id, flow, InEvent::Closed(reason)));
                     }
                     touch(touched_in, flow);
                 }
             }
             Frame::FlowReset { flow, reason } => {
-                if self.flows.incoming.contains_key(&flow) {
-                    self.events.push_back(LinkEvent::InClosed(flow, remote_reason(reason, Code::Reset)));
+                if let Some(id) = self.labels.incoming_id(flow) {
+                    self.events.push_back(LinkEvent::In(id, flow, InEvent::Closed(remote_reason(reason, Code::Reset))));
                 }
-                self.flows.closed.insert(flow);
+                self.labels.close(flow);
             }
             Frame::FlowStop { flow, reason } => {
-                if self.flows.out.contains_key(&flow) {
-                    self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Stopped)));
+                if let Some(f) = self.labels.peek_out(flow, &shared.flows) {
+                    self.events.push_back(LinkEvent::Out(f.id, flow, OutEvent::Closed(remote_reason(reason, Code::Stopped))));
                 }
             }
             Frame::FlowRefused { flow, base, reason } => {
                 let code = Code::from_u64(reason).unwrap_or(Code::Internal);
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     if code == Code::Stopped && f.open.relayed.is_some() {
                         // Over at the far end, whose session says how.
                     } else if code == Code::UnknownFlow {
@@ -281,26 +283,26 @@ impl Link {
                         // several refusals of one flight; offer the flow again.
                         (f.is_open_acked, f.is_announced) = (false, false);
                         f.sender.on_refused(base, code);
-                        self.touch_out(flow, now);
+                        self.touch_out(flow, now, &mut shared.flows);
                     } else if code == Code::Polluted || (code == Code::NoMemory && (base.0 > 0 || f.sender.is_established())) {
                         // P9: one packet was not taken; RANK says what is missing, and the flow goes on.
                         f.sender.on_refused(base, code);
                     } else {
-                        self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Internal)));
+                        self.events.push_back(LinkEvent::Out(f.id, flow, OutEvent::Closed(remote_reason(reason, Code::Internal))));
                     }
                 }
             }
             Frame::Rank { flow, base, n, rank, missing } => {
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     f.sender.on_rank(now, base, n, rank, missing);
-                    self.touch_out(flow, now);
+                    self.touch_out(flow, now, &mut shared.flows);
                     self.settle_out(flow, shared);
                 }
             }
             Frame::Credit { flow, limit, done } => {
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     f.sender.on_credit(limit, done);
-                    self.touch_out(flow, now);
+                    self.touch_out(flow, now, &mut shared.flows);
                     self.settle_out(flow, shared);
                 }
             }
@@ -325,8 +327,8 @@ impl Link {
     }
 
     fn on_coded(&mut self, now: Time, coded: &Coded<'_>, touched_in: &mut Touched, shared: &mut Shared) {
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else {
-            if !self.flows.closed.contains(coded.flow) {
+        let Some(flow) = self.labels.incoming(coded.flow, &mut shared.flows) else {
+            if !self.labels.is_closed(coded.flow) {
                 // P9: said, not buffered.
                 shared.counters.refused += 1;
                 self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::UnknownFlow as u64 });
@@ -346,10 +348,10 @@ impl Link {
             }
             Verdict::Polluted => {
                 shared.counters.polluted += 1;
-                return self.on_pollution(coded, touched_in);
+                return self.on_pollution(coded, touched_in, &mut shared.flows);
             }
         }
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
+        let Some(flow) = self.labels.incoming(coded.flow, &mut shared.flows) else { return };
         match flow.receiver.on_coded(now, coded) {
             Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
             Offer::Refused(code) => {
@@ -362,12 +364,12 @@ impl Link {
     /// FLOW_END. The end of a sealed flow is for its far end to say (P16): the hop's word steers the coded machine and is taken back when something
     /// contradicts it.
     fn on_flow_end(&mut self, label: FlowLabel, end: Seq, touched_in: &mut Touched, shared: &mut Shared) {
-        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        let Some(flow) = self.labels.incoming(label, &mut shared.flows) else { return };
         touch(touched_in, label);
         let Err(code) = flow.receiver.on_end(end) else { return };
         if flow.sink.believes_ends_of_hops() {
             let reason = CloseReason::local(code, Layer::Flow, "contradictory end of flow");
-            return self.events.push_back(LinkEvent::InClosed(label, reason));
+            return self.events.push_back(LinkEvent::In(flow.id, label, InEvent::Closed(reason)));
         }
         if !flow.sink.knows_end() {
             flow.receiver.set_end(None);
@@ -377,10 +379,12 @@ impl Link {
 
     /// The neighbour said of a sealed flow what cannot be: it is named, and the flow goes on.
     fn name_liar(&mut self, label: FlowLabel, shared: &mut Shared) {
-        self.count_pollution(label);
+        let Some(flow) = self.labels.incoming(label, &mut shared.flows) else { return };
+        self.polluted += 1;
+        flow.polluted += 1;
         shared.counters.polluted += 1;
-        if self.flows.incoming.get(&label).is_some_and(|flow| flow.polluted.is_power_of_two()) {
-            self.events.push_back(LinkEvent::Polluted(label));
+        if flow.polluted.is_power_of_two() {
+            self.events.push_back(LinkEvent::In(flow.id, label, InEvent::Polluted));
         }
     }
 
@@ -389,34 +393,27 @@ impl Link {
         self.polluted += 1;
     }
 
-    /// What came of a sealed flow is none of the far end's doing.
-    pub(crate) fn count_pollution(&mut self, label: FlowLabel) {
-        if let Some(flow) = self.flows.incoming.get_mut(&label) {
-            self.polluted += 1;
-            flow.polluted += 1;
-        }
-    }
-
     /// A packet that nobody with the session's key made.
-    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched) {
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
+    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched, flows: &mut Flows) {
+        let Some(flow) = self.labels.incoming(coded.flow, flows) else { return };
         self.polluted += 1;
         flow.polluted += 1;
         // The neighbour counts it as arrived: it hears that it is not.
         flow.receiver.want_rank(coded.base);
         touch(touched_in, coded.flow);
-        self.events.push_back(LinkEvent::Forged { flow: coded.flow, is_news: flow.polluted.is_power_of_two() });
+        let event = InEvent::Forged { is_news: flow.polluted.is_power_of_two() };
+        self.events.push_back(LinkEvent::In(flow.id, coded.flow, event));
         self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::Polluted as u64 });
     }
 
     /// Refuses a flow for good.
     pub(crate) fn refuse_flow(&mut self, label: FlowLabel, code: Code) {
-        self.flows.closed.insert(label);
+        self.labels.close(label);
         self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
     }
 
     /// Gives every fate to the machine that sent the thing.
-    pub(crate) fn dispatch_fates(&mut self, now: Time, fates: &mut Fates) {
+    pub(crate) fn dispatch_fates(&mut self, now: Time, fates: &mut Fates, flows: &mut Flows) {
         let mut out = Touched::new();
         let mut incoming = Touched::new();
         for item in fates.acked.drain(..) {
@@ -429,13 +426,13 @@ impl Link {
             };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.sender.on_acked(now, &item);
                         touch(&mut out, flow);
                     }
                 }
                 SentItem::FlowOpen(flow) => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.is_open_acked = true;
                     }
                 }
@@ -457,14 +454,14 @@ impl Link {
             };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.sender.on_lost(now, &item);
                         touch(&mut out, flow);
                     }
                 }
                 SentItem::FlowOpen(flow) => {
                     // A flow without data has nothing for FLOW_OPEN to ride with.
-                    if let Some(f) = self.flows.out.get_mut(&flow)
+                    if let Some(f) = self.labels.out(flow, flows)
                         && !f.is_open_acked
                     {
                         f.is_announced = false;
@@ -472,7 +469,7 @@ impl Link {
                     }
                 }
                 SentItem::Credit { flow, .. } | SentItem::Rank { flow, .. } => {
-                    if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                    if let Some(f) = self.labels.incoming(flow, flows) {
                         f.receiver.on_report_lost(&item);
                         touch(&mut incoming, flow);
                     }
@@ -495,18 +492,18 @@ impl Link {
         }
         for item in fates.spurious.drain(..) {
             if let SentItem::Coded { flow, .. } = item
-                && let Some(f) = self.flows.out.get_mut(&flow)
+                && let Some(f) = self.labels.out(flow, flows)
             {
                 f.sender.on_spurious(now, &item);
                 touch(&mut out, flow);
             }
         }
         for label in out {
-            self.touch_out(label, now);
-            self.note_proactive(label);
+            self.touch_out(label, now, flows);
+            self.note_proactive(label, flows);
         }
         for label in incoming {
-            self.touch_in(label, now);
+            self.touch_in(label, now, flows);
         }
     }
 

@@ -4,18 +4,20 @@
 //! commands is in `commands.rs`; each machine has its own file, state, deadline and tests.
 
 mod accept;
+mod carrying;
 mod commands;
 mod flow_events;
 mod half_open;
 mod hosts;
+mod known;
 #[cfg(any(test, fuzzing))]
 mod lies;
 mod offers;
 mod openers;
-mod places;
 mod relay;
 mod renewal;
 mod reroute;
+mod rest;
 mod restarts;
 pub mod routing;
 mod secure;
@@ -32,13 +34,14 @@ use crate::crypto::{PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
+use crate::flows::{InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
-use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
 use crate::shared::{Entropy, Shared};
 use crate::trace::{TraceEvent, What};
 use crate::units::{Ecn, Time};
 use crate::wire::params::MIN_DATAGRAM;
+use rest::RestEvent;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -57,11 +60,13 @@ pub struct Node {
     sessions: sessions::Sessions,
     routing: routing::Routing,
     openers: openers::Openers,
-    /// Where each flow of an application lives.
-    flows: places::Places,
+    /// Flows that no link carries.
+    rest: rest::Rest,
+    /// Data flows that the application knows.
+    known: known::KnownFlows,
     events: VecDeque<Event>,
-    /// Links that may have something to send.
-    ready: VecDeque<LinkId>,
+    /// Links that may have something to send; none: flows that no link carries may have something to tell.
+    ready: VecDeque<Option<LinkId>>,
     timers: Deadlines<TimerKey>,
     /// Links that were answered but not confirmed.
     half_open: half_open::HalfOpen,
@@ -76,11 +81,20 @@ pub struct Node {
     spreads: BTreeMap<FlowId, spread::Spread>,
     joins: HashMap<FlowId, spread::Join>,
     /// Incoming flows whose session is over and that hold everything, until they are read.
-    orphans: HashMap<FlowId, InFlow>,
+    orphans: HashMap<FlowId, Orphan>,
+}
+
+/// An incoming flow whose session is over.
+#[derive(Debug)]
+struct Orphan {
+    flow: InFlow,
+    /// The link that it came by last.
+    came_by: Option<LinkId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
+    Rest,
     Link(LinkId),
     Session(SessionId),
     Spread(FlowId),
@@ -93,12 +107,13 @@ impl Node {
         let (mut shared, mut chance) = Shared::new(config, identity, seed);
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {
-            links: BTreeMap::from([(reroute::PARKING, Box::new(reroute::parking(now)))]),
+            links: BTreeMap::new(),
             shared,
             sessions: Default::default(),
             routing: Default::default(),
             openers: openers::Openers::new(&mut chance),
-            flows: places::Places::default(),
+            rest: Default::default(),
+            known: Default::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
             timers: Deadlines::new(),
@@ -139,6 +154,10 @@ impl Node {
                         self.settle(now, id);
                     }
                 }
+                TimerKey::Rest => {
+                    self.rest.handle_timeout(now, &mut self.shared.flows);
+                    self.settle_rest(now);
+                }
                 TimerKey::Session(id) => self.on_session_timeout(now, id),
                 TimerKey::Spread(flow) => self.on_spread_timeout(now, flow),
             }
@@ -153,6 +172,12 @@ impl Node {
             return Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None });
         }
         while let Some(id) = self.ready.pop_front() {
+            let Some(id) = id else {
+                self.rest.is_ready = false;
+                self.drain_rest(now);
+                self.rearm_rest();
+                continue;
+            };
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.is_ready = false;
             let transmit = link.poll_transmit(now, max_segments, &mut self.shared, buf);
@@ -192,7 +217,13 @@ impl Node {
             && !link.is_ready
         {
             link.is_ready = true;
-            self.ready.push_back(id);
+            self.ready.push_back(Some(id));
+        }
+    }
+
+    fn mark_rest_ready(&mut self) {
+        if !core::mem::replace(&mut self.rest.is_ready, true) {
+            self.ready.push_back(None);
         }
     }
 
@@ -216,6 +247,35 @@ impl Node {
     fn rearm(&mut self, id: LinkId) {
         let deadline = self.links.get(&id).and_then(|l| l.poll_timeout(&self.shared));
         self.timers.set(TimerKey::Link(id), deadline);
+    }
+
+    /// After flows changed that no link carries.
+    fn settle_rest(&mut self, now: Time) {
+        self.drain_rest(now);
+        self.mark_rest_ready();
+    }
+
+    fn rearm_rest(&mut self) {
+        self.timers.set(TimerKey::Rest, self.rest.poll_timeout());
+    }
+
+    /// What happened to flows that no link carries.
+    fn drain_rest(&mut self, now: Time) {
+        while let Some(event) = self.rest.poll_event() {
+            match event {
+                RestEvent::Out(flow, event) => {
+                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(|f| f.on.is_none()) {
+                        self.on_out_event(now, flow, event);
+                    }
+                }
+                RestEvent::In(flow, event) => {
+                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(|f| f.on.is_none()) {
+                        self.on_in_event(now, flow, event);
+                    }
+                }
+            }
+        }
+        self.pump_sessions_of(now, None);
     }
 
     /// Turns what happened on a link into sessions' business and the owner's events.
@@ -251,29 +311,18 @@ impl Node {
                     self.shared.tracer.of(id).emit(now, || What::down(&reason));
                     self.on_link_down(now, id, reason);
                 }
-                LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
-                LinkEvent::Lead(session, label, packet) => self.on_session_lead(now, id, label, session, &packet),
-                LinkEvent::Proven(session) => self.confirm(now, session),
-                LinkEvent::Control(session, message) => self.on_session_message(now, session, &message),
-                LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
-                LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),
-                LinkEvent::Polluted(label) => self.on_pollution(now, id, label),
-                LinkEvent::Forged { flow, is_news } => self.on_forgery(now, id, flow, is_news),
-                LinkEvent::Skipped(label) => self.on_flow_skipped(now, id, label),
-                LinkEvent::Ended(label) => self.on_flow_ended(now, id, label),
-                LinkEvent::Received(label) => self.on_flow_received(now, id, label),
-                LinkEvent::Finished(label) => self.on_flow_finished(now, id, label),
-                LinkEvent::Delivered(label) => self.on_flow_delivered(now, id, label),
-                LinkEvent::OutClosed(label, reason) => self.on_out_closed(now, id, label, reason),
-                LinkEvent::InClosed(label, reason) => self.on_in_closed(now, id, label, reason),
-                LinkEvent::Relay(relay) => self.advance_relay(now, relay),
-                LinkEvent::Pieces(label) => self.take_pieces(now, id, label),
-                LinkEvent::Hungry(session, index) => {
-                    if let Some(flow) = self.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) {
-                        self.feed(now, flow);
+                LinkEvent::Out(flow, label, event) => {
+                    let is_here = |f: &OutFlow| f.on == Some(id) && f.open.label == label;
+                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(is_here) {
+                        self.on_out_event(now, flow, event);
                     }
                 }
-                LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
+                LinkEvent::In(flow, label, event) => {
+                    let is_here = |f: &InFlow| f.on == Some(id) && f.open.label == label;
+                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(is_here) {
+                        self.on_in_event(now, flow, event);
+                    }
+                }
                 LinkEvent::Silence => {
                     self.events.push_back(Event::LinkSilent { link: id, is_silent: link.is_silent });
                     self.revise_routes(now);
@@ -283,7 +332,7 @@ impl Node {
         if let Some(link) = self.links.get_mut(&id) {
             self.events.extend(core::iter::from_fn(|| link.poll_standing()));
         }
-        self.pump_sessions_of(now, id);
+        self.pump_sessions_of(now, Some(id));
         if self.links.get(&id).is_some_and(|l| l.is_closed()) {
             self.forget_link(id);
         }
@@ -297,13 +346,17 @@ impl Node {
             self.openers.forget(link.neighbour());
         }
         self.initiated -= usize::from(link.is_initiator);
-        for flow in link.flows.out.values() {
-            self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
+        for (_, flow) in link.labels.all_out() {
+            if let Some(flow) = self.shared.flows.lose_out(flow) {
+                self.shared.ledger.close(&flow.account);
+            }
+            self.known.remove(flow);
         }
-        for flow in link.flows.incoming.values() {
-            self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
+        for (_, flow) in link.labels.all_in() {
+            if let Some(flow) = self.shared.flows.lose_in(flow) {
+                self.shared.ledger.close(&flow.account);
+            }
+            self.known.remove(flow);
         }
         self.shared.forget_link(id);
         self.timers.set(TimerKey::Link(id), None);

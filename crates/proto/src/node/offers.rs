@@ -1,14 +1,14 @@
 //! Flows that neighbours offer: whose they are, and the receiving half of those that are for this node.
 
 use super::Node;
-use super::reroute::PARKING;
 use super::sessions::limits_of;
 use crate::config::INITIAL_CREDIT;
 use crate::error::Code;
 use crate::flow::{Receiver, ReceiverConfig};
-use crate::ids::{FlowLabel, LinkId, SessionId};
+use crate::flows::{InFlow, floor_of, memory_wish, options_of};
+use crate::ids::{FlowId, FlowLabel, LinkId, SessionId};
 use crate::link::MOST_NEW_PARTS;
-use crate::link::flows::{floor_of, memory_wish, options_of};
+use crate::neighbour::Neighbour;
 use crate::session::{RecvHalf, RecvLimits};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
@@ -19,11 +19,10 @@ impl Node {
         let Some(link) = self.links.get(&id) else { return };
         let (label, from, limits) = (open.label, link.neighbour(), limits_of(link));
         let session = self.session_for_open(now, from, id, &open, limits, Duration::ZERO);
-        let result = session.and_then(|session| self.accept_flow(id, open, session));
-        if let Err(code) = result {
-            self.refuse_offer(id, label, code);
-        } else {
-            self.look_at_offer(id, label);
+        let result = session.and_then(|session| self.accept_flow(Some(id), open, session));
+        match result {
+            Ok(_) => self.look_at_offer(id, label),
+            Err(code) => self.refuse_offer(id, label, code),
         }
     }
 
@@ -51,45 +50,57 @@ impl Node {
     }
 
     /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
-    pub(super) fn accept_flow(&mut self, on: LinkId, open: FlowOpen, session: SessionId) -> Result<(), Code> {
-        let (label, config) = (open.label, &self.shared.config);
-        let link = self.links.get_mut(&on).ok_or(Code::Internal)?;
-        if link.flows.incoming.contains_key(&label) {
-            return Err(Code::SessionProtocol);
-        }
-        if open.part() > 0 && link.flows.new_parts() >= MOST_NEW_PARTS {
-            return Err(Code::TooMany);
-        }
-        let is_parked = on == PARKING;
-        if !is_parked && link.flows.incoming.len() >= config.max_link_flows {
-            return Err(Code::TooMany);
+    /// `on`: the link that it comes by; none if it comes by parts.
+    pub(super) fn accept_flow(&mut self, on: Option<LinkId>, open: FlowOpen, session: SessionId) -> Result<FlowId, Code> {
+        let config = &self.shared.config;
+        let mut link = match on {
+            Some(on) => Some(self.links.get_mut(&on).ok_or(Code::Internal)?),
+            None => None,
+        };
+        if let Some(link) = &mut link {
+            if link.labels.incoming_id(open.label).is_some() {
+                return Err(Code::SessionProtocol);
+            }
+            if open.part() > 0 && link.labels.new_parts(&self.shared.flows) >= MOST_NEW_PARTS {
+                return Err(Code::TooMany);
+            }
+            if link.labels.incoming_len() >= config.max_link_flows {
+                return Err(Code::TooMany);
+            }
         }
         let ceiling = memory_wish(open.index, config.flow_memory);
         let limits = RecvLimits { memory: ceiling, max_message: config.max_message };
-        let account = self.shared.ledger.open_for(link.neighbour(), floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
+        let opener = link.as_ref().map_or(Neighbour::Several, |link| link.neighbour());
+        let account = self.shared.ledger.open_for(opener, floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
         let memory = self.shared.ledger.allowed(&account);
-        let mut sink = RecvHalf::with_budget(&options_of(&open), limits, self.shared.messages.clone());
+        let (options, budget) = (options_of(&open), self.shared.messages.clone());
+        let mut sink = match link {
+            Some(_) => RecvHalf::with_budget(&options, limits, budget),
+            None => RecvHalf::whole(&options, limits, budget),
+        };
         if open.part() > 0 {
             sink.take_pieces_only();
         }
-        if is_parked {
-            // A flow that comes by several parts.
-            sink.part_up();
-        } else if let Some(securing) = self.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
+        if link.is_some()
+            && let Some(securing) = self.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
             && let Err(code) = securing.equip_in(&open, &mut sink)
         {
             self.shared.ledger.close(&account);
             return Err(code);
         }
         let receiver = Receiver::new(ReceiverConfig {
-            label,
+            label: open.label,
             batch_size: open.batch_size,
             symbol: open.symbol,
             memory,
             initial_credit: INITIAL_CREDIT,
         });
-        self.sessions.note_hop(session, on);
-        link.open_in(self.shared.next_flow_id(), session, open, receiver, sink, account);
-        Ok(())
+        let id = self.shared.next_flow_id();
+        self.shared.flows.insert_in(InFlow::new(id, session, open, receiver, sink, account));
+        match link {
+            Some(link) => link.accept_in(id, &mut self.shared.flows),
+            None => self.rest.on_opened(id),
+        }
+        Ok(id)
     }
 }

@@ -4,7 +4,7 @@
 use super::Node;
 use crate::crypto::{CryptoError, FlowKey, Fresh};
 use crate::error::{CloseReason, Code, Layer};
-use crate::ids::{FlowLabel, LinkId, SessionId};
+use crate::ids::{FlowId, SessionId};
 use crate::session::{Accepted, CONTROL_INDEX, FIRSTS_AT_ONCE};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
@@ -110,18 +110,14 @@ impl Node {
 
     /// Secrets of a new generation: what comes may be sealed with it from now on, what leaves is.
     fn take_up(&mut self, now: Time, id: SessionId, generation: u64, fresh: Fresh) -> Result<(), CryptoError> {
-        let hops = self.sessions.hops(id);
         if let Some(secret) = fresh.receive {
             let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Ok(()) };
             securing.handover = Handover { since: Some(now), ..Handover::default() };
             let Some(keys) = securing.keys() else { return Err(CryptoError::Malformed) };
             keys.receive.renew(secret, true);
-            for hop in &hops {
-                let Some(link) = self.links.get_mut(hop) else { continue };
-                for label in link.flows.in_of(id) {
-                    if let Some(flow) = link.flows.incoming.get_mut(&label).filter(|f| f.sink.is_keyed()) {
-                        flow.sink.expect_key(keys.receive.next_generation(&flow.open)?);
-                    }
+            for flow in self.shared.flows.in_of(id) {
+                if let Some(flow) = self.shared.flows.incoming_mut(flow).filter(|f| f.sink.is_keyed()) {
+                    flow.sink.expect_key(keys.receive.next_generation(&flow.open)?);
                 }
             }
         }
@@ -136,14 +132,11 @@ impl Node {
             };
             keys.send.renew(secret, false);
             let mut firsts = Vec::new();
-            for hop in &hops {
-                let Some(link) = self.links.get_mut(hop) else { continue };
-                for label in link.flows.out_of(id) {
-                    if let Some(flow) = link.flows.out.get_mut(&label).filter(|f| f.source.is_keyed()) {
-                        flow.source.renew_key(keys.send.next_generation(&flow.open)?);
-                        if flow.source.packets() > 0 {
-                            firsts.push((flow.open.index, flow.open.part(), flow.source.packets()));
-                        }
+            for flow in self.shared.flows.out_of(id) {
+                if let Some(flow) = self.shared.flows.out_mut(flow).filter(|f| f.source.is_keyed()) {
+                    flow.source.renew_key(keys.send.next_generation(&flow.open)?);
+                    if flow.source.packets() > 0 {
+                        firsts.push((flow.open.index, flow.open.part(), flow.source.packets()));
                     }
                 }
             }
@@ -168,12 +161,12 @@ impl Node {
         if (!is_last && firsts.len() < FIRSTS_AT_ONCE) || securing.handover.named > most {
             return self.fail_renewal(now, id, &CryptoError::Malformed);
         }
-        let places = self.keyed_in(id);
+        let keyed = self.keyed_in(id);
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return };
         for &(index, part, first) in firsts {
-            if let Some((link, label)) = places.get(&(index, part)) {
-                let flow = self.links.get_mut(link).and_then(|l| l.flows.incoming.get_mut(label));
+            if let Some(flow) = keyed.get(&(index, part)) {
+                let flow = self.shared.flows.incoming_mut(*flow);
                 if let Some(key) = flow.and_then(|f| f.sink.key_mut()) {
                     key.set_border(first);
                 }
@@ -190,9 +183,8 @@ impl Node {
         securing.handover.is_told = true;
         securing.handover.look_at = Some(now + LOOK);
         // What it did not name is over there, and here in full, or began after.
-        for ((_, part), (link, label)) in &places {
-            let flow = self.links.get_mut(link).and_then(|l| l.flows.incoming.get_mut(label)).filter(|_| *part == 0);
-            if let Some(flow) = flow {
+        for ((_, part), flow) in &keyed {
+            if let Some(flow) = self.shared.flows.incoming_mut(*flow).filter(|_| *part == 0) {
                 let done = flow.receiver.done().0;
                 if let Some(key) = flow.sink.key_mut() {
                     key.end_older(done);
@@ -212,24 +204,16 @@ impl Node {
     }
 
     /// Incoming flows of a session that have keys, by index and part.
-    fn keyed_in(&self, id: SessionId) -> BTreeMap<(u64, u64), (LinkId, FlowLabel)> {
-        let mut places = BTreeMap::new();
-        for hop in self.sessions.hops(id) {
-            let Some(link) = self.links.get(&hop) else { continue };
-            for label in link.flows.in_of(id) {
-                if let Some(flow) = link.flows.incoming.get(&label).filter(|f| f.sink.is_keyed()) {
-                    places.insert((flow.open.index, flow.open.part()), (hop, label));
-                }
-            }
-        }
-        places
+    fn keyed_in(&self, id: SessionId) -> BTreeMap<(u64, u64), FlowId> {
+        let flows = self.shared.flows.in_of(id).into_iter().filter_map(|flow| self.shared.flows.incoming(flow));
+        flows.filter(|f| f.sink.is_keyed()).map(|f| ((f.open.index, f.open.part()), f.id)).collect()
     }
 
     /// Forgets keys of the generation before where nothing that they sealed is missing. True if that is so in all flows of the session: then their secret is gone.
     fn settle_keys(&mut self, now: Time, id: SessionId) -> bool {
         let mut is_settled = true;
-        for (link, label) in self.keyed_in(id).into_values() {
-            let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) else { continue };
+        for flow in self.keyed_in(id).into_values() {
+            let Some(flow) = self.shared.flows.incoming_mut(flow) else { continue };
             let done = flow.receiver.done().0;
             flow.sink.settle_key(done);
             // A part that the far end did not name is over there: its way ends it here, too.

@@ -1,20 +1,25 @@
 //! The life of a session at this node: opened, its words moved onto its control flow, waited for, closed; and what becomes of it when links come and go.
 
-use super::places::FlowPlace;
-use super::reroute::{PARKING, Trouble};
-use super::sessions::{FLOOR, Far, limits_of};
+use super::commands::NO_LINK;
+use super::known::Known;
+use super::reroute::Trouble;
+use super::sessions::{Entry, FLOOR, Far, limits_of};
 use super::spread::Spread;
-use super::{Node, TimerKey};
+use super::{Node, Orphan, TimerKey};
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
+use crate::flow::{Sender, SenderConfig};
+use crate::flows::{OutFlow, buffer_of, floor_of, memory_wish};
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
-use crate::link::Control;
-use crate::link::flows::{buffer_of, floor_of, memory_wish};
+use crate::ledger::Account;
+use crate::link::{Control, DATAGRAM_ROOM, symbol_ceiling};
 use crate::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::session::{self, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionRole};
+use crate::trace::What;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
+use crate::wire::params::Params;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
@@ -117,10 +122,8 @@ impl Node {
         {
             entry.session.remove_flow(now, id);
         }
-        let label = result?;
-        let Some(link) = self.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
-        let link = if is_spread { PARKING } else { link };
-        self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
+        let on = result?;
+        self.known.insert(id, Known { session, is_outgoing: true });
         if is_spread {
             let spread = Spread::new(session, id);
             let spread = match options.mode {
@@ -129,12 +132,12 @@ impl Node {
             };
             self.spreads.insert(id, spread);
         }
-        self.settle(now, link);
+        self.settle_at(now, on);
         self.feed(now, id);
         Ok(id)
     }
 
-    /// The sending half of a flow, control flow included. One that is spread goes by no link itself.
+    /// The sending half of a flow, control flow included. One that is spread goes by no link itself. Returns the link that carries it, if any.
     #[allow(clippy::too_many_arguments)]
     fn open_out(
         &mut self,
@@ -145,11 +148,14 @@ impl Node {
         index: u64,
         answers: Option<u64>,
         options: &FlowOptions,
-    ) -> Result<FlowLabel, CommandError> {
+    ) -> Result<Option<LinkId>, CommandError> {
         let entry = self.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
-        let on = if is_spread { PARKING } else { entry.link };
-        let link = self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?;
-        let symbol = link.symbol_ceiling(&self.shared);
+        let on = entry.link.filter(|_| !is_spread);
+        let link = match on {
+            Some(on) => Some(self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?),
+            None => None,
+        };
+        let symbol = symbol_ceiling(&self.shared.config);
         let relayed = match entry.far {
             Far::Neighbour(_) => None,
             Far::Relayed { far, near } => Some(Relayed {
@@ -157,7 +163,8 @@ impl Node {
                 source: near,
                 incarnation: entry.incarnation,
                 first: Seq(0),
-                fits: link.fits(options.batch_size, &self.shared),
+                // What no link carries is measured by the one that will.
+                fits: link.as_ref().map_or(symbol, |l| l.fits(options.batch_size, &self.shared)),
                 part: 0,
                 proof: None,
             }),
@@ -190,22 +197,56 @@ impl Node {
         } else {
             usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
         };
-        let mut source = SendHalf::new(options, SendLimits { buffer, max_message });
+        let limits = SendLimits { buffer, max_message };
+        let mut source = if is_spread { SendHalf::whole(options, limits) } else { SendHalf::new(options, limits) };
         if options.mode == Mode::Transparent {
-            source.keep_whole(usize::from(open.symbol).saturating_sub(crate::link::DATAGRAM_ROOM));
+            source.keep_whole(usize::from(open.symbol).saturating_sub(DATAGRAM_ROOM));
         }
-        if is_spread {
-            source.part_up();
-        } else if let Some(securing) = self.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
+        if !is_spread
+            && let Some(securing) = self.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
             && securing.equip_out(&mut open, &mut source).is_err()
         {
             self.shared.ledger.close(&account);
             return Err(CommandError::Misuse("the session's keys give none for this flow"));
         }
-        let label = link.open_out(id, session, open, source, account, now);
-        link.settle_out(label, &mut self.shared);
-        self.sessions.note_hop(session, on);
-        Ok(label)
+        self.add_out(now, id, session, open, source, account, on);
+        Ok(on)
+    }
+
+    /// A flow of ours with all that it needs begins, by this link or by none.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn add_out(
+        &mut self,
+        now: Time,
+        id: FlowId,
+        session: SessionId,
+        mut open: FlowOpen,
+        source: SendHalf,
+        account: Account,
+        on: Option<LinkId>,
+    ) {
+        let mut initial_credit = Params::default().initial_credit;
+        if let Some(link) = on.and_then(|on| self.links.get_mut(&on)) {
+            (open.label, initial_credit) = link.offer_out();
+            link.trace.emit(now, || What::opened(&open, "out"));
+        }
+        let mut sender = Sender::new(SenderConfig {
+            label: open.label,
+            batch_size: open.batch_size,
+            symbol: open.symbol,
+            class: open.class,
+            mode: open.mode,
+            waits_in_order: open.waits_in_order(),
+            no_retransmit: open.no_retransmit,
+            // Until the ledger says more.
+            memory: account.floor(),
+            initial_credit,
+        });
+        if open.relayed.is_some() && open.mode == Mode::Brtp {
+            sender.keep_until_delivered(); // P14
+        }
+        self.begin_out(now, OutFlow::new(id, session, open, sender, source, account), on);
+        self.shared.settle_out(id);
     }
 
     /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.
@@ -214,10 +255,10 @@ impl Node {
         let link_id = entry.link;
         if entry.control.is_none() && !entry.securing.as_ref().is_some_and(|s| s.is_waiting() || s.is_unanswered()) {
             let flow = self.shared.next_flow_id();
-            if let Ok(label) = self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options())
+            if self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options()).is_ok()
                 && let Some(entry) = self.sessions.entries.get_mut(&id)
             {
-                entry.control = Some(label);
+                entry.control = Some(flow);
             }
         }
         let Some(entry) = self.sessions.entries.get_mut(&id) else { return };
@@ -225,9 +266,9 @@ impl Node {
             let text = "the far end acknowledges no control message";
             entry.session.fail(now, CloseReason::local(Code::TooMany, Layer::Session, text));
         }
-        if let (Some(label), Some(link)) = (entry.control, self.links.get_mut(&link_id)) {
+        if let Some(control) = entry.control {
             let mut is_written = false;
-            if let Some(flow) = link.flows.out.get_mut(&label) {
+            if let Some(flow) = self.shared.flows.out_mut(control) {
                 // The control flow's buffer holds several messages; what does not fit waits in the session, and all does before the keys stand: an
                 // attempt at the handshake that comes to nothing takes no words with it.
                 while entry.session.has_control()
@@ -258,9 +299,9 @@ impl Node {
                 }
             }
             if is_written {
-                link.touch_out(label, now);
-                self.mark_ready(link_id);
-                self.rearm(link_id);
+                self.touch_out(now, control);
+                self.mark_ready_at(link_id);
+                self.rearm_at(link_id);
             }
         }
         self.arm_session(id);
@@ -283,33 +324,46 @@ impl Node {
         let Some(mut entry) = self.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
         self.end_contenders(entry.securing.as_deref());
-        let places: Vec<FlowPlace> = self.flows.of_session(id).map(|(_, place)| place).collect();
-        for place in places {
-            if place.is_outgoing {
-                self.drop_out(place);
-            } else {
-                self.retire_in(place);
+        let known: Vec<(FlowId, Known)> = self.known.of_session(id).collect();
+        for (flow, Known { is_outgoing, .. }) in known {
+            match is_outgoing {
+                true => self.drop_out(flow),
+                false => self.retire_in(flow),
             }
         }
-        if let Some((link, label)) = entry.control_in {
-            self.drop_in(FlowPlace { link, session: id, label, is_outgoing: false });
-            self.mark_ready(link);
+        if let Some(control) = entry.control_in {
+            let on = self.in_on(control);
+            self.drop_in(control);
+            self.mark_ready_at(on);
         }
-        if let (PARKING, Some(label)) = (entry.link, entry.control) {
-            self.drop_out(FlowPlace { link: PARKING, session: id, label, is_outgoing: true });
+        match (entry.link, entry.control) {
+            (None, Some(control)) => self.drop_out(control),
+            (Some(link), _) => self.say_last_words(now, id, &mut entry, link),
+            (None, None) => {}
         }
-        if let Some(link) = self.links.get_mut(&entry.link) {
-            // The last words still go out; the far end's control flow is not needed any more.
-            let is_mute = entry.control.and_then(|label| link.flows.out.get(&label)).is_some_and(|f| f.source.is_awaiting_key());
-            if is_mute && let Some(label) = entry.take_control() {
+        if entry.securing.is_some() {
+            self.drop_parts_of(id);
+        }
+        if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
+            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
+        }
+    }
+
+    /// The last words still go out; the far end's control flow is not needed any more.
+    fn say_last_words(&mut self, now: Time, id: SessionId, entry: &mut Entry, on: LinkId) {
+        if !self.links.contains_key(&on) {
+            return;
+        }
+        let control = entry.control.and_then(|id| self.shared.flows.out_mut(id));
+        if let Some(flow) = control {
+            let (control, label, is_announced) = (flow.id, flow.open.label, flow.is_announced);
+            if flow.source.is_awaiting_key() {
                 // Without keys there are no words that the far end could trust.
-                if link.flows.out.get(&label).is_some_and(|f| f.is_announced) {
+                if is_announced && let Some(link) = self.links.get_mut(&on) {
                     link.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
                 }
-                self.drop_out(FlowPlace { link: entry.link, session: id, label, is_outgoing: true });
-            } else if let Some(label) = entry.control
-                && let Some(flow) = link.flows.out.get_mut(&label)
-            {
+                self.drop_out(control);
+            } else {
                 while let Some(message) = entry.session.poll_control(now) {
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;
@@ -317,33 +371,29 @@ impl Node {
                 }
                 flow.source.finish();
                 flow.sender.release_custody();
-                link.touch_out(label, now);
+                self.touch_out(now, control);
             }
-            let Some(link) = self.links.get_mut(&entry.link) else { return };
-            for label in link.flows.in_of(id) {
-                self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
+        }
+        for flow in self.shared.flows.in_of(id) {
+            if self.in_on(flow) == Some(on) {
+                self.drop_in(flow);
             }
-            self.mark_ready(entry.link);
-            self.rearm(entry.link);
         }
-        if entry.securing.is_some() {
-            self.drop_parts_of(id, &entry.hops);
-        }
-        if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
-            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
-        }
+        self.mark_ready(on);
+        self.rearm(on);
     }
 
     /// Takes an incoming flow off its link; what it holds complete stays readable.
-    fn retire_in(&mut self, place: FlowPlace) {
-        let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) else { return };
-        self.drop_join(flow.id);
+    fn retire_in(&mut self, id: FlowId) {
+        let came_by = self.in_on(id);
+        let Some(flow) = self.remove_in(id) else { return };
+        self.drop_join(id);
         if flow.sink.has_all() && !flow.sink.is_finished() {
-            self.orphans.insert(flow.id, flow);
+            self.orphans.insert(id, Orphan { flow, came_by });
         } else {
             self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
-            self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
+            self.known.remove(id);
+            self.note_ended(came_by, flow.session, false, flow.open.index, flow.stats());
         }
     }
 
@@ -365,14 +415,12 @@ impl Node {
 
     /// Nothing more follows on any data flow of ours in this session.
     pub(super) fn finish_all_out(&mut self, now: Time, session: SessionId) {
-        let places: Vec<FlowPlace> = self.flows.of_session(session).map(|(_, place)| place).filter(|p| p.is_outgoing).collect();
-        for place in places {
-            if let Some(link) = self.links.get_mut(&place.link) {
-                if let Some(flow) = link.flows.out.get_mut(&place.label) {
-                    flow.source.finish();
-                }
-                link.touch_out(place.label, now);
-                self.settle(now, place.link);
+        let flows: Vec<FlowId> = self.known.of_session(session).filter(|(_, known)| known.is_outgoing).map(|(id, _)| id).collect();
+        for id in flows {
+            if let Some(flow) = self.shared.flows.out_mut(id) {
+                flow.source.finish();
+                self.touch_out(now, id);
+                self.settle_at(now, self.out_on(id));
             }
         }
         self.feed_session(now, session);
@@ -435,7 +483,7 @@ impl Node {
     }
 
     /// Sessions with control frames that wait for room, or whose last words were just acknowledged.
-    pub(super) fn pump_sessions_of(&mut self, now: Time, link: LinkId) {
+    pub(super) fn pump_sessions_of(&mut self, now: Time, link: Option<LinkId>) {
         let all = (link, SessionId(0))..=(link, SessionId(u64::MAX));
         let waiting: SmallVec<[SessionId; 4]> = self.sessions.untold.range(all).map(|(_, id)| *id).collect();
         for id in waiting {
@@ -443,8 +491,8 @@ impl Node {
         }
     }
 
-    /// Sessions that exist, by link.
+    /// Sessions that exist, by link; [`LinkId`] 0 while none carries it.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
-        self.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link))
+        self.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link.unwrap_or(NO_LINK)))
     }
 }

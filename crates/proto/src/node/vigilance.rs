@@ -164,15 +164,15 @@ impl Node {
         let mut avoid = self.shunned(now, session);
         let Some(entry) = self.sessions.entry_mut(session) else { return false };
         let (Some(far), turn, link) = (entry.far.address(), entry.turn, entry.link) else { return false };
-        avoid.push(link);
+        avoid.extend(link);
         if switch::is_off(Mechanism::RouteAvoidance) {
             return false;
         }
         let Some(next) = self.next_hop_by(far, turn, &avoid) else { return false };
         if let Some(securing) = self.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.shunned.push(Shunned { link, since: now, has_altered });
+            securing.vigilance.shunned.extend(link.map(|link| Shunned { link, since: now, has_altered }));
         }
-        self.reopen_session(now, session, next);
+        self.reopen_session(now, session, Some(next));
         true
     }
 
@@ -195,15 +195,14 @@ impl Node {
     /// Source packets of all our flows in a session that the far end shall acknowledge, and how many of them it has.
     fn sent_and_delivered(&self, id: SessionId) -> Option<(u64, u64)> {
         let entry = self.sessions.entry(id)?;
-        let flows = &self.links.get(&entry.link)?.flows.out;
-        let packets = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
+        let packets = entry.control().and_then(|id| self.shared.flows.out(id)).map_or(0, |f| f.source.packets());
         // Acknowledgements of acknowledgements never come.
         let control = if entry.session.state() == SessionState::Opening { packets } else { packets.min(entry.asked) };
         let delivered = entry.session.control_delivered().min(control);
-        let data = self.flows.of_session(id).filter(|(_, place)| place.is_outgoing && place.link == entry.link);
-        Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
-            let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
-            (sent + packets, delivered + entry.session.delivered(flow).min(packets))
+        let data = self.known.of_session(id).filter(|(_, known)| known.is_outgoing).filter_map(|(id, _)| self.shared.flows.out(id));
+        Some(data.filter(|f| f.on == entry.link).fold((control, delivered), |(sent, delivered), flow| {
+            let packets = flow.source.packets();
+            (sent + packets, delivered + entry.session.delivered(flow.id).min(packets))
         }))
     }
 

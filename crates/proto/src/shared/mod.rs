@@ -9,7 +9,8 @@ mod refusals;
 use crate::config::{INITIAL_CREDIT, NodeConfig};
 use crate::crypto::mac1::Mac1;
 use crate::crypto::{PublicKey, SecretKey};
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId};
+use crate::flows::Flows;
+use crate::ids::{FlowId, LinkId, PathId};
 use crate::ledger::Ledger;
 use crate::path::PathConfig;
 use crate::session::MessageBudget;
@@ -116,13 +117,15 @@ pub(crate) struct Shared {
     pub(crate) mac1: Mac1,
     pub(crate) admitted: admitted::Admitted,
     pub(crate) refusals: refusals::Refusals,
+    /// All flows of the node.
+    pub(crate) flows: Flows,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) tracer: Tracer,
     /// What incomplete messages of all flows may hold together (P18).
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
-    pub(crate) starved: BTreeSet<(LinkId, FlowLabel)>,
+    pub(crate) starved: BTreeSet<FlowId>,
     #[cfg(any(test, fuzzing))]
     pub(crate) lies: lies::Lies,
     rng: ChaCha12Rng,
@@ -148,6 +151,7 @@ impl Shared {
         chance.fill_bytes(&mut told);
         let shared = Self {
             refusals: refusals::Refusals::new(told),
+            flows: Flows::default(),
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
             config,
@@ -217,6 +221,22 @@ impl Shared {
         let own = self.cids_of.range(first..).inspect(|_| work::step()).take_while(|(l, _)| *l == link);
         let ids: SmallVec<[ConnectionId; 4]> = own.map(|(_, id)| id.clone()).collect();
         ids.iter().for_each(|id| self.forget_cid(id));
+    }
+
+    /// Tells the ledger what a flow holds.
+    pub(crate) fn settle_out(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.out_mut(id) {
+            flow.settle(&mut self.ledger);
+        }
+    }
+
+    pub(crate) fn settle_in(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.incoming_mut(id) {
+            flow.settle(&mut self.ledger);
+            if flow.sink.is_starved() {
+                self.starved.insert(id);
+            }
+        }
     }
 
     pub(crate) fn next_flow_id(&mut self) -> FlowId {

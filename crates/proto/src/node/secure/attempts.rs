@@ -6,8 +6,6 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{SessionId, SessionKey};
 use crate::link::Control;
 use crate::node::Node;
-use crate::node::places::FlowPlace;
-use crate::node::reroute::PARKING;
 use crate::node::sessions::Far;
 use crate::session::SessionRole;
 use crate::switch::{self, Mechanism};
@@ -77,7 +75,7 @@ impl Node {
     pub(in crate::node) fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
         let entry = self.sessions.entry(id).ok_or_else(gone)?;
-        let (far, link) = (entry.far, entry.link);
+        let far = entry.far;
         let expected = entry.securing.as_ref().and_then(|s| s.expected);
         let mut securing = self.shared.start_securing(now, far, key, expected, is_probe)?;
         let old = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
@@ -99,12 +97,11 @@ impl Node {
         if let Some(entry) = self.sessions.entry_mut(id) {
             entry.incarnation = 0;
         }
-        for at in [link, PARKING] {
-            for flow in self.links.get_mut(&at).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
-                flow.open.session = key;
-                if let Some(ends) = &mut flow.open.relayed {
-                    ends.incarnation = 0;
-                }
+        for flow in self.shared.flows.out_of(id) {
+            let Some(flow) = self.shared.flows.out_mut(flow) else { continue };
+            flow.open.session = key;
+            if let Some(ends) = &mut flow.open.relayed {
+                ends.incarnation = 0;
             }
         }
         self.pump_session(now, id);
@@ -114,12 +111,13 @@ impl Node {
     /// Forgets our control flow; the next node is told.
     pub(in crate::node) fn drop_control(&mut self, id: SessionId) {
         let Some(entry) = self.sessions.entry_mut(id) else { return };
-        let link = entry.link;
-        if let Some(label) = entry.take_control() {
-            self.drop_out(FlowPlace { link, session: id, label, is_outgoing: true });
-            if let Some(l) = self.links.get_mut(&link) {
-                l.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
-            }
+        let Some(control) = entry.take_control() else { return };
+        let hop = self.shared.flows.out(control).and_then(|f| Some((f.on?, f.open.label)));
+        self.drop_out(control);
+        if let Some((on, flow)) = hop
+            && let Some(link) = self.links.get_mut(&on)
+        {
+            link.send_control(Control::FlowReset { flow, reason: Code::Reset as u64 });
         }
     }
 

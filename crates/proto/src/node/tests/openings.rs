@@ -246,7 +246,8 @@ fn what_a_relay_puts_behind_a_handshake_does_not_end_the_session() {
         assert!(m.step());
     }
     let (id, _) = m.nodes[3].sessions().next().unwrap();
-    let (_, label) = m.nodes[3].sessions.control_in(id).unwrap();
+    let control = m.nodes[3].sessions.control_in(id).unwrap();
+    let label = m.nodes[3].shared.flows.incoming(control).unwrap().open.label;
     let symbol = [&[0, 30][..], &[9; 30]].concat();
     let mut bytes = Vec::new();
     for seq in 2..5 {

@@ -63,7 +63,7 @@ fn is_open(m: &mut Mesh, node: usize, session: SessionId) -> bool {
 /// Packets counted as altered, and flows refused as stale, over all nodes and links.
 fn altered_and_stale(m: &Mesh) -> (u64, u64) {
     m.nodes.iter().fold((0, 0), |(altered, stale), node| {
-        let links: u64 = node.links.values().map(|l| l.stats().polluted).sum();
+        let links: u64 = node.links.values().map(|l| l.stats(&node.shared.flows).polluted).sum();
         (altered + links + node.counters().polluted, stale + node.counters().stale_flows)
     })
 }
@@ -211,7 +211,8 @@ fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_end
     });
     assert!(s.got > 50_000 && s.got < 3_000_000);
     let entry = m.nodes[0].sessions.entry(session).unwrap();
-    let (label, by) = (entry.control().unwrap(), entry.link);
+    let (control, by) = (entry.control().unwrap(), entry.link);
+    let label = m.nodes[0].shared.flows.out(control).unwrap().open.label;
     let now = m.now;
     let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
     let mut frames = Vec::new();
@@ -267,9 +268,8 @@ fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
     let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
     let mut asked = std::collections::BTreeSet::new();
     for _ in 0..times {
-        if let Some(label) =
-            m.nodes[0].sessions.entry(session).filter(|e| e.link != crate::node::reroute::PARKING).and_then(|e| e.control())
-        {
+        if let Some(control) = m.nodes[0].sessions.entry(session).filter(|e| e.link.is_some()).and_then(|e| e.control()) {
+            let label = m.nodes[0].shared.flows.out(control).unwrap().open.label;
             let (now, mut frames) = (m.now, Vec::new());
             let reason = Code::UnknownSession as u64;
             crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason }.emit(&mut frames);
