@@ -303,7 +303,7 @@ impl Initiating {
     pub(super) fn on_packet(&mut self, now: Time, packet: &HandshakePacket<'_>, size: usize, shared: &mut Shared) -> Option<Box<Answered>> {
         match &packet.body {
             HandshakeBody::Respond(message) => {
-                let Some(at) = self.attempts.iter().position(|a| a.source == packet.destination) else { return None };
+                let at = self.attempts.iter().position(|a| a.source == packet.destination)?;
                 let attempt = &mut self.attempts[at];
                 let payload = shared.params_payload(Some(u16::try_from(size).unwrap_or(u16::MAX)), true);
                 match attempt.initiator.finish(message, &payload) {
@@ -323,7 +323,7 @@ impl Initiating {
             }
             // Only who saw the INITIATE knows both of its ids.
             HandshakeBody::Retry { token } if packet.source == self.destination => {
-                let Some(at) = self.attempts.iter().position(|a| a.source == packet.destination) else { return None };
+                let at = self.attempts.iter().position(|a| a.source == packet.destination)?;
                 let attempt = &self.attempts[at];
                 // A token that still serves is kept: the first message came in several copies, and each gets one.
                 if !attempt.token.is_empty() && now < attempt.token_at + TOKEN_LIFETIME {
