@@ -4,8 +4,7 @@ use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
-use crate::path::Standing;
-use crate::stats::FlowTotals;
+use crate::stats::{FlowTotals, Standing};
 use std::net::{IpAddr, SocketAddr};
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).

@@ -1,6 +1,5 @@
 //! Names of the things a node keeps: links, paths, sessions, flows, packet numbers.
 
-use crate::crypto::PublicKey;
 use core::fmt;
 
 macro_rules! id {
@@ -57,11 +56,3 @@ id!(
     /// Sequence number of a source packet within a flow.
     Seq(u64)
 );
-
-/// Whose share something takes: the owner of a key, with all its links. One key may have many of them (`max_links_per_key`), and a share for each would be no share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Neighbour {
-    Key(PublicKey),
-    /// A link whose other end is not known yet.
-    Link(LinkId),
-}

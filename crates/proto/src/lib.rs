@@ -7,15 +7,20 @@
 pub mod admission;
 pub mod blind;
 pub mod codel;
+mod config;
 pub mod congestion;
 pub mod crypto;
+mod datagram;
 mod deadlines;
 pub mod error;
 pub mod event;
 pub mod far_text;
 pub mod flow;
+mod flows;
 pub mod ids;
+mod ledger;
 mod link;
+mod neighbour;
 pub mod node;
 pub mod object;
 pub mod options;
@@ -24,6 +29,7 @@ pub mod redundancy;
 mod secret_debug;
 pub mod sent;
 pub mod session;
+mod shared;
 pub mod stats;
 mod switch;
 mod table;
@@ -32,7 +38,8 @@ pub mod units;
 pub mod wire;
 pub mod work;
 
-pub use node::{AckWish, Node, NodeConfig};
+pub use config::{AckWish, NodeConfig};
+pub use node::Node;
 
 // The simulated pair of the integration tests serves this crate's own tests as well.
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `Debug` of what holds keys as bare bytes: by hand, with chosen fields only, so that no key reaches a log or a panic's message.
 
 use crate::blind;
+use crate::config::NodeConfig;
 use crate::crypto::PreSharedKeys;
-use crate::node::NodeConfig;
 use crate::object::one_way;
 use core::fmt;
 

@@ -3,7 +3,31 @@
 use crate::congestion::ControlState;
 use crate::ids::{LinkId, PathId};
 use crate::units::{Bandwidth, Duration, Probability};
+use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
+
+/// What a path is fit for at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Its far address has not answered yet.
+    Opening,
+    /// It carries.
+    Open,
+    /// Its far end does not answer, and that of another path does.
+    Silent,
+}
+
+impl Standing {
+    /// A word for tables and traces.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Open => "open",
+            Self::Silent => "silent",
+        }
+    }
+}
 
 /// One path of a link.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +39,7 @@ pub struct PathStats {
     /// Local address, where packets are sent from a particular one.
     pub local: Option<IpAddr>,
     /// What it is fit for at present.
-    pub standing: crate::path::Standing,
+    pub standing: Standing,
     /// Largest datagram known to pass, bytes of UDP payload.
     pub mtu: u16,
     /// No larger one is being looked for at present.

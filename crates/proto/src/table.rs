@@ -46,15 +46,7 @@ impl<K: Ord, V> Table<K, V> {
         self.0.iter().inspect(|_| work::step())
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
-        self.0.keys().inspect(|_| work::step())
-    }
-
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.0.values().inspect(|_| work::step())
-    }
-
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.values_mut().inspect(|_| work::step())
     }
 }

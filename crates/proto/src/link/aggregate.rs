@@ -8,9 +8,10 @@ use super::schedule::Wanted;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
 use crate::flow::SendContext;
-use crate::ids::PathId;
-use crate::node::shared::Shared;
+use crate::flows::Flows;
+use crate::ids::{FlowLabel, PathId};
 use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::packet::ConnectionId;
@@ -138,7 +139,7 @@ impl Link {
     }
 
     /// What a path may carry: data where the others would not bring them sooner, reports where the neighbour was heard.
-    pub(super) fn share(&self, now: Time, path: PathId) -> Share {
+    pub(super) fn share(&self, now: Time, path: PathId, flows: &Flows) -> Share {
         if self.paths.len() == 1 {
             return Share::ALL;
         }
@@ -159,16 +160,16 @@ impl Link {
                 // What waits goes by the faster paths, if its last byte arrives sooner so.
                 let advantage = own.rtt().saturating_sub(soonest) / 2;
                 let meanwhile = open().filter(|p| faster(p)).map(|p| p.pacing_rate().map_or(u64::MAX, |rate| rate.bytes_in(advantage)));
-                self.waiting(now, meanwhile.fold(0, u64::saturating_add))
+                self.waiting(now, meanwhile.fold(0, u64::saturating_add), flows)
             }
         };
         Share { reports: reporter.is_none_or(|p| p.id() == path), wanted, is_best }
     }
 
     /// Whether more than `enough` bytes wait, of latency flows and of all.
-    fn waiting(&self, now: Time, enough: u64) -> Wanted {
+    fn waiting(&self, now: Time, enough: u64, flows: &Flows) -> Wanted {
         let (mut latency, mut all) = (0u64, 0u64);
-        let of = |label| self.flows.out.get(label).map_or(0, |f| f.waiting_bytes(now));
+        let of = |label: &FlowLabel| self.labels.peek_out(*label, flows).map_or(0, |f| f.waiting_bytes(now));
         for label in self.schedule.latency() {
             latency = latency.saturating_add(of(label));
             if latency > enough {
@@ -186,14 +187,14 @@ impl Link {
     }
 
     /// What flow senders need to know of the path that they go by, and of the slowest that has something of theirs.
-    pub(super) fn context_of(&self, path: PathId, now: Time) -> Option<SendContext> {
+    pub(super) fn context_of(&self, path: PathId, now: Time, flows: &Flows) -> Option<SendContext> {
         let own = self.paths.get(&path)?;
         let mut context = Self::context(own);
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        let flows = || self.schedule.iter().filter_map(|label| self.flows.out.get(label));
-        if self.flows.has_ordered_waiting() && flows().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
+        let waiting = || self.schedule.iter().filter_map(|label| self.labels.peek_out(*label, flows));
+        if self.labels.has_ordered_waiting() && waiting().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
             context.leisure = own.leisure(now);
         }
         Some(context)
@@ -213,7 +214,7 @@ impl Link {
     }
 
     /// A path whose answers are overdue while another's come gives what it carried to the others.
-    pub(super) fn watch_paths(&mut self, now: Time) {
+    pub(super) fn watch_paths(&mut self, now: Time, flows: &mut Flows) {
         if self.paths.len() < 2 {
             return;
         }
@@ -227,7 +228,7 @@ impl Link {
                 if let Some(p) = self.paths.get_mut(&path) {
                     p.fall_silent(now, &mut fates);
                 }
-                self.dispatch_fates(now, &mut fates);
+                self.dispatch_fates(now, &mut fates, flows);
                 self.fates = fates;
             } else if self.paths.get(&path).is_some_and(|p| p.pto_count() > 0) {
                 // A tail probe is on its way: another path is asked as well.

@@ -3,13 +3,14 @@
 //! No coding, no acknowledgement of its own, no pacing. What is left of care for the network is the circuit breaker: once per round trip
 //! a packet asks for an acknowledgement, and a neighbour that never answers ends the link (RFC 8084).
 
-use super::transmit::{Draft, OPEN_ROOM};
+use super::draft::{Draft, OPEN_ROOM};
 use super::{Link, LinkEvent};
 use crate::error::{CloseReason, Code, Layer};
+use crate::flows::InEvent;
 use crate::ids::{FlowLabel, PathId};
-use crate::node::shared::Shared;
 use crate::options::Mode;
 use crate::sent::SentItem;
+use crate::shared::Shared;
 use crate::units::{Duration, Time};
 use crate::wire::frame::Frame;
 use crate::wire::varint;
@@ -30,7 +31,7 @@ impl Link {
     /// One datagram of the flow whose turn it is, whatever window and pacer say.
     pub(super) fn put_datagrams(&mut self, now: Time, path: PathId, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
         while let Some(label) = self.datagrams.front().copied() {
-            let Some(flow) = self.flows.out.get_mut(&label) else {
+            let Some(flow) = self.labels.out(label, &mut shared.flows) else {
                 self.datagrams.pop_front();
                 continue;
             };
@@ -64,7 +65,7 @@ impl Link {
                 draft.is_full = true;
             }
             // Queues it again if it has more.
-            self.touch_out(label, now);
+            self.touch_out(label, now, &mut shared.flows);
             self.settle_out(label, shared);
             if sent.is_some() {
                 return;
@@ -74,13 +75,13 @@ impl Link {
 
     /// A datagram came. One that overtook its FLOW_OPEN, or came after the flow's end, is lost, as the network might have lost it.
     pub(super) fn on_datagram(&mut self, flow: FlowLabel, number: u64, data: &[u8], shared: &mut Shared) -> bool {
-        let Some(f) = self.flows.incoming.get_mut(&flow) else {
+        let Some(f) = self.labels.incoming(flow, &mut shared.flows) else {
             shared.counters.refused += 1;
             return false;
         };
         if f.open.mode != Mode::Transparent {
             let reason = CloseReason::local(Code::SessionProtocol, Layer::Session, "a datagram on a flow that is not transparent");
-            self.events.push_back(LinkEvent::InClosed(flow, reason));
+            self.events.push_back(LinkEvent::In(f.id, flow, InEvent::Closed(reason)));
             return false;
         }
         f.sink.on_datagram(number, Bytes::copy_from_slice(data));

@@ -3,12 +3,13 @@
 
 use super::schedule::Wanted;
 use super::{Control, Link, State};
+use crate::datagram::Transmit;
+use crate::flows::Flows;
 use crate::ids::{PacketNumber, PathId};
-use crate::node::Transmit;
-use crate::node::shared::Shared;
 use crate::path::{Address, BASE_DATAGRAM, Trial, Verdict};
 use crate::sent::SentItem;
 use crate::session::CONTROL_INDEX;
+use crate::shared::Shared;
 use crate::units::{Ecn, Time};
 use crate::wire::frame::Frame;
 
@@ -61,7 +62,7 @@ impl Link {
                     }
                 }
             }
-            State::Closing { .. } | State::Closed | State::Parking => {}
+            State::Closing { .. } | State::Closed => {}
         }
     }
 
@@ -80,20 +81,24 @@ impl Link {
         }
         if let Some((token, is_own)) = p.poll_challenge(now) {
             // Our own move: room for answers, and what every path must carry is shown to pass (P19).
-            return self.build_challenge(now, path, token, if is_own { BASE_DATAGRAM } else { 0 }, buf);
+            return self.build_challenge(now, path, token, if is_own { BASE_DATAGRAM } else { 0 }, &shared.flows, buf);
         }
-        let is_worthwhile = p.ack_due(now) || (p.send_allowance(now) > 0 && self.has_backlog(now));
+        let is_worthwhile = p.ack_due(now) || (p.send_allowance(now) > 0 && self.has_backlog(now, &shared.flows));
         let trial = self.paths.get_mut(&path)?.poll_trial(now, is_worthwhile)?;
         self.build_trial(now, path, &trial, shared, buf)
     }
 
     /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
-    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, buf: &mut Vec<u8>) -> Option<Transmit> {
+    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, flows: &Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
         let p = self.paths.get_mut(&path)?;
         if !p.is_lull_due() {
             return None;
         }
-        let is_wanted = self.flows.incoming.values().any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete());
+        let is_wanted = self
+            .labels
+            .all_in()
+            .filter_map(|(_, id)| flows.incoming(id))
+            .any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete());
         if !p.poll_lull(is_wanted) {
             return None;
         }
@@ -102,15 +107,23 @@ impl Link {
         self.put_acks(now, path, &mut draft, buf);
         draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
         buf.resize(draft.limit.min(usize::from(BASE_DATAGRAM)).max(buf.len()), 0);
-        self.finish_alone(now, path, draft, buf)
+        self.finish_alone(now, path, draft, flows, buf)
     }
 
-    fn build_challenge(&mut self, now: Time, path: PathId, token: [u8; 8], padded: u16, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn build_challenge(
+        &mut self,
+        now: Time,
+        path: PathId,
+        token: [u8; 8],
+        padded: u16,
+        flows: &Flows,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         let size = usize::from(self.paths.get(&path)?.datagram_size());
         let mut draft = self.begin(path, size, buf)?;
         draft.put(&Frame::PathChallenge(token), Some(SentItem::Ping), buf);
         buf.resize(draft.limit.min(usize::from(padded)).max(buf.len()), 0);
-        self.finish_alone(now, path, draft, buf)
+        self.finish_alone(now, path, draft, flows, buf)
     }
 
     fn build_trial(&mut self, now: Time, path: PathId, trial: &Trial, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
@@ -133,15 +146,15 @@ impl Link {
             buf.clear();
             return None;
         }
-        let transmit = self.finish_alone(now, path, draft, buf)?;
+        let transmit = self.finish_alone(now, path, draft, &shared.flows, buf)?;
         self.paths.get_mut(&path)?.on_trial_sent(trial.address, buf.len() as u64);
         Some(Transmit { remote: trial.address.remote, local: trial.address.local, ..transmit })
     }
 
     /// Seals a packet that goes in no train, without a codepoint: what an untested way does to it would say nothing.
-    fn finish_alone(&mut self, now: Time, path: PathId, draft: super::transmit::Draft, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn finish_alone(&mut self, now: Time, path: PathId, draft: super::draft::Draft, flows: &Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.paths.get_mut(&path)?.set_train(Some(Ecn::NotEct));
-        let is_app_limited = !self.has_backlog(now);
+        let is_app_limited = !self.has_backlog(now, flows);
         let finished = self.finish(now, path, draft, is_app_limited, buf);
         let p = self.paths.get_mut(&path)?;
         p.set_train(None);

@@ -1,17 +1,20 @@
 //! A link: the authenticated association of two neighbours over one or more UDP paths, and the flows that it carries.
 //!
-//! This file holds the link's state and what its owner calls; receiving is in `receive.rs`, building datagrams in
-//! `transmit.rs`, getting keys in `handshake.rs` and `answer.rs`.
+//! This file holds the link's state and what its owner calls; which flows it carries is in `carrying.rs`, receiving in `receive.rs`, building datagrams in
+//! `transmit.rs`, getting keys in `initiate.rs`, `answer.rs` and `handshake.rs`.
 
 mod aggregate;
 pub(crate) mod answer;
+mod carrying;
 pub(crate) mod cids;
 mod coupling;
 mod datagrams;
+mod draft;
 mod event;
-pub(crate) mod flows;
 mod fragment;
 pub(crate) mod handshake;
+pub(crate) mod initiate;
+pub(crate) mod labels;
 mod migration;
 mod receive;
 mod rekey;
@@ -19,29 +22,29 @@ mod schedule;
 mod sizes;
 mod transmit;
 
+use crate::config::NodeConfig;
 use crate::crypto::{LinkKeys, PublicKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::SendContext;
-use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, PathId, Seq, SessionId};
-use crate::node::NodeConfig;
-use crate::node::ledger::Account;
-use crate::node::shared::Shared;
-use crate::options::Mode;
+use crate::flows::Flows;
+use crate::ids::{FlowLabel, LinkId, PathId, Seq};
+use crate::neighbour::Neighbour;
 use crate::path::{Address, Fates, Path, Standing};
 use crate::redundancy::LossEstimate;
-use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf};
+use crate::session::CONTROL_INDEX;
+use crate::shared::Shared;
 use crate::stats::{FlowTotals, LinkStats, SpanStats};
 use crate::switch::{self, Mechanism};
-use crate::trace::{Tracer, What};
+use crate::trace::Tracer;
 use crate::units::{Duration, Ecn, Probability, Time};
-use crate::wire::frame::FlowOpen;
 use crate::wire::params::Params;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
 pub(crate) use event::LinkEvent;
-use flows::{Flows, OutFlow};
 use handshake::Handshake;
+use labels::Labels;
+pub(crate) use receive::{MOST_NEW_PARTS, Reading};
 use schedule::Schedule;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,8 +68,6 @@ pub(crate) enum State {
     Closing { until: Time, reason: CloseReason, due: u8 },
     /// Nothing more is sent or expected.
     Closed,
-    /// No link at all: where flows of relayed sessions stay while no route leads to the far end.
-    Parking,
 }
 
 /// Link-level control frames that wait to be sent.
@@ -113,7 +114,7 @@ pub(crate) struct Link {
     plans: aggregate::Plans,
     coupling: coupling::Coupling,
     pub(crate) keys: Option<Box<LinkKeys>>,
-    pub(crate) flows: Flows,
+    pub(crate) labels: Labels,
     pub(crate) events: VecDeque<LinkEvent>,
     pub(crate) peer_params: Params,
     pub(crate) opened_at: Time,
@@ -144,13 +145,13 @@ pub(crate) struct Link {
     /// Incoming flows that may have CREDIT or RANK to send.
     reports: VecDeque<FlowLabel>,
     control: VecDeque<Control>,
-    /// Frames of flows whose RelayedOpen the node has not seen yet, of one datagram at most.
-    unbound: BTreeMap<FlowLabel, Vec<Vec<u8>>>,
     /// The node was told that the neighbour is silent.
     pub(crate) is_silent: bool,
     timers: Deadlines<TimerKey>,
     /// Incoming flows that have not been looked at since packets came for them.
     held: receive::Touched,
+    /// How gaps are acknowledged changes when the packet that is being read has been noted: those before a relayed flow's first packet are no news of it.
+    is_urgency_due: Option<bool>,
     fates: Fates,
     fragments: fragment::Fragments,
     /// Second half of a coded packet whose first half was just sent (P5).
@@ -187,7 +188,7 @@ impl Link {
             plans: aggregate::Plans::default(),
             coupling: coupling::Coupling::default(),
             keys: None,
-            flows: Flows::default(),
+            labels: Labels::default(),
             events: VecDeque::new(),
             peer_params: Params::default(),
             opened_at: now,
@@ -206,10 +207,10 @@ impl Link {
             datagram_asked_at: now,
             reports: VecDeque::new(),
             control: VecDeque::new(),
-            unbound: BTreeMap::new(),
             is_silent: false,
             timers: Deadlines::new(),
             held: Default::default(),
+            is_urgency_due: None,
             fates: Fates::default(),
             fragments: fragment::Fragments::default(),
             pending_fragment: None,
@@ -269,209 +270,8 @@ impl Link {
         }
     }
 
-    /// Adds a flow that this node sends.
-    pub(crate) fn open_out(
-        &mut self,
-        id: FlowId,
-        session: SessionId,
-        mut open: FlowOpen,
-        source: SendHalf,
-        account: Account,
-        now: Time,
-    ) -> FlowLabel {
-        let label = self.flows.allocate_label();
-        open.label = label;
-        self.trace.emit(now, || What::opened(&open, "out"));
-        let keeps = open.relayed.is_some() && open.mode == Mode::Brtp;
-        let mut sender = crate::flow::Sender::new(crate::flow::SenderConfig {
-            label,
-            batch_size: open.batch_size,
-            symbol: open.symbol,
-            class: open.class,
-            mode: open.mode,
-            waits_in_order: open.waits_in_order(),
-            no_retransmit: open.no_retransmit,
-            // Until the ledger says more.
-            memory: account.floor(),
-            initial_credit: self.peer_params.initial_credit,
-        });
-        if keeps {
-            sender.keep_until_delivered(); // P14
-        }
-        let flow = OutFlow {
-            id,
-            session,
-            open,
-            is_open_acked: false,
-            sender,
-            source,
-            is_datagram_queued: false,
-            relay: None,
-            origin: None,
-            is_relay_told: false,
-            hungry_below: 0,
-            kept_bytes: 0,
-            siblings: None,
-            is_queued: false,
-            is_proactive_queued: false,
-            balance: 0,
-            is_ended: false,
-            is_end_told: false,
-            skip_told: Seq(0),
-            is_announced: false,
-            account,
-        };
-        self.insert_out(label, flow, now);
-        label
-    }
-
-    /// After anything changed in an outgoing flow: queue it if it has work, tell its owner what changed, set its timer.
-    pub(crate) fn touch_out(&mut self, label: FlowLabel, now: Time) {
-        let Some(flow) = self.flows.out.get_mut(&label) else { return };
-        while let Some(range) = flow.source.poll_abandoned() {
-            flow.sender.abandon(range);
-        }
-        flow.end_if_drained();
-        if flow.is_ended && flow.source.is_sealed() && !core::mem::replace(&mut flow.is_end_told, true) {
-            self.events.push_back(LinkEvent::Ended(label));
-        }
-        if flow.source.is_sealed() && flow.sender.skipped() > flow.skip_told {
-            flow.skip_told = flow.sender.skipped();
-            self.events.push_back(LinkEvent::Skipped(label));
-        }
-        if !flow.is_queued && flow.has_work(now) {
-            self.schedule.push(label, flow.open.class, flow.origin());
-            self.flows.set_waiting(label, |flow| flow.is_queued = true);
-        }
-        let Some(flow) = self.flows.out.get_mut(&label) else { return };
-        if !flow.is_datagram_queued && flow.has_datagrams(now) {
-            flow.is_datagram_queued = true;
-            self.datagrams.push_back(label);
-        }
-        if flow.source.take_writable() {
-            self.events.push_back(LinkEvent::Writable(flow.id));
-        }
-        let timer = flow.poll_timeout();
-        if let Some(relay) = flow.relay
-            && !core::mem::replace(&mut flow.is_relay_told, true)
-        {
-            self.events.push_back(LinkEvent::Relay(relay));
-        }
-        let is_delivered = flow.is_ended && flow.sender.is_delivered();
-        if flow.sender.unsent() < flow.hungry_below && flow.sender.room() > 0 {
-            flow.hungry_below = 0;
-            self.events.push_back(LinkEvent::Hungry(flow.session, flow.open.index));
-        }
-        self.timers.set(TimerKey::Out(label), timer);
-        if is_delivered {
-            self.events.push_back(LinkEvent::Delivered(label));
-        }
-    }
-
-    /// After anything changed in an incoming flow: hand over, report, set its timer.
-    pub(crate) fn touch_in(&mut self, label: FlowLabel, now: Time) {
-        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
-        if let Some(relay) = flow.relay {
-            if !core::mem::replace(&mut flow.is_relay_told, true) {
-                self.events.push_back(LinkEvent::Relay(relay));
-            }
-            return self.queue_report(label, now);
-        }
-        let mut failure = None;
-        while let Some((seq, payload)) = flow.receiver.poll_delivery() {
-            if let Err(reason) = flow.sink.on_packet(now, seq, payload) {
-                failure = Some(reason);
-                break;
-            }
-        }
-        if flow.sink.has_older_key() {
-            flow.sink.settle_key(flow.receiver.done().0);
-        }
-        if failure.is_none()
-            && let Some(end) = flow.receiver.end()
-        {
-            failure = flow.sink.on_end(end).err();
-        }
-        if flow.sink.is_proven() && !core::mem::replace(&mut flow.is_proof_told, true) {
-            self.events.push_back(LinkEvent::Proven(flow.session));
-        }
-        if flow.open.index == 0 {
-            while let Some(packet) = flow.sink.poll_lead() {
-                self.events.push_back(LinkEvent::Lead(flow.session, label, packet));
-            }
-            while let Some(message) = flow.sink.recv_message() {
-                self.events.push_back(LinkEvent::Control(flow.session, message.data));
-            }
-        } else if flow.sink.has_pieces() {
-            self.events.push_back(LinkEvent::Pieces(label));
-        } else if flow.sink.take_readable() {
-            self.events.push_back(LinkEvent::Readable(flow.id));
-        }
-        flow.receiver.consume(flow.sink.consumed());
-        if self.trace.is_on() {
-            let decoded = flow.receiver.stats().decoded_packets;
-            let packets = decoded - core::mem::replace(&mut flow.traced_decoded, decoded);
-            if packets > 0 {
-                self.trace.emit(now, || What::Decoded { flow: label.0, packets });
-            }
-        }
-        if !flow.is_report_queued {
-            flow.is_report_queued = true;
-            self.reports.push_back(label);
-        }
-        if flow.is_progress_due(now) {
-            self.events.push_back(LinkEvent::Progress(label));
-        }
-        let timer = flow.poll_timeout();
-        if !flow.is_received_told && flow.sink.has_all() {
-            flow.is_received_told = true;
-            self.events.push_back(LinkEvent::Received(label));
-        }
-        let is_finished = flow.sink.is_finished();
-        if is_finished && !flow.is_finish_told {
-            flow.is_finish_told = true;
-            self.events.push_back(LinkEvent::Finished(label));
-        }
-        self.timers.set(TimerKey::In(label), timer);
-        if let Some(reason) = failure {
-            self.events.push_back(LinkEvent::InClosed(label, reason));
-        }
-    }
-
-    /// An incoming flow may have something to report now, and knows when it will.
-    pub(crate) fn queue_report(&mut self, label: FlowLabel, now: Time) {
-        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
-        if !flow.is_report_queued && flow.receiver.has_report(now) {
-            flow.is_report_queued = true;
-            self.reports.push_back(label);
-        }
-        self.timers.set(TimerKey::In(label), flow.receiver.poll_timeout());
-    }
-
-    /// Forgets a flow that we sent.
-    pub(crate) fn remove_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
-        let flow = self.take_out(label)?;
-        self.trace.emit_also(|| What::closed(label.0, "out", &flow.stats()));
-        Some(flow)
-    }
-
-    /// Forgets a flow that we received; late packets of it are dropped in silence.
-    pub(crate) fn remove_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
-        self.timers.set(TimerKey::In(label), None);
-        let flow = self.flows.remove_in(label)?;
-        self.trace.emit_also(|| What::closed(label.0, "in", &flow.stats()));
-        if let Some(end) = flow.receiver.end().filter(|_| flow.receiver.is_complete()) {
-            self.send_control(Control::FlowDone { flow: label, end });
-        }
-        self.set_ack_urgency();
-        Some(flow)
-    }
-
     /// Queues a link control frame.
     pub(crate) fn send_control(&mut self, control: Control) {
-        if matches!(self.state, State::Parking) {
-            return;
-        }
         // Bounded: a neighbour that provokes answers faster than they leave loses the oldest refusals, which are repeated on demand.
         if self.control.len() < 1024 {
             self.control.push_back(control);
@@ -487,7 +287,7 @@ impl Link {
                 self.state = State::Closing { until, reason: reason.clone(), due };
             }
             State::Handshaking(_) => self.state = State::Closed,
-            State::Closing { .. } | State::Closed | State::Parking => return,
+            State::Closing { .. } | State::Closed => return,
         }
         self.events.push_back(LinkEvent::Down(reason));
     }
@@ -526,7 +326,6 @@ impl Link {
                 }
                 return;
             }
-            State::Parking => return self.run_flow_timers(now),
             State::Up => {}
         }
         if self.confirm_by.is_some_and(|t| now >= t) {
@@ -541,7 +340,7 @@ impl Link {
             self.state = State::Closed;
             return;
         }
-        if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
+        if self.labels.is_used() {
             // P23: keep-alive only while something lives on the link.
             if now >= self.keepalive_deadline(&shared.config) {
                 self.send_control(Control::Ping);
@@ -556,15 +355,15 @@ impl Link {
         self.paths.values_mut().for_each(|path| path.handle_timeout(now, &mut fates));
         let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
         let is_broken = used.peek().is_some() && used.all(|p| p.is_circuit_open(now));
-        self.dispatch_fates(now, &mut fates);
+        self.dispatch_fates(now, &mut fates, &mut shared.flows);
         self.fates = fates;
         if is_broken {
             self.close(now, CloseReason::local(Code::CircuitBreaker, Layer::Link, "data was sent but nothing came back"));
             return;
         }
-        self.watch_paths(now);
+        self.watch_paths(now, &mut shared.flows);
         self.watch_silence(now);
-        self.run_flow_timers(now);
+        self.run_flow_timers(now, &mut shared.flows);
         self.drive_rekey(now, shared);
     }
 
@@ -577,37 +376,15 @@ impl Link {
         }
     }
 
-    fn run_flow_timers(&mut self, now: Time) {
-        while let Some(key) = self.timers.pop_due(now) {
-            match key {
-                TimerKey::Out(label) => {
-                    if let Some(flow) = self.flows.out.get_mut(&label) {
-                        flow.sender.handle_timeout(now);
-                        flow.source.handle_timeout(now);
-                    }
-                    self.touch_out(label, now);
-                    self.note_proactive(label);
-                }
-                TimerKey::In(label) => {
-                    if let Some(flow) = self.flows.incoming.get_mut(&label) {
-                        flow.receiver.handle_timeout(now);
-                    }
-                    self.touch_in(label, now);
-                }
-            }
-        }
-    }
-
     /// When `handle_timeout` wants to be called.
     pub(crate) fn poll_timeout(&self, shared: &Shared) -> Option<Time> {
         match &self.state {
             State::Closed => None,
-            State::Parking => self.timers.earliest(),
             State::Closing { until, .. } => Some(*until),
             State::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
             State::Up => {
                 let mut next = self.idle_deadline(shared.config.idle_timeout);
-                if !self.flows.out.is_empty() || !self.flows.incoming.is_empty() {
+                if self.labels.is_used() {
                     next = next.min(self.keepalive_deadline(&shared.config));
                 }
                 for path in self.paths.values() {
@@ -646,7 +423,7 @@ impl Link {
     }
 
     /// A snapshot.
-    pub(crate) fn stats(&self) -> LinkStats {
+    pub(crate) fn stats(&self, flows: &Flows) -> LinkStats {
         LinkStats {
             paths: self.paths.values().map(|p| p.stats()).collect(),
             undecryptable: self.undecryptable,
@@ -657,27 +434,21 @@ impl Link {
             handshake_packets: self.handshake_packets,
             handshake_time: self.handshake_time,
             flows: {
-                let mut flows = self.ended.clone();
-                self.add_flows(&mut flows);
-                flows
+                let mut totals = self.ended.clone();
+                self.add_flows(&mut totals, flows);
+                totals
             },
             // The node adds those of flows that still pass.
             spans: self.spans.clone(),
         }
     }
 
-    /// Adds the data flows that exist.
-    fn add_flows(&self, totals: &mut FlowTotals) {
-        self.flows.out.values().filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(true, &f.stats()));
-        self.flows.incoming.values().filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(false, &f.stats()));
-    }
-
-    /// Adds the data flows of a session.
-    pub(crate) fn add_flows_of(&self, totals: &mut FlowTotals, session: SessionId) {
-        let out = self.flows.out_of(session).into_iter().filter_map(|label| self.flows.out.get(&label));
-        out.filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(true, &f.stats()));
-        let incoming = self.flows.in_of(session).into_iter().filter_map(|label| self.flows.incoming.get(&label));
-        incoming.filter(|f| f.open.index != CONTROL_INDEX).for_each(|f| totals.add(false, &f.stats()));
+    /// Adds the data flows that it carries.
+    fn add_flows(&self, totals: &mut FlowTotals, flows: &Flows) {
+        let out = self.labels.all_out().filter_map(|(_, id)| flows.out(id)).filter(|f| f.open.index != CONTROL_INDEX);
+        out.for_each(|f| totals.add(true, &f.stats()));
+        let incoming = self.labels.all_in().filter_map(|(_, id)| flows.incoming(id)).filter(|f| f.open.index != CONTROL_INDEX);
+        incoming.for_each(|f| totals.add(false, &f.stats()));
     }
 
     /// Who pays for what comes by it.
@@ -694,104 +465,24 @@ impl Link {
     pub(crate) fn fits(&self, batch_size: u8, shared: &Shared) -> u16 {
         let ceiling = shared.config.max_datagram.min(self.peer_params.max_datagram);
         let datagram = self.paths.values().map(|p| p.likely_size()).max().unwrap_or(ceiling);
-        let header = transmit::relayed_header(batch_size, Seq(1 << 29)) as u16;
-        datagram.saturating_sub(transmit::PACKET_OVERHEAD + header)
-    }
-
-    /// Takes a flow that we send off the link, as it is: what is on its way has no fate any more.
-    pub(crate) fn take_out(&mut self, label: FlowLabel) -> Option<OutFlow> {
-        self.timers.set(TimerKey::Out(label), None);
-        let flow = self.flows.remove_out(label)?;
-        let queued = flow.is_queued.then_some(flow.open.class);
-        self.schedule.leave(flow.origin(), queued, |label| self.flows.out.contains_key(label));
-        Some(flow)
-    }
-
-    fn insert_out(&mut self, label: FlowLabel, flow: OutFlow, now: Time) {
-        self.schedule.join(flow.origin());
-        self.flows.insert_out(label, flow);
-        self.touch_out(label, now);
-    }
-
-    /// Takes a flow that we receive off the link, as it is.
-    pub(crate) fn take_in(&mut self, label: FlowLabel) -> Option<flows::InFlow> {
-        self.timers.set(TimerKey::In(label), None);
-        let flow = self.flows.remove_in(label)?;
-        self.set_ack_urgency();
-        Some(flow)
-    }
-
-    /// A flow that was sent by another link goes on here, under a new label.
-    pub(crate) fn adopt_out(&mut self, mut flow: OutFlow, now: Time) -> FlowLabel {
-        let label = self.flows.allocate_label();
-        flow.open.label = label;
-        flow.sender.restart(label, self.peer_params.initial_credit);
-        (flow.is_open_acked, flow.is_announced, flow.is_queued, flow.is_proactive_queued, flow.balance) = (false, false, false, false, 0);
-        if let Some(relayed) = &mut flow.open.relayed {
-            relayed.first = flow.sender.first_held();
-        }
-        self.insert_out(label, flow, now);
-        label
-    }
-
-    /// A flow that came by another link comes here now, as its new FLOW_OPEN says.
-    pub(crate) fn adopt_in(&mut self, mut flow: flows::InFlow, open: FlowOpen, initial_credit: u64, now: Time) {
-        let label = open.label;
-        let first = open.relayed.map_or(Seq(0), |r| r.first);
-        flow.receiver.rebind(label, first, initial_credit);
-        flow.open = open;
-        flow.is_report_queued = false;
-        self.flows.insert_in(label, flow);
-        self.set_ack_urgency();
-        self.touch_in(label, now);
-    }
-
-    /// Largest symbol that a packet of the best path takes, for flows that open now.
-    pub(crate) fn symbol_ceiling(&self, shared: &Shared) -> u16 {
-        shared.config.max_datagram.saturating_sub(transmit::PACKET_OVERHEAD + transmit::MIN_CODED_HEADER)
-    }
-
-    /// Settles memory of all flows that changed in the node's ledger.
-    pub(crate) fn settle_out(&mut self, label: FlowLabel, shared: &mut Shared) {
-        if let Some(flow) = self.flows.out.get_mut(&label) {
-            flow.settle(&mut shared.ledger);
-        }
-    }
-
-    pub(crate) fn settle_in(&mut self, label: FlowLabel, shared: &mut Shared) {
-        if let Some(flow) = self.flows.incoming.get_mut(&label) {
-            flow.settle(&mut shared.ledger);
-            if flow.sink.is_starved() {
-                shared.starved.insert((self.id, label));
-            }
-        }
-    }
-
-    /// Queues proactive repair of a flow.
-    fn note_proactive(&mut self, label: FlowLabel) {
-        if let Some(flow) = self.flows.out.get(&label)
-            && flow.sender.has(crate::flow::Stage::Proactive)
-            && !flow.is_proactive_queued
-        {
-            self.proactive.push_back(label);
-            self.flows.set_waiting(label, |flow| flow.is_proactive_queued = true);
-        }
+        let header = draft::relayed_header(batch_size, Seq(1 << 29)) as u16;
+        datagram.saturating_sub(draft::PACKET_OVERHEAD + header)
     }
 
     /// Gaps are acknowledged at once while a flow comes in for which time counts (P8).
     pub(crate) fn set_ack_urgency(&mut self) {
-        let is_urgent = self.flows.has_urgent();
+        if let Some(is_due) = &mut self.is_urgency_due {
+            *is_due = true;
+            return;
+        }
+        let is_urgent = self.labels.has_urgent();
         for path in self.paths.values_mut() {
             path.set_immediate_acks(is_urgent);
         }
     }
+}
 
-    /// The receiving half for a flow that the neighbour offers.
-    pub(crate) fn new_sink(open: &FlowOpen, shared: &Shared, memory: usize) -> RecvHalf {
-        RecvHalf::with_budget(
-            &flows::options_of(open),
-            crate::session::RecvLimits { memory, max_message: shared.config.max_message },
-            shared.messages.clone(),
-        )
-    }
+/// Largest symbol that a packet takes, for flows that open now.
+pub(crate) fn symbol_ceiling(config: &NodeConfig) -> u16 {
+    config.max_datagram.saturating_sub(draft::PACKET_OVERHEAD + draft::MIN_CODED_HEADER)
 }

@@ -1,18 +1,17 @@
 //! Receiving: from an opened packet to the machines that its frames concern.
 
-use super::flows::InFlow;
-use super::flows::Progress;
 use super::{Control, Link, LinkEvent, State};
 use crate::error::{CloseReason, Code, Layer};
-use crate::flow::{self, Offer};
-use crate::ids::{FlowLabel, PathId, Seq, SessionId};
-use crate::node::shared::Shared;
+use crate::flow::Offer;
+use crate::flows::{Flows, InEvent, OutEvent};
+use crate::ids::{FlowLabel, PacketNumber, PathId, Seq};
 use crate::path::{Address, Fates, Path};
 use crate::sent::SentItem;
 use crate::session::{CONTROL_INDEX, Verdict};
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
-use crate::units::{Duration, Ecn, Time};
+use crate::units::{Ecn, Time};
 use crate::wire::Frames;
 use crate::wire::frame::{Coded, FlowOpen, Frame};
 
@@ -29,12 +28,25 @@ fn touch(list: &mut Touched, label: FlowLabel) {
 }
 
 /// Parts of flows on a link of which no packet has opened yet, at most: nobody knows whose they are.
-const MOST_NEW_PARTS: usize = 64;
+pub(crate) const MOST_NEW_PARTS: usize = 64;
+
+/// A packet that has opened, and how far it was read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    path: PathId,
+    number: PacketNumber,
+    ecn: Ecn,
+    bytes: usize,
+    /// Where the frames are that were not read, from the packet's first byte.
+    at: usize,
+    end: usize,
+    is_ack_eliciting: bool,
+}
 
 impl Link {
-    /// A protected packet that names one of our connection ids. Opens it in place and hands its frames on.
+    /// A protected packet that names one of our connection ids: opens it in place. [`Link::read`] hands its frames on.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn on_protected(
+    pub(crate) fn open(
         &mut self,
         now: Time,
         path: PathId,
@@ -43,22 +55,22 @@ impl Link {
         ecn: Ecn,
         packet: &mut [u8],
         shared: &mut Shared,
-    ) {
+    ) -> Option<Reading> {
         if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
-            return;
+            return None;
         }
         let bytes = packet.len();
         // What a packet makes, keys, a path, an answer, is made when it has opened.
         let number = match self.paths.get(&path) {
             Some(p) => p.expand(header.packet_number),
             None if self.keys.is_none() || self.may_answer_path(path) => Path::expand_first(header.packet_number),
-            None => return,
+            None => return None,
         };
         if let Some(p) = self.paths.get_mut(&path).filter(|p| p.is_duplicate(number) && !switch::is_off(Mechanism::ReplayWindow)) {
             p.on_duplicate();
             shared.counters.replayed += 1;
             self.trace.emit(now, || What::dropped(bytes, "duplicate"));
-            return;
+            return None;
         }
         let job = match &mut self.keys {
             Some(keys) => keys.open_job(now, header.generation, path, number),
@@ -68,10 +80,11 @@ impl Link {
             self.undecryptable += 1;
             shared.counters.undecryptable += 1;
             self.trace.emit(now, || What::dropped(bytes, "key_unavailable"));
-            return;
+            return None;
         };
-        let plain = match job.open(packet, header.encoded_len()) {
-            Ok(plain) => &*plain,
+        let first = header.encoded_len();
+        let end = match job.open(packet, first) {
+            Ok(plain) => first + plain.len(),
             Err(_) => {
                 self.undecryptable += 1;
                 shared.counters.undecryptable += 1;
@@ -79,7 +92,7 @@ impl Link {
                 if let Some(Err(e)) = self.keys.as_mut().map(|keys| keys.on_failed(now, &job)) {
                     self.close(now, CloseReason::local(e.code(), Layer::Crypto, e.to_string()));
                 }
-                return;
+                return None;
             }
         };
         if let State::Closing { due, .. } = &mut self.state
@@ -91,7 +104,7 @@ impl Link {
             self.install_answered(now, shared);
         }
         let retention = self.pto() * 3;
-        let Some(keys) = self.keys.as_mut() else { return };
+        let keys = self.keys.as_mut()?;
         keys.on_opened(now, &job, retention);
         if !self.paths.contains_key(&path) {
             let made = self.answered_path(now, path, from, shared);
@@ -101,32 +114,49 @@ impl Link {
         self.last_heard = now;
         self.on_first_protected(now, shared);
         self.note_address(now, path, from, number, bytes);
+        Some(Reading { path, number, ecn, bytes, at: first, end, is_ack_eliciting: false })
+    }
 
-        let is_ack_eliciting = match self.on_frames(now, path, plain, shared) {
-            Ok(eliciting) => eliciting,
+    /// Hands on the frames of a packet that has opened, as far as a flow that the neighbour offers: that is for the node to decide before the packet is read on.
+    /// `None`: it was read to its end.
+    pub(crate) fn read(&mut self, now: Time, reading: &mut Reading, packet: &[u8], shared: &mut Shared) -> Option<Box<FlowOpen>> {
+        match self.on_frames(now, reading, packet, shared) {
+            Ok(None) => {}
+            Ok(offered) => return offered,
             Err(reason) => {
                 shared.counters.violations += u64::from(self.is_usable());
+                self.is_urgency_due = None;
                 self.close(now, reason);
-                return;
+                return None;
             }
-        };
+        }
         if self.is_silent {
             self.watch_silence(now);
         }
         // P9: noted for acknowledgement only now, after everything was offered to its flow.
-        if let Some(p) = self.paths.get_mut(&path) {
-            p.on_received(now, number, ecn, bytes as u16, is_ack_eliciting);
+        if let Some(p) = self.paths.get_mut(&reading.path) {
+            p.on_received(now, reading.number, reading.ecn, reading.bytes as u16, reading.is_ack_eliciting);
         }
-        self.watch_paths(now);
+        if self.is_urgency_due.take() == Some(true) {
+            self.set_ack_urgency();
+        }
+        self.watch_paths(now, &mut shared.flows);
         self.couple_paths(now);
+        None
     }
 
     /// Flows that something came for are left in `held`.
-    fn on_frames(&mut self, now: Time, path: PathId, plain: &[u8], shared: &mut Shared) -> Result<bool, CloseReason> {
-        let mut is_ack_eliciting = false;
+    fn on_frames(
+        &mut self,
+        now: Time,
+        reading: &mut Reading,
+        packet: &[u8],
+        shared: &mut Shared,
+    ) -> Result<Option<Box<FlowOpen>>, CloseReason> {
         let mut touched_in = core::mem::take(&mut self.held);
         let mut result = Ok(());
-        for frame in Frames::new(plain) {
+        let mut frames = Frames::new(&packet[reading.at..reading.end]);
+        while let Some(frame) = frames.next() {
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(e) => {
@@ -138,13 +168,23 @@ impl Link {
             if matches!(self.state, State::Closing { .. }) && !matches!(frame, Frame::Close(_)) {
                 continue;
             }
-            is_ack_eliciting |= frame.is_ack_eliciting();
+            reading.is_ack_eliciting |= frame.is_ack_eliciting();
             // What came before a frame that may end things is passed on before it.
             if !matches!(frame, Frame::Padding | Frame::Ping | Frame::Ack(_) | Frame::Coded(_) | Frame::Datagram { .. }) {
                 self.held = core::mem::take(&mut touched_in);
                 self.touch_held(now, shared);
             }
-            if let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared) {
+            if let Frame::FlowOpen(open) = frame {
+                if self.labels.knows_in(open.label) {
+                    continue;
+                }
+                reading.at = reading.end - frames.rest().len();
+                if open.relayed.is_some() {
+                    self.is_urgency_due.get_or_insert(false);
+                }
+                return Ok(Some(Box::new(open)));
+            }
+            if let Err(reason) = self.on_frame(now, reading.path, frame, &mut touched_in, shared) {
                 result = Err(reason);
                 break;
             }
@@ -154,17 +194,23 @@ impl Link {
         }
         self.held = touched_in;
         // What a control flow brings, keys among it, may be what the next datagram needs.
-        let is_control = |label| self.flows.incoming.get(label).is_some_and(|flow| flow.open.index == CONTROL_INDEX);
+        let is_control =
+            |label: &FlowLabel| self.labels.peek_in(*label, &shared.flows).is_some_and(|flow| flow.open.index == CONTROL_INDEX);
         if result.is_err() || self.held.iter().any(is_control) {
             self.touch_held(now, shared);
         }
-        result.map(|()| is_ack_eliciting)
+        result.map(|()| None)
+    }
+
+    /// A flow is to be looked at with those for which packets came.
+    pub(crate) fn hold(&mut self, label: FlowLabel) {
+        touch(&mut self.held, label);
     }
 
     /// What came for flows since they were last looked at is passed on.
     pub(crate) fn touch_held(&mut self, now: Time, shared: &mut Shared) {
         for label in core::mem::take(&mut self.held) {
-            self.touch_in(label, now);
+            self.touch_in(label, now, &mut shared.flows);
             self.settle_in(label, shared);
         }
     }
@@ -177,9 +223,6 @@ impl Link {
         touched_in: &mut Touched,
         shared: &mut Shared,
     ) -> Result<(), CloseReason> {
-        if self.keep_unbound(&frame) {
-            return Ok(());
-        }
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Coded(coded) => self.on_coded(now, &coded, touched_in, shared),
@@ -202,37 +245,37 @@ impl Link {
                     Some(p) => p.on_ack(now, &view, &mut fates),
                     None => Ok(()),
                 };
-                self.dispatch_fates(now, &mut fates);
+                self.dispatch_fates(now, &mut fates, &mut shared.flows);
                 self.fates = fates;
                 result.map_err(|code| CloseReason::local(code, Layer::Link, ""))?;
             }
-            Frame::FlowOpen(open) if open.relayed.is_some() => self.on_relayed_open(open),
-            Frame::FlowOpen(open) => self.on_flow_open(now, open, touched_in, shared),
+            // The node has decided.
+            Frame::FlowOpen(_) => {}
             Frame::FlowEnd { flow, end } => self.on_flow_end(flow, end, touched_in, shared),
             Frame::FlowSkip { flow, floor } => {
                 // P16: what a relay leaves out of what was promised still comes another way.
-                if let Some(f) = self.flows.incoming.get_mut(&flow).filter(|f| f.sink.believes_skips_of_hops()) {
+                if let Some(f) = self.labels.incoming(flow, &mut shared.flows).filter(|f| f.sink.believes_skips_of_hops()) {
                     f.receiver.on_skip(floor);
                     if let Err(reason) = f.sink.on_skip(floor) {
-                        self.events.push_back(LinkEvent::InClosed(flow, reason));
+                        self.events.push_back(LinkEvent::In(f.id, flow, InEvent::Closed(reason)));
                     }
                     touch(touched_in, flow);
                 }
             }
             Frame::FlowReset { flow, reason } => {
-                if self.flows.incoming.contains_key(&flow) {
-                    self.events.push_back(LinkEvent::InClosed(flow, remote_reason(reason, Code::Reset)));
+                if let Some(id) = self.labels.incoming_id(flow) {
+                    self.events.push_back(LinkEvent::In(id, flow, InEvent::Closed(remote_reason(reason, Code::Reset))));
                 }
-                self.flows.closed.insert(flow);
+                self.labels.close(flow);
             }
             Frame::FlowStop { flow, reason } => {
-                if self.flows.out.contains_key(&flow) {
-                    self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Stopped)));
+                if let Some(f) = self.labels.peek_out(flow, &shared.flows) {
+                    self.events.push_back(LinkEvent::Out(f.id, flow, OutEvent::Closed(remote_reason(reason, Code::Stopped))));
                 }
             }
             Frame::FlowRefused { flow, base, reason } => {
                 let code = Code::from_u64(reason).unwrap_or(Code::Internal);
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     if code == Code::Stopped && f.open.relayed.is_some() {
                         // Over at the far end, whose session says how.
                     } else if code == Code::UnknownFlow {
@@ -240,26 +283,26 @@ impl Link {
                         // several refusals of one flight; offer the flow again.
                         (f.is_open_acked, f.is_announced) = (false, false);
                         f.sender.on_refused(base, code);
-                        self.touch_out(flow, now);
+                        self.touch_out(flow, now, &mut shared.flows);
                     } else if code == Code::Polluted || (code == Code::NoMemory && (base.0 > 0 || f.sender.is_established())) {
                         // P9: one packet was not taken; RANK says what is missing, and the flow goes on.
                         f.sender.on_refused(base, code);
                     } else {
-                        self.events.push_back(LinkEvent::OutClosed(flow, remote_reason(reason, Code::Internal)));
+                        self.events.push_back(LinkEvent::Out(f.id, flow, OutEvent::Closed(remote_reason(reason, Code::Internal))));
                     }
                 }
             }
             Frame::Rank { flow, base, n, rank, missing } => {
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     f.sender.on_rank(now, base, n, rank, missing);
-                    self.touch_out(flow, now);
+                    self.touch_out(flow, now, &mut shared.flows);
                     self.settle_out(flow, shared);
                 }
             }
             Frame::Credit { flow, limit, done } => {
-                if let Some(f) = self.flows.out.get_mut(&flow) {
+                if let Some(f) = self.labels.out(flow, &mut shared.flows) {
                     f.sender.on_credit(limit, done);
-                    self.touch_out(flow, now);
+                    self.touch_out(flow, now, &mut shared.flows);
                     self.settle_out(flow, shared);
                 }
             }
@@ -284,8 +327,8 @@ impl Link {
     }
 
     fn on_coded(&mut self, now: Time, coded: &Coded<'_>, touched_in: &mut Touched, shared: &mut Shared) {
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else {
-            if !self.flows.closed.contains(coded.flow) {
+        let Some(flow) = self.labels.incoming(coded.flow, &mut shared.flows) else {
+            if !self.labels.is_closed(coded.flow) {
                 // P9: said, not buffered.
                 shared.counters.refused += 1;
                 self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::UnknownFlow as u64 });
@@ -305,10 +348,10 @@ impl Link {
             }
             Verdict::Polluted => {
                 shared.counters.polluted += 1;
-                return self.on_pollution(coded, touched_in, shared);
+                return self.on_pollution(coded, touched_in, &mut shared.flows);
             }
         }
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
+        let Some(flow) = self.labels.incoming(coded.flow, &mut shared.flows) else { return };
         match flow.receiver.on_coded(now, coded) {
             Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
             Offer::Refused(code) => {
@@ -321,12 +364,12 @@ impl Link {
     /// FLOW_END. The end of a sealed flow is for its far end to say (P16): the hop's word steers the coded machine and is taken back when something
     /// contradicts it.
     fn on_flow_end(&mut self, label: FlowLabel, end: Seq, touched_in: &mut Touched, shared: &mut Shared) {
-        let Some(flow) = self.flows.incoming.get_mut(&label) else { return };
+        let Some(flow) = self.labels.incoming(label, &mut shared.flows) else { return };
         touch(touched_in, label);
         let Err(code) = flow.receiver.on_end(end) else { return };
         if flow.sink.believes_ends_of_hops() {
             let reason = CloseReason::local(code, Layer::Flow, "contradictory end of flow");
-            return self.events.push_back(LinkEvent::InClosed(label, reason));
+            return self.events.push_back(LinkEvent::In(flow.id, label, InEvent::Closed(reason)));
         }
         if !flow.sink.knows_end() {
             flow.receiver.set_end(None);
@@ -336,10 +379,12 @@ impl Link {
 
     /// The neighbour said of a sealed flow what cannot be: it is named, and the flow goes on.
     fn name_liar(&mut self, label: FlowLabel, shared: &mut Shared) {
-        self.count_pollution(label);
+        let Some(flow) = self.labels.incoming(label, &mut shared.flows) else { return };
+        self.polluted += 1;
+        flow.polluted += 1;
         shared.counters.polluted += 1;
-        if self.flows.incoming.get(&label).is_some_and(|flow| flow.polluted.is_power_of_two()) {
-            self.events.push_back(LinkEvent::Polluted(label));
+        if flow.polluted.is_power_of_two() {
+            self.events.push_back(LinkEvent::In(flow.id, label, InEvent::Polluted));
         }
     }
 
@@ -348,167 +393,27 @@ impl Link {
         self.polluted += 1;
     }
 
-    /// What came of a sealed flow is none of the far end's doing.
-    pub(crate) fn count_pollution(&mut self, label: FlowLabel) {
-        if let Some(flow) = self.flows.incoming.get_mut(&label) {
-            self.polluted += 1;
-            flow.polluted += 1;
-        }
-    }
-
     /// A packet that nobody with the session's key made.
-    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched, shared: &mut Shared) {
-        let Some(flow) = self.flows.incoming.get_mut(&coded.flow) else { return };
+    fn on_pollution(&mut self, coded: &Coded<'_>, touched_in: &mut Touched, flows: &mut Flows) {
+        let Some(flow) = self.labels.incoming(coded.flow, flows) else { return };
         self.polluted += 1;
         flow.polluted += 1;
-        let is_too_much = shared.sessions.count_forgery(flow.session);
         // The neighbour counts it as arrived: it hears that it is not.
         flow.receiver.want_rank(coded.base);
         touch(touched_in, coded.flow);
-        // Told at the first, and at ever larger numbers.
-        if flow.polluted.is_power_of_two() || is_too_much {
-            self.events.push_back(LinkEvent::Polluted(coded.flow));
-        }
+        let event = InEvent::Forged { is_news: flow.polluted.is_power_of_two() };
+        self.events.push_back(LinkEvent::In(flow.id, coded.flow, event));
         self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::Polluted as u64 });
-    }
-
-    fn on_flow_open(&mut self, now: Time, open: FlowOpen, touched_in: &mut Touched, shared: &mut Shared) {
-        let label = open.label;
-        // One that waits for the node to decide has its label, too.
-        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
-            return;
-        }
-        let session =
-            match shared.session_for_open(now, self.neighbour(), self.id, &open, crate::node::sessions::limits_of(self), Duration::ZERO) {
-                Ok(session) => session,
-                Err(code) => {
-                    shared.counters.refused_flows += 1;
-                    return self.refuse_flow(label, code);
-                }
-            };
-        match self.accept_flow(open, session, shared) {
-            Ok(()) => touch(touched_in, label),
-            Err(code) => {
-                shared.counters.refused_flows += 1;
-                self.refuse_flow(label, code);
-            }
-        }
     }
 
     /// Refuses a flow for good.
     pub(crate) fn refuse_flow(&mut self, label: FlowLabel, code: Code) {
-        self.flows.closed.insert(label);
+        self.labels.close(label);
         self.send_control(Control::FlowRefused { flow: label, base: 0, reason: code as u64 });
     }
 
-    /// A flow that names its ends: the node decides, when the datagram was read.
-    fn on_relayed_open(&mut self, open: FlowOpen) {
-        let label = open.label;
-        if self.flows.incoming.contains_key(&label) || self.flows.closed.contains(label) || self.unbound.contains_key(&label) {
-            return;
-        }
-        self.unbound.insert(label, Vec::new());
-        self.events.push_back(LinkEvent::RelayedOpen(Box::new(open)));
-    }
-
-    /// Keeps what came in one datagram with the FLOW_OPEN of a flow that the node has yet to decide about.
-    fn keep_unbound(&mut self, frame: &Frame<'_>) -> bool {
-        let (Frame::Coded(Coded { flow, .. }) | Frame::FlowEnd { flow, .. } | Frame::FlowSkip { flow, .. }) = frame else { return false };
-        let Some(frames) = self.unbound.get_mut(flow) else { return false };
-        let mut bytes = Vec::new();
-        frame.emit(&mut bytes);
-        frames.push(bytes);
-        true
-    }
-
-    /// The node has decided: what was kept is offered, or dropped if the flow was refused.
-    pub(crate) fn offer_unbound(&mut self, now: Time, label: FlowLabel, shared: &mut Shared) {
-        let Some(frames) = self.unbound.remove(&label) else { return };
-        let path = self.paths.keys().next().copied().unwrap_or(PathId(0));
-        let mut touched_in = Touched::new();
-        // Packets of a flow that came too early are refused as those of any unknown one.
-        if !self.flows.closed.contains(label) {
-            for bytes in frames {
-                if let Ok(Some(frame)) = Frame::parse(&mut Reader::new(&bytes))
-                    && let Err(reason) = self.on_frame(now, path, frame, &mut touched_in, shared)
-                {
-                    return self.close(now, reason);
-                }
-            }
-            touch(&mut touched_in, label);
-        }
-        for label in touched_in {
-            self.touch_in(label, now);
-            self.settle_in(label, shared);
-        }
-    }
-
-    /// The receiving half of a flow of ours that the neighbour offers. Refused without the memory that it must own (P15).
-    pub(crate) fn accept_flow(&mut self, open: FlowOpen, session: SessionId, shared: &mut Shared) -> Result<(), Code> {
-        let label = open.label;
-        if self.flows.incoming.contains_key(&label) {
-            return Err(Code::SessionProtocol);
-        }
-        if open.part() > 0 && self.flows.new_parts() >= MOST_NEW_PARTS {
-            return Err(Code::TooMany);
-        }
-        if !matches!(self.state, State::Parking) && self.flows.incoming.len() >= shared.config.max_link_flows {
-            return Err(Code::TooMany);
-        }
-        let ceiling = super::flows::memory_wish(open.index, shared.config.flow_memory);
-        let account = shared.ledger.open_for(self.neighbour(), super::flows::floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
-        let memory = shared.ledger.allowed(&account);
-        let mut sink = Self::new_sink(&open, shared, ceiling);
-        if open.part() > 0 {
-            sink.take_pieces_only();
-        }
-        if matches!(self.state, super::State::Parking) {
-            // A flow that comes by several parts.
-            sink.part_up();
-        } else if let Some(securing) = shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut())
-            && let Err(code) = securing.equip_in(&open, &mut sink)
-        {
-            shared.ledger.close(&account);
-            return Err(code);
-        }
-        let receiver = flow::Receiver::new(flow::ReceiverConfig {
-            label,
-            batch_size: open.batch_size,
-            symbol: open.symbol,
-            memory,
-            initial_credit: crate::node::shared::INITIAL_CREDIT,
-        });
-        let id = shared.next_flow_id();
-        shared.sessions.note_hop(session, self.id);
-        self.trace.emit_also(|| What::opened(&open, "in"));
-        self.flows.insert_in(
-            label,
-            InFlow {
-                id,
-                session,
-                open,
-                receiver,
-                sink,
-                relay: None,
-                is_relay_told: false,
-                is_report_queued: false,
-                is_finish_told: false,
-                is_end_read: false,
-                is_received_told: false,
-                polluted: 0,
-                is_proof_told: false,
-                progress: Progress::default(),
-                traced_decoded: 0,
-                account,
-            },
-        );
-        self.events.push_back(LinkEvent::FlowOpened(label));
-        self.set_ack_urgency();
-        Ok(())
-    }
-
     /// Gives every fate to the machine that sent the thing.
-    pub(crate) fn dispatch_fates(&mut self, now: Time, fates: &mut Fates) {
+    pub(crate) fn dispatch_fates(&mut self, now: Time, fates: &mut Fates, flows: &mut Flows) {
         let mut out = Touched::new();
         let mut incoming = Touched::new();
         for item in fates.acked.drain(..) {
@@ -521,13 +426,13 @@ impl Link {
             };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.sender.on_acked(now, &item);
                         touch(&mut out, flow);
                     }
                 }
                 SentItem::FlowOpen(flow) => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.is_open_acked = true;
                     }
                 }
@@ -549,14 +454,14 @@ impl Link {
             };
             match item {
                 SentItem::Coded { flow, .. } | SentItem::FlowEnd(flow) | SentItem::FlowSkip { flow, .. } => {
-                    if let Some(f) = self.flows.out.get_mut(&flow) {
+                    if let Some(f) = self.labels.out(flow, flows) {
                         f.sender.on_lost(now, &item);
                         touch(&mut out, flow);
                     }
                 }
                 SentItem::FlowOpen(flow) => {
                     // A flow without data has nothing for FLOW_OPEN to ride with.
-                    if let Some(f) = self.flows.out.get_mut(&flow)
+                    if let Some(f) = self.labels.out(flow, flows)
                         && !f.is_open_acked
                     {
                         f.is_announced = false;
@@ -564,7 +469,7 @@ impl Link {
                     }
                 }
                 SentItem::Credit { flow, .. } | SentItem::Rank { flow, .. } => {
-                    if let Some(f) = self.flows.incoming.get_mut(&flow) {
+                    if let Some(f) = self.labels.incoming(flow, flows) {
                         f.receiver.on_report_lost(&item);
                         touch(&mut incoming, flow);
                     }
@@ -587,18 +492,18 @@ impl Link {
         }
         for item in fates.spurious.drain(..) {
             if let SentItem::Coded { flow, .. } = item
-                && let Some(f) = self.flows.out.get_mut(&flow)
+                && let Some(f) = self.labels.out(flow, flows)
             {
                 f.sender.on_spurious(now, &item);
                 touch(&mut out, flow);
             }
         }
         for label in out {
-            self.touch_out(label, now);
-            self.note_proactive(label);
+            self.touch_out(label, now, flows);
+            self.note_proactive(label, flows);
         }
         for label in incoming {
-            self.touch_in(label, now);
+            self.touch_in(label, now, flows);
         }
     }
 

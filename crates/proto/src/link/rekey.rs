@@ -2,7 +2,7 @@
 
 use super::Link;
 use crate::error::{CloseReason, Layer};
-use crate::node::shared::Shared;
+use crate::shared::Shared;
 use crate::units::Time;
 
 impl Link {

@@ -1,10 +1,14 @@
 //! Which flow goes next: latency before bulk but at most half of a busy link, and within a class deficit round robin twice: over the origins of flows, and over the flows of
 //! each origin (P17). An origin is a neighbour whose flows pass here, or this node itself: a neighbour gets no more of a link by opening more flows.
 
-use crate::ids::{FlowLabel, Neighbour};
+use crate::flows::OutFlow;
+use crate::ids::FlowLabel;
+use crate::neighbour::Neighbour;
 use crate::options::Class;
+use crate::switch::{self, Mechanism};
 use crate::work;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 
 /// Bytes that an origin may send per turn, and so may a flow.
 const QUANTUM: i64 = 3000;
@@ -35,6 +39,22 @@ pub(crate) struct Turn {
     pub(crate) origin: Origin,
     /// So many flows share what one may send per turn.
     pub(crate) siblings: u32,
+}
+
+/// Whose turns a flow takes.
+pub(crate) fn origin_of(flow: &OutFlow) -> Origin {
+    flow.origin.filter(|_| !switch::is_off(Mechanism::SharesOfOrigins))
+}
+
+impl Turn {
+    /// A flow's turn.
+    pub(crate) fn of(flow: &OutFlow) -> Self {
+        let siblings = match switch::is_off(Mechanism::SharedTurns) {
+            true => 1,
+            false => flow.siblings.as_ref().map_or(1, |count| count.load(Ordering::Relaxed)),
+        };
+        Self { label: flow.open.label, class: flow.open.class, origin: origin_of(flow), siblings }
+    }
 }
 
 /// Flows of one origin in one class that have something to send.

@@ -2,6 +2,7 @@
 
 use super::handshake::Handshake;
 use super::{Link, State};
+use crate::flows::Flows;
 use crate::units::Time;
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +22,7 @@ impl Link {
     }
 
     /// The own system refused datagrams of `size` bytes to `remote` that were made at `since`. False if they were none of this link.
-    pub(crate) fn on_refused(&mut self, now: Time, remote: SocketAddr, size: u16, since: Time) -> bool {
+    pub(crate) fn on_refused(&mut self, now: Time, remote: SocketAddr, size: u16, since: Time, flows: &mut Flows) -> bool {
         if let State::Handshaking(handshake) = &mut self.state {
             if handshake.remote() != remote {
                 return false;
@@ -38,7 +39,7 @@ impl Link {
             path.on_refused(now, size, since, &mut fates);
             any = true;
         }
-        self.dispatch_fates(now, &mut fates);
+        self.dispatch_fates(now, &mut fates, flows);
         self.fates = fates;
         any
     }

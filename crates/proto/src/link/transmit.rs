@@ -3,82 +3,35 @@
 //! Order inside a packet: due acknowledgements, link control, reports of incoming flows, then coded packets of outgoing
 //! flows (repair of known deficits before new source packets). Proactive repair and probes only when nothing else waits.
 
-use super::flows::OutFlow;
+use super::draft::{Draft, OPEN_ROOM, fill_from, flow_header, put_outgoing};
 use super::schedule::{Turn, Wanted};
 use super::{Control, Link, State};
+use crate::datagram::Transmit;
 use crate::error::{CloseReason, Layer};
-use crate::flow::{Outgoing, SendContext, Stage};
+use crate::flow::Stage;
+use crate::flows::Flows;
 use crate::ids::{FlowLabel, PathId, Seq};
-use crate::node::Transmit;
-use crate::node::shared::Shared;
 use crate::options::Class;
 use crate::path::Standing;
 use crate::sent::{SentItem, SentItems};
 use crate::session::CONTROL_INDEX;
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Ecn, Time};
-use crate::wire::coded;
-use crate::wire::frame::{Coefficients, Frame};
+use crate::wire::frame::Frame;
 use crate::wire::packet::{ConnectionId, ProtectedHeader, TAG_LEN};
 use crate::work;
 
-/// Bytes around the frames of a protected packet with a 4-byte connection id: type, id, packet number, tag (P6).
-pub(crate) const PACKET_OVERHEAD: u16 = 1 + 4 + 4 + 16;
-/// Smallest header of a CODED frame: type, flow, base, form and span, seed.
-pub(crate) const MIN_CODED_HEADER: u16 = 1 + 1 + 1 + 1 + 2;
 /// Below this room no coded packet is begun, in bytes.
 const WORTHWHILE: usize = 64;
 /// Flows that are asked in vain for what fits the rest of a packet: with many flows there is always one more to ask.
 const MISSES: usize = 8;
-/// A symbol shorter than the room by more than this leaves space for another frame, so it is written with its length.
-const SHARE_PACKET: usize = 256;
-
-/// A packet under construction.
-pub(super) struct Draft {
-    /// Where the packet begins in the buffer.
-    pub(super) start: usize,
-    /// Where its frames begin.
-    pub(super) frames: usize,
-    /// Frames must not pass this index.
-    pub(super) limit: usize,
-    pub(super) items: SentItems,
-    pub(super) is_ack_eliciting: bool,
-    /// Datagrams of transparent flows are in it.
-    pub(super) has_datagrams: bool,
-    /// Nothing may follow in this packet.
-    pub(super) is_full: bool,
-}
-
-impl Draft {
-    pub(super) fn room(&self, buf: &[u8]) -> usize {
-        if self.is_full { 0 } else { self.limit.saturating_sub(buf.len()) }
-    }
-    pub(super) fn is_empty(&self, buf: &[u8]) -> bool {
-        buf.len() == self.frames
-    }
-    /// Writes a frame if it fits.
-    pub(super) fn put(&mut self, frame: &Frame<'_>, item: Option<SentItem>, buf: &mut Vec<u8>) -> bool {
-        debug_assert!(!self.has_datagrams, "a datagram reaches to the end of its packet");
-        let before = buf.len();
-        frame.emit(buf);
-        if buf.len() > self.limit {
-            buf.truncate(before);
-            return false;
-        }
-        self.is_ack_eliciting = true;
-        if let Some(item) = item {
-            self.items.push(item);
-        }
-        true
-    }
-}
-
 impl Link {
     /// The next datagrams of this link. `None`: nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
         match &mut self.state {
-            State::Closed | State::Parking => None,
+            State::Closed => None,
             State::Handshaking(_) => self.poll_handshake(now, shared, buf),
             State::Closing { .. } => self.poll_close(now, buf),
             State::Up => {
@@ -107,7 +60,7 @@ impl Link {
             return Some(transmit);
         }
         if self.paths.get(&path)?.is_lull_due()
-            && let Some(transmit) = self.poll_lull(now, path, buf)
+            && let Some(transmit) = self.poll_lull(now, path, &shared.flows, buf)
         {
             return Some(transmit);
         }
@@ -163,7 +116,7 @@ impl Link {
         let allowance = p.send_allowance(now);
         let is_probe_wanted = p.probe_wanted() && !switch::is_off(Mechanism::TailProbes);
         let is_open = p.is_open();
-        let share = self.share(now, path);
+        let share = self.share(now, path, &shared.flows);
 
         self.put_acks(now, path, &mut draft, buf);
         #[cfg(any(test, fuzzing))]
@@ -174,22 +127,22 @@ impl Link {
         }
         self.put_control(&mut draft, path, share.reports, buf);
         if share.reports {
-            self.put_reports(now, &mut draft, path, buf);
+            self.put_reports(now, &mut draft, path, &mut shared.flows, buf);
         }
-        let has_backlog = |link: &Self| share.has_data() && link.has_backlog(now);
-        if allowance == 0 && has_backlog(self) {
+        let has_backlog = |link: &Self, flows: &Flows| share.has_data() && link.has_backlog(now, flows);
+        if allowance == 0 && has_backlog(self, &shared.flows) {
             self.paths.get_mut(&path)?.on_blocked(now);
         }
         if is_open && (allowance > 0 || is_probe_wanted) {
             self.put_coded(now, path, share.wanted, &mut draft, shared, buf);
             // Proactive repair never shares a packet with what it protects, and takes spare rate only (flow.md 3.4).
             if share.is_best && draft.is_empty(buf) && self.paths.get(&path)?.spare_allowance(now) > 0 {
-                self.put_proactive(now, path, &mut draft, buf);
+                self.put_proactive(now, path, &mut draft, &mut shared.flows, buf);
             }
         }
         if is_probe_wanted && !draft.is_ack_eliciting {
             // P4: the tail probe is a coded packet wherever a flow has one.
-            if !is_open || !self.put_tail_probe(now, path, &mut draft, buf) {
+            if !is_open || !self.put_tail_probe(now, path, &mut draft, &mut shared.flows, buf) {
                 draft.put(&Frame::Ping, Some(SentItem::Ping), buf);
             }
         }
@@ -204,7 +157,7 @@ impl Link {
             buf.truncate(draft.start);
             return None;
         }
-        let is_app_limited = !has_backlog(self);
+        let is_app_limited = !has_backlog(self, &shared.flows);
         self.finish(now, path, draft, is_app_limited, buf)
     }
 
@@ -330,7 +283,7 @@ impl Link {
     }
 
     /// CREDIT and RANK of incoming flows (P9, P15).
-    fn put_reports(&mut self, now: Time, draft: &mut Draft, path: PathId, buf: &mut Vec<u8>) {
+    fn put_reports(&mut self, now: Time, draft: &mut Draft, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) {
         let Some(rtt) = self.slowest_heard(path) else { return };
         if switch::is_off(Mechanism::FlowReports) {
             return;
@@ -340,7 +293,7 @@ impl Link {
                 break;
             }
             let Some(label) = self.reports.pop_front() else { break };
-            let Some(flow) = self.flows.incoming.get_mut(&label) else { continue };
+            let Some(flow) = self.labels.incoming(label, flows) else { continue };
             flow.is_report_queued = false;
             while let Some(report) = flow.receiver.poll_report(now, rtt) {
                 if !draft.put(&report.frame(), Some(report.item()), buf) {
@@ -358,14 +311,14 @@ impl Link {
     /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
     /// with what is protected.
     pub(super) fn put_coded(&mut self, now: Time, path: PathId, wanted: Wanted, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
-        let Some(mut context) = self.context_of(path, now) else { return };
+        let Some(mut context) = self.context_of(path, now, &shared.flows) else { return };
         // What goes into the middle of bursts takes spare rate; only small flows ask.
         context.spare = self.schedule.latency().next().is_some() && self.paths.get(&path).is_some_and(|p| p.spare_allowance(now) > 0);
         if let Some((id, data)) = self.pending_fragment.take() {
             let is_fresh = draft.is_empty(buf);
             if !draft.put(&Frame::Fragment { id, index: 1, data: &data }, Some(SentItem::Half { id, index: 1 }), buf) {
                 match is_fresh {
-                    true => self.lose_half(now, id),
+                    true => self.lose_half(now, id, &mut shared.flows),
                     // No room beside other frames: the next packet begins with it.
                     false => self.pending_fragment = Some((id, data)),
                 }
@@ -378,8 +331,8 @@ impl Link {
         self.schedule.begin();
         while draft.room(buf) >= WORTHWHILE && misses < MISSES {
             let Some(label) = self.schedule.pop(wanted) else { break };
-            let Some(flow) = self.flows.out.get_mut(&label) else { continue };
-            let turn = flow.turn(label);
+            let Some(flow) = self.labels.out(label, &mut shared.flows) else { continue };
+            let turn = Turn::of(flow);
             if self.schedule.defers(&turn, &mut flow.balance) {
                 continue;
             }
@@ -399,56 +352,63 @@ impl Link {
             if goes_on {
                 again.push((turn, bytes));
             }
-            self.flows.set_waiting(label, |flow| flow.is_queued = goes_on);
-            self.note_proactive(label);
-            self.touch_out(label, now);
+            self.labels.set_waiting(flow, |flow| flow.is_queued = goes_on);
+            self.note_proactive(label, &mut shared.flows);
+            self.touch_out(label, now, &mut shared.flows);
             self.settle_out(label, shared);
             if let Some((frame, item)) = cut {
-                self.cut_in_two(now, draft, &frame, item, buf);
+                self.cut_in_two(now, draft, &frame, item, &mut shared.flows, buf);
             }
         }
         for (turn, bytes) in again.into_iter().rev() {
-            if let Some(flow) = self.flows.out.get_mut(&turn.label) {
+            if let Some(flow) = self.labels.out(turn.label, &mut shared.flows) {
                 self.schedule.again(&turn, bytes, &mut flow.balance);
             }
         }
     }
 
     /// Repair without a known deficit, from spare rate, of which there is some.
-    fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) {
+    fn put_proactive(&mut self, now: Time, path: PathId, draft: &mut Draft, flows: &mut Flows, buf: &mut Vec<u8>) {
         if self.proactive.is_empty() {
             return;
         }
-        let Some(mut context) = self.context_of(path, now) else { return };
+        let Some(mut context) = self.context_of(path, now, flows) else { return };
         (context.spare, context.slack) = (true, self.paths.get(&path).is_some_and(|p| p.has_slack()));
         while let Some(label) = self.proactive.front().copied() {
             // What does not fit the path any more is not worth two packets of spare rate.
-            let outgoing = self.flows.out.get_mut(&label).and_then(|f| {
+            let outgoing = self.labels.out(label, flows).and_then(|f| {
                 let room = draft.room(buf).saturating_sub(flow_header(f, label));
                 f.sender.poll(now, Stage::Proactive, &context, room)
             });
-            match (outgoing, self.flows.out.get(&label)) {
+            match (outgoing, self.labels.peek_out(label, flows)) {
                 (Some(outgoing), Some(flow)) => {
                     put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-                    self.touch_out(label, now);
+                    self.touch_out(label, now, flows);
                     return;
                 }
                 _ => {
                     self.proactive.pop_front();
-                    self.flows.set_waiting(label, |flow| flow.is_proactive_queued = false);
-                    self.touch_out(label, now);
+                    if let Some(flow) = self.labels.out(label, flows) {
+                        self.labels.set_waiting(flow, |flow| flow.is_proactive_queued = false);
+                    }
+                    self.touch_out(label, now, flows);
                 }
             }
         }
     }
 
     /// A coded packet that probes the tail of a flow (P4, P10).
-    fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, buf: &mut Vec<u8>) -> bool {
-        let Some(context) = self.context_of(path, now) else { return false };
-        let labels: smallvec::SmallVec<[FlowLabel; 8]> =
-            self.flows.out.iter().filter(|(_, f)| f.sender.has(Stage::Probe)).map(|(l, _)| *l).take(8).collect();
+    fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, flows: &mut Flows, buf: &mut Vec<u8>) -> bool {
+        let Some(context) = self.context_of(path, now, flows) else { return false };
+        let labels: smallvec::SmallVec<[FlowLabel; 8]> = self
+            .labels
+            .all_out()
+            .filter(|(_, id)| flows.out(*id).is_some_and(|f| f.sender.has(Stage::Probe)))
+            .map(|(l, _)| l)
+            .take(8)
+            .collect();
         for label in labels {
-            let Some(flow) = self.flows.out.get_mut(&label) else { continue };
+            let Some(flow) = self.labels.out(label, flows) else { continue };
             // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.
             let open = if flow.is_open_acked { 0 } else { OPEN_ROOM };
             let room = draft.room(buf).saturating_sub(flow_header(flow, label) + open);
@@ -457,7 +417,7 @@ impl Link {
                     return false;
                 }
                 put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-                self.touch_out(label, now);
+                self.touch_out(label, now, flows);
                 return draft.is_ack_eliciting;
             }
         }
@@ -465,23 +425,23 @@ impl Link {
     }
 
     /// Sends one encoded CODED frame as two fragments in two packets (P5): the first in this packet, the second in the next.
-    fn cut_in_two(&mut self, now: Time, draft: &mut Draft, frame: &[u8], item: SentItem, buf: &mut Vec<u8>) {
+    fn cut_in_two(&mut self, now: Time, draft: &mut Draft, frame: &[u8], item: SentItem, flows: &mut Flows, buf: &mut Vec<u8>) {
         let id = self.fragments.cut(item);
         let (first, second) = frame.split_at(frame.len().div_ceil(2));
         if switch::is_off(Mechanism::Fragments)
             || !draft.put(&Frame::Fragment { id, index: 0, data: first }, Some(SentItem::Half { id, index: 0 }), buf)
         {
-            return self.lose_half(now, id);
+            return self.lose_half(now, id, flows);
         }
         self.pending_fragment = Some((id, second.to_vec()));
         draft.is_full = true;
     }
 
     /// A half that no packet can carry counts as lost: everything that was polled has a fate.
-    fn lose_half(&mut self, now: Time, id: u64) {
+    fn lose_half(&mut self, now: Time, id: u64, flows: &mut Flows) {
         self.fates.lost.push(SentItem::Half { id, index: 0 });
         let mut fates = core::mem::take(&mut self.fates);
-        self.dispatch_fates(now, &mut fates);
+        self.dispatch_fates(now, &mut fates, flows);
         self.fates = fates;
     }
 
@@ -515,143 +475,8 @@ impl Link {
     }
 
     /// Data wait on some flow: the path is not application-limited.
-    pub(super) fn has_backlog(&self, now: Time) -> bool {
+    pub(super) fn has_backlog(&self, now: Time, flows: &Flows) -> bool {
         self.pending_fragment.is_some()
-            || self.schedule.iter().inspect(|_| work::step()).any(|l| self.flows.out.get(l).is_some_and(|f| f.has_backlog(now)))
+            || self.schedule.iter().inspect(|_| work::step()).any(|l| self.labels.peek_out(*l, flows).is_some_and(|f| f.has_backlog(now)))
     }
-}
-
-/// Fills a packet from one flow: FLOW_OPEN if the neighbour may not have it, then repair, then new data, then the flow's control frames.
-/// Returns an encoded frame that no packet of this path can hold.
-fn fill_from(
-    flow: &mut OutFlow,
-    label: FlowLabel,
-    now: Time,
-    context: &SendContext,
-    draft: &mut Draft,
-    buf: &mut Vec<u8>,
-) -> Option<(Vec<u8>, SentItem)> {
-    let is_fresh = draft.is_empty(buf);
-    let before = (buf.len(), draft.items.len());
-    // FLOW_OPEN rides with data until the neighbour has it (P17).
-    if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
-        return None;
-    }
-    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
-    let header = flow_header(flow, label);
-    let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
-    let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
-    let mut cut = None;
-    // A flow that the neighbour does not know goes nowhere before FLOW_OPEN, which then has a packet of its own.
-    let is_told = flow.is_announced || flow.is_open_acked;
-    if outgoing.is_none() && is_fresh && is_told && flow.sender.has(Stage::Repair) {
-        // It does not fit beside FLOW_OPEN, or was made when numbers were shorter than the header is now reckoned with; if it does not fit alone either,
-        // the path's MTU fell below it. Before anything new: a relay whose next link is full always has something new.
-        let (open, items) = (buf.split_off(before.0), draft.items.len());
-        if let Some(outgoing) = flow.sender.poll(now, Stage::Repair, context, usize::MAX) {
-            draft.items.truncate(before.1);
-            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-        }
-        debug_assert_eq!(items, draft.items.len());
-        buf.extend_from_slice(&open);
-    }
-    // What was made before cannot be cut smaller, at a relay or when a flow is opened again: it follows FLOW_OPEN in packets of its own.
-    let passes = outgoing.is_none() && flow.open.relayed.is_some() && flow.sender.has(Stage::Source);
-    if passes && is_fresh {
-        outgoing = flow.sender.poll(now, Stage::Source, context, symbol_room(draft, buf));
-        if outgoing.is_none() && is_told {
-            buf.truncate(before.0);
-            draft.items.truncate(before.1);
-            let outgoing = flow.sender.poll(now, Stage::Source, context, usize::MAX)?;
-            return put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-        }
-    }
-    let is_lead = flow.source.has_lead();
-    if outgoing.is_none() && flow.sender.room() > 0 && flow.has_symbols(now) {
-        let largest = symbol_room(draft, buf).min(usize::from(flow.open.symbol));
-        // Do not cut small symbols off a bulk flow only because other frames came first.
-        if (is_fresh || largest * 2 > usize::from(flow.open.symbol) || flow.source.buffered() + 16 <= largest)
-            && let Some(symbol) = flow.source.poll_symbol(now, largest)
-        {
-            let seq = flow.sender.push(now, symbol.symbol, symbol.deadline);
-            debug_assert_eq!(seq, symbol.seq, "symbols are pushed in the order in which they were made");
-        }
-    }
-    if outgoing.is_none() {
-        outgoing = flow.sender.poll(now, Stage::Source, context, symbol_room(draft, buf));
-    }
-    flow.end_if_drained();
-    flow.is_announced = true;
-    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
-    if let Some(outgoing) = outgoing {
-        cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
-    }
-    // What the keys open must not come in one datagram with what makes them.
-    draft.is_full |= is_lead;
-    while !draft.is_full
-        && let Some(control) = flow.sender.poll_control(now)
-    {
-        if !draft.put(&control.frame(), Some(control.item()), buf) {
-            flow.sender.on_lost(now, &control.item());
-            break;
-        }
-    }
-    cut
-}
-
-/// Room kept for a FLOW_OPEN that rides along: more than any takes.
-pub(super) const OPEN_ROOM: usize = 160;
-
-/// Bytes of a CODED frame before its symbol, to the end of the packet: of a flow that passes relays the longest that any of them needs, because what
-/// fills a packet here should fit into one there.
-fn flow_header(flow: &OutFlow, label: FlowLabel) -> usize {
-    match flow.open.relayed {
-        None => coded_header(label, flow.sender.next_seq()),
-        Some(_) => relayed_header(flow.open.batch_size, flow.sender.next_seq()),
-    }
-}
-
-/// See `flow_header`.
-pub(crate) fn relayed_header(batch_size: u8, base: Seq) -> usize {
-    let vector = [0; coded::MAX_SPAN as usize];
-    coded::header_len(LONG_LABEL, base, batch_size, &Coefficients::Vector(&vector[..usize::from(batch_size).min(vector.len())]))
-}
-
-/// A label as a relay with many flows gives it.
-const LONG_LABEL: FlowLabel = FlowLabel(1 << 20);
-
-/// Bytes of a CODED frame before its symbol, seed form, to the end of the packet.
-fn coded_header(flow: FlowLabel, base: Seq) -> usize {
-    coded::header_len(flow, base, 16, &Coefficients::Seed(0))
-}
-
-/// Writes a coded packet; if it does not fit any packet of this path, returns it encoded, to be cut in two.
-fn put_outgoing(
-    sender: &crate::flow::Sender,
-    label: FlowLabel,
-    outgoing: &Outgoing,
-    draft: &mut Draft,
-    buf: &mut Vec<u8>,
-) -> Option<(Vec<u8>, SentItem)> {
-    let symbol_len = outgoing.len;
-    let room = draft.room(buf);
-    let header = coded_header(label, outgoing.base);
-    let with_length = room > symbol_len + header + SHARE_PACKET;
-    let before = buf.len();
-    if with_length {
-        coded::emit_header_with_length(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients(), symbol_len);
-    } else {
-        coded::emit_header(buf, label, outgoing.base, outgoing.n, &outgoing.coefficients());
-    }
-    sender.write_symbol(outgoing, buf);
-    if buf.len() > draft.limit {
-        let mut encoded = Vec::with_capacity(buf.len() - before);
-        encoded.extend_from_slice(&buf[before..]);
-        buf.truncate(before);
-        return Some((encoded, outgoing.item.clone()));
-    }
-    draft.is_ack_eliciting = true;
-    draft.items.push(outgoing.item.clone());
-    draft.is_full |= !with_length;
-    None
 }

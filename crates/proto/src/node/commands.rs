@@ -1,15 +1,16 @@
 //! What an application commands: links, sessions, flows, messages, bytes.
 
+use super::known::Known;
 use super::sessions::Far;
-use super::shared::FlowPlace;
-use super::{Message, Node, SessionAccess};
+use super::{Message, Node, Orphan, SessionAccess};
 use crate::congestion::CongestionControl;
 use crate::crypto::{PublicKey, SharedKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
+use crate::flows::{Flows, InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
-use crate::link::flows::{InFlow, OutFlow};
-use crate::link::handshake::{Handshake, Initiating};
+use crate::link::handshake::Handshake;
+use crate::link::initiate::Initiating;
 use crate::link::{Link, State};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::path::{Address, MAX_PATHS};
@@ -20,6 +21,9 @@ use crate::units::{Duration, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+
+/// What a session without a link is said to run over.
+pub(super) const NO_LINK: LinkId = LinkId(0);
 
 impl Node {
     /// Starts a link to a neighbour. `peer`: the key that it must have; `None` accepts whatever key answers (the caller decides on `LinkUp`).
@@ -74,7 +78,7 @@ impl Node {
     pub fn set_authorised(&mut self, now: Time, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         self.shared.config.authorised = links;
         self.shared.config.sessions_from = sessions;
-        for id in self.shared.sessions.opened_by_strangers(|key| self.shared.may_open_sessions(key)) {
+        for id in self.sessions.opened_by_strangers(|key| self.shared.may_open_sessions(key)) {
             self.fail_session(
                 now,
                 id,
@@ -140,17 +144,18 @@ impl Node {
     /// that go there use this size, and try larger ones again later.
     pub fn on_route_size(&mut self, now: Time, remote: IpAddr, size: u16) {
         let remote = remote.to_canonical();
-        self.for_links(now, |link| link.on_route(now, remote, size));
+        self.for_links(now, |link, _| link.on_route(now, remote, size));
     }
 
     /// The own system refused to send datagrams of `size` bytes to `remote`, which [`poll_transmit`](Self::poll_transmit) gave at `since`. What they carried is
     /// made again at once, in smaller ones.
     pub fn on_size_refused(&mut self, now: Time, remote: SocketAddr, size: u16, since: Time) {
-        self.for_links(now, |link| link.on_refused(now, remote, size, since));
+        self.for_links(now, |link, flows| link.on_refused(now, remote, size, since, flows));
     }
 
-    fn for_links(&mut self, now: Time, mut told: impl FnMut(&mut Link) -> bool) {
-        let links: Vec<LinkId> = self.links.iter_mut().filter_map(|(id, link)| told(link).then_some(*id)).collect();
+    fn for_links(&mut self, now: Time, mut told: impl FnMut(&mut Link, &mut Flows) -> bool) {
+        let flows = &mut self.shared.flows;
+        let links: Vec<LinkId> = self.links.iter_mut().filter_map(|(id, link)| told(link, flows).then_some(*id)).collect();
         for link in links {
             self.settle(now, link);
         }
@@ -209,34 +214,31 @@ impl Node {
 
     /// Sending half: give up at once. The far end is told; the flow is gone here.
     pub fn reset(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
-        let place = self.place(flow, true)?;
-        self.give_up(now, flow, place, code);
+        let known = self.known(flow, true)?;
+        self.give_up(now, flow, known, code);
         Ok(())
     }
 
     /// Receiving half: no more wanted. The far end is told; the flow is gone here.
     pub fn stop(&mut self, now: Time, flow: FlowId, code: u64) -> Result<(), CommandError> {
-        let place = self.place(flow, false)?;
+        let known = self.known(flow, false)?;
         if let Some(orphan) = self.orphans.remove(&flow) {
             self.release_orphan(orphan);
             return Ok(());
         }
-        self.give_up(now, flow, place, code);
+        self.give_up(now, flow, known, code);
         Ok(())
     }
 
     /// Statistics of a link and its paths.
     pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        Some(LinkStats { spans: self.link_spans(link), ..self.links.get(&link)?.stats() })
+        Some(LinkStats { spans: self.link_spans(link), ..self.links.get(&link)?.stats(&self.shared.flows) })
     }
 
     /// Sums over the data flows of a session, ended ones included.
     pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
-        let mut totals = self.shared.sessions.ended_flows(session)?.clone();
-        // Flows come by other links than they go by, and several at once.
-        for link in self.shared.sessions.hops(session).iter().filter_map(|id| self.links.get(id)) {
-            link.add_flows_of(&mut totals, session);
-        }
+        let mut totals = self.sessions.ended_flows(session)?.clone();
+        self.shared.flows.add_flows_of(&mut totals, session);
         Some(totals)
     }
 
@@ -244,22 +246,19 @@ impl Node {
     /// link keep them.
     pub fn flow_stats(&self, flow: FlowId) -> Option<FlowStats> {
         if let Some(orphan) = self.orphans.get(&flow) {
-            return Some(orphan.stats());
+            return Some(orphan.flow.stats());
         }
-        let place = self.flows.get(&flow)?;
-        let link = self.links.get(&place.link)?;
-        if place.is_outgoing {
-            let mut stats = link.flows.out.get(&place.label).map(OutFlow::stats)?;
-            self.add_part_stats(flow, &mut stats);
-            Some(stats)
-        } else {
-            link.flows.incoming.get(&place.label).map(InFlow::stats)
+        if !self.known.get(flow)?.is_outgoing {
+            return self.shared.flows.incoming(flow).map(InFlow::stats);
         }
+        let mut stats = self.shared.flows.out(flow).map(OutFlow::stats)?;
+        self.add_part_stats(flow, &mut stats);
+        Some(stats)
     }
 
-    /// The link that a session runs over.
+    /// The link that a session runs over; [`LinkId`] 0, which no link has, while none carries it.
     pub fn session_link(&self, session: SessionId) -> Option<LinkId> {
-        self.shared.sessions.link_of(session)
+        self.sessions.entry(session).map(|e| e.link.unwrap_or(NO_LINK))
     }
 
     /// Memory in use and its bound.
@@ -267,32 +266,29 @@ impl Node {
         self.shared.ledger.memory()
     }
 
-    fn place(&self, flow: FlowId, is_outgoing: bool) -> Result<FlowPlace, CommandError> {
-        let place = self.flows.get(&flow).copied().ok_or(CommandError::Unknown("flow"))?;
-        if place.is_outgoing != is_outgoing {
+    fn known(&self, flow: FlowId, is_outgoing: bool) -> Result<Known, CommandError> {
+        let known = self.known.get(flow).ok_or(CommandError::Unknown("flow"))?;
+        if known.is_outgoing != is_outgoing {
             return Err(CommandError::Misuse(if is_outgoing { "this is a receiving half" } else { "this is a sending half" }));
         }
-        Ok(place)
+        Ok(known)
     }
 
     fn with_out<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut OutFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
-        let place = self.place(flow, true)?;
-        let link = self.links.get_mut(&place.link).ok_or(CommandError::Unknown("link"))?;
-        let result = f(link.flows.out.get_mut(&place.label).ok_or(CommandError::Unknown("flow"))?);
-        link.touch_out(place.label, now);
-        link.settle_out(place.label, &mut self.shared);
-        self.settle(now, place.link);
-        self.note_sending(now, place.session);
+        let known = self.known(flow, true)?;
+        let result = f(self.shared.flows.out_mut(flow).ok_or(CommandError::Unknown("flow"))?);
+        self.look_at_out(now, flow);
+        self.note_sending(now, known.session);
         self.feed(now, flow);
         result
     }
 
     fn with_in<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut InFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
-        let place = self.place(flow, false)?;
+        self.known(flow, false)?;
         if let Some(orphan) = self.orphans.get_mut(&flow) {
-            let result = f(orphan);
-            if orphan.sink.is_finished()
-                && (orphan.is_end_read || orphan.open.kind != FlowKind::Stream)
+            let result = f(&mut orphan.flow);
+            if orphan.flow.sink.is_finished()
+                && (orphan.flow.is_end_read || orphan.flow.open.kind != FlowKind::Stream)
                 && let Some(orphan) = self.orphans.remove(&flow)
             {
                 self.events.push_back(Event::FlowFinished(flow));
@@ -300,11 +296,8 @@ impl Node {
             }
             return result;
         }
-        let link = self.links.get_mut(&place.link).ok_or(CommandError::Unknown("link"))?;
-        let result = f(link.flows.incoming.get_mut(&place.label).ok_or(CommandError::Unknown("flow"))?);
-        link.touch_in(place.label, now);
-        link.settle_in(place.label, &mut self.shared);
-        self.settle(now, place.link);
+        let result = f(self.shared.flows.incoming_mut(flow).ok_or(CommandError::Unknown("flow"))?);
+        self.look_at_in(now, flow);
         self.feed_starved(now);
         self.grant_whole(now, flow);
         result
@@ -315,63 +308,60 @@ impl Node {
         if self.shared.starved.is_empty() {
             return;
         }
-        for (id, label) in core::mem::take(&mut self.shared.starved) {
-            let Some(link) = self.links.get_mut(&id) else { continue };
-            if let Some(flow) = link.flows.incoming.get_mut(&label) {
+        for id in core::mem::take(&mut self.shared.starved) {
+            if let Some(flow) = self.shared.flows.incoming_mut(id) {
                 flow.sink.retry();
+                self.look_at_in(now, id);
             }
-            link.touch_in(label, now);
-            link.settle_in(label, &mut self.shared);
-            self.settle(now, id);
         }
     }
 
     /// The end of a stream was read: the flow goes.
     fn forget_read_flow(&mut self, now: Time, flow: FlowId) {
-        let Some(place) = self.flows.get(&flow).copied() else { return };
-        if let Some(f) = self.links.get(&place.link).and_then(|l| l.flows.incoming.get(&place.label)) {
-            let has_all = f.sink.has_all();
-            self.end_in(now, place.link, place.label, has_all);
-            self.settle(now, place.link);
+        if let Some(f) = self.shared.flows.incoming(flow) {
+            let (has_all, on) = (f.sink.has_all(), f.on);
+            self.end_in(now, flow, has_all);
+            self.settle_at(now, on);
         }
     }
 
-    fn release_orphan(&mut self, orphan: InFlow) {
-        self.shared.ledger.close(&orphan.account);
-        if let Some(place) = self.flows.remove(&orphan.id) {
-            self.note_ended(place.link, orphan.session, false, orphan.open.index, orphan.stats());
+    fn release_orphan(&mut self, Orphan { flow, came_by }: Orphan) {
+        self.shared.ledger.close(&flow.account);
+        if self.known.remove(flow.id).is_some() {
+            self.note_ended(came_by, flow.session, false, flow.open.index, flow.stats());
         }
     }
 
     /// Forgets an outgoing flow and gives its memory back.
-    pub(super) fn drop_out(&mut self, place: FlowPlace) {
-        if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_out(place.label)) {
-            self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
-            self.drop_spread(flow.id);
-            self.note_ended(place.link, flow.session, true, flow.open.index, flow.stats());
+    pub(super) fn drop_out(&mut self, id: FlowId) {
+        let on = self.out_on(id);
+        if let Some(flow) = self.remove_out(id) {
+            self.known.remove(id);
+            self.drop_spread(id);
+            self.note_ended(on, flow.session, true, flow.open.index, flow.stats());
         }
     }
 
     /// Forgets an incoming flow and gives its memory back.
-    pub(super) fn drop_in(&mut self, place: FlowPlace) {
-        if let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) {
+    pub(super) fn drop_in(&mut self, id: FlowId) {
+        let on = self.in_on(id);
+        if let Some(flow) = self.remove_in(id) {
             self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
-            self.drop_join(flow.id);
-            self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
+            self.known.remove(id);
+            self.drop_join(id);
+            self.note_ended(on, flow.session, false, flow.open.index, flow.stats());
         }
     }
 
-    /// What a flow counted stays with its link and its session.
-    pub(super) fn note_ended(&mut self, link: LinkId, session: SessionId, is_outgoing: bool, index: u64, stats: FlowStats) {
+    /// What a flow counted stays with its session, and with the link that carried it.
+    pub(super) fn note_ended(&mut self, on: Option<LinkId>, session: SessionId, is_outgoing: bool, index: u64, stats: FlowStats) {
         if index == CONTROL_INDEX {
             return;
         }
-        if let Some(link) = self.links.get_mut(&link) {
+        if let Some(link) = on.and_then(|on| self.links.get_mut(&on)) {
             link.ended.add_ended(is_outgoing, stats.clone());
         }
-        self.shared.sessions.note_ended(session, is_outgoing, stats);
+        self.sessions.note_ended(session, is_outgoing, stats);
     }
 
     /// A session over the neighbour's link; flows can be opened and written at once, even before the link is up.

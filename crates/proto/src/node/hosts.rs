@@ -4,8 +4,8 @@
 //! network has a bucket as well, up to one for all. Hosts that a link has come from of late share buckets of networks with each other only: what strangers spend, they
 //! do not lack.
 
-use super::bucket::{Bucket, Rate};
 use crate::admission::Host;
+use crate::shared::bucket::{Bucket, Rate};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use rand_chacha::ChaCha12Rng;

@@ -4,27 +4,25 @@
 //! commands is in `commands.rs`; each machine has its own file, state, deadline and tests.
 
 mod accept;
-pub(crate) mod admission;
-mod bucket;
+mod carrying;
 mod commands;
 mod flow_events;
 mod half_open;
 mod hosts;
-pub(crate) mod ledger;
+mod known;
 #[cfg(any(test, fuzzing))]
 mod lies;
+mod offers;
 mod openers;
-mod places;
-mod refusals;
 mod relay;
 mod renewal;
 mod reroute;
+mod rest;
 mod restarts;
 pub mod routing;
 mod secure;
 mod session_life;
 pub(crate) mod sessions;
-pub(crate) mod shared;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -32,211 +30,26 @@ mod trains;
 mod unproven;
 mod vigilance;
 
-use crate::congestion::CongestionControl;
-use crate::crypto::{PreSharedKeys, PublicKey, SecretKey, SharedKey};
+use crate::crypto::{PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
+use crate::flows::{InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
-use crate::link::flows::InFlow;
 use crate::link::{Link, LinkEvent};
+use crate::shared::{Entropy, Shared};
 use crate::trace::{TraceEvent, What};
-use crate::units::{Duration, Ecn, Time};
+use crate::units::{Ecn, Time};
 use crate::wire::params::MIN_DATAGRAM;
-use bytes::Bytes;
-use shared::Shared;
+use rest::RestEvent;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
+pub use crate::config::{AckWish, Answer, NodeConfig, SessionAccess};
+pub use crate::datagram::Transmit;
+pub use crate::session::Message;
+pub use crate::shared::Counters;
 pub use relay::RelayLimits;
-pub use secure::SessionAccess;
-pub use shared::Counters;
-
-/// Everything about a node that its owner may set. Each default is stated with its unit.
-#[derive(Clone)]
-pub struct NodeConfig {
-    /// Congestion control of every path. Default `model`.
-    pub congestion: CongestionControl,
-    /// Largest UDP payload to send over IPv4, in bytes: the largest packet minus IP and UDP headers. Over IPv6 it is 20 less, for its header is longer.
-    /// Default 1472, which makes packets of 1500; at least 800. What routes and paths take below it is found out.
-    pub max_datagram: u16,
-    /// Nothing heard for this long ends a link (P23). Default 30 s.
-    pub idle_timeout: Duration,
-    /// A link with sessions is never silent for longer than this, so that NATs and firewalls on the way do not forget it (P23). Default none: a third of
-    /// the idle timeout, which is also the most.
-    pub keep_alive: Option<Duration>,
-    /// An attempt to reach a peer ends after this long. Default 10 s.
-    pub connect_timeout: Duration,
-    /// Ceiling of the memory of one flow, in bytes, at each end (P13). Default 128 MiB.
-    pub flow_memory: usize,
-    /// Ceiling of the memory of all flows of the node, in bytes. Default 512 MiB.
-    pub node_memory: usize,
-    /// Largest message that this node takes, in bytes (P18). Default 16 MiB.
-    pub max_message: usize,
-    /// Links that others open, at most, once they are up; the node's own are as many at most, and not counted among these. Default 1024.
-    pub max_links: usize,
-    /// Of these, links of one key at a time: a further one takes the place of the oldest, which ends with `TooMany`. Default 32, a 32nd of all: programs of one user
-    /// that call at the same time have as many, and what restarts and lost addresses leave behind is far less.
-    pub max_links_per_key: usize,
-    /// Sessions, at most. Default 1024.
-    pub max_sessions: usize,
-    /// Flows per session and direction, at most. Default 256.
-    pub max_flows: usize,
-    /// Flows that come by one link, those that pass this node included, at most. Default 4096.
-    pub max_link_flows: usize,
-    /// Packets in one key epoch (P3); a power of two. Default 2^20; tests use 1024.
-    pub epoch_packets: u64,
-    /// Fresh Diffie-Hellman after this long or 2^26 packets (P3), on links and in relayed sessions that are opened here. Default 120 s.
-    pub rekey_after: Duration,
-    /// Packets, both directions together, after which a fresh Diffie-Hellman is due, on a link and in a relayed session. Default 2^26.
-    pub rekey_packets: u64,
-    /// Mark packets as ECN-capable. Default true.
-    pub ecn: bool,
-    /// How often this node's packets shall be acknowledged (P8); its neighbours are told.
-    pub acks: AckWish,
-    /// Keys that may connect; `None` lets anyone. Default `None`.
-    pub authorised: Option<Vec<PublicKey>>,
-    /// Who may open sessions to this node's addresses over relays. Default: whoever may open links.
-    pub sessions_from: SessionAccess,
-    /// Pre-shared key mixed into the handshakes of relayed sessions, in both directions; the far ends need the same. Default none.
-    pub session_psk: Option<SharedKey>,
-    /// Accept links that others open. Default true.
-    pub accept: bool,
-    /// Who is answered at all. Default anyone.
-    pub answer: Answer,
-    /// Seal nothing, for measurement only; both sides must say so. Default false.
-    pub plaintext: bool,
-    /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
-    pub psk: Option<SharedKey>,
-    /// Pre-shared keys of single neighbours, by their static key: each takes the place of [`Self::psk`] for one. Default none.
-    pub neighbour_psks: BTreeMap<PublicKey, SharedKey>,
-    /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
-    /// and `noctule`'s own does (docs/decisions/0021).
-    pub pacing_quantum: Duration,
-    /// Flows that promise delivery and go to a far end that several routes of one metric lead to take all of them at once (docs/spec/multipath.md 6). Default true;
-    /// false: each flow takes one route at a time.
-    pub several_routes: bool,
-    /// Make trace events, to be drained with [`Node::poll_trace`] (P22). Default false.
-    pub trace: bool,
-    /// Each neighbour's key belongs to one process: a link that comes up with a later process of the same key ends the links of the one before, whose other
-    /// end is gone. Default false, as several programs of one user have one key.
-    pub one_process_per_key: bool,
-}
-
-/// Whose first packets are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
-    /// Anyone's: a stranger learns that there is a node, and its key.
-    #[default]
-    Anyone,
-    /// Those of nodes that know this node's public key. To others the port is silent.
-    Known,
-}
-
-/// What a sender asks of those who acknowledge its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckWish {
-    /// One acknowledgement per so many packets, if they come faster than one per millisecond. Default 32; 1 to 1024.
-    pub every: u16,
-    /// None waits longer than this, nor than a quarter of a round trip (or 2 ms, where that is more). Default 25 ms; 1 to 25 ms. Sooner costs
-    /// bytes on the way back.
-    pub max_delay: Duration,
-}
-
-impl AckWish {
-    const MOST_PACKETS: u16 = 1024;
-    const LONGEST: Duration = Duration::from_millis(25);
-
-    /// Within what both ends understand: loss detection waits for acknowledgements as long as the rule says, no longer.
-    pub(crate) fn bounded(self) -> Self {
-        Self { every: self.every.clamp(1, Self::MOST_PACKETS), max_delay: self.max_delay.clamp(Duration::from_millis(1), Self::LONGEST) }
-    }
-}
-
-impl Default for AckWish {
-    fn default() -> Self {
-        Self { every: 32, max_delay: Self::LONGEST }
-    }
-}
-
-/// The header of IPv6 is so much longer than that of IPv4, in bytes.
-const IPV6_EXTRA: u16 = 20;
-
-impl NodeConfig {
-    /// Largest UDP payload towards this address, in bytes.
-    pub fn max_datagram_to(&self, remote: SocketAddr) -> u16 {
-        match remote.ip().to_canonical() {
-            IpAddr::V4(_) => self.max_datagram,
-            IpAddr::V6(_) => self.max_datagram.saturating_sub(IPV6_EXTRA).max(MIN_DATAGRAM),
-        }
-    }
-
-    /// Every pre-shared key that is mixed into handshakes of links.
-    pub(crate) fn psks(&self) -> PreSharedKeys<'_> {
-        PreSharedKeys { everybody: self.psk.as_ref().map(SharedKey::as_bytes), own: &self.neighbour_psks }
-    }
-}
-
-impl Default for NodeConfig {
-    fn default() -> Self {
-        Self {
-            congestion: CongestionControl::Model,
-            max_datagram: 1472,
-            idle_timeout: Duration::from_secs(30),
-            keep_alive: None,
-            connect_timeout: Duration::from_secs(10),
-            flow_memory: 128 << 20,
-            node_memory: 512 << 20,
-            max_message: 16 << 20,
-            max_links: 1024,
-            max_links_per_key: 32,
-            max_sessions: 1024,
-            max_flows: 256,
-            max_link_flows: 4096,
-            epoch_packets: 1 << 20,
-            rekey_after: Duration::from_secs(120),
-            rekey_packets: crate::crypto::GENERATION_PACKETS,
-            ecn: true,
-            acks: AckWish::default(),
-            authorised: None,
-            sessions_from: SessionAccess::AsLinks,
-            session_psk: None,
-            accept: true,
-            answer: Answer::Anyone,
-            plaintext: false,
-            psk: None,
-            neighbour_psks: BTreeMap::new(),
-            pacing_quantum: Duration::from_micros(100),
-            several_routes: true,
-            trace: false,
-            one_process_per_key: false,
-        }
-    }
-}
-
-/// Datagrams to send: `buf[..len]` of the buffer handed in, cut into `segment_size` pieces if there are several (GSO).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Where to.
-    pub remote: SocketAddr,
-    /// From which local address, if it matters.
-    pub local: Option<IpAddr>,
-    /// ECN codepoint.
-    pub ecn: Ecn,
-    /// Total bytes.
-    pub len: usize,
-    /// All pieces have this length except the last, which may be shorter; `None`: one datagram.
-    pub segment_size: Option<usize>,
-}
-
-/// A message that was received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Number that the sender counted, from 0.
-    pub id: u64,
-    /// Content.
-    pub data: Bytes,
-}
 
 /// A noctule node as a sans-IO state machine. See the crate's documentation for the order of calls.
 #[derive(Debug)]
@@ -244,11 +57,16 @@ pub struct Node {
     /// Boxed, as the paths of a link are: a table has room for eleven at each of its places (docs/decisions/0071).
     links: BTreeMap<LinkId, Box<Link>>,
     shared: Shared,
-    /// Where each flow of an application lives.
-    flows: places::Places,
+    sessions: sessions::Sessions,
+    routing: routing::Routing,
+    openers: openers::Openers,
+    /// Flows that no link carries.
+    rest: rest::Rest,
+    /// Data flows that the application knows.
+    known: known::KnownFlows,
     events: VecDeque<Event>,
-    /// Links that may have something to send.
-    ready: VecDeque<LinkId>,
+    /// Links that may have something to send; none: flows that no link carries may have something to tell.
+    ready: VecDeque<Option<LinkId>>,
     timers: Deadlines<TimerKey>,
     /// Links that were answered but not confirmed.
     half_open: half_open::HalfOpen,
@@ -263,11 +81,20 @@ pub struct Node {
     spreads: BTreeMap<FlowId, spread::Spread>,
     joins: HashMap<FlowId, spread::Join>,
     /// Incoming flows whose session is over and that hold everything, until they are read.
-    orphans: HashMap<FlowId, InFlow>,
+    orphans: HashMap<FlowId, Orphan>,
+}
+
+/// An incoming flow whose session is over.
+#[derive(Debug)]
+struct Orphan {
+    flow: InFlow,
+    /// The link that it came by last.
+    came_by: Option<LinkId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKey {
+    Rest,
     Link(LinkId),
     Session(SessionId),
     Spread(FlowId),
@@ -277,12 +104,16 @@ impl Node {
     /// A node with an identity; `seed` feeds every random choice that it will ever make, keys included, and must come from a secure source outside tests.
     pub fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32], now: Time) -> Self {
         let config = NodeConfig { max_datagram: config.max_datagram.max(MIN_DATAGRAM), ..config };
-        let mut shared = Shared::new(config, identity, seed);
+        let (mut shared, mut chance) = Shared::new(config, identity, seed);
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {
-            links: BTreeMap::from([(reroute::PARKING, Box::new(reroute::parking(now)))]),
+            links: BTreeMap::new(),
             shared,
-            flows: places::Places::default(),
+            sessions: Default::default(),
+            routing: Default::default(),
+            openers: openers::Openers::new(&mut chance),
+            rest: Default::default(),
+            known: Default::default(),
             events: VecDeque::new(),
             ready: VecDeque::new(),
             timers: Deadlines::new(),
@@ -300,7 +131,7 @@ impl Node {
     /// Mixes what `source` writes into every generator that the node makes from now on: at each handshake, fresh keys and paths. A node that was copied or
     /// set back, with its machine, so does not repeat its secrets. Without it the seed alone decides, as tests want it.
     pub fn set_entropy(&mut self, source: impl FnMut(&mut [u8; 32]) + Send + 'static) {
-        self.shared.entropy = shared::Entropy::new(source);
+        self.shared.entropy = Entropy::new(source);
     }
 
     /// This node's public key.
@@ -323,6 +154,10 @@ impl Node {
                         self.settle(now, id);
                     }
                 }
+                TimerKey::Rest => {
+                    self.rest.handle_timeout(now, &mut self.shared.flows);
+                    self.settle_rest(now);
+                }
                 TimerKey::Session(id) => self.on_session_timeout(now, id),
                 TimerKey::Spread(flow) => self.on_spread_timeout(now, flow),
             }
@@ -337,6 +172,12 @@ impl Node {
             return Some(Transmit { remote, local, ecn: Ecn::NotEct, len: buf.len(), segment_size: None });
         }
         while let Some(id) = self.ready.pop_front() {
+            let Some(id) = id else {
+                self.rest.is_ready = false;
+                self.drain_rest(now);
+                self.rearm_rest();
+                continue;
+            };
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.is_ready = false;
             let transmit = link.poll_transmit(now, max_segments, &mut self.shared, buf);
@@ -376,7 +217,13 @@ impl Node {
             && !link.is_ready
         {
             link.is_ready = true;
-            self.ready.push_back(id);
+            self.ready.push_back(Some(id));
+        }
+    }
+
+    fn mark_rest_ready(&mut self) {
+        if !core::mem::replace(&mut self.rest.is_ready, true) {
+            self.ready.push_back(None);
         }
     }
 
@@ -400,6 +247,35 @@ impl Node {
     fn rearm(&mut self, id: LinkId) {
         let deadline = self.links.get(&id).and_then(|l| l.poll_timeout(&self.shared));
         self.timers.set(TimerKey::Link(id), deadline);
+    }
+
+    /// After flows changed that no link carries.
+    fn settle_rest(&mut self, now: Time) {
+        self.drain_rest(now);
+        self.mark_rest_ready();
+    }
+
+    fn rearm_rest(&mut self) {
+        self.timers.set(TimerKey::Rest, self.rest.poll_timeout());
+    }
+
+    /// What happened to flows that no link carries.
+    fn drain_rest(&mut self, now: Time) {
+        while let Some(event) = self.rest.poll_event() {
+            match event {
+                RestEvent::Out(flow, event) => {
+                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(|f| f.on.is_none()) {
+                        self.on_out_event(now, flow, event);
+                    }
+                }
+                RestEvent::In(flow, event) => {
+                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(|f| f.on.is_none()) {
+                        self.on_in_event(now, flow, event);
+                    }
+                }
+            }
+        }
+        self.pump_sessions_of(now, None);
     }
 
     /// Turns what happened on a link into sessions' business and the owner's events.
@@ -435,29 +311,18 @@ impl Node {
                     self.shared.tracer.of(id).emit(now, || What::down(&reason));
                     self.on_link_down(now, id, reason);
                 }
-                LinkEvent::FlowOpened(label) => self.on_flow_opened(now, id, label),
-                LinkEvent::Lead(session, label, packet) => self.on_session_lead(now, id, label, session, &packet),
-                LinkEvent::Proven(session) => self.confirm(now, session),
-                LinkEvent::Control(session, message) => self.on_session_message(now, session, &message),
-                LinkEvent::Readable(flow) => self.events.push_back(Event::FlowReadable(flow)),
-                LinkEvent::Writable(flow) => self.events.push_back(Event::FlowWritable(flow)),
-                LinkEvent::Polluted(label) => self.on_pollution(now, id, label),
-                LinkEvent::Skipped(label) => self.on_flow_skipped(now, id, label),
-                LinkEvent::Ended(label) => self.on_flow_ended(now, id, label),
-                LinkEvent::Received(label) => self.on_flow_received(now, id, label),
-                LinkEvent::Finished(label) => self.on_flow_finished(now, id, label),
-                LinkEvent::Delivered(label) => self.on_flow_delivered(now, id, label),
-                LinkEvent::OutClosed(label, reason) => self.on_out_closed(now, id, label, reason),
-                LinkEvent::InClosed(label, reason) => self.on_in_closed(now, id, label, reason),
-                LinkEvent::RelayedOpen(open) => self.on_relayed_open(now, id, *open),
-                LinkEvent::Relay(relay) => self.advance_relay(now, relay),
-                LinkEvent::Pieces(label) => self.take_pieces(now, id, label),
-                LinkEvent::Hungry(session, index) => {
-                    if let Some(flow) = self.shared.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) {
-                        self.feed(now, flow);
+                LinkEvent::Out(flow, label, event) => {
+                    let is_here = |f: &OutFlow| f.on == Some(id) && f.open.label == label;
+                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(is_here) {
+                        self.on_out_event(now, flow, event);
                     }
                 }
-                LinkEvent::Progress(label) => self.on_flow_progress(now, id, label),
+                LinkEvent::In(flow, label, event) => {
+                    let is_here = |f: &InFlow| f.on == Some(id) && f.open.label == label;
+                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(is_here) {
+                        self.on_in_event(now, flow, event);
+                    }
+                }
                 LinkEvent::Silence => {
                     self.events.push_back(Event::LinkSilent { link: id, is_silent: link.is_silent });
                     self.revise_routes(now);
@@ -467,7 +332,7 @@ impl Node {
         if let Some(link) = self.links.get_mut(&id) {
             self.events.extend(core::iter::from_fn(|| link.poll_standing()));
         }
-        self.pump_sessions_of(now, id);
+        self.pump_sessions_of(now, Some(id));
         if self.links.get(&id).is_some_and(|l| l.is_closed()) {
             self.forget_link(id);
         }
@@ -478,16 +343,20 @@ impl Node {
         self.half_open.remove(id);
         self.shared.admitted.remove(id);
         if link.peer.is_none_or(|peer| !self.shared.admitted.has_one_of(peer)) {
-            self.shared.openers.forget(link.neighbour());
+            self.openers.forget(link.neighbour());
         }
         self.initiated -= usize::from(link.is_initiator);
-        for flow in link.flows.out.values() {
-            self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
+        for (_, flow) in link.labels.all_out() {
+            if let Some(flow) = self.shared.flows.lose_out(flow) {
+                self.shared.ledger.close(&flow.account);
+            }
+            self.known.remove(flow);
         }
-        for flow in link.flows.incoming.values() {
-            self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
+        for (_, flow) in link.labels.all_in() {
+            if let Some(flow) = self.shared.flows.lose_in(flow) {
+                self.shared.ledger.close(&flow.account);
+            }
+            self.known.remove(flow);
         }
         self.shared.forget_link(id);
         self.timers.set(TimerKey::Link(id), None);

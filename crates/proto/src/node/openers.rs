@@ -3,9 +3,9 @@
 //! A token is taken before anything is computed, and given back when the opener has shown that it has the keys: only handshakes that come to nothing are limited.
 //! Claims of addresses cost nothing, so that they count below their neighbour only, and one that asks for little does not lack what others spend together.
 
-use super::bucket::{Bucket, Rate};
 use crate::admission::Host;
-use crate::ids::Neighbour;
+use crate::neighbour::Neighbour;
+use crate::shared::bucket::{Bucket, Rate};
 use crate::units::{Duration, Time};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;

@@ -5,15 +5,16 @@
 //! takes no custody: when a way breaks, it forgets the flow and tells both sides, and the source opens it again.
 
 use super::Node;
+use crate::config::INITIAL_CREDIT;
 use crate::error::{CloseReason, Code};
 use crate::flow::{Drain, Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::ids::{FlowLabel, LinkId, Neighbour, RelayId, Seq, SessionId, SessionKey};
+use crate::flows::{InFlow, NO_SESSION, OutFlow, floor_of, options_of};
+use crate::ids::{FlowId, LinkId, RelayId, SessionKey};
 use crate::link::Control;
-use crate::link::flows::{InFlow, OutFlow, Progress, floor_of, options_of};
-use crate::node::shared::INITIAL_CREDIT;
+use crate::neighbour::Neighbour;
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, RecvHalf, RecvLimits, SendHalf, SendLimits};
-use crate::stats::{RelayedStats, SpanStats};
+use crate::stats::{FlowStats, RelayedStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::table::Table;
 use crate::units::{Duration, Time};
@@ -41,7 +42,8 @@ impl Default for RelayLimits {
 type Name = (IpAddr, IpAddr, SessionKey, u64, u64, u64, Option<OpeningProof>);
 /// Of the flows that may pass and that others leave, those that come from one neighbour may be so many in four.
 const FLOWS_OF_ONE: usize = 3;
-type Hop = (LinkId, FlowLabel);
+/// A half of a flow that passes, and the link that carries it.
+type Hop = (LinkId, FlowId);
 
 /// A flow that passes.
 #[derive(Debug)]
@@ -137,8 +139,8 @@ impl Node {
     /// The flows that pass this node.
     pub fn relayed_flows(&self) -> impl Iterator<Item = RelayedStats> + '_ {
         self.relays.flows.values().filter_map(|relay| {
-            let up = self.links.get(&relay.up.0)?.flows.incoming.get(&relay.up.1)?;
-            let down = self.links.get(&relay.down.0)?.flows.out.get(&relay.down.1)?;
+            let up = self.shared.flows.incoming(relay.up.1)?;
+            let down = self.shared.flows.out(relay.down.1)?;
             let (received, sent) = (up.receiver.stats(), down.sender.stats());
             let (recoded_packets, dropped_packets) = down.sender.relayed_counts();
             Some(RelayedStats {
@@ -162,27 +164,19 @@ impl Node {
         })
     }
 
-    /// The neighbour opened a flow that names its ends.
-    pub(super) fn on_relayed_open(&mut self, now: Time, link: LinkId, open: FlowOpen) {
+    /// The neighbour offers a flow that names its ends.
+    pub(super) fn on_relayed_open(&mut self, now: Time, link: LinkId, open: FlowOpen, ends: Relayed) {
+        // What came before may be what decides.
+        self.drain_link(now, link);
         let label = open.label;
-        let Some(ends) = open.relayed else { return };
         let result = if !ends.first.0.is_multiple_of(u64::from(open.batch_size)) {
             Err(Code::SpanInvalid)
-        } else if self.shared.routing.is_local(ends.destination) {
+        } else if self.routing.is_local(ends.destination) {
             self.bind(now, link, open)
         } else {
             self.begin_relay(now, link, open, ends)
         };
-        let Some(l) = self.links.get_mut(&link) else { return };
-        match result {
-            // Too early: it is offered again when its packets have been refused.
-            Ok(()) | Err(Code::UnknownFlow) => {}
-            Err(code) => {
-                self.shared.counters.refused_flows += 1;
-                l.refuse_flow(label, code);
-            }
-        }
-        l.offer_unbound(now, label, &mut self.shared);
+        self.answer_offer(link, label, result);
     }
 
     fn begin_relay(&mut self, now: Time, link: LinkId, open: FlowOpen, ends: Relayed) -> Result<(), Code> {
@@ -196,7 +190,7 @@ impl Node {
         }
         let Some(l) = self.links.get(&link) else { return Err(Code::NoRoute) };
         let from = l.neighbour();
-        if l.flows.incoming.len() >= self.shared.config.max_link_flows || !self.relays.has_room(from, limits) {
+        if l.labels.incoming_len() >= self.shared.config.max_link_flows || !self.relays.has_room(from, limits) {
             return Err(Code::NoMemory);
         }
         let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
@@ -222,35 +216,20 @@ impl Node {
         if open.index == CONTROL_INDEX {
             receiver.report_done_of_next();
         }
-        let incoming = InFlow {
-            id: self.shared.next_flow_id(),
-            session: NO_SESSION,
-            open: open.clone(),
-            receiver,
-            sink: RecvHalf::with_budget(&options, RecvLimits { memory: 0, max_message: 0 }, self.shared.messages.clone()),
-            relay: Some(id),
-            is_relay_told: false,
-            polluted: 0,
-            is_proof_told: false,
-            traced_decoded: 0,
-            progress: Progress::default(),
-            is_report_queued: false,
-            is_finish_told: false,
-            is_end_read: false,
-            is_received_told: false,
-            account: held,
-        };
+        let sink = RecvHalf::with_budget(&options, RecvLimits { memory: 0, max_message: 0 }, self.shared.messages.clone());
+        let incoming = InFlow::new(self.shared.next_flow_id(), NO_SESSION, open.clone(), receiver, sink, held).passing(id);
         let mut lifetime = open.lifetime;
-        let label = open.label;
+        let up = (link, incoming.id);
+        self.shared.flows.insert_in(incoming);
         if let Some(l) = self.links.get_mut(&link) {
             // P17: lifetimes are what remains.
             lifetime = lifetime.map(|t| t.saturating_sub(l.min_rtt() / 2).max(Duration::from_millis(1)));
-            l.flows.insert_in(label, incoming);
-            l.set_ack_urgency();
+            l.carry_in(up.1, &mut self.shared.flows);
         }
         let open = FlowOpen { hop_limit, lifetime, ..open };
         let Some(l) = self.links.get_mut(&next) else { return Err(Code::NoRoute) };
         let fits = ends.fits.min(l.fits(open.batch_size, &self.shared));
+        let (label, initial_credit) = l.offer_out();
         let sender = Sender::relaying(
             SenderConfig {
                 label,
@@ -261,35 +240,15 @@ impl Node {
                 waits_in_order: open.waits_in_order(),
                 no_retransmit: open.no_retransmit,
                 memory: account.floor(),
-                initial_credit: l.peer_params.initial_credit,
+                initial_credit,
             },
             ends.first,
         );
-        let outgoing = OutFlow {
-            id: self.shared.next_flow_id(),
-            session: NO_SESSION,
-            open: FlowOpen { relayed: Some(Relayed { fits, ..ends }), ..open.clone() },
-            is_open_acked: false,
-            sender,
-            source: SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 }),
-            relay: Some(id),
-            origin: Some(from),
-            is_relay_told: false,
-            is_datagram_queued: false,
-            hungry_below: 0,
-            kept_bytes: 0,
-            siblings: None,
-            is_queued: false,
-            is_proactive_queued: false,
-            balance: 0,
-            is_ended: false,
-            is_end_told: false,
-            skip_told: Seq(0),
-            is_announced: false,
-            account,
-        };
-        let down = (next, l.adopt_out(outgoing, now));
-        let relay = Relay { open, ends, up: (link, label), from, down, tried: SmallVec::new(), drain: Drain::new(now) };
+        let source = SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 });
+        let onward = FlowOpen { label, relayed: Some(Relayed { fits, ..ends }), ..open.clone() };
+        let outgoing = OutFlow::new(self.shared.next_flow_id(), NO_SESSION, onward, sender, source, account).passing(id, from);
+        let down = (next, self.begin_out(now, outgoing, Some(next)));
+        let relay = Relay { open, ends, up, from, down, tried: SmallVec::new(), drain: Drain::new(now) };
         self.relays.insert(id, relay);
         self.advance_relay(now, id);
         Ok(())
@@ -300,7 +259,8 @@ impl Node {
         let Some(relay) = self.relays.flows.get_mut(&id) else { return };
         let (up, down) = (relay.up, relay.down);
         let deadline = relay.lifetime().map(|t| now + t);
-        let Some(incoming) = self.links.get_mut(&up.0).and_then(|l| l.flows.incoming.get_mut(&up.1)) else { return };
+        let flows = &mut self.shared.flows;
+        let Some(incoming) = flows.incoming_mut(up.1) else { return };
         incoming.is_relay_told = true;
         let mut passing = SmallVec::<[_; 4]>::new();
         while let Some(packet) = incoming.receiver.poll_passing() {
@@ -309,8 +269,7 @@ impl Node {
         let receiver = &incoming.receiver;
         let (end, skipped, received, rtt) = (receiver.end(), receiver.skipped(), receiver.done(), receiver.rtt());
         self.shared.ledger.settle(&mut incoming.account, incoming.receiver.memory());
-        let Some(link) = self.links.get_mut(&down.0) else { return };
-        let Some(outgoing) = link.flows.out.get_mut(&down.1) else { return };
+        let Some(outgoing) = flows.out_mut(down.1) else { return };
         outgoing.is_relay_told = true;
         for packet in passing {
             outgoing.sender.push_passing(packet, deadline);
@@ -326,19 +285,18 @@ impl Node {
         let (done, waiting, passed) = (outgoing.sender.done(), outgoing.sender.waiting(), outgoing.sender.stats().source_packets);
         let is_delivered = outgoing.sender.is_delivered();
         let window = relay.drain.sample(now, passed, waiting, rtt);
-        link.touch_out(down.1, now);
-        if let Some(outgoing) = link.flows.out.get_mut(&down.1) {
+        self.touch_out(now, down.1);
+        if let Some(outgoing) = self.shared.flows.out_mut(down.1) {
             outgoing.is_relay_told = false;
         }
-        let Some(link) = self.links.get_mut(&up.0) else { return };
-        let Some(incoming) = link.flows.incoming.get_mut(&up.1) else { return };
-        let receiver = &mut incoming.receiver;
+        let Some(incoming) = self.shared.flows.incoming_mut(up.1) else { return };
+        let (receiver, label) = (&mut incoming.receiver, incoming.open.label);
         receiver.on_next_done(done);
         receiver.follow(waiting, window, allowed.saturating_sub(held + receiver.memory()));
         let is_complete = receiver.is_complete();
-        link.queue_report(up.1, now);
-        if let Some(incoming) = link.flows.incoming.get_mut(&up.1) {
-            incoming.is_relay_told = false;
+        incoming.is_relay_told = false;
+        if let Some(link) = self.links.get_mut(&up.0) {
+            link.queue_report(label, now, &mut self.shared.flows);
         }
         for link in [up.0, down.0] {
             self.mark_ready(link);
@@ -351,22 +309,23 @@ impl Node {
     /// Everything has passed.
     fn finish_relay(&mut self, id: RelayId) {
         let Some(relay) = self.forget_relay(id) else { return };
-        if let Some(link) = self.links.get_mut(&relay.up.0)
-            && let Some(flow) = link.remove_in(relay.up.1)
-        {
-            link.ended.add_ended(false, flow.stats());
+        if let Some(flow) = self.remove_in(relay.up.1) {
             self.shared.ledger.close(&flow.account);
+            self.add_ended(relay.up.0, false, flow.stats());
         }
         self.drop_relay_out(relay.down);
         self.mark_ready(relay.up.0);
     }
 
-    fn drop_relay_out(&mut self, hop: Hop) {
-        if let Some(link) = self.links.get_mut(&hop.0)
-            && let Some(flow) = link.remove_out(hop.1)
-        {
-            link.ended.add_ended(true, flow.stats());
-            self.shared.ledger.close(&flow.account);
+    fn drop_relay_out(&mut self, (link, id): Hop) {
+        if let Some(flow) = self.remove_out(id) {
+            self.add_ended(link, true, flow.stats());
+        }
+    }
+
+    fn add_ended(&mut self, link: LinkId, is_outgoing: bool, stats: FlowStats) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.ended.add_ended(is_outgoing, stats);
         }
     }
 
@@ -384,7 +343,7 @@ impl Node {
     }
 
     fn spans_of(&self, relay: &Relay) -> SpanStats {
-        let out = self.links.get(&relay.down.0).and_then(|l| l.flows.out.get(&relay.down.1));
+        let out = self.shared.flows.out(relay.down.1);
         out.map_or_else(SpanStats::default, |flow| flow.sender.span_stats())
     }
 
@@ -406,18 +365,16 @@ impl Node {
     /// The flow does not pass here any more: upstream is told why, if it can be told, downstream that the flow comes another way now.
     fn break_relay(&mut self, id: RelayId, to_upstream: Option<Code>, tell_downstream: bool) {
         let Some(relay) = self.forget_relay(id) else { return };
-        if let Some(link) = self.links.get_mut(&relay.up.0)
-            && let Some(flow) = link.take_in(relay.up.1)
-        {
-            link.ended.add_ended(false, flow.stats());
-            self.shared.ledger.close(&flow.account);
-            if let Some(code) = to_upstream {
-                link.refuse_flow(relay.up.1, code);
+        if let Some(flow) = self.abandon_in(relay.up.1) {
+            self.add_ended(relay.up.0, false, flow.stats());
+            if let Some((link, code)) = self.links.get_mut(&relay.up.0).zip(to_upstream) {
+                link.refuse_flow(flow.open.label, code);
             }
         }
+        let label = self.shared.flows.out(relay.down.1).map(|f| f.open.label);
         self.drop_relay_out(relay.down);
-        if tell_downstream && let Some(link) = self.links.get_mut(&relay.down.0) {
-            link.send_control(Control::FlowReset { flow: relay.down.1, reason: Code::Rerouted as u64 });
+        if let Some((link, flow)) = self.links.get_mut(&relay.down.0).zip(label).filter(|_| tell_downstream) {
+            link.send_control(Control::FlowReset { flow, reason: Code::Rerouted as u64 });
         }
         for link in [relay.up.0, relay.down.0] {
             self.mark_ready(link);
@@ -433,25 +390,21 @@ impl Node {
         let mut without = relay.tried.clone();
         without.push(up.0);
         let next = self.next_hop(destination, &without);
-        let is_whole = self
-            .links
-            .get(&down.0)
-            .and_then(|l| l.flows.out.get(&down.1))
-            .is_some_and(|flow| flow.sender.first_held() <= first && flow.sender.done() <= first);
+        let flow = self.shared.flows.out(down.1);
+        let is_whole = flow.is_some_and(|flow| flow.sender.first_held() <= first && flow.sender.done() <= first);
+        let label = flow.map(|flow| flow.open.label);
         let (Some(next), true) = (next, is_whole) else {
             return self.break_relay(id, Some(reason), is_down_alive);
         };
-        let Some(flow) = self.links.get_mut(&down.0).and_then(|l| l.take_out(down.1)) else { return };
-        if is_down_alive && let Some(link) = self.links.get_mut(&down.0) {
-            link.send_control(Control::FlowReset { flow: down.1, reason: Code::Rerouted as u64 });
+        if is_down_alive && let Some((link, flow)) = self.links.get_mut(&down.0).zip(label) {
+            link.send_control(Control::FlowReset { flow, reason: Code::Rerouted as u64 });
             self.mark_ready(down.0);
         }
-        let Some(link) = self.links.get_mut(&next) else { return };
-        let label = link.adopt_out(flow, now);
-        if let Some(relayed) = link.flows.out.get_mut(&label).and_then(|f| f.open.relayed.as_mut()) {
+        self.carry_out(now, down.1, Some(next));
+        if let Some(relayed) = self.shared.flows.out_mut(down.1).and_then(|f| f.open.relayed.as_mut()) {
             relayed.first = first; // as its proof says
         }
-        self.relays.divert(id, (next, label));
+        self.relays.divert(id, (next, down.1));
         self.advance_relay(now, id);
     }
 
@@ -499,6 +452,3 @@ impl Node {
         }
     }
 }
-
-/// Flows that pass belong to no session of this node.
-const NO_SESSION: SessionId = SessionId(0);

@@ -4,7 +4,7 @@
 use super::Node;
 use crate::crypto::{CryptoError, FlowKey, Fresh};
 use crate::error::{CloseReason, Code, Layer};
-use crate::ids::{FlowLabel, LinkId, SessionId};
+use crate::ids::{FlowId, SessionId};
 use crate::session::{Accepted, CONTROL_INDEX, FIRSTS_AT_ONCE};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
@@ -53,19 +53,19 @@ impl Handover {
 impl Node {
     /// The generation of a relayed session's keys, 0 being that of its handshake; none between neighbours.
     pub fn session_generation(&self, session: SessionId) -> Option<u64> {
-        Some(self.shared.sessions.entry(session)?.securing.as_ref()?.generation())
+        Some(self.sessions.entry(session)?.securing.as_ref()?.generation())
     }
 
     /// Looks whether the last renewal is done with, and begins the next one if it is due.
     pub(super) fn drive_renewal(&mut self, now: Time, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let is_due = securing.renewal_due().is_some_and(|at| at <= now);
         let looks = securing.handover.look_at.is_some_and(|at| at <= now);
         if !(looks || (is_due && securing.handover.look_at.is_none())) {
             return;
         }
         let is_settled = self.settle_keys(now, id);
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return };
         securing.handover.look_at = (!is_settled).then_some(now + LOOK);
         if !is_settled {
@@ -74,10 +74,10 @@ impl Node {
         if let Some((generation, message)) = securing.handover.request.take() {
             return self.on_session_rekey(now, id, generation, 0, message);
         }
-        if is_due && let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if is_due && let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             let generation = securing.generation() + 1;
             let mut rng = self.shared.fork_rng();
-            let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+            let Some(entry) = self.sessions.entry_mut(id) else { return };
             let Some(keys) = entry.securing.as_mut().and_then(|s| s.keys()) else { return };
             match keys.renewal.ask(&mut rng) {
                 Ok(message) => entry.session.tell_rekey(generation, 0, message),
@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn on_session_rekey(&mut self, now: Time, id: SessionId, generation: u64, step: u8, message: Vec<u8>) {
         let is_settled = step != 0 || self.settle_keys(now, id);
         let mut rng = self.shared.fork_rng();
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return self.fail_renewal(now, id, &CryptoError::Malformed) };
         if !is_settled {
             // One at a time: packets of two generations can be told apart, those of three cannot.
@@ -110,44 +110,37 @@ impl Node {
 
     /// Secrets of a new generation: what comes may be sealed with it from now on, what leaves is.
     fn take_up(&mut self, now: Time, id: SessionId, generation: u64, fresh: Fresh) -> Result<(), CryptoError> {
-        let hops = self.shared.sessions.hops(id);
         if let Some(secret) = fresh.receive {
-            let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Ok(()) };
+            let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Ok(()) };
             securing.handover = Handover { since: Some(now), ..Handover::default() };
             let Some(keys) = securing.keys() else { return Err(CryptoError::Malformed) };
             keys.receive.renew(secret, true);
-            for hop in &hops {
-                let Some(link) = self.links.get_mut(hop) else { continue };
-                for label in link.flows.in_of(id) {
-                    if let Some(flow) = link.flows.incoming.get_mut(&label).filter(|f| f.sink.is_keyed()) {
-                        flow.sink.expect_key(keys.receive.next_generation(&flow.open)?);
-                    }
+            for flow in self.shared.flows.in_of(id) {
+                if let Some(flow) = self.shared.flows.incoming_mut(flow).filter(|f| f.sink.is_keyed()) {
+                    flow.sink.expect_key(keys.receive.next_generation(&flow.open)?);
                 }
             }
         }
         if let Some(message) = fresh.message
-            && let Some(entry) = self.shared.sessions.entry_mut(id)
+            && let Some(entry) = self.sessions.entry_mut(id)
         {
             entry.session.tell_rekey(generation, 1, message);
         }
         if let Some(secret) = fresh.send {
-            let Some(keys) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()).and_then(|s| s.keys()) else {
+            let Some(keys) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()).and_then(|s| s.keys()) else {
                 return Err(CryptoError::Malformed);
             };
             keys.send.renew(secret, false);
             let mut firsts = Vec::new();
-            for hop in &hops {
-                let Some(link) = self.links.get_mut(hop) else { continue };
-                for label in link.flows.out_of(id) {
-                    if let Some(flow) = link.flows.out.get_mut(&label).filter(|f| f.source.is_keyed()) {
-                        flow.source.renew_key(keys.send.next_generation(&flow.open)?);
-                        if flow.source.packets() > 0 {
-                            firsts.push((flow.open.index, flow.open.part(), flow.source.packets()));
-                        }
+            for flow in self.shared.flows.out_of(id) {
+                if let Some(flow) = self.shared.flows.out_mut(flow).filter(|f| f.source.is_keyed()) {
+                    flow.source.renew_key(keys.send.next_generation(&flow.open)?);
+                    if flow.source.packets() > 0 {
+                        firsts.push((flow.open.index, flow.open.part(), flow.source.packets()));
                     }
                 }
             }
-            if let Some(entry) = self.shared.sessions.entry_mut(id) {
+            if let Some(entry) = self.sessions.entry_mut(id) {
                 entry.session.tell_keys(generation, &firsts);
             }
         }
@@ -158,7 +151,7 @@ impl Node {
     /// The far end seals with a generation from now on, and says where it began in which flows.
     pub(super) fn on_session_keys(&mut self, now: Time, id: SessionId, generation: u64, is_last: bool, firsts: &[(u64, u64, u64)]) {
         let most = MOST_AWAITED * self.shared.config.max_flows.max(16);
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return self.fail_renewal(now, id, &CryptoError::Malformed) };
         if generation != securing.generation() || securing.handover.is_told || securing.handover.since.is_none() {
             return self.fail_renewal(now, id, &CryptoError::Malformed);
@@ -168,12 +161,12 @@ impl Node {
         if (!is_last && firsts.len() < FIRSTS_AT_ONCE) || securing.handover.named > most {
             return self.fail_renewal(now, id, &CryptoError::Malformed);
         }
-        let places = self.keyed_in(id);
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let keyed = self.keyed_in(id);
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(securing) = &mut entry.securing else { return };
         for &(index, part, first) in firsts {
-            if let Some((link, label)) = places.get(&(index, part)) {
-                let flow = self.links.get_mut(link).and_then(|l| l.flows.incoming.get_mut(label));
+            if let Some(flow) = keyed.get(&(index, part)) {
+                let flow = self.shared.flows.incoming_mut(*flow);
                 if let Some(key) = flow.and_then(|f| f.sink.key_mut()) {
                     key.set_border(first);
                 }
@@ -190,16 +183,15 @@ impl Node {
         securing.handover.is_told = true;
         securing.handover.look_at = Some(now + LOOK);
         // What it did not name is over there, and here in full, or began after.
-        for ((_, part), (link, label)) in &places {
-            let flow = self.links.get_mut(link).and_then(|l| l.flows.incoming.get_mut(label)).filter(|_| *part == 0);
-            if let Some(flow) = flow {
+        for ((_, part), flow) in &keyed {
+            if let Some(flow) = self.shared.flows.incoming_mut(*flow).filter(|_| *part == 0) {
                 let done = flow.receiver.done().0;
                 if let Some(key) = flow.sink.key_mut() {
                     key.end_older(done);
                 }
             }
         }
-        let Some(keys) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()).and_then(|s| s.keys()) else { return };
+        let Some(keys) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()).and_then(|s| s.keys()) else { return };
         let result = keys.renewal.on_used(generation).and_then(|send| match send {
             Some(secret) => self.take_up(now, id, generation, Fresh { send: Some(secret), receive: None, message: None }),
             None => Ok(()),
@@ -212,31 +204,23 @@ impl Node {
     }
 
     /// Incoming flows of a session that have keys, by index and part.
-    fn keyed_in(&self, id: SessionId) -> BTreeMap<(u64, u64), (LinkId, FlowLabel)> {
-        let mut places = BTreeMap::new();
-        for hop in self.shared.sessions.hops(id) {
-            let Some(link) = self.links.get(&hop) else { continue };
-            for label in link.flows.in_of(id) {
-                if let Some(flow) = link.flows.incoming.get(&label).filter(|f| f.sink.is_keyed()) {
-                    places.insert((flow.open.index, flow.open.part()), (hop, label));
-                }
-            }
-        }
-        places
+    fn keyed_in(&self, id: SessionId) -> BTreeMap<(u64, u64), FlowId> {
+        let flows = self.shared.flows.in_of(id).into_iter().filter_map(|flow| self.shared.flows.incoming(flow));
+        flows.filter(|f| f.sink.is_keyed()).map(|f| ((f.open.index, f.open.part()), f.id)).collect()
     }
 
     /// Forgets keys of the generation before where nothing that they sealed is missing. True if that is so in all flows of the session: then their secret is gone.
     fn settle_keys(&mut self, now: Time, id: SessionId) -> bool {
         let mut is_settled = true;
-        for (link, label) in self.keyed_in(id).into_values() {
-            let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) else { continue };
+        for flow in self.keyed_in(id).into_values() {
+            let Some(flow) = self.shared.flows.incoming_mut(flow) else { continue };
             let done = flow.receiver.done().0;
             flow.sink.settle_key(done);
             // A part that the far end did not name is over there: its way ends it here, too.
             let counts = flow.open.part() == 0 || flow.sink.has_older_key_with_border();
             is_settled &= !(counts && flow.sink.has_older_key());
         }
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
         let is_late = securing.handover.since.is_some_and(|since| now.since(since) >= LOST);
         let is_begun = securing.handover.since.is_some();
         is_settled &= !is_begun || (securing.handover.is_told && (securing.handover.awaited.is_empty() || is_late));

@@ -1,16 +1,16 @@
 //! The ends of relayed flows: where they come in, and how they go on when the way to the far end breaks (P14, P17).
 //!
-//! A flow that no link carries is parked on a link that is none ([`PARKING`]): its owner can go on reading and writing. A flow that is opened again
+//! A flow whose way broke is carried by no link for a while: its owner can go on reading and writing. A flow that is opened again
 //! is a new incarnation of it, beginning with the first packet that the destination has not acknowledged; the destination goes on with the state
 //! that it has.
 
 use super::Node;
 use super::session_life::HOP_LIMIT;
 use super::sessions::Far;
-use super::shared::{FlowPlace, INITIAL_CREDIT};
+use crate::config::INITIAL_CREDIT;
 use crate::error::{CloseReason, Code, Layer};
-use crate::ids::{FlowLabel, LinkId, SessionId, SessionKey};
-use crate::link::{Control, Link, State};
+use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
+use crate::link::Control;
 use crate::options::Mode;
 use crate::session::{CONTROL_INDEX, SessionState};
 use crate::switch::{self, Mechanism};
@@ -18,8 +18,6 @@ use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use smallvec::SmallVec;
 
-/// Where flows are that no link carries.
-pub(crate) const PARKING: LinkId = LinkId(0);
 /// A way that broke is tried again at once, the next times after such a delay, doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
@@ -48,24 +46,19 @@ impl Trouble {
     }
 }
 
-/// The link that is none.
-pub(super) fn parking(now: Time) -> Link {
-    Link::new(PARKING, now, State::Parking)
-}
-
 impl Node {
     /// A flow that names this node as its destination: a new one, or one that is here already and now comes another way.
     pub(super) fn bind(&mut self, now: Time, link: LinkId, open: FlowOpen) -> Result<(), Code> {
         let Some(ends) = open.relayed else { return Err(Code::Internal) };
         let Some(from) = self.links.get(&link).map(|l| l.neighbour()) else { return Err(Code::Internal) };
-        let (index, label) = (open.index, open.label);
+        let index = open.index;
         let name = (Far::Relayed { far: ends.source, near: ends.destination }, open.session);
-        let known = self.shared.sessions.named(name);
+        let known = self.sessions.named(name);
         if ends.part == 0
-            && let Some(place) = known.and_then(|session| self.incoming_place(session, index))
+            && let Some(flow) = known.and_then(|session| self.incoming_of(session, index))
         {
-            let verdict = if index == CONTROL_INDEX { self.contend(place, link, &open) } else { None };
-            return verdict.unwrap_or_else(|| self.rebind(now, place, link, open));
+            let verdict = if index == CONTROL_INDEX { self.contend(flow, link, &open) } else { None };
+            return verdict.unwrap_or_else(|| self.rebind(now, flow, link, open));
         }
         // Only what was opened before comes again: with a process of this node that is no more, or in a session that has ended. An opener whose first words
         // were lost with their route begins anew under another name.
@@ -77,25 +70,24 @@ impl Node {
         if known.is_none() && index == CONTROL_INDEX {
             self.make_room_for_opener(now, from);
         }
-        let tried = self.shared.links_tried(ends.source);
+        let tried = self.links_tried(ends.source);
         let back = self.next_hop(ends.source, &tried).or_else(|| self.next_hop(ends.source, &[])).ok_or(Code::NoRoute)?;
         // The answer and what follows it cross each link once; the others are taken to be like the last.
         let hops = u32::from(HOP_LIMIT.saturating_sub(open.hop_limit)) + 1;
         let patience = self.links.get(&back).map_or(Duration::ZERO, |l| l.pto() * 2 * hops);
-        let session = self.shared.session_for_open(now, from, back, &open, crate::node::sessions::FLOOR, patience)?;
-        let Some(l) = self.links.get_mut(&link) else { return Err(Code::Internal) };
-        l.accept_flow(open, session, &mut self.shared)?;
+        let session = self.session_for_open(now, from, back, &open, crate::node::sessions::FLOOR, patience)?;
+        let flow = self.accept_flow(Some(link), open, session)?;
         if index == CONTROL_INDEX {
-            self.shared.sessions.set_control_in(session, Some((link, label)));
+            self.sessions.set_control_in(session, Some(flow));
         }
         Ok(())
     }
 
-    fn rebind(&mut self, now: Time, place: FlowPlace, link: LinkId, open: FlowOpen) -> Result<(), Code> {
+    fn rebind(&mut self, now: Time, id: FlowId, link: LinkId, open: FlowOpen) -> Result<(), Code> {
         let incarnation = |open: &FlowOpen| open.relayed.map_or(0, |r| r.incarnation);
-        let old = self.links.get_mut(&place.link).ok_or(Code::Internal)?;
-        let known = old.flows.incoming.get(&place.label).ok_or(Code::Internal)?;
-        if place.link == PARKING && self.joins.contains_key(&known.id) {
+        let known = self.shared.flows.incoming(id).ok_or(Code::Internal)?;
+        let (session, old) = (known.session, known.on.map(|on| (on, known.open.label)));
+        if old.is_none() && self.joins.contains_key(&id) {
             return Err(Code::SessionProtocol); // It comes by parts.
         }
         // A flow that comes again is the same flow: what it is decides how it is read.
@@ -104,7 +96,7 @@ impl Node {
             return Err(Code::SessionProtocol);
         }
         // A relay that carried the session once knows its names: it must not take its flows (P16).
-        let securing = self.shared.sessions.entry(place.session).and_then(|e| e.securing.as_ref());
+        let securing = self.sessions.entry(session).and_then(|e| e.securing.as_ref());
         // Before the keys were there, a relay could claim any number for the control flow: it counts for nothing.
         let is_proven = securing.is_none_or(|s| s.proves_opening(&known.open));
         let newest = if is_proven { incarnation(&known.open) } else { 0 };
@@ -118,89 +110,74 @@ impl Node {
             self.shared.counters.polluted += 1;
             return Err(Code::Rerouted);
         }
-        let Some(old) = self.links.get_mut(&place.link) else { return Err(Code::Internal) };
-        let flow = old.take_in(place.label).ok_or(Code::Internal)?;
         // What a relay took along when the way broke, or what was given up meanwhile, nobody sends any more (P17).
         let lossy = open.mode == Mode::Btp && !switch::is_off(Mechanism::ReopeningSkips);
         let skip = open.relayed.map(|r| r.first).filter(|_| lossy);
-        if place.link != PARKING {
-            old.refuse_flow(place.label, Code::Rerouted);
-            self.mark_ready(place.link);
-        }
-        let (id, index, label) = (flow.id, open.index, open.label);
-        if let Some(l) = self.links.get_mut(&link) {
-            self.shared.sessions.note_hop(place.session, link);
-            l.adopt_in(flow, open, INITIAL_CREDIT, now);
-            if let Some((floor, flow)) = skip.zip(l.flows.incoming.get_mut(&label)) {
-                let floor = floor.min(flow.receiver.credit_limit());
-                flow.receiver.on_skip(floor);
-                // Where it contradicts the flow's end it is ignored: only who lies gains by it.
-                let _ = flow.sink.on_skip(floor);
+        let index = open.index;
+        self.release_in(id);
+        if let Some((on, label)) = old {
+            if let Some(link) = self.links.get_mut(&on) {
+                link.refuse_flow(label, Code::Rerouted);
             }
+            self.mark_ready(on);
         }
-        self.note_incoming_place(now, id, index, FlowPlace { link, label, ..place });
+        self.carry_in(now, id, open, INITIAL_CREDIT, Some(link));
+        if let Some((floor, flow)) = skip.zip(self.shared.flows.incoming_mut(id)) {
+            let floor = floor.min(flow.receiver.credit_limit());
+            flow.receiver.on_skip(floor);
+            // Where it contradicts the flow's end it is ignored: only who lies gains by it.
+            let _ = flow.sink.on_skip(floor);
+        }
+        if index == CONTROL_INDEX {
+            self.note_control_in(now, session, id);
+        }
         Ok(())
     }
 
-    fn incoming_place(&self, session: SessionId, index: u64) -> Option<FlowPlace> {
-        if index == CONTROL_INDEX {
-            let (link, label) = self.shared.sessions.control_in(session)?;
-            return Some(FlowPlace { link, session, label, is_outgoing: false });
-        }
-        let flow = self.shared.sessions.incoming_flow(session, index)?;
-        self.flows.get(&flow).copied()
-    }
-
-    fn note_incoming_place(&mut self, now: Time, flow: crate::ids::FlowId, index: u64, place: FlowPlace) {
-        if index == CONTROL_INDEX {
-            self.note_control_in(now, place);
-        } else {
-            self.flows.insert(flow, place);
+    fn incoming_of(&self, session: SessionId, index: u64) -> Option<FlowId> {
+        match index {
+            CONTROL_INDEX => self.sessions.control_in(session),
+            _ => self.sessions.incoming_flow(session, index).filter(|flow| self.known.get(*flow).is_some()),
         }
     }
 
-    /// The far end's control flow comes there.
-    pub(super) fn note_control_in(&mut self, now: Time, place: FlowPlace) {
-        self.shared.sessions.set_control_in(place.session, Some((place.link, place.label)));
-        if let Some(entry) = self.shared.sessions.entry_mut(place.session) {
+    /// The far end's control flow comes so.
+    pub(super) fn note_control_in(&mut self, now: Time, session: SessionId, flow: FlowId) {
+        self.sessions.set_control_in(session, Some(flow));
+        let is_carried = self.in_on(flow).is_some();
+        if let Some(entry) = self.sessions.entry_mut(session) {
             entry.unheard_since = None;
             // The far end has found a way here: there may be one back.
-            if place.link != PARKING
-                && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some())
-            {
+            if is_carried && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some()) {
                 trouble.retry_at = Some(now);
-                self.arm_session(place.session);
+                self.arm_session(session);
             }
         }
     }
 
     /// An incoming flow comes no more by its link: it waits for the one by which it comes next.
-    pub(super) fn park_in(&mut self, now: Time, id: LinkId, label: FlowLabel) {
-        if self.forget_contender(id, label, None) {
+    pub(super) fn park_in(&mut self, now: Time, id: FlowId) {
+        if self.forget_contender(id, None) {
             return;
         }
-        let Some(flow) = self.links.get_mut(&id).and_then(|l| l.take_in(label)) else { return };
-        let (flow_id, session, index) = (flow.id, flow.session, flow.open.index);
-        let Some(parking) = self.links.get_mut(&PARKING) else { return };
-        let label = parking.flows.allocate_label();
-        let mut open = flow.open.clone();
-        open.label = label;
-        self.shared.sessions.note_hop(session, PARKING);
-        parking.adopt_in(flow, open, 0, now);
-        self.note_incoming_place(now, flow_id, index, FlowPlace { link: PARKING, session, label, is_outgoing: false });
-        if index == CONTROL_INDEX
-            && let Some(entry) = self.shared.sessions.entry_mut(session)
-        {
-            entry.unheard_since = Some(now);
-            self.arm_session(session);
+        let Some(flow) = self.shared.flows.incoming(id) else { return };
+        let (session, open) = (flow.session, flow.open.clone());
+        let is_control = open.index == CONTROL_INDEX;
+        self.carry_in(now, id, open, 0, None);
+        if is_control {
+            self.note_control_in(now, session, id);
+            if let Some(entry) = self.sessions.entry_mut(session) {
+                entry.unheard_since = Some(now);
+                self.arm_session(session);
+            }
         }
-        self.rearm(PARKING);
+        self.rearm_rest();
     }
 
     /// A session whose far end has found no way here for the idle timeout is over.
     pub(super) fn end_if_unheard(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
-        if self.shared.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
+        if self.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
             let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's way here is broken, and it found no other");
             self.fail_session(now, id, reason);
         }
@@ -209,77 +186,73 @@ impl Node {
     /// All incoming flows of relayed sessions that came by a link which is gone.
     pub(super) fn park_incoming_of(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        let labels: Vec<(FlowLabel, bool)> = link
-            .flows
-            .incoming
-            .iter()
-            .filter(|(_, flow)| flow.relay.is_none() && flow.open.relayed.is_some())
-            .map(|(label, flow)| (*label, flow.open.part() > 0))
+        let flows: Vec<(FlowId, bool)> = link
+            .labels
+            .all_in()
+            .filter_map(|(_, id)| self.shared.flows.incoming(id))
+            .filter(|flow| flow.relay.is_none() && flow.open.relayed.is_some())
+            .map(|flow| (flow.id, flow.open.part() > 0))
             .collect();
-        for (label, is_part) in labels {
+        for (flow, is_part) in flows {
             match is_part {
-                true => self.forget_part_in(id, label),
-                false => self.park_in(now, id, label),
+                true => self.forget_part_in(flow),
+                false => self.park_in(now, flow),
             }
         }
     }
 
     /// Everything that this node sends in a session goes by another link from now on, or by none.
-    pub(super) fn reopen_session(&mut self, now: Time, id: SessionId, to: LinkId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+    pub(super) fn reopen_session(&mut self, now: Time, id: SessionId, to: Option<LinkId>) {
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let from = entry.link;
-        if (from == to && to == PARKING) || switch::is_off(Mechanism::Reopening) {
+        if (from.is_none() && to.is_none()) || switch::is_off(Mechanism::Reopening) {
             return;
         }
-        if to != PARKING {
-            entry.incarnation += 1;
-        }
+        entry.incarnation += u64::from(to.is_some());
         let (incarnation, control) = (entry.incarnation, entry.control());
-        self.shared.sessions.note_hop(id, to);
-        let mut labels: Vec<(FlowLabel, Option<crate::ids::FlowId>)> = self
-            .flows
-            .of_session(id)
-            .filter(|(flow, p)| p.is_outgoing && !self.spreads.contains_key(flow))
-            .map(|(flow, p)| (p.label, Some(flow)))
-            .collect();
-        labels.sort_unstable();
+        let is_here = |flow: &FlowId| self.out_on(*flow) == from && !self.spreads.contains_key(flow);
+        let known = self.known.of_session(id).filter(|(_, known)| known.is_outgoing).map(|(flow, _)| flow);
         // The control flow goes first: the others mean nothing without it.
-        labels.splice(0..0, control.map(|label| (label, None)));
-        for (label, flow_id) in labels {
-            let Some(old) = self.links.get_mut(&from) else { continue };
-            let Some(mut flow) = old.take_out(label) else { continue };
-            if old.is_up() && flow.is_announced {
-                old.send_control(Control::FlowReset { flow: label, reason: Code::Rerouted as u64 });
-            }
-            let Some(new) = self.links.get_mut(&to) else { continue };
-            if let Some(ends) = &mut flow.open.relayed {
-                ends.incarnation = incarnation;
-                ends.fits = new.fits(flow.open.batch_size, &self.shared);
-            }
-            let label = new.adopt_out(flow, now);
-            if let Some(flow) = new.flows.out.get_mut(&label)
-                && let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref())
-            {
-                securing.prove(&mut flow.open);
-            }
-            match flow_id {
-                Some(flow) => {
-                    self.flows.insert(flow, FlowPlace { link: to, session: id, label, is_outgoing: true });
-                }
-                None => self.shared.sessions.set_control(id, label),
-            }
+        let flows: Vec<FlowId> = control.into_iter().chain(known).filter(is_here).collect();
+        for flow in flows {
+            self.reopen_flow(now, flow, incarnation, to);
         }
-        self.shared.sessions.move_to(id, to);
-        self.mark_ready(from);
-        self.rearm(from);
-        self.mark_ready(to);
-        self.rearm(to);
+        self.sessions.move_to(id, to);
+        for on in [from, to] {
+            self.mark_ready_at(on);
+            self.rearm_at(on);
+        }
+    }
+
+    fn reopen_flow(&mut self, now: Time, id: FlowId, incarnation: u64, to: Option<LinkId>) {
+        let Some(flow) = self.shared.flows.out_mut(id) else { return };
+        let (old, session) = (flow.on.map(|on| (on, flow.open.label)).filter(|_| flow.is_announced), flow.session);
+        if let Some(ends) = &mut flow.open.relayed {
+            ends.incarnation = incarnation;
+        }
+        let batch_size = flow.open.batch_size;
+        if let Some(fits) = to.and_then(|to| self.links.get(&to)).map(|l| l.fits(batch_size, &self.shared))
+            && let Some(ends) = self.shared.flows.out_mut(id).and_then(|f| f.open.relayed.as_mut())
+        {
+            ends.fits = fits;
+        }
+        if let Some((on, label)) = old
+            && let Some(link) = self.links.get_mut(&on).filter(|l| l.is_up())
+        {
+            link.send_control(Control::FlowReset { flow: label, reason: Code::Rerouted as u64 });
+        }
+        self.carry_out(now, id, to);
+        if let Some(flow) = self.shared.flows.out_mut(id)
+            && let Some(securing) = self.sessions.entry(session).and_then(|e| e.securing.as_ref())
+        {
+            securing.prove(&mut flow.open);
+        }
     }
 
     /// The way of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
     /// `refused_by`: the neighbour on this link said so.
     pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
         // Who has keys asks the far end itself; before that nobody has heard of the session.
         let has_keys = entry.securing.as_ref().is_some_and(|s| s.has_keys()) && !switch::is_off(Mechanism::QuestionsToEnds);
@@ -314,15 +287,15 @@ impl Node {
                 false => return self.lose_session(now, id, reason),
             }
         }
-        let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
+        let Some(trouble) = self.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) else { return };
         trouble.attempts += 1;
         let is_at_once = trouble.attempts <= 1 || is_refused;
         match next {
-            Some(link) if is_at_once => self.reopen_session(now, id, link),
+            Some(link) if is_at_once => self.reopen_session(now, id, Some(link)),
             _ => {
                 trouble.avoid.clear();
                 trouble.retry_at = Some(now + trouble.delay());
-                self.reopen_session(now, id, PARKING);
+                self.reopen_session(now, id, None);
                 self.arm_session(id);
             }
         }
@@ -331,7 +304,7 @@ impl Node {
     /// The time to try again has come, if it has.
     pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (Some(far), turn) = (entry.far.address(), entry.turn) else { return };
         let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some_and(|at| at <= now)) else { return };
         trouble.retry_at = None;
@@ -340,9 +313,9 @@ impl Node {
             return self.fail_session(now, id, reason);
         }
         if let Some(link) = self.next_hop_by(far, turn, &[]) {
-            return self.reopen_session(now, id, link);
+            return self.reopen_session(now, id, Some(link));
         }
-        if let Some(trouble) = self.shared.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
+        if let Some(trouble) = self.sessions.entry_mut(id).and_then(|e| e.trouble.as_mut()) {
             trouble.attempts += 1;
             trouble.retry_at = Some(now + trouble.delay());
         }
@@ -350,12 +323,12 @@ impl Node {
 
     /// Routes, or the links that they lead over, have changed: everything goes by its best route.
     pub(super) fn revise_routes(&mut self, now: Time) {
-        for (id, far, turn, link) in self.shared.sessions.relayed() {
+        for (id, far, turn, link) in self.sessions.relayed() {
             let shunned = self.shunned(now, id);
             if let Some(best) = self.next_hop_by(far, turn, &shunned)
-                && best != link
+                && Some(best) != link
             {
-                self.reopen_session(now, id, best);
+                self.reopen_session(now, id, Some(best));
             }
         }
         self.revise_relays(now);
@@ -367,17 +340,17 @@ impl Node {
 impl Node {
     /// The only link.
     pub(super) fn next_hop_link(&self) -> LinkId {
-        self.links.keys().copied().find(|id| *id != PARKING).expect("a link")
+        self.links.keys().copied().next().expect("a link")
     }
 
     /// Flows on a link, out and in.
     pub(super) fn link_flows(&self, id: LinkId) -> (usize, usize) {
-        self.links.get(&id).map_or((0, 0), |l| (l.flows.out.len(), l.flows.incoming.len()))
+        self.links.get(&id).map_or((0, 0), |l| (l.labels.all_out().count(), l.labels.incoming_len()))
     }
 
     /// When sessions that no link carries look for a way again.
     pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
-        let parked = self.shared.sessions.entries().filter(|e| e.link == PARKING);
+        let parked = self.sessions.entries().filter(|e| e.link.is_none());
         parked.map(|e| e.trouble.as_ref().and_then(Trouble::poll_timeout)).collect()
     }
 }

@@ -45,7 +45,7 @@ impl Node {
             return;
         }
         let process = |node: &Self, id: SessionId| -> Option<(IpAddr, PublicKey, u64)> {
-            let entry = node.shared.sessions.entry(id)?;
+            let entry = node.sessions.entry(id)?;
             let (peer, epoch) = entry.securing.as_ref()?.far_process()?;
             Some((entry.far.address()?, peer, epoch))
         };
@@ -56,9 +56,9 @@ impl Node {
     /// Sessions that were begun before this one with another process of the same far end. As with links, what began later may be newer than this handshake's
     /// last message.
     fn end_sessions_of_other_processes(&mut self, now: Time, id: SessionId, (far, peer, epoch): (IpAddr, PublicKey, u64)) {
-        let relayed: Vec<SessionId> = self.shared.sessions.relayed().into_iter().map(|(id, ..)| id).filter(|other| *other < id).collect();
+        let relayed: Vec<SessionId> = self.sessions.relayed().into_iter().map(|(id, ..)| id).filter(|other| *other < id).collect();
         for other in relayed {
-            let Some(entry) = self.shared.sessions.entry(other) else { continue };
+            let Some(entry) = self.sessions.entry(other) else { continue };
             let theirs = entry.securing.as_ref().and_then(|s| s.far_process());
             if entry.far.address() == Some(far) && theirs.is_some_and(|(p, e)| p == peer && e != epoch) {
                 self.lose_session(now, other, CloseReason::local(Code::Gone, Layer::Session, "the far end has restarted"));
@@ -68,7 +68,7 @@ impl Node {
 
     /// Asks the far end of a session whether it is still the same process: a handshake that becomes no session. Once a second at most.
     pub(super) fn ask_far_end(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (far, turn) = (entry.far, entry.turn);
         let (Far::Relayed { far: address, .. }, Some((peer, _))) = (far, entry.securing.as_ref().and_then(|s| s.far_process())) else {
             return;
@@ -78,8 +78,8 @@ impl Node {
         }
         entry.asked_end_at = Some(now);
         let is_asked = |e: &super::sessions::Entry| e.far == far && e.securing.as_ref().is_some_and(|s| s.asks());
-        let under_way = self.shared.sessions.questions().count();
-        if under_way >= MOST_QUESTIONS || self.shared.sessions.questions().any(is_asked) {
+        let under_way = self.sessions.questions().count();
+        if under_way >= MOST_QUESTIONS || self.sessions.questions().any(is_asked) {
             return;
         }
         let Some(link) = self.next_hop_by(address, turn, &[]) else { return };
@@ -89,13 +89,13 @@ impl Node {
 
     /// It only asks.
     pub(super) fn is_question(&self, id: SessionId) -> bool {
-        let entry = self.shared.sessions.entry(id);
+        let entry = self.sessions.entry(id);
         entry.is_some_and(|e| e.session.role() == SessionRole::Opener && e.securing.as_ref().is_some_and(|s| s.asks()))
     }
 
     /// The far end has proven its key, and says which process it is.
     pub(super) fn on_question_answered(&mut self, now: Time, id: SessionId, peer: PublicKey, epoch: Option<u64>) {
-        let far = self.shared.sessions.entry(id).and_then(|e| e.far.address());
+        let far = self.sessions.entry(id).and_then(|e| e.far.address());
         if let Some((far, epoch)) = far.zip(epoch) {
             self.end_sessions_of_other_processes(now, id, (far, peer, epoch));
         }

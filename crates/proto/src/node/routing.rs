@@ -64,18 +64,18 @@ impl Routing {
 impl Node {
     /// The overlay's addresses of this node, of either family: flows to them end here. The first one of a family is where sessions come from.
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) {
-        self.shared.routing.addresses = addresses.to_vec();
+        self.routing.addresses = addresses.to_vec();
     }
 
     /// Whether this is one of the overlay's addresses of this node.
     pub fn has_address(&self, address: IpAddr) -> bool {
-        self.shared.routing.addresses.contains(&address)
+        self.routing.addresses.contains(&address)
     }
 
     /// Replaces all routes.
     /// Flows whose best route changed follow it.
     pub fn set_routes(&mut self, now: Time, routes: Vec<Route>) {
-        self.shared.routing.set_routes(routes);
+        self.routing.set_routes(routes);
         self.revise_routes(now);
     }
 
@@ -87,7 +87,7 @@ impl Node {
 
     /// The same for one of several that share equally good routes: `turn` says which of these it takes first.
     pub(super) fn next_hop_by(&self, destination: IpAddr, turn: usize, without: &[LinkId]) -> Option<LinkId> {
-        let covering = || self.shared.routing.covering(destination);
+        let covering = || self.routing.covering(destination);
         let equal = self.equal_routes(destination).count();
         let first = turn.checked_rem(equal).unwrap_or(0);
         let order = covering().take(equal).skip(first).chain(covering().take(first)).chain(covering().skip(equal));
@@ -104,7 +104,7 @@ impl Node {
 
     /// The routes to a destination that are equally good: those of its longest prefix with the smallest metric.
     fn equal_routes(&self, destination: IpAddr) -> impl Iterator<Item = &Route> {
-        let mut covering = self.shared.routing.covering(destination).peekable();
+        let mut covering = self.routing.covering(destination).peekable();
         let best = covering.peek().map(|r| (r.to.prefix_len(), r.metric));
         covering.take_while(move |r| best == Some((r.to.prefix_len(), r.metric)))
     }

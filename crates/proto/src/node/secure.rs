@@ -4,21 +4,24 @@
 
 mod attempts;
 mod contenders;
+mod keying;
 
 use super::Node;
 use super::renewal::Handover;
 use super::sessions::Far;
-use super::shared::Shared;
 use super::vigilance::Vigilance;
 use crate::admission::Host;
-use crate::crypto::{CryptoError, PublicKey, SESSION_OVERHEAD, SessionKeys, SharedKey};
+use crate::config::SessionAccess;
+use crate::crypto::{CryptoError, PublicKey, SessionKeys, SharedKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::event::Event;
-use crate::ids::{FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
+use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
 use crate::link::Control;
+use crate::neighbour::Neighbour;
 use crate::options::Mode;
-use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Secured, Waiting};
-use crate::session::{CONTROL_INDEX, MIN_SYMBOL, RecvHalf, SendHalf, SessionRole};
+use crate::session::handshake::{self, AnswerStep, Credentials, Ends, Failure, Opening, Waiting};
+use crate::session::{CONTROL_INDEX, RecvHalf, SendHalf, SessionRole};
+use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
@@ -30,18 +33,6 @@ use std::net::IpAddr;
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(5);
 /// However slow its route is.
 const LONGEST_HALF_OPEN: Duration = Duration::from_secs(60);
-
-/// Who may open sessions to this node over relays.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum SessionAccess {
-    /// Whoever may open links: the keys of `NodeConfig::authorised`, or anyone if there is no such list.
-    #[default]
-    AsLinks,
-    /// Anyone.
-    Anyone,
-    /// Owners of these keys.
-    Keys(Vec<PublicKey>),
-}
 
 /// What a relayed session has beyond one between neighbours.
 #[derive(Debug)]
@@ -64,7 +55,7 @@ pub(crate) struct Securing {
     /// Opener: handshakes that came to nothing.
     attempts: u8,
     /// Acceptor: flows that were opened before the opener has proven its key.
-    early: Vec<(LinkId, FlowLabel)>,
+    early: Vec<FlowId>,
     /// Acceptor: last messages that did not verify.
     forgeries: u32,
     /// Acceptor: the link whose tokens the answer took.
@@ -114,25 +105,17 @@ enum Stage {
 }
 
 impl Securing {
-    /// `patience`: as long as the opener may take at least to go on, where its route is known to be slow.
-    pub(crate) fn accepting(far: Far, now: Time, patience: Duration) -> Option<Box<Self>> {
-        let Far::Relayed { far, near } = far else { return None };
-        Some(Box::new(Self {
-            ends: Ends { opener: far, acceptor: near },
-            stage: Stage::Answering,
+    fn new(ends: Ends, stage: Stage, now: Time, lasts: Duration) -> Self {
+        Self {
+            ends,
+            stage,
             expected: None,
             peer: None,
             restart_epoch: None,
             keys: None,
             lead: Vec::new(),
             symbol: None,
-            deadline: Some(
-                now + HALF_OPEN_LIFETIME.max(if switch::is_off(Mechanism::SlowPaths) {
-                    Duration::ZERO
-                } else {
-                    patience.min(LONGEST_HALF_OPEN)
-                }),
-            ),
+            deadline: Some(now + lasts),
             attempts: 0,
             early: Vec::new(),
             forgeries: 0,
@@ -145,7 +128,15 @@ impl Securing {
             handover: Handover::default(),
             hearsay: None,
             again_at: None,
-        }))
+        }
+    }
+
+    /// `patience`: as long as the opener may take at least to go on, where its route is known to be slow.
+    pub(crate) fn accepting(far: Far, now: Time, patience: Duration) -> Option<Box<Self>> {
+        let Far::Relayed { far, near } = far else { return None };
+        let patience = if switch::is_off(Mechanism::SlowPaths) { Duration::ZERO } else { patience.min(LONGEST_HALF_OPEN) };
+        let ends = Ends { opener: far, acceptor: near };
+        Some(Box::new(Self::new(ends, Stage::Answering, now, HALF_OPEN_LIFETIME.max(patience))))
     }
 
     /// Opener: nothing is to be sent before the routes are tried again.
@@ -210,10 +201,10 @@ impl Securing {
     }
 
     /// A flow was opened; true if it has to wait until the opener has proven its key.
-    pub(crate) fn holds(&mut self, link: LinkId, label: FlowLabel) -> bool {
+    pub(crate) fn holds(&mut self, flow: FlowId) -> bool {
         let is_early = matches!(self.stage, Stage::Unconfirmed);
         if is_early {
-            self.early.push((link, label));
+            self.early.push(flow);
         }
         is_early
     }
@@ -339,41 +330,21 @@ impl Shared {
             Failure::Fatal(reason) => reason,
             Failure::Forged => CloseReason::local(Code::Internal, Layer::Session, "the handshake cannot begin"),
         })?;
-        Ok(Some(Box::new(Securing {
-            ends,
-            stage: Stage::Opening { opening: Box::new(opening), is_probe },
-            expected,
-            peer: None,
-            restart_epoch: None,
-            keys: None,
-            lead: vec![packet],
-            symbol: None,
-            deadline: Some(now + self.config.connect_timeout),
-            attempts: 0,
-            early: Vec::new(),
-            forgeries: 0,
-            paid_by: None,
-            is_begun_again: false,
-            asks: false,
-            contenders: Default::default(),
-            lead_in: 1,
-            vigilance: Vigilance::new(now),
-            handover: Handover::default(),
-            hearsay: None,
-            again_at: None,
-        })))
-    }
-
-    /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
-    pub(crate) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
-        self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
+        let stage = Stage::Opening { opening: Box::new(opening), is_probe };
+        let securing = Securing::new(ends, stage, now, self.config.connect_timeout);
+        Ok(Some(Box::new(Securing { expected, lead: vec![packet], ..securing })))
     }
 }
 
 impl Node {
+    /// Links by which answers to an opener's earlier attempts went, which it has not taken up: another one may lead to it.
+    pub(super) fn links_tried(&self, far: IpAddr) -> SmallVec<[LinkId; 4]> {
+        self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
+    }
+
     /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
     pub(super) fn make_room_for_opener(&mut self, now: Time, from: Neighbour) {
-        let Some(id) = self.shared.sessions.unproven.in_the_way_of(from) else { return };
+        let Some(id) = self.sessions.unproven.in_the_way_of(from) else { return };
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
         self.forget_opener(now, id, Code::UnknownSession, "others opened sessions by the same neighbour");
     }
@@ -385,54 +356,51 @@ impl Node {
 
     fn forget_opener(&mut self, now: Time, id: SessionId, code: Code, text: &'static str) {
         self.shared.counters.refused_sessions += 1;
-        if let Some((link, label)) = self.shared.sessions.control_in(id)
-            && let Some(l) = self.links.get_mut(&link)
-        {
-            l.refuse_flow(label, code);
-            self.mark_ready(link);
+        if let Some(control) = self.sessions.control_in(id) {
+            self.refuse_in(control, code);
         }
         self.fail_session(now, id, CloseReason::local(Code::TooMany, Layer::Session, text));
     }
 
     /// The far end's static key, once it has proven to own it: the neighbour's, or the destination's if the session is relayed.
     pub fn session_peer(&self, session: SessionId) -> Option<PublicKey> {
-        let entry = self.shared.sessions.entry(session)?;
+        let entry = self.sessions.entry(session)?;
         match &entry.securing {
             Some(securing) => securing.peer,
-            None => self.links.get(&entry.link)?.peer,
+            None => self.links.get(&entry.link?)?.peer,
         }
     }
 
     /// Waits for the answer to its handshake.
     pub(super) fn is_securing(&self, session: SessionId) -> bool {
-        let securing = self.shared.sessions.entry(session).and_then(|e| e.securing.as_ref());
+        let securing = self.sessions.entry(session).and_then(|e| e.securing.as_ref());
         securing.is_some_and(|s| matches!(s.stage, Stage::Opening { .. }))
     }
 
     /// A packet of the handshake came on the far end's control flow.
-    pub(super) fn on_session_lead(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, packet: &Bytes) {
-        let Some(l) = self.links.get(&link) else { return };
-        let from = l.neighbour();
-        let Some(open) = l.flows.incoming.get(&label).map(|f| f.open.clone()) else { return };
+    pub(super) fn on_session_lead(&mut self, now: Time, flow: FlowId, id: SessionId, packet: &Bytes) {
+        let Some(f) = self.shared.flows.incoming(flow) else { return };
+        // While no link carries it, its hop is not known.
+        let (from, open) = (f.on.and_then(|on| self.links.get(&on)).map_or(Neighbour::Several, |l| l.neighbour()), f.open.clone());
         let fits = open.relayed.map_or(open.symbol, |r| r.fits.min(open.symbol));
         let mut rng = self.shared.fork_rng();
-        let Some(entry) = self.shared.sessions.entry(id) else { return };
+        let Some(entry) = self.sessions.entry(id) else { return };
         let Some(securing) = &entry.securing else { return };
         let (key, ends, role) = (entry.session.key(), securing.ends, entry.session.role());
-        if matches!(securing.stage, Stage::Waiting(_)) && self.passes_over(now, link, label, id) {
+        if matches!(securing.stage, Stage::Waiting(_)) && self.passes_over(now, flow, id) {
             return;
         }
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let costs = match securing.stage {
             Stage::Answering => true,
             // The first one was paid for with the answer.
             Stage::Waiting(_) => securing.forgeries > 0 && !securing.is_begun_again,
             _ => false,
         };
-        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.shared.openers.charge(now, from, Host::from(ends.opener)) {
+        if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.openers.charge(now, from, Host::from(ends.opener)) {
             return match securing.stage {
                 // It comes another way.
-                Stage::Waiting(_) => self.ask_again(link, label, id),
+                Stage::Waiting(_) => self.ask_again(flow, id),
                 _ => self.refuse_opener(
                     now,
                     id,
@@ -440,20 +408,20 @@ impl Node {
                 ),
             };
         }
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let result = match &securing.stage {
             Stage::Answering => {
-                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                     securing.paid_by = Some(from);
                 }
                 let shared = &self.shared;
                 let may_open = |peer| shared.may_open_sessions(peer);
                 let answered = handshake::answer(shared.credentials(), key, &ends, packet, fits, may_open, &mut rng);
-                return self.on_answer(now, link, label, id, answered);
+                return self.on_answer(now, flow, id, answered);
             }
-            Stage::Waiting(_) if securing.is_begun_again => return self.pass_over_first(now, link, label, id),
+            Stage::Waiting(_) if securing.is_begun_again => return self.pass_over_first(now, flow, id),
             Stage::Opening { .. } | Stage::Waiting(_) => {
-                let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+                let Some(entry) = self.sessions.entry_mut(id) else { return };
                 match entry.securing.as_mut().map(|s| &mut s.stage) {
                     Some(Stage::Opening { opening, .. }) => opening.finish(packet, fits),
                     Some(Stage::Waiting(waiting)) => waiting.complete(packet),
@@ -465,7 +433,7 @@ impl Node {
         match result {
             Ok(secured) if self.is_question(id) => self.on_question_answered(now, id, secured.peer, secured.restart_epoch),
             Ok(secured) => {
-                self.decide_contest(now, link, label, id);
+                self.decide_contest(now, flow, id);
                 if let Err(reason) = self.install(now, id, secured, fits, Stage::Secured) {
                     self.fail_session(now, id, reason);
                 }
@@ -474,7 +442,7 @@ impl Node {
             Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
             Err(Failure::Fatal(reason)) => {
                 // A question is answered by a refusal as well.
-                let refused_by = match self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()).map(|s| &s.stage) {
+                let refused_by = match self.sessions.entry(id).and_then(|e| e.securing.as_ref()).map(|s| &s.stage) {
                     Some(Stage::Opening { opening, .. }) => opening.refused_by(),
                     _ => None,
                 };
@@ -484,7 +452,7 @@ impl Node {
                 }
             }
             // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
-            Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(link, label, id),
+            Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(flow, id),
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
                 self.put_off(now, id, &reason);
@@ -493,50 +461,67 @@ impl Node {
     }
 
     /// Packet 1 of the opener, who has its keys by now, was altered on its way: its control flow has to come another way, from the beginning.
-    fn ask_again(&mut self, link: LinkId, label: FlowLabel, id: SessionId) {
-        let is_contender = self.forget_contender(link, label, None);
+    fn ask_again(&mut self, flow: FlowId, id: SessionId) {
+        let hop = self.shared.flows.incoming(flow).and_then(|f| Some((f.on?, f.open.label)));
+        let is_contender = self.forget_contender(flow, None);
         if !is_contender {
             self.forget_control_in(id);
         }
-        if let Some(l) = self.links.get_mut(&link) {
+        if let Some((link, label)) = hop
+            && let Some(l) = self.links.get_mut(&link)
+        {
             l.refuse_flow(label, Code::Handshake);
             l.count_lie();
         }
         self.shared.counters.polluted += 1;
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.is_begun_again |= !is_contender && matches!(securing.stage, Stage::Waiting(_));
             securing.forgeries += 1;
         }
-        self.events.push_back(Event::Polluted { session: id, link });
-        self.mark_ready(link);
-        self.rearm(link);
+        if let Some((link, _)) = hop {
+            self.events.push_back(Event::Polluted { session: id, link });
+            self.mark_ready(link);
+            self.rearm(link);
+        }
         self.arm_session(id);
     }
 
     /// The far end's control flow begins anew when it comes again.
     pub(super) fn forget_control_in(&mut self, id: SessionId) {
-        let Some((link, label)) = self.shared.sessions.control_in(id) else { return };
-        self.shared.sessions.set_control_in(id, None);
-        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.take_in(label)) {
-            self.shared.ledger.close(&flow.account);
+        let Some(control) = self.sessions.control_in(id) else { return };
+        self.sessions.set_control_in(id, None);
+        self.abandon_in(control);
+    }
+
+    /// The hop by which a flow comes hears that it is not taken.
+    fn refuse_in(&mut self, flow: FlowId, code: Code) {
+        let hop = self.shared.flows.incoming(flow).and_then(|f| Some((f.on?, f.open.label)));
+        if let Some((on, label)) = hop
+            && let Some(link) = self.links.get_mut(&on)
+        {
+            link.refuse_flow(label, code);
+            self.mark_ready(on);
         }
     }
 
     /// Packet 0 came once more: what counts is the packet behind it.
-    fn pass_over_first(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) {
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+    fn pass_over_first(&mut self, now: Time, flow: FlowId, id: SessionId) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.is_begun_again = false;
         }
-        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
-            flow.sink.set_lead(handshake::MAX_LEAD);
-        }
-        if let Some(l) = self.links.get_mut(&link) {
-            l.touch_in(label, now);
-        }
-        self.mark_ready(link);
+        self.await_lead(now, flow);
     }
 
-    fn on_answer(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId, answered: Result<handshake::Answer, Failure>) {
+    /// A control flow begins with as many packets of the handshake as there may be.
+    fn await_lead(&mut self, now: Time, flow: FlowId) {
+        if let Some(f) = self.shared.flows.incoming_mut(flow) {
+            f.sink.set_lead(handshake::MAX_LEAD);
+        }
+        self.touch_in(now, flow);
+        self.mark_ready_at(self.in_on(flow));
+    }
+
+    fn on_answer(&mut self, now: Time, flow: FlowId, id: SessionId, answered: Result<handshake::Answer, Failure>) {
         let answer = match answered {
             Ok(answer) => answer,
             Err(failure) => {
@@ -544,31 +529,34 @@ impl Node {
                     Failure::Fatal(reason) => reason,
                     Failure::Forged => CloseReason::local(Code::Handshake, Layer::Session, ""),
                 };
-                if let Some(l) = self.links.get_mut(&link) {
-                    l.send_control(Control::FlowRefused { flow: label, base: 0, reason: reason.code as u64 });
+                let hop = self.shared.flows.incoming(flow).and_then(|f| Some((f.on?, f.open.label)));
+                if let Some((on, label)) = hop
+                    && let Some(link) = self.links.get_mut(&on)
+                {
+                    link.send_control(Control::FlowRefused { flow: label, base: 0, reason: reason.code as u64 });
                 }
                 self.fail_session(now, id, reason);
                 return;
             }
         };
-        if let Some(flow) = self.links.get_mut(&link).and_then(|l| l.flows.incoming.get_mut(&label)) {
-            flow.sink.set_lead(answer.lead);
+        if let Some(f) = self.shared.flows.incoming_mut(flow) {
+            f.sink.set_lead(answer.lead);
         }
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
         if let Some(securing) = &mut entry.securing {
             securing.lead.push(answer.packet);
             securing.lead_in = answer.lead;
         }
         // Opens our control flow, which begins with the answer.
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.stage = Stage::Answered;
         }
-        self.shared.sessions.note_untold(id);
+        self.sessions.note_untold(id);
         self.pump_session(now, id);
         self.send_leads(now, id);
         let result = match answer.step {
             AnswerStep::Waiting(waiting) => {
-                if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+                if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                     securing.stage = Stage::Waiting(waiting);
                 }
                 Ok(())
@@ -578,134 +566,6 @@ impl Node {
         };
         if let Err(reason) = result {
             self.fail_session(now, id, reason);
-        }
-    }
-
-    /// Hands packets of the handshake to our control flow.
-    fn send_leads(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
-        let (link_id, Some(label)) = (entry.link, entry.control()) else { return };
-        let Some(securing) = &mut entry.securing else { return };
-        if let Some(link) = self.links.get_mut(&link_id)
-            && let Some(flow) = link.flows.out.get_mut(&label)
-        {
-            securing.lead.drain(..).for_each(|packet| flow.source.push_lead(packet));
-            link.touch_out(label, now);
-            self.mark_ready(link_id);
-            self.rearm(link_id);
-        }
-    }
-
-    /// Keys stand: every flow of the session gets its own, and what waited goes.
-    fn install(&mut self, now: Time, id: SessionId, secured: Secured, fits: u16, stage: Stage) -> Result<(), CloseReason> {
-        let entry = self.shared.sessions.entry_mut(id).ok_or_else(gone)?;
-        let (role, peer) = (entry.session.role(), secured.peer);
-        let securing = entry.securing.as_mut().ok_or_else(gone)?;
-        securing.peer = Some(peer);
-        securing.restart_epoch = secured.restart_epoch;
-        let mut keys = secured.keys;
-        keys.renewal.begin(now, self.shared.config.rekey_after, self.shared.config.rekey_packets);
-        securing.keys = Some(keys);
-        securing.symbol = secured.symbol;
-        securing.lead.extend(secured.third);
-        let is_confirmed = matches!(stage, Stage::Secured);
-        securing.stage = stage;
-        securing.vigilance.on_keys(now);
-        if is_confirmed {
-            securing.deadline = None;
-        }
-        self.send_leads(now, id);
-        let mut unsound = None;
-        let defect = |e: CryptoError| CloseReason::local(e.code(), Layer::Session, e.to_string());
-        for link_id in self.shared.sessions.hops(id) {
-            let Some(link) = self.links.get_mut(&link_id) else { continue };
-            let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(gone()) };
-            let mut is_touched = false;
-            for label in link.flows.out_of(id) {
-                if let Some(flow) = link.flows.out.get_mut(&label).filter(|f| !f.source.is_in_parts()) {
-                    securing.key_out(&mut flow.open, &mut flow.source).map_err(defect)?;
-                    flow.sender.set_symbol(flow.open.symbol);
-                }
-                link.touch_out(label, now);
-                is_touched = true;
-            }
-            if let Some(keys) = &mut securing.keys {
-                for label in link.flows.in_of(id) {
-                    if let Some(flow) = link.flows.incoming.get_mut(&label) {
-                        let key = keys.receive.flow(&flow.open).map_err(defect)?;
-                        let result = flow.sink.set_key(key);
-                        // What a relay put behind the handshake before it could be checked is none of the opener's: the flow begins again.
-                        if result.is_err() && flow.open.index == CONTROL_INDEX && role == SessionRole::Acceptor {
-                            unsound = Some((link_id, label));
-                            continue;
-                        }
-                        result?;
-                    }
-                    link.touch_in(label, now);
-                    is_touched = true;
-                }
-            }
-            if is_touched && !link.is_ready {
-                link.is_ready = true;
-                self.ready.push_back(link_id);
-            }
-        }
-        if let Some((link, label)) = unsound {
-            self.ask_again(link, label, id);
-        }
-        if role == SessionRole::Opener {
-            // The acceptor has no other way to know: IK's only message of ours left before its answer came.
-            if let Some(entry) = self.shared.sessions.entry_mut(id) {
-                entry.session.tell_fits(fits);
-            }
-            self.events.push_back(Event::SessionOpened { session: id });
-            self.end_sessions_of_earlier_process(now, id);
-        } else if is_confirmed {
-            if !self.shared.may_open_sessions(peer) {
-                return Err(CloseReason::local(Code::NotAuthorised, Layer::Session, "this key may not open sessions here"));
-            }
-            self.announce(now, id);
-            self.end_sessions_of_earlier_process(now, id);
-        }
-        self.pump_session(now, id);
-        self.feed_session(now, id);
-        Ok(())
-    }
-
-    /// A sealed packet opened: the opener has the keys.
-    pub(super) fn confirm(&mut self, now: Time, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
-        if matches!(securing.stage, Stage::Unconfirmed) {
-            securing.stage = Stage::Secured;
-            securing.deadline = None;
-            let early = core::mem::take(&mut securing.early);
-            self.announce(now, id);
-            self.end_sessions_of_earlier_process(now, id);
-            early.into_iter().for_each(|(link, label)| self.on_flow_opened(now, link, label));
-        }
-    }
-
-    /// Tells the owner of a session that the far end opened, once.
-    fn announce(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
-        let Some(peer) = entry.securing.as_ref().and_then(|s| s.peer) else { return };
-        if !core::mem::replace(&mut entry.is_announced, true) {
-            let (link, far) = (entry.link, entry.far.address());
-            let payer = entry.securing.as_mut().and_then(|s| s.paid_by.take()).zip(far);
-            if let Some((payer, far)) = payer {
-                self.shared.openers.refund(now, payer, Host::from(far));
-            }
-            self.shared.sessions.prove(id);
-            self.events.push_back(Event::SessionIncoming { session: id, link, peer, far });
-        }
-    }
-
-    /// What reaches the far end uncut, says the far end: for flows opened from now on.
-    pub(super) fn on_fits(&mut self, id: SessionId, symbol: u16) {
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
-            && usize::from(symbol) >= MIN_SYMBOL + SESSION_OVERHEAD
-        {
-            securing.symbol = Some(symbol);
         }
     }
 }

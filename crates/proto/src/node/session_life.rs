@@ -1,20 +1,25 @@
 //! The life of a session at this node: opened, its words moved onto its control flow, waited for, closed; and what becomes of it when links come and go.
 
-use super::reroute::{PARKING, Trouble};
-use super::sessions::{FLOOR, Far, limits_of};
-use super::shared::FlowPlace;
+use super::commands::NO_LINK;
+use super::known::Known;
+use super::reroute::Trouble;
+use super::sessions::{Entry, FLOOR, Far, limits_of};
 use super::spread::Spread;
-use super::{Node, TimerKey};
+use super::{Node, Orphan, TimerKey};
 use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
+use crate::flow::{Sender, SenderConfig};
+use crate::flows::{OutFlow, buffer_of, floor_of, memory_wish};
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
-use crate::link::Control;
-use crate::link::flows::{buffer_of, floor_of, memory_wish};
+use crate::ledger::Account;
+use crate::link::{Control, DATAGRAM_ROOM, symbol_ceiling};
 use crate::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use crate::session::{self, CONTROL_INDEX, SendHalf, SendLimits, Session, SessionRole};
+use crate::trace::What;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
+use crate::wire::params::Params;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
@@ -44,12 +49,12 @@ impl Node {
         peer: Option<PublicKey>,
         turn: usize,
     ) -> Result<SessionId, CommandError> {
-        let near = self.shared.routing.source_for(destination).ok_or(CommandError::Misuse(
+        let near = self.routing.source_for(destination).ok_or(CommandError::Misuse(
             "this node has no address of the destination's family, so that nobody could answer: set one first",
         ))?;
         let link = self.next_hop_by(destination, turn, &[]).ok_or(CommandError::NoRoute(destination))?;
         let id = self.create_session(now, Far::Relayed { far: destination, near }, link, peer)?;
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+        if let Some(entry) = self.sessions.entry_mut(id) {
             entry.turn = turn;
         }
         Ok(id)
@@ -57,7 +62,7 @@ impl Node {
 
     /// The far end's address of a session that is, or may be, relayed; `None` if the neighbour is the far end.
     pub fn session_far(&self, session: SessionId) -> Option<IpAddr> {
-        self.shared.sessions.entries.get(&session)?.far.address()
+        self.sessions.entries.get(&session)?.far.address()
     }
 
     pub(super) fn create_session(
@@ -68,7 +73,7 @@ impl Node {
         expected: Option<PublicKey>,
     ) -> Result<SessionId, CommandError> {
         // What others open takes no place of what is opened here.
-        if self.shared.sessions.own() >= self.shared.config.max_sessions {
+        if self.sessions.own() >= self.shared.config.max_sessions {
             return Err(CommandError::Limit { what: "sessions", limit: self.shared.config.max_sessions });
         }
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
@@ -76,9 +81,9 @@ impl Node {
             Far::Neighbour(_) => self.links.get(&link).map_or(FLOOR, |l| limits_of(l)),
             Far::Relayed { .. } => FLOOR,
         };
-        let limits = self.shared.session_limits();
+        let limits = self.session_limits();
         let securing = self.shared.start_securing(now, far, key, expected, false).map_err(CommandError::Closed)?;
-        let id = self.shared.sessions.insert(far, link, None, Session::new(key, SessionRole::Opener, limits, peer), securing);
+        let id = self.sessions.insert(far, link, None, Session::new(key, SessionRole::Opener, limits, peer), securing);
         self.pump_session(now, id);
         self.settle(now, link);
         Ok(id)
@@ -87,7 +92,7 @@ impl Node {
     /// The same for a handshake that only asks which process the far end is: the owner hears nothing of it.
     pub(super) fn create_question(&mut self, now: Time, far: Far, link: LinkId, peer: PublicKey) -> Result<SessionId, CommandError> {
         let id = self.create_session(now, far, link, Some(peer))?;
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+        if let Some(entry) = self.sessions.entry_mut(id) {
             entry.is_announced = false;
             entry.securing.iter_mut().for_each(|s| s.ask_only());
         }
@@ -96,7 +101,7 @@ impl Node {
 
     /// Opens a data flow of a session.
     pub(super) fn open_session_flow(&mut self, now: Time, session: SessionId, options: FlowOptions) -> Result<FlowId, CommandError> {
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         if options.mode == Mode::Transparent && entry.far.address().is_some() {
             return Err(CommandError::Misuse("a transparent flow belongs to one link: relays do not forward it; use btp"));
         }
@@ -108,19 +113,17 @@ impl Node {
             None => None,
         };
         let id = FlowId(self.shared.next_flow_id().0);
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let index = entry.session.open_flow(id, &options)?;
         let is_spread = self.is_to_spread(session, &options);
         let result = self.open_out(now, session, is_spread, id, index, answers, &options);
         if result.is_err()
-            && let Some(entry) = self.shared.sessions.entries.get_mut(&session)
+            && let Some(entry) = self.sessions.entries.get_mut(&session)
         {
             entry.session.remove_flow(now, id);
         }
-        let label = result?;
-        let Some(link) = self.shared.sessions.link_of(session) else { return Err(CommandError::Unknown("session")) };
-        let link = if is_spread { PARKING } else { link };
-        self.flows.insert(id, FlowPlace { link, session, label, is_outgoing: true });
+        let on = result?;
+        self.known.insert(id, Known { session, is_outgoing: true });
         if is_spread {
             let spread = Spread::new(session, id);
             let spread = match options.mode {
@@ -129,12 +132,12 @@ impl Node {
             };
             self.spreads.insert(id, spread);
         }
-        self.settle(now, link);
+        self.settle_at(now, on);
         self.feed(now, id);
         Ok(id)
     }
 
-    /// The sending half of a flow, control flow included. One that is spread goes by no link itself.
+    /// The sending half of a flow, control flow included. One that is spread goes by no link itself. Returns the link that carries it, if any.
     #[allow(clippy::too_many_arguments)]
     fn open_out(
         &mut self,
@@ -145,11 +148,14 @@ impl Node {
         index: u64,
         answers: Option<u64>,
         options: &FlowOptions,
-    ) -> Result<FlowLabel, CommandError> {
-        let entry = self.shared.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
-        let on = if is_spread { PARKING } else { entry.link };
-        let link = self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?;
-        let symbol = link.symbol_ceiling(&self.shared);
+    ) -> Result<Option<LinkId>, CommandError> {
+        let entry = self.sessions.entries.get(&session).ok_or(CommandError::Unknown("session"))?;
+        let on = entry.link.filter(|_| !is_spread);
+        let link = match on {
+            Some(on) => Some(self.links.get_mut(&on).ok_or(CommandError::Unknown("link"))?),
+            None => None,
+        };
+        let symbol = symbol_ceiling(&self.shared.config);
         let relayed = match entry.far {
             Far::Neighbour(_) => None,
             Far::Relayed { far, near } => Some(Relayed {
@@ -157,7 +163,8 @@ impl Node {
                 source: near,
                 incarnation: entry.incarnation,
                 first: Seq(0),
-                fits: link.fits(options.batch_size, &self.shared),
+                // What no link carries is measured by the one that will.
+                fits: link.as_ref().map_or(symbol, |l| l.fits(options.batch_size, &self.shared)),
                 part: 0,
                 proof: None,
             }),
@@ -190,44 +197,78 @@ impl Node {
         } else {
             usize::try_from(entry.session.peer_limits().max_message).unwrap_or(usize::MAX)
         };
-        let mut source = SendHalf::new(options, SendLimits { buffer, max_message });
+        let limits = SendLimits { buffer, max_message };
+        let mut source = if is_spread { SendHalf::whole(options, limits) } else { SendHalf::new(options, limits) };
         if options.mode == Mode::Transparent {
-            source.keep_whole(usize::from(open.symbol).saturating_sub(crate::link::DATAGRAM_ROOM));
+            source.keep_whole(usize::from(open.symbol).saturating_sub(DATAGRAM_ROOM));
         }
-        if is_spread {
-            source.part_up();
-        } else if let Some(securing) = self.shared.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
+        if !is_spread
+            && let Some(securing) = self.sessions.entries.get_mut(&session).and_then(|e| e.securing.as_mut())
             && securing.equip_out(&mut open, &mut source).is_err()
         {
             self.shared.ledger.close(&account);
             return Err(CommandError::Misuse("the session's keys give none for this flow"));
         }
-        let label = link.open_out(id, session, open, source, account, now);
-        link.settle_out(label, &mut self.shared);
-        self.shared.sessions.note_hop(session, on);
-        Ok(label)
+        self.add_out(now, id, session, open, source, account, on);
+        Ok(on)
+    }
+
+    /// A flow of ours with all that it needs begins, by this link or by none.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn add_out(
+        &mut self,
+        now: Time,
+        id: FlowId,
+        session: SessionId,
+        mut open: FlowOpen,
+        source: SendHalf,
+        account: Account,
+        on: Option<LinkId>,
+    ) {
+        let mut initial_credit = Params::default().initial_credit;
+        if let Some(link) = on.and_then(|on| self.links.get_mut(&on)) {
+            (open.label, initial_credit) = link.offer_out();
+            link.trace.emit(now, || What::opened(&open, "out"));
+        }
+        let mut sender = Sender::new(SenderConfig {
+            label: open.label,
+            batch_size: open.batch_size,
+            symbol: open.symbol,
+            class: open.class,
+            mode: open.mode,
+            waits_in_order: open.waits_in_order(),
+            no_retransmit: open.no_retransmit,
+            // Until the ledger says more.
+            memory: account.floor(),
+            initial_credit,
+        });
+        if open.relayed.is_some() && open.mode == Mode::Brtp {
+            sender.keep_until_delivered(); // P14
+        }
+        self.begin_out(now, OutFlow::new(id, session, open, sender, source, account), on);
+        self.shared.settle_out(id);
     }
 
     /// Moves control frames of a session onto its control flow, and ends the session when its outcome is known.
     pub(super) fn pump_session(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let Some(entry) = self.sessions.entries.get(&id) else { return };
         let link_id = entry.link;
         if entry.control.is_none() && !entry.securing.as_ref().is_some_and(|s| s.is_waiting() || s.is_unanswered()) {
             let flow = self.shared.next_flow_id();
-            if let Ok(label) = self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options())
-                && let Some(entry) = self.shared.sessions.entries.get_mut(&id)
+            if self.open_out(now, id, false, flow, CONTROL_INDEX, None, &session::control_options()).is_ok()
+                && let Some(entry) = self.sessions.entries.get_mut(&id)
             {
-                entry.control = Some(label);
+                entry.control = Some(flow);
             }
         }
-        let Some(entry) = self.shared.sessions.entries.get_mut(&id) else { return };
+        let Some(entry) = self.sessions.entries.get_mut(&id) else { return };
         if entry.session.owes_too_much() {
             let text = "the far end acknowledges no control message";
             entry.session.fail(now, CloseReason::local(Code::TooMany, Layer::Session, text));
         }
-        if let (Some(label), Some(link)) = (entry.control, self.links.get_mut(&link_id)) {
+        if let Some(control) = entry.control {
             let mut is_written = false;
-            if let Some(flow) = link.flows.out.get_mut(&label) {
+            if let Some(flow) = self.shared.flows.out_mut(control) {
                 // The control flow's buffer holds several messages; what does not fit waits in the session, and all does before the keys stand: an
                 // attempt at the handshake that comes to nothing takes no words with it.
                 while entry.session.has_control()
@@ -240,7 +281,7 @@ impl Node {
                     if entry.session.take_asks() {
                         entry.asked = flow.source.packets() + 1;
                     }
-                    self.shared.sessions.untold.insert((link_id, id));
+                    self.sessions.untold.insert((link_id, id));
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;
                     }
@@ -253,24 +294,24 @@ impl Node {
                 let is_empty = !entry.session.has_control() && flow.source.buffered() == 0 && is_there;
                 if is_empty && !entry.is_told {
                     entry.is_told = true;
-                    self.shared.sessions.untold.remove(&(link_id, id));
+                    self.sessions.untold.remove(&(link_id, id));
                     entry.session.on_control_delivered(now);
                 }
             }
             if is_written {
-                link.touch_out(label, now);
-                self.mark_ready(link_id);
-                self.rearm(link_id);
+                self.touch_out(now, control);
+                self.mark_ready_at(link_id);
+                self.rearm_at(link_id);
             }
         }
         self.arm_session(id);
-        if self.shared.sessions.entries.get(&id).is_some_and(|entry| entry.session.outcome().is_some()) {
+        if self.sessions.entries.get(&id).is_some_and(|entry| entry.session.outcome().is_some()) {
             self.finish_session(now, id);
         }
     }
 
     pub(super) fn arm_session(&mut self, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entries.get(&id) else { return };
+        let Some(entry) = self.sessions.entries.get(&id) else { return };
         let retry = entry.trouble.as_ref().and_then(Trouble::poll_timeout);
         let securing = entry.securing.as_ref().and_then(|s| s.poll_timeout());
         let unheard = entry.unheard_since.map(|at| at + self.shared.config.idle_timeout);
@@ -280,36 +321,49 @@ impl Node {
     /// A session is over: what was received whole can still be read, everything else goes.
     fn finish_session(&mut self, now: Time, id: SessionId) {
         let totals = self.session_stats(id).unwrap_or_default();
-        let Some(mut entry) = self.shared.sessions.remove(id) else { return };
+        let Some(mut entry) = self.sessions.remove(id) else { return };
         self.timers.set(TimerKey::Session(id), None);
         self.end_contenders(entry.securing.as_deref());
-        let places: Vec<FlowPlace> = self.flows.of_session(id).map(|(_, place)| place).collect();
-        for place in places {
-            if place.is_outgoing {
-                self.drop_out(place);
-            } else {
-                self.retire_in(place);
+        let known: Vec<(FlowId, Known)> = self.known.of_session(id).collect();
+        for (flow, Known { is_outgoing, .. }) in known {
+            match is_outgoing {
+                true => self.drop_out(flow),
+                false => self.retire_in(flow),
             }
         }
-        if let Some((link, label)) = entry.control_in {
-            self.drop_in(FlowPlace { link, session: id, label, is_outgoing: false });
-            self.mark_ready(link);
+        if let Some(control) = entry.control_in {
+            let on = self.in_on(control);
+            self.drop_in(control);
+            self.mark_ready_at(on);
         }
-        if let (PARKING, Some(label)) = (entry.link, entry.control) {
-            self.drop_out(FlowPlace { link: PARKING, session: id, label, is_outgoing: true });
+        match (entry.link, entry.control) {
+            (None, Some(control)) => self.drop_out(control),
+            (Some(link), _) => self.say_last_words(now, id, &mut entry, link),
+            (None, None) => {}
         }
-        if let Some(link) = self.links.get_mut(&entry.link) {
-            // The last words still go out; the far end's control flow is not needed any more.
-            let is_mute = entry.control.and_then(|label| link.flows.out.get(&label)).is_some_and(|f| f.source.is_awaiting_key());
-            if is_mute && let Some(label) = entry.take_control() {
+        if entry.securing.is_some() {
+            self.drop_parts_of(id);
+        }
+        if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
+            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
+        }
+    }
+
+    /// The last words still go out; the far end's control flow is not needed any more.
+    fn say_last_words(&mut self, now: Time, id: SessionId, entry: &mut Entry, on: LinkId) {
+        if !self.links.contains_key(&on) {
+            return;
+        }
+        let control = entry.control.and_then(|id| self.shared.flows.out_mut(id));
+        if let Some(flow) = control {
+            let (control, label, is_announced) = (flow.id, flow.open.label, flow.is_announced);
+            if flow.source.is_awaiting_key() {
                 // Without keys there are no words that the far end could trust.
-                if link.flows.out.get(&label).is_some_and(|f| f.is_announced) {
+                if is_announced && let Some(link) = self.links.get_mut(&on) {
                     link.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
                 }
-                self.drop_out(FlowPlace { link: entry.link, session: id, label, is_outgoing: true });
-            } else if let Some(label) = entry.control
-                && let Some(flow) = link.flows.out.get_mut(&label)
-            {
+                self.drop_out(control);
+            } else {
                 while let Some(message) = entry.session.poll_control(now) {
                     if flow.source.send_message(now, message, MessageOptions::default()).is_err() {
                         break;
@@ -317,33 +371,29 @@ impl Node {
                 }
                 flow.source.finish();
                 flow.sender.release_custody();
-                link.touch_out(label, now);
+                self.touch_out(now, control);
             }
-            let Some(link) = self.links.get_mut(&entry.link) else { return };
-            for label in link.flows.in_of(id) {
-                self.drop_in(FlowPlace { link: entry.link, session: id, label, is_outgoing: false });
+        }
+        for flow in self.shared.flows.in_of(id) {
+            if self.in_on(flow) == Some(on) {
+                self.drop_in(flow);
             }
-            self.mark_ready(entry.link);
-            self.rearm(entry.link);
         }
-        if entry.securing.is_some() {
-            self.drop_parts_of(id, &entry.hops);
-        }
-        if let Some(outcome) = entry.session.outcome().filter(|_| entry.is_announced) {
-            self.events.push_back(Event::SessionClosed { session: id, outcome: outcome.clone(), totals: Box::new(totals) });
-        }
+        self.mark_ready(on);
+        self.rearm(on);
     }
 
     /// Takes an incoming flow off its link; what it holds complete stays readable.
-    fn retire_in(&mut self, place: FlowPlace) {
-        let Some(flow) = self.links.get_mut(&place.link).and_then(|l| l.remove_in(place.label)) else { return };
-        self.drop_join(flow.id);
+    fn retire_in(&mut self, id: FlowId) {
+        let came_by = self.in_on(id);
+        let Some(flow) = self.remove_in(id) else { return };
+        self.drop_join(id);
         if flow.sink.has_all() && !flow.sink.is_finished() {
-            self.orphans.insert(flow.id, flow);
+            self.orphans.insert(id, Orphan { flow, came_by });
         } else {
             self.shared.ledger.close(&flow.account);
-            self.flows.remove(&flow.id);
-            self.note_ended(place.link, flow.session, false, flow.open.index, flow.stats());
+            self.known.remove(id);
+            self.note_ended(came_by, flow.session, false, flow.open.index, flow.stats());
         }
     }
 
@@ -355,7 +405,7 @@ impl Node {
         reason: &str,
         linger: Duration,
     ) -> Result<(), CommandError> {
-        let entry = self.shared.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
+        let entry = self.sessions.entries.get_mut(&session).ok_or(CommandError::Unknown("session"))?;
         let reason = CloseReason::application(code, reason);
         entry.session.close(now, reason, linger);
         self.finish_all_out(now, session);
@@ -365,14 +415,12 @@ impl Node {
 
     /// Nothing more follows on any data flow of ours in this session.
     pub(super) fn finish_all_out(&mut self, now: Time, session: SessionId) {
-        let places: Vec<FlowPlace> = self.flows.of_session(session).map(|(_, place)| place).filter(|p| p.is_outgoing).collect();
-        for place in places {
-            if let Some(link) = self.links.get_mut(&place.link) {
-                if let Some(flow) = link.flows.out.get_mut(&place.label) {
-                    flow.source.finish();
-                }
-                link.touch_out(place.label, now);
-                self.settle(now, place.link);
+        let flows: Vec<FlowId> = self.known.of_session(session).filter(|(_, known)| known.is_outgoing).map(|(id, _)| id).collect();
+        for id in flows {
+            if let Some(flow) = self.shared.flows.out_mut(id) {
+                flow.source.finish();
+                self.touch_out(now, id);
+                self.settle_at(now, self.out_on(id));
             }
         }
         self.feed_session(now, session);
@@ -382,7 +430,7 @@ impl Node {
         self.on_securing_timeout(now, id);
         self.drive_renewal(now, id);
         self.check_delivery(now, id);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&id) {
+        if let Some(entry) = self.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
         self.retry_way(now, id);
@@ -391,7 +439,7 @@ impl Node {
     }
 
     pub(super) fn on_link_up(&mut self, now: Time, id: LinkId) {
-        for session in self.shared.sessions.on_link(id) {
+        for session in self.sessions.on_link(id) {
             self.pump_session(now, session);
         }
     }
@@ -399,8 +447,8 @@ impl Node {
     /// A link ended: its sessions end with what is known, then the owner is told.
     pub(super) fn on_link_down(&mut self, now: Time, id: LinkId, reason: CloseReason) {
         self.park_incoming_of(now, id);
-        for session in self.shared.sessions.on_link(id) {
-            if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        for session in self.sessions.on_link(id) {
+            if let Some(entry) = self.sessions.entries.get_mut(&session) {
                 if entry.far.address().is_some() {
                     self.on_way_lost(now, session, reason.clone(), None);
                 } else {
@@ -421,30 +469,30 @@ impl Node {
     /// Nobody is left to hear of the session's end.
     pub(super) fn lose_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
         self.drop_control(session);
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.on_link_lost(now, reason);
             self.finish_session(now, session);
         }
     }
 
     pub(super) fn fail_session(&mut self, now: Time, session: SessionId, reason: CloseReason) {
-        if let Some(entry) = self.shared.sessions.entries.get_mut(&session) {
+        if let Some(entry) = self.sessions.entries.get_mut(&session) {
             entry.session.fail(now, reason);
         }
         self.pump_session(now, session);
     }
 
     /// Sessions with control frames that wait for room, or whose last words were just acknowledged.
-    pub(super) fn pump_sessions_of(&mut self, now: Time, link: LinkId) {
+    pub(super) fn pump_sessions_of(&mut self, now: Time, link: Option<LinkId>) {
         let all = (link, SessionId(0))..=(link, SessionId(u64::MAX));
-        let waiting: SmallVec<[SessionId; 4]> = self.shared.sessions.untold.range(all).map(|(_, id)| *id).collect();
+        let waiting: SmallVec<[SessionId; 4]> = self.sessions.untold.range(all).map(|(_, id)| *id).collect();
         for id in waiting {
             self.pump_session(now, id);
         }
     }
 
-    /// Sessions that exist, by link.
+    /// Sessions that exist, by link; [`LinkId`] 0 while none carries it.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, LinkId)> + '_ {
-        self.shared.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link))
+        self.sessions.entries.iter().filter(|(id, _)| !self.is_question(**id)).map(|(id, e)| (*id, e.link.unwrap_or(NO_LINK)))
     }
 }

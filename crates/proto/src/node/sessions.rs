@@ -1,21 +1,22 @@
 //! Sessions of a node: which there are, by which link they go, and who may open another. What is done with them is in `session_life.rs` and
 //! `flow_events.rs`.
 
+use super::Node;
 use super::reroute::{SessionName, Trouble};
 use super::secure::Securing;
-use super::shared::{INITIAL_CREDIT, Shared};
 use super::unproven::Unproven;
+use crate::config::INITIAL_CREDIT;
 use crate::crypto::PublicKey;
 use crate::error::Code;
-use crate::ids::{FlowId, FlowLabel, LinkId, Neighbour, SessionId, SessionKey};
+use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
 use crate::link::{Link, State};
+use crate::neighbour::Neighbour;
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
 use crate::table::Table;
 use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use crate::work;
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
@@ -59,12 +60,10 @@ impl Far {
 pub(crate) struct Entry {
     pub(crate) session: Session,
     pub(crate) far: Far,
-    /// Where its flows go out now.
-    pub(crate) link: LinkId,
+    /// The link that its flows go out by now; none while there is no way to the far end.
+    pub(crate) link: Option<LinkId>,
     /// The link by which the far end opened it; `None`: it was opened here.
     pub(super) from: Option<Neighbour>,
-    /// Links that any flow of it has been on, and that there are.
-    pub(super) hops: SmallVec<[LinkId; 4]>,
     /// Coded packets of it that nobody with its keys made (P16).
     pub(super) polluted: u64,
     /// Relayed: which of several equally good routes it takes first.
@@ -72,11 +71,11 @@ pub(crate) struct Entry {
     /// The handshake and the keys of a relayed session.
     pub(crate) securing: Option<Box<Securing>>,
     /// Our control flow; `None` until the node has opened it.
-    pub(super) control: Option<FlowLabel>,
+    pub(super) control: Option<FlowId>,
     /// So many packets of it at least hold words that the far end acknowledges.
     pub(super) asked: u64,
-    /// Relayed: where the far end's control flow comes in.
-    pub(super) control_in: Option<(LinkId, FlowLabel)>,
+    /// Relayed: the far end's control flow.
+    pub(super) control_in: Option<FlowId>,
     /// Relayed: the far end's control flow comes by no link since then.
     pub(crate) unheard_since: Option<Time>,
     /// Relayed: how often its flows were opened again.
@@ -97,12 +96,12 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Our control flow.
-    pub(crate) fn control(&self) -> Option<FlowLabel> {
+    pub(crate) fn control(&self) -> Option<FlowId> {
         self.control
     }
 
     /// Our control flow is gone; the next pump opens another.
-    pub(crate) fn take_control(&mut self) -> Option<FlowLabel> {
+    pub(crate) fn take_control(&mut self) -> Option<FlowId> {
         self.control.take()
     }
 }
@@ -113,7 +112,7 @@ pub(crate) struct Sessions {
     pub(super) entries: Table<SessionId, Entry>,
     by_key: BTreeMap<(Far, SessionKey), SessionId>,
     /// Sessions by the link that their flows go out by.
-    by_link: BTreeSet<(LinkId, SessionId)>,
+    by_link: BTreeSet<(Option<LinkId>, SessionId)>,
     /// Sessions that far ends opened, by the link that they came by, and all of them.
     opened_by: BTreeMap<Neighbour, usize>,
     incoming: usize,
@@ -122,13 +121,13 @@ pub(crate) struct Sessions {
     ended: VecDeque<SessionName>,
     ended_names: BTreeSet<SessionName>,
     /// Sessions whose `is_told` is false: only these have control messages to move or to hear of.
-    pub(super) untold: BTreeSet<(LinkId, SessionId)>,
+    pub(super) untold: BTreeSet<(Option<LinkId>, SessionId)>,
     next: u64,
 }
 
 impl Sessions {
     pub(crate) fn link_of(&self, id: SessionId) -> Option<LinkId> {
-        self.entries.get(&id).map(|e| e.link)
+        self.entries.get(&id)?.link
     }
 
     /// What the data flows of a session that are gone have counted.
@@ -178,6 +177,7 @@ impl Sessions {
         self.next += 1;
         let id = SessionId(self.next);
         self.by_key.insert((far, session.key()), id);
+        let link = Some(link);
         self.by_link.insert((link, id));
         if let Some(from) = from {
             *self.opened_by.entry(from).or_default() += 1;
@@ -193,7 +193,6 @@ impl Sessions {
                 far,
                 link,
                 from,
-                hops: SmallVec::new(),
                 polluted: 0,
                 turn: 0,
                 securing,
@@ -268,20 +267,6 @@ impl Sessions {
         entry.polluted == MOST_FORGERIES
     }
 
-    /// A flow of the session is on this link.
-    pub(crate) fn note_hop(&mut self, id: SessionId, link: LinkId) {
-        if let Some(entry) = self.entries.get_mut(&id)
-            && !entry.hops.contains(&link)
-        {
-            entry.hops.push(link);
-        }
-    }
-
-    /// Links that flows of the session are, or have been, on.
-    pub(super) fn hops(&self, id: SessionId) -> SmallVec<[LinkId; 4]> {
-        self.entries.get(&id).map(|e| e.hops.clone()).unwrap_or_default()
-    }
-
     /// Sessions over relays whose far end opened them with a key that may not.
     pub(super) fn opened_by_strangers(&self, may_open: impl Fn(PublicKey) -> bool) -> Vec<SessionId> {
         let is_stranger = |e: &Entry| e.from.is_some() && e.securing.as_ref().and_then(|s| s.peer()).is_some_and(|key| !may_open(key));
@@ -302,19 +287,13 @@ impl Sessions {
         self.by_key.get(&name).copied()
     }
 
-    pub(crate) fn control_in(&self, id: SessionId) -> Option<(LinkId, FlowLabel)> {
+    pub(crate) fn control_in(&self, id: SessionId) -> Option<FlowId> {
         self.entries.get(&id)?.control_in
     }
 
-    pub(crate) fn set_control_in(&mut self, id: SessionId, hop: Option<(LinkId, FlowLabel)>) {
+    pub(crate) fn set_control_in(&mut self, id: SessionId, flow: Option<FlowId>) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.control_in = hop;
-        }
-    }
-
-    pub(crate) fn set_control(&mut self, id: SessionId, label: FlowLabel) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.control = Some(label);
+            entry.control_in = flow;
         }
     }
 
@@ -323,7 +302,7 @@ impl Sessions {
     }
 
     /// What this side sends in a session goes by another link.
-    pub(crate) fn move_to(&mut self, id: SessionId, link: LinkId) {
+    pub(crate) fn move_to(&mut self, id: SessionId, link: Option<LinkId>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let from = core::mem::replace(&mut entry.link, link);
         self.by_link.remove(&(from, id));
@@ -334,23 +313,28 @@ impl Sessions {
     }
 
     /// Relayed sessions, their far ends and the links that they go by.
-    pub(crate) fn relayed(&self) -> Vec<(SessionId, IpAddr, usize, LinkId)> {
+    pub(crate) fn relayed(&self) -> Vec<(SessionId, IpAddr, usize, Option<LinkId>)> {
         self.entries.iter().filter_map(|(id, e)| Some((*id, e.far.address()?, e.turn, e.link))).collect()
     }
 
     pub(super) fn on_link(&self, link: LinkId) -> Vec<SessionId> {
+        let link = Some(link);
         self.by_link.range((link, SessionId(0))..=(link, SessionId(u64::MAX))).inspect(|_| work::step()).map(|(_, id)| *id).collect()
     }
 }
 
-impl Shared {
+impl Node {
     pub(super) fn session_limits(&self) -> SessionLimits {
-        SessionLimits { max_message: self.config.max_message as u64, max_flows: self.config.max_flows as u64, credit: INITIAL_CREDIT }
+        SessionLimits {
+            max_message: self.shared.config.max_message as u64,
+            max_flows: self.shared.config.max_flows as u64,
+            credit: INITIAL_CREDIT,
+        }
     }
 
     /// Whether one more session may come by a neighbour. One has three quarters of what others leave, and the last places are for those that have none.
     fn has_room_for_session(&self, from: Neighbour) -> bool {
-        let (open, limit) = (self.sessions.incoming, self.config.max_sessions);
+        let (open, limit) = (self.sessions.incoming, self.shared.config.max_sessions);
         let own = self.sessions.opened_by.get(&from).copied().unwrap_or(0);
         let left = limit.saturating_sub(open - own);
         match own {
@@ -363,7 +347,7 @@ impl Shared {
     /// refuses the flow.
     ///
     /// `UnknownFlow`: it comes too early, and is to be offered again.
-    pub(crate) fn session_for_open(
+    pub(super) fn session_for_open(
         &mut self,
         now: Time,
         from: Neighbour,
@@ -383,11 +367,11 @@ impl Shared {
         let id = match self.sessions.by_key.get(&name) {
             Some(&id) => id,
             None if self.sessions.ended_names.contains(&name) => {
-                self.counters.stale_flows += 1;
+                self.shared.counters.stale_flows += 1;
                 return Err(Code::UnknownSession);
             }
             None if !self.has_room_for_session(from) => {
-                self.counters.refused_sessions += 1;
+                self.shared.counters.refused_sessions += 1;
                 return Err(Code::TooMany);
             }
             // A relayed session begins with the handshake on its control flow.

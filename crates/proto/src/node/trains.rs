@@ -3,9 +3,11 @@
 //! Whatever changes more than what a flow has received is settled at once, datagram by datagram. What is for flows alone waits for some more of its train:
 //! to look at a flow and at its link for each packet cost a seventh of a receiver's time (docs/decisions/0122).
 
-use super::{Node, shared};
+use super::Node;
 use crate::ids::{LinkId, PathId};
+use crate::link::Reading;
 use crate::path::Address;
+use crate::shared::CID_LEN;
 use crate::units::{Ecn, Time};
 use crate::wire::packet::{ConnectionId, HandshakeBody, Packet};
 use std::net::{IpAddr, SocketAddr};
@@ -59,7 +61,7 @@ impl Node {
         let mut at = 0;
         // A handshake packet may be followed by a protected one in the same datagram.
         while at < size {
-            match Packet::parse(&data[at..], shared::CID_LEN) {
+            match Packet::parse(&data[at..], CID_LEN) {
                 Ok(Packet::Protected(header)) => {
                     if held.as_ref().is_some_and(|h| h.cid != header.connection_id) {
                         self.let_go(now, held);
@@ -70,8 +72,11 @@ impl Node {
                         self.shared.counters.unknown += 1;
                         return false;
                     };
-                    link.on_protected(now, path, &header, from, ecn, &mut data[at..], &mut self.shared);
-                    let may_wait = link.events.is_empty();
+                    let packet = &mut data[at..];
+                    if let Some(mut reading) = link.open(now, path, &header, from, ecn, packet, &mut self.shared) {
+                        self.read_packet(now, id, &mut reading, packet);
+                    }
+                    let may_wait = self.links.get(&id).is_some_and(|link| link.events.is_empty());
                     let packets = held.as_ref().map_or(0, |h| h.packets) + 1;
                     *held = Some(Held { link: id, path, cid: header.connection_id, packets });
                     return may_wait;
@@ -110,5 +115,17 @@ impl Node {
             }
         }
         false
+    }
+
+    /// The frames of a packet. What a flow is that the neighbour offers is decided before what follows is read, which may be its first packets.
+    fn read_packet(&mut self, now: Time, id: LinkId, reading: &mut Reading, packet: &[u8]) {
+        while let Some(link) = self.links.get_mut(&id)
+            && let Some(open) = link.read(now, reading, packet, &mut self.shared)
+        {
+            match open.relayed {
+                Some(ends) => self.on_relayed_open(now, id, *open, ends),
+                None => self.on_neighbours_open(now, id, *open),
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Relayed sessions towards this node whose opener has not proven its key (P19): places are shared by the neighbours that they come by, so that none takes
 //! another's.
 
-use crate::ids::{Neighbour, SessionId};
+use crate::ids::SessionId;
+use crate::neighbour::Neighbour;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

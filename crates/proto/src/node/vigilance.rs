@@ -125,9 +125,9 @@ impl Node {
     /// Looks whether what a relayed session sends arrives.
     pub(super) fn check_delivery(&mut self, now: Time, id: SessionId) {
         let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         let is_stuck = securing.vigilance.is_stuck(now, sent, delivered);
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         let idle = self.shared.config.idle_timeout.max(securing.vigilance.round_trip * PATIENCE_RTTS);
         if is_stuck
             && securing.has_keys()
@@ -138,7 +138,7 @@ impl Node {
         }
         if is_stuck && !self.leave_route(now, id, false) {
             // All of them were tried: from the beginning.
-            if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+            if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
                 securing.vigilance.shunned.clear();
             }
             self.leave_route(now, id, false);
@@ -147,7 +147,7 @@ impl Node {
 
     /// A flow of a session has something to send.
     pub(super) fn note_sending(&mut self, now: Time, id: SessionId) {
-        let securing = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+        let securing = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
         if securing.is_some_and(|s| s.vigilance.watch(now)) {
             self.arm_session(id);
         }
@@ -162,17 +162,17 @@ impl Node {
     /// The same for packets that are altered, or are not delivered.
     fn leave_route(&mut self, now: Time, session: SessionId, has_altered: bool) -> bool {
         let mut avoid = self.shunned(now, session);
-        let Some(entry) = self.shared.sessions.entry_mut(session) else { return false };
+        let Some(entry) = self.sessions.entry_mut(session) else { return false };
         let (Some(far), turn, link) = (entry.far.address(), entry.turn, entry.link) else { return false };
-        avoid.push(link);
+        avoid.extend(link);
         if switch::is_off(Mechanism::RouteAvoidance) {
             return false;
         }
         let Some(next) = self.next_hop_by(far, turn, &avoid) else { return false };
-        if let Some(securing) = self.shared.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.shunned.push(Shunned { link, since: now, has_altered });
+        if let Some(securing) = self.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
+            securing.vigilance.shunned.extend(link.map(|link| Shunned { link, since: now, has_altered }));
         }
-        self.reopen_session(now, session, next);
+        self.reopen_session(now, session, Some(next));
         true
     }
 
@@ -187,29 +187,28 @@ impl Node {
     }
 
     fn shunned_if(&mut self, now: Time, id: SessionId, is_meant: fn(&Shunned) -> bool) -> SmallVec<[LinkId; 4]> {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return SmallVec::new() };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return SmallVec::new() };
         securing.vigilance.shunned.retain(|s| now.since(s.since) < SHUNNED);
         securing.vigilance.shunned.iter().filter(|s| is_meant(s)).map(|s| s.link).collect()
     }
 
     /// Source packets of all our flows in a session that the far end shall acknowledge, and how many of them it has.
     fn sent_and_delivered(&self, id: SessionId) -> Option<(u64, u64)> {
-        let entry = self.shared.sessions.entry(id)?;
-        let flows = &self.links.get(&entry.link)?.flows.out;
-        let packets = entry.control().and_then(|label| flows.get(&label)).map_or(0, |f| f.source.packets());
+        let entry = self.sessions.entry(id)?;
+        let packets = entry.control().and_then(|id| self.shared.flows.out(id)).map_or(0, |f| f.source.packets());
         // Acknowledgements of acknowledgements never come.
         let control = if entry.session.state() == SessionState::Opening { packets } else { packets.min(entry.asked) };
         let delivered = entry.session.control_delivered().min(control);
-        let data = self.flows.of_session(id).filter(|(_, place)| place.is_outgoing && place.link == entry.link);
-        Some(data.fold((control, delivered), |(sent, delivered), (flow, place)| {
-            let packets = flows.get(&place.label).map_or(0, |f| f.source.packets());
-            (sent + packets, delivered + entry.session.delivered(flow).min(packets))
+        let data = self.known.of_session(id).filter(|(_, known)| known.is_outgoing).filter_map(|(id, _)| self.shared.flows.out(id));
+        Some(data.filter(|f| f.on == entry.link).fold((control, delivered), |(sent, delivered), flow| {
+            let packets = flow.source.packets();
+            (sent + packets, delivered + entry.session.delivered(flow.id).min(packets))
         }))
     }
 
     /// The way that a session goes by now alters packets: the far end says so, or they come so by the same link.
     pub(super) fn on_far_pollution(&mut self, now: Time, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
+        let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         if !securing.vigilance.has_just_moved(now) {
             self.avoid_route(now, id);
         }

@@ -23,11 +23,11 @@ mod silence;
 mod sizes;
 mod standing;
 
+pub use crate::stats::Standing;
 pub use ack_tracker::AckConfig;
 pub use loss_stats::LossStats;
 pub use migration::{Address, Trial, Verdict};
 pub use pmtu::BASE as BASE_DATAGRAM;
-pub use standing::Standing;
 
 use crate::congestion::{self, CongestionControl, Controller, Coupled, SentEvent};
 use crate::ids::{PacketNumber, PathId};

@@ -6,10 +6,10 @@
 
 use super::{Fates, Path};
 use crate::sent::SentItem;
+use crate::stats::Standing;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Duration, Time};
-use serde::Serialize;
 
 /// Bytes to an address that has not answered, for each byte that came from it (P19).
 const AMPLIFICATION: u64 = 3;
@@ -21,29 +21,6 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 const OVERDUE: u32 = 4;
 /// A path that was silent for longer than this, and than three round trips, begins afresh.
 const FORGOTTEN: Duration = Duration::from_secs(1);
-
-/// What a path is fit for at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// Its far address has not answered yet.
-    Opening,
-    /// It carries.
-    Open,
-    /// Its far end does not answer, and that of another path does.
-    Silent,
-}
-
-impl Standing {
-    /// A word for tables and traces.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Opening => "opening",
-            Self::Open => "open",
-            Self::Silent => "silent",
-        }
-    }
-}
 
 /// How a further path is opened.
 #[derive(Clone, Debug)]

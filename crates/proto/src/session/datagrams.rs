@@ -1,6 +1,6 @@
 //! The receiving half of a transparent flow: a bounded queue of datagrams.
 
-use crate::node::Message;
+use super::message::Message;
 use bytes::Bytes;
 use std::collections::VecDeque;
 

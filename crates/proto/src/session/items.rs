@@ -5,10 +5,10 @@
 //! no offset. An item is a lead byte `kind (3 bits) | I | N | 000`, with I: a message number follows (otherwise: the number of the item before
 //! plus one), N: a length follows (otherwise: to the end of the packet).
 
+use super::message::Message;
 use super::violation;
 use crate::error::CloseReason;
 use crate::ids::Seq;
-use crate::node::Message;
 use crate::wire::varint::{self, Reader};
 use bytes::{BufMut, Bytes};
 

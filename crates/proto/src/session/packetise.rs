@@ -84,6 +84,8 @@ pub struct SendHalf {
     /// Largest message that fits a packet, where messages are not cut.
     largest_whole: usize,
     cipher: Cipher,
+    /// What it carries goes by several parts, which are sealed, each for itself.
+    is_whole: bool,
     /// Handshake packets of a sealed session's control flow, which go first and as they are.
     lead: VecDeque<Bytes>,
     state: State,
@@ -119,6 +121,7 @@ impl SendHalf {
             wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
             largest_whole: usize::MAX,
             cipher: Cipher::None,
+            is_whole: false,
             lead: VecDeque::new(),
             state: State::Open,
             stream: StreamQueue::default(),
@@ -137,19 +140,19 @@ impl SendHalf {
         }
     }
 
+    /// A half for a flow that goes by several parts (docs/spec/multipath.md 6).
+    pub fn whole(options: &FlowOptions, limits: SendLimits) -> Self {
+        Self { is_whole: true, ..Self::new(options, limits) }
+    }
+
     /// What this flow carries is sealed end to end: until [`set_key`](Self::set_key) nothing but handshake packets leaves.
     pub fn await_key(&mut self) {
         self.cipher = Cipher::Awaited;
     }
 
-    /// What this flow carries goes by several parts, which are sealed.
-    pub fn part_up(&mut self) {
-        self.cipher = Cipher::Parts;
-    }
-
     /// It goes by several parts.
     pub fn is_in_parts(&self) -> bool {
-        matches!(self.cipher, Cipher::Parts)
+        self.is_whole
     }
 
     /// The next source packet of a part: a packet of the whole with its number. `None` if it cannot be sealed.
@@ -179,7 +182,7 @@ impl SendHalf {
 
     /// What this flow carries is sealed end to end.
     pub fn is_sealed(&self) -> bool {
-        !matches!(self.cipher, Cipher::None)
+        self.is_whole || !matches!(self.cipher, Cipher::None)
     }
 
     /// Nothing but handshake packets can leave.

@@ -2,6 +2,7 @@
 
 use super::budget::MessageBudget;
 use super::datagrams::Datagrams;
+use super::message::Message;
 use super::ordered::Ordered;
 use super::part::Pieces;
 use super::seal::Cipher;
@@ -12,7 +13,6 @@ use crate::crypto::{FlowGeneration, FlowKey};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::{MAX_SPAN, coefficient_row};
 use crate::ids::Seq;
-use crate::node::Message;
 use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::stats::FlowStats;
 use crate::switch::{self, Mechanism};
@@ -91,6 +91,8 @@ pub struct RecvHalf {
     batch_size: u8,
     limits: RecvLimits,
     cipher: Cipher,
+    /// What it takes comes by several parts, whose packets have been opened when they get here.
+    is_whole: bool,
     lead: Lead,
     /// One past the highest sequence number seen.
     high: u64,
@@ -126,6 +128,7 @@ impl RecvHalf {
             batch_size: options.batch_size,
             limits,
             cipher: Cipher::None,
+            is_whole: false,
             lead: Lead::default(),
             high: 0,
             received: 0,
@@ -136,6 +139,11 @@ impl RecvHalf {
             messages: 0,
             dropped: 0,
         }
+    }
+
+    /// A half for a flow that comes by several parts (docs/spec/multipath.md 6).
+    pub fn whole(options: &FlowOptions, limits: RecvLimits, budget: MessageBudget) -> Self {
+        Self { is_whole: true, ..Self::with_budget(options, limits, budget) }
     }
 
     /// This half belongs to a part, and takes what of the whole comes by it.
@@ -161,14 +169,9 @@ impl RecvHalf {
         matches!(&self.kind, Kind::Pieces(pieces) if pieces.has_some())
     }
 
-    /// What this flow carries comes by several parts, whose packets have been opened when they get here.
-    pub fn part_up(&mut self) {
-        self.cipher = Cipher::Parts;
-    }
-
     /// It comes by several parts.
     pub fn is_in_parts(&self) -> bool {
-        matches!(self.cipher, Cipher::Parts)
+        self.is_whole
     }
 
     /// First packet that has not come.
@@ -249,7 +252,7 @@ impl RecvHalf {
 
     /// Nothing of this flow means anything before a key has opened it.
     pub fn is_sealed(&self) -> bool {
-        !matches!(self.cipher, Cipher::None)
+        self.is_whole || !matches!(self.cipher, Cipher::None)
     }
 
     /// Sealed, and the key is there.
@@ -265,7 +268,7 @@ impl RecvHalf {
     /// A coded packet of this flow, before it enters the basis (P16).
     pub fn examine(&mut self, coded: &Coded<'_>) -> Verdict {
         let key = match &mut self.cipher {
-            Cipher::None | Cipher::Parts => return Verdict::Sound,
+            Cipher::None => return Verdict::Sound,
             // The first batch holds the handshake, and combinations of it are the only way to a packet of it that was lost. What a relay makes of
             // them then is found out by the handshake, or when the key opens the rest of the batch.
             Cipher::Awaited if self.lead.len > 0 && coded.base.0 == 0 && coded.n <= self.batch_size => return Verdict::Sound,

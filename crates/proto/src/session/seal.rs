@@ -13,8 +13,6 @@ pub enum Cipher {
     /// Nothing is sealed: permitted only where the link's peer *is* the session's peer, since the link's own cipher then covers the whole way (P20).
     #[default]
     None,
-    /// The parts that carry the flow are sealed, each for itself (multipath.md 6).
-    Parts,
     /// The session's keys are still being agreed: nothing but handshake packets may pass.
     Awaited,
     /// Sealed and tagged end to end.
@@ -25,7 +23,7 @@ impl Cipher {
     /// Bytes by which sealing lengthens a source packet.
     pub fn overhead(&self) -> usize {
         match self {
-            Self::None | Self::Parts => 0,
+            Self::None => 0,
             Self::Awaited | Self::Sealed(_) => SESSION_OVERHEAD,
         }
     }
@@ -33,7 +31,7 @@ impl Cipher {
     /// Bytes between the length field and the payload, to be left free.
     pub fn prefix(&self) -> usize {
         match self {
-            Self::None | Self::Parts => 0,
+            Self::None => 0,
             Self::Awaited | Self::Sealed(_) => SESSION_PREFIX,
         }
     }
@@ -60,7 +58,7 @@ impl Cipher {
     /// `NoKey` if the key is awaited, `Misuse` if the room was not kept.
     pub fn seal(&mut self, seq: Seq, symbol: &mut [u8]) -> Result<(), CryptoError> {
         match self {
-            Self::None | Self::Parts => {
+            Self::None => {
                 let length = symbol.len() - 2;
                 symbol[..2].copy_from_slice(&(length as u16).to_be_bytes()); // P5
                 Ok(())
@@ -76,7 +74,7 @@ impl Cipher {
     /// `Packet` if it was altered on its way.
     pub fn open(&mut self, seq: Seq, payload: Bytes) -> Result<Bytes, CryptoError> {
         match self {
-            Self::None | Self::Parts => Ok(payload),
+            Self::None => Ok(payload),
             Self::Awaited => Err(CryptoError::NoKey),
             Self::Sealed(key) => key.open(seq, &payload),
         }
@@ -85,7 +83,7 @@ impl Cipher {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         match self {
-            Self::None | Self::Parts | Self::Awaited => 0,
+            Self::None | Self::Awaited => 0,
             Self::Sealed(key) => key.memory(),
         }
     }

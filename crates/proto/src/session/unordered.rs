@@ -3,10 +3,10 @@
 use super::budget::{MessageBudget, Reservation};
 use super::items::{Contents, Front, Head, Wholes};
 use super::join::Joiner;
+use super::message::Message;
 use super::{message_too_large, violation};
 use crate::error::CloseReason;
 use crate::ids::Seq;
-use crate::node::Message;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};

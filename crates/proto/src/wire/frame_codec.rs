@@ -79,6 +79,11 @@ impl<'a> Frames<'a> {
     pub fn new(payload: &'a [u8]) -> Self {
         Self { reader: Reader::new(payload) }
     }
+
+    /// What was not read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.reader.rest()
+    }
 }
 
 impl<'a> Iterator for Frames<'a> {

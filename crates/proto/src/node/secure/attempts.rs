@@ -6,9 +6,7 @@ use crate::error::{CloseReason, Code, Layer};
 use crate::ids::{SessionId, SessionKey};
 use crate::link::Control;
 use crate::node::Node;
-use crate::node::reroute::PARKING;
 use crate::node::sessions::Far;
-use crate::node::shared::FlowPlace;
 use crate::session::SessionRole;
 use crate::switch::{self, Mechanism};
 use crate::units::Time;
@@ -16,7 +14,7 @@ use crate::units::Time;
 impl Node {
     /// The control flow of a session that is being opened was refused. True if another attempt was begun.
     pub(in crate::node) fn retry_opening(&mut self, now: Time, id: SessionId, reason: &CloseReason) -> bool {
-        let Some(entry) = self.shared.sessions.entry(id) else { return false };
+        let Some(entry) = self.sessions.entry(id) else { return false };
         let Some(securing) = &entry.securing else { return false };
         let is_probe = match securing.stage {
             // Nobody there can read what was written for the expected key: ask who answers.
@@ -36,7 +34,7 @@ impl Node {
     /// Somebody on the way said that the session cannot be, or made a mess of the handshake. Another route may lead to the true destination; when all were tried,
     /// they are tried again, until the time for the handshake is over.
     pub(super) fn put_off(&mut self, now: Time, id: SessionId, reason: &CloseReason) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         // What names a key says more than what names none.
         if securing.hearsay.as_ref().is_none_or(|known| known.code != Code::WrongKey || reason.code == Code::WrongKey) {
             securing.hearsay = Some(reason.clone());
@@ -49,7 +47,7 @@ impl Node {
         }
         self.drop_control(id);
         self.forget_control_in(id);
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
             securing.vigilance.forgive();
             securing.again_at = Some(now + AGAIN);
         }
@@ -58,7 +56,7 @@ impl Node {
 
     /// All routes were tried, and some time has passed.
     fn open_again(&mut self, now: Time, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         if securing.again_at.is_none_or(|at| now < at) {
             return;
         }
@@ -66,7 +64,7 @@ impl Node {
         self.revise_routes(now);
         // What is left if there were too many attempts is to wait for the end of the time.
         if self.restart_opening(now, id, false).is_err()
-            && let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
+            && let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut())
         {
             securing.again_at = securing.deadline;
         }
@@ -76,11 +74,11 @@ impl Node {
     /// Begins the handshake anew, under another name.
     pub(in crate::node) fn restart_opening(&mut self, now: Time, id: SessionId, is_probe: bool) -> Result<(), CloseReason> {
         let key = SessionKey(u64::from_be_bytes(self.shared.random_bytes()) >> 2);
-        let entry = self.shared.sessions.entry(id).ok_or_else(gone)?;
-        let (far, link) = (entry.far, entry.link);
+        let entry = self.sessions.entry(id).ok_or_else(gone)?;
+        let far = entry.far;
         let expected = entry.securing.as_ref().and_then(|s| s.expected);
         let mut securing = self.shared.start_securing(now, far, key, expected, is_probe)?;
-        let old = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+        let old = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
         if let (Some(securing), Some(old)) = (&mut securing, old) {
             if old.attempts == MAX_ATTEMPTS {
                 return Err(gone());
@@ -94,17 +92,16 @@ impl Node {
         self.drop_control(id);
         // What came of the answer to the attempt before is none of the next one's.
         self.forget_control_in(id);
-        self.shared.sessions.rename(id, key, securing);
+        self.sessions.rename(id, key, securing);
         // Another name: nobody has heard of earlier incarnations of it.
-        if let Some(entry) = self.shared.sessions.entry_mut(id) {
+        if let Some(entry) = self.sessions.entry_mut(id) {
             entry.incarnation = 0;
         }
-        for at in [link, PARKING] {
-            for flow in self.links.get_mut(&at).into_iter().flat_map(|l| l.flows.out.values_mut()).filter(|f| f.session == id) {
-                flow.open.session = key;
-                if let Some(ends) = &mut flow.open.relayed {
-                    ends.incarnation = 0;
-                }
+        for flow in self.shared.flows.out_of(id) {
+            let Some(flow) = self.shared.flows.out_mut(flow) else { continue };
+            flow.open.session = key;
+            if let Some(ends) = &mut flow.open.relayed {
+                ends.incarnation = 0;
             }
         }
         self.pump_session(now, id);
@@ -113,19 +110,20 @@ impl Node {
 
     /// Forgets our control flow; the next node is told.
     pub(in crate::node) fn drop_control(&mut self, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry_mut(id) else { return };
-        let link = entry.link;
-        if let Some(label) = entry.take_control() {
-            self.drop_out(FlowPlace { link, session: id, label, is_outgoing: true });
-            if let Some(l) = self.links.get_mut(&link) {
-                l.send_control(Control::FlowReset { flow: label, reason: Code::Reset as u64 });
-            }
+        let Some(entry) = self.sessions.entry_mut(id) else { return };
+        let Some(control) = entry.take_control() else { return };
+        let hop = self.shared.flows.out(control).and_then(|f| Some((f.on?, f.open.label)));
+        self.drop_out(control);
+        if let Some((on, flow)) = hop
+            && let Some(link) = self.links.get_mut(&on)
+        {
+            link.send_control(Control::FlowReset { flow, reason: Code::Reset as u64 });
         }
     }
 
     /// The time for a handshake is over.
     pub(in crate::node) fn on_securing_timeout(&mut self, now: Time, id: SessionId) {
-        let Some(entry) = self.shared.sessions.entry(id) else { return };
+        let Some(entry) = self.sessions.entry(id) else { return };
         let Some(securing) = &entry.securing else { return };
         if securing.deadline.is_none_or(|at| now < at) {
             return self.open_again(now, id);

@@ -5,11 +5,8 @@
 
 use super::Stage;
 use crate::error::Code;
-use crate::ids::{FlowLabel, LinkId, SessionId};
+use crate::ids::{FlowId, LinkId, SessionId};
 use crate::node::Node;
-use crate::node::reroute::PARKING;
-use crate::node::shared::FlowPlace;
-use crate::session::handshake;
 use crate::switch::{self, Mechanism};
 use crate::units::Time;
 use crate::wire::frame::FlowOpen;
@@ -21,8 +18,9 @@ const MOST: usize = 4;
 /// A control flow that may be the opener's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contender {
+    flow: FlowId,
+    /// The link that it comes by.
     link: LinkId,
-    label: FlowLabel,
     /// Packet 0, which was answered before, has come once more.
     has_begun: bool,
 }
@@ -31,10 +29,11 @@ pub(super) struct Contender {
 pub(super) type Contenders = SmallVec<[Contender; 1]>;
 
 impl Node {
-    /// What becomes of a control flow that is at `place` and is opened again by a link. `None`: nothing that the handshake has to decide.
-    pub(in crate::node) fn contend(&mut self, place: FlowPlace, link: LinkId, open: &FlowOpen) -> Option<Result<(), Code>> {
-        let id = place.session;
-        let securing = self.shared.sessions.entry(id)?.securing.as_ref()?;
+    /// What becomes of a control flow that is known and is opened again by a link. `None`: nothing that the handshake has to decide.
+    pub(in crate::node) fn contend(&mut self, control: FlowId, link: LinkId, open: &FlowOpen) -> Option<Result<(), Code>> {
+        let known = self.shared.flows.incoming(control)?;
+        let id = known.session;
+        let securing = self.sessions.entry(id)?.securing.as_ref()?;
         if switch::is_off(Mechanism::HandshakeOwners) {
             return None;
         }
@@ -43,7 +42,7 @@ impl Node {
             Stage::Secured => None,
             Stage::Unconfirmed if securing.proves_opening(open) => None,
             // The answer's way has broken: it is judged when it is here.
-            Stage::Opening { .. } if place.link == PARKING => None,
+            Stage::Opening { .. } if known.on.is_none() => None,
             // Its opener has the keys and says so; here they are not yet.
             Stage::Waiting(_) if ends.proof.is_some() && ends.first.0 == 0 => Some(self.admit_contender(id, link, open.clone())),
             _ => Some(Err(Code::UnknownSession)),
@@ -51,64 +50,58 @@ impl Node {
     }
 
     fn admit_contender(&mut self, id: SessionId, link: LinkId, open: FlowOpen) -> Result<(), Code> {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(Code::UnknownSession) };
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return Err(Code::UnknownSession) };
         let contenders = &mut securing.contenders;
         let older = contenders.iter().position(|c| c.link == link).or((contenders.len() >= MOST).then_some(0));
         if let Some(older) = older.map(|at| contenders.remove(at)) {
             self.end_contender(older, Some(Code::Rerouted));
         }
-        let label = open.label;
-        self.links.get_mut(&link).ok_or(Code::Internal)?.accept_flow(open, id, &mut self.shared)?;
-        if let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-            securing.contenders.push(Contender { link, label, has_begun: false });
+        let flow = self.accept_flow(Some(link), open, id)?;
+        if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
+            securing.contenders.push(Contender { flow, link, has_begun: false });
         }
         Ok(())
     }
 
     /// A packet of the handshake came: true if it is a contender's first one, which was answered before.
-    pub(super) fn passes_over(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) -> bool {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
-        let contender = securing.contenders.iter_mut().find(|c| (c.link, c.label) == (link, label) && !c.has_begun);
-        let Some(contender) = contender else { return false };
+    pub(super) fn passes_over(&mut self, now: Time, flow: FlowId, id: SessionId) -> bool {
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return false };
+        let Some(contender) = securing.contenders.iter_mut().find(|c| c.flow == flow && !c.has_begun) else { return false };
         contender.has_begun = true;
-        if let Some(l) = self.links.get_mut(&link) {
-            if let Some(flow) = l.flows.incoming.get_mut(&label) {
-                flow.sink.set_lead(handshake::MAX_LEAD);
-            }
-            l.touch_in(label, now);
-        }
-        self.mark_ready(link);
+        self.await_lead(now, flow);
         true
     }
 
     /// The handshake has verified what this flow brought: it is the opener's.
-    pub(super) fn decide_contest(&mut self, now: Time, link: LinkId, label: FlowLabel, id: SessionId) {
-        let Some(securing) = self.shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
+    pub(super) fn decide_contest(&mut self, now: Time, flow: FlowId, id: SessionId) {
+        let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
         let contenders = core::mem::take(&mut securing.contenders);
-        for contender in contenders.iter().filter(|c| (c.link, c.label) != (link, label)) {
+        for contender in contenders.iter().filter(|c| c.flow != flow) {
             self.end_contender(*contender, Some(Code::Rerouted));
         }
-        if self.shared.sessions.control_in(id) != Some((link, label)) {
-            if let Some((before, old)) = self.shared.sessions.control_in(id) {
+        let before = self.sessions.control_in(id);
+        if before != Some(flow) {
+            if let Some(before) = before {
+                let hop = self.shared.flows.incoming(before).and_then(|f| Some((f.on?, f.open.label)));
                 self.forget_control_in(id);
-                if before != PARKING
-                    && let Some(l) = self.links.get_mut(&before)
-                {
-                    l.refuse_flow(old, Code::Rerouted);
+                if let Some((on, label)) = hop {
+                    if let Some(link) = self.links.get_mut(&on) {
+                        link.refuse_flow(label, Code::Rerouted);
+                    }
+                    self.mark_ready(on);
                 }
-                self.mark_ready(before);
             }
-            self.note_control_in(now, FlowPlace { link, session: id, label, is_outgoing: false });
+            self.note_control_in(now, id, flow);
         }
     }
 
     /// A flow of a contender is over: true if it was one.
-    pub(in crate::node) fn forget_contender(&mut self, link: LinkId, label: FlowLabel, refusal: Option<Code>) -> bool {
-        let session = self.links.get(&link).and_then(|l| l.flows.incoming.get(&label)).map(|f| f.session);
-        let Some(securing) = session.and_then(|id| self.shared.sessions.entry_mut(id)).and_then(|e| e.securing.as_mut()) else {
+    pub(in crate::node) fn forget_contender(&mut self, flow: FlowId, refusal: Option<Code>) -> bool {
+        let session = self.shared.flows.incoming(flow).map(|f| f.session);
+        let Some(securing) = session.and_then(|id| self.sessions.entry_mut(id)).and_then(|e| e.securing.as_mut()) else {
             return false;
         };
-        let Some(at) = securing.contenders.iter().position(|c| (c.link, c.label) == (link, label)) else { return false };
+        let Some(at) = securing.contenders.iter().position(|c| c.flow == flow) else { return false };
         let contender = securing.contenders.remove(at);
         self.end_contender(contender, refusal);
         true
@@ -121,11 +114,11 @@ impl Node {
         }
     }
 
-    fn end_contender(&mut self, Contender { link, label, .. }: Contender, refusal: Option<Code>) {
-        let Some(l) = self.links.get_mut(&link) else { return };
-        if let Some(flow) = l.take_in(label) {
-            self.shared.ledger.close(&flow.account);
-            refusal.into_iter().for_each(|code| l.refuse_flow(label, code));
+    fn end_contender(&mut self, Contender { flow, link, .. }: Contender, refusal: Option<Code>) {
+        if let Some(flow) = self.abandon_in(flow)
+            && let Some((l, code)) = self.links.get_mut(&link).zip(refusal)
+        {
+            l.refuse_flow(flow.open.label, code);
         }
         self.mark_ready(link);
     }

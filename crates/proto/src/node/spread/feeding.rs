@@ -3,11 +3,9 @@
 use super::{MAX_PARTS, Part, Room, Spread, WORTH_A_ROUTE};
 use crate::error::Code;
 use crate::flow::Symbol;
+use crate::flows::{floor_of, options_of};
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
-use crate::link::Control;
-use crate::link::flows::{floor_of, options_of};
-use crate::node::reroute::PARKING;
-use crate::node::shared::FlowPlace;
+use crate::link::{Control, symbol_ceiling};
 use crate::node::{Node, TimerKey};
 use crate::options::{FlowKind, FlowOptions, Mode};
 use crate::session::{SendHalf, SendLimits};
@@ -22,7 +20,7 @@ use std::net::IpAddr;
 impl Node {
     /// A data flow of this session takes several routes if there are several that are equally good, unless it is to keep to one.
     pub(in crate::node) fn is_to_spread(&self, session: SessionId, options: &FlowOptions) -> bool {
-        let Some(far) = self.shared.sessions.entry(session).and_then(|e| e.far.address()) else { return false };
+        let Some(far) = self.sessions.entry(session).and_then(|e| e.far.address()) else { return false };
         let may_spread = match options.mode {
             Mode::Brtp => true,
             Mode::Btp => !switch::is_off(Mechanism::SpreadDatagrams),
@@ -49,12 +47,12 @@ impl Node {
 
     /// Something changed for a flow that takes several routes: gives its parts what they have room for.
     pub(in crate::node) fn feed(&mut self, now: Time, flow: FlowId) {
-        let Some(FlowPlace { label, session, .. }) = self.flows.get(&flow).copied() else { return };
         let Some(mut spread) = self.spreads.remove(&flow) else { return };
+        let session = spread.session;
         spread.expire(now);
-        self.feed_parts(now, &mut spread, label);
+        self.feed_parts(now, &mut spread);
         if let Some(floor) = spread.take_skip(now)
-            && let Some(entry) = self.shared.sessions.entry_mut(session)
+            && let Some(entry) = self.sessions.entry_mut(session)
         {
             entry.session.tell_skip(flow, floor);
             self.pump_session(now, session);
@@ -68,35 +66,31 @@ impl Node {
             self.mark_ready(link);
             self.rearm(link);
         }
-        if let Some(parking) = self.links.get_mut(&PARKING) {
-            if let Some(whole) = parking.flows.out.get_mut(&label) {
-                whole.kept_bytes = kept;
-            }
-            parking.touch_out(label, now);
-            parking.settle_out(label, &mut self.shared);
+        if let Some(whole) = self.shared.flows.out_mut(flow) {
+            whole.kept_bytes = kept;
         }
-        self.settle(now, PARKING);
+        self.look_at_out(now, flow);
         self.note_sending(now, session);
-        self.end_if_settled(now, flow, label);
+        self.end_if_settled(now, flow);
     }
 
     /// Of a flow of datagrams that has ended everything is there or too old: it is over, whatever the far end knows of it.
-    fn end_if_settled(&mut self, now: Time, flow: FlowId, label: FlowLabel) {
+    fn end_if_settled(&mut self, now: Time, flow: FlowId) {
         let Some(spread) = self.spreads.get_mut(&flow).filter(|s| s.is_lossy) else { return };
-        let Some(whole) = self.links.get(&PARKING).and_then(|l| l.flows.out.get(&label)) else { return };
+        let Some(whole) = self.shared.flows.out(flow) else { return };
         let (packets, session) = (whole.source.packets(), spread.session);
         if !whole.is_end_told || !whole.source.is_drained() || spread.acked < packets {
             return;
         }
         let skip = spread.take_last_skip();
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some(entry) = self.sessions.entry_mut(session) {
             if let Some(floor) = skip {
                 entry.session.tell_skip(flow, floor);
             }
             entry.session.flow_finished(now, flow, packets);
             entry.session.flow_delivered(now, flow);
         }
-        self.on_flow_delivered(now, PARKING, label);
+        self.on_flow_delivered(now, flow);
     }
 
     /// The same for all of a session.
@@ -117,8 +111,9 @@ impl Node {
         self.feed(now, flow);
     }
 
-    fn feed_parts(&mut self, now: Time, spread: &mut Spread, whole: FlowLabel) {
-        let Some(entry) = self.shared.sessions.entry(spread.session) else { return };
+    fn feed_parts(&mut self, now: Time, spread: &mut Spread) {
+        let whole = spread.flow;
+        let Some(entry) = self.sessions.entry(spread.session) else { return };
         let Some(far) = entry.far.address() else { return };
         if entry.securing.as_ref().is_none_or(|s| !s.has_keys()) {
             return;
@@ -129,7 +124,7 @@ impl Node {
             while spread.again.first().is_some_and(|number| !spread.is_wanted(now, *number)) {
                 spread.again.pop_first();
             }
-            let Some(source) = self.links.get(&PARKING).and_then(|l| l.flows.out.get(&whole)).map(|f| &f.source) else { return };
+            let Some(source) = self.shared.flows.out(whole).map(|f| &f.source) else { return };
             let again: u64 = spread.again.len() as u64 * u64::from(spread.symbol.unwrap_or(0));
             let fresh = match spread.next() < spread.limit && source.has_data(now) {
                 true if source.is_blocked() => u64::MAX,
@@ -144,7 +139,7 @@ impl Node {
                 break;
             }
             let (buffered, kind) = (source.buffered(), source.kind());
-            self.open_parts(now, spread, whole, &links, waiting);
+            self.open_parts(now, spread, &links, waiting);
             if is_silent {
                 if !spread.parts.is_empty() && self.give_piece(now, spread, 0, 0, &[]) {
                     touched.push(0);
@@ -153,7 +148,7 @@ impl Node {
             }
             let mut rooms: SmallVec<[Room; 4]> = spread.parts.iter().map(|part| self.room_of(part)).collect();
             let packet = u64::from(spread.symbol.unwrap_or(1200));
-            let Some(source) = self.links.get_mut(&PARKING).and_then(|l| l.flows.out.get_mut(&whole)).map(|f| &mut f.source) else {
+            let Some(source) = self.shared.flows.out_mut(whole).map(|f| &mut f.source) else {
                 return;
             };
             let life = match spread.again.first() {
@@ -195,7 +190,7 @@ impl Node {
                         break;
                     }
                     let number = spread.next();
-                    let Some(flow) = self.links.get_mut(&PARKING).and_then(|l| l.flows.out.get_mut(&whole)) else { return };
+                    let Some(flow) = self.shared.flows.out_mut(whole) else { return };
                     let overhead = crate::crypto::SESSION_OVERHEAD + varint::size(number.max(1 << 14));
                     let Some(made) = flow.source.poll_symbol(now, (packet as usize).saturating_sub(overhead)) else { break };
                     spread.keep(now, made.symbol.payload(), made.deadline.filter(|_| spread.is_lossy));
@@ -216,13 +211,11 @@ impl Node {
                 }
             }
         }
-        let has_more = !spread.again.is_empty()
-            || self.links.get(&PARKING).and_then(|l| l.flows.out.get(&whole)).is_some_and(|f| f.source.has_data(now));
+        let has_more = !spread.again.is_empty() || self.shared.flows.out(whole).is_some_and(|f| f.source.has_data(now));
         let packet = u64::from(spread.symbol.unwrap_or(1200));
         for (at, part) in spread.parts.iter().enumerate() {
             let hungry = if has_more { part.supply(packet) / 2 + 1 } else { 0 };
-            let Some(link) = self.links.get_mut(&part.link) else { continue };
-            if let Some(flow) = link.flows.out.get_mut(&part.label) {
+            if let Some(flow) = self.shared.flows.out_mut(part.flow) {
                 // One that could be given nothing now is asked again when something of it changes, not at once.
                 flow.hungry_below = match flow.sender.unsent() {
                     0 if flow.sender.room() > 0 => 0,
@@ -231,8 +224,8 @@ impl Node {
                 };
             }
             if touched.contains(&at) {
-                link.touch_out(part.label, now);
-                link.settle_out(part.label, &mut self.shared);
+                self.touch_out(now, part.flow);
+                self.shared.settle_out(part.flow);
             }
         }
     }
@@ -258,7 +251,7 @@ impl Node {
     }
 
     fn push_piece(&mut self, now: Time, part: &Part, number: u64, packet: &[u8], deadline: Option<Time>) -> Option<usize> {
-        let flow = self.links.get_mut(&part.link)?.flows.out.get_mut(&part.label)?;
+        let flow = self.shared.flows.out_mut(part.flow)?;
         let sealed = flow.source.seal_piece(number, packet)?;
         let bytes = sealed.len();
         flow.sender.push(now, Symbol::whole(sealed), deadline);
@@ -266,38 +259,38 @@ impl Node {
     }
 
     fn room_of(&self, part: &Part) -> Room {
-        let sender = self.links.get(&part.link).and_then(|l| l.flows.out.get(&part.label)).map(|f| &f.sender);
+        let sender = self.shared.flows.out(part.flow).map(|f| &f.sender);
         sender.map_or_else(Room::default, |s| Room { unsent: s.unsent(), packets: s.room() })
     }
 
-    fn is_ending(&self, whole: FlowLabel) -> bool {
-        self.links.get(&PARKING).and_then(|l| l.flows.out.get(&whole)).is_some_and(|f| f.source.is_finished())
+    fn is_ending(&self, whole: FlowId) -> bool {
+        self.shared.flows.out(whole).is_some_and(|f| f.source.is_finished())
     }
 
-    fn allowed_of(&self, whole: FlowLabel) -> usize {
-        let flow = self.links.get(&PARKING).and_then(|l| l.flows.out.get(&whole));
+    fn allowed_of(&self, whole: FlowId) -> usize {
+        let flow = self.shared.flows.out(whole);
         flow.map_or(0, |f| self.shared.ledger.allowed(&f.account).saturating_sub(f.source.memory()))
     }
 
     /// Every route that is worth it has a part.
-    fn open_parts(&mut self, now: Time, spread: &mut Spread, whole: FlowLabel, links: &[LinkId], waiting: u64) {
+    fn open_parts(&mut self, now: Time, spread: &mut Spread, links: &[LinkId], waiting: u64) {
         for &link in links {
             let is_worth = spread.parts.is_empty() || waiting >= WORTH_A_ROUTE || !spread.again.is_empty();
             let is_open = spread.parts.iter().any(|part| part.link == link);
             if is_worth && !is_open && !spread.is_banned(now, link) && spread.parts.len() < MAX_PARTS {
-                self.open_part(now, spread, whole, link);
+                self.open_part(now, spread, link);
             }
         }
     }
 
-    fn open_part(&mut self, now: Time, spread: &mut Spread, whole: FlowLabel, on: LinkId) -> Option<()> {
-        let whole = self.links.get(&PARKING)?.flows.out.get(&whole)?.open.clone();
+    fn open_part(&mut self, now: Time, spread: &mut Spread, on: LinkId) -> Option<()> {
+        let whole = self.shared.flows.out(spread.flow)?.open.clone();
         let link = self.links.get(&on)?;
         let ends = whole.relayed?;
         let number = spread.made + 1;
         let mut open = FlowOpen {
             label: FlowLabel(0),
-            symbol: spread.symbol.unwrap_or_else(|| link.symbol_ceiling(&self.shared)),
+            symbol: spread.symbol.unwrap_or_else(|| symbol_ceiling(&self.shared.config)),
             relayed: Some(Relayed {
                 incarnation: 0,
                 first: Seq(0),
@@ -310,7 +303,7 @@ impl Node {
         };
         let account = self.shared.ledger.open(floor_of(&open), self.shared.config.flow_memory)?;
         let mut source = SendHalf::new(&options_of(&open), SendLimits { buffer: 0, max_message: 0 });
-        let securing = self.shared.sessions.entry_mut(spread.session)?.securing.as_mut()?;
+        let securing = self.sessions.entry_mut(spread.session)?.securing.as_mut()?;
         if securing.equip_out(&mut open, &mut source).is_err() {
             self.shared.ledger.close(&account);
             return None;
@@ -318,11 +311,8 @@ impl Node {
         spread.made = number;
         spread.symbol = Some(open.symbol);
         let id = self.shared.next_flow_id();
-        let link = self.links.get_mut(&on)?;
-        let label = link.open_out(id, spread.session, open, source, account, now);
-        link.settle_out(label, &mut self.shared);
-        self.shared.sessions.note_hop(spread.session, on);
-        spread.parts.push(Part::new(now, number, on, label));
+        self.add_out(now, id, spread.session, open, source, account, Some(on));
+        spread.parts.push(Part::new(now, number, on, id));
         Some(())
     }
 
@@ -340,13 +330,11 @@ impl Node {
 
     /// Forgets what a link has of a part; the next node is told.
     fn drop_part(&mut self, session: SessionId, part: &Part) {
-        let Some(link) = self.links.get_mut(&part.link) else { return };
-        let Some(flow) = link.remove_out(part.label) else { return };
-        if link.is_up() && flow.is_announced {
-            link.send_control(Control::FlowReset { flow: part.label, reason: Code::Rerouted as u64 });
+        let Some(flow) = self.remove_out(part.flow) else { return };
+        if let Some(link) = self.links.get_mut(&part.link).filter(|l| l.is_up() && flow.is_announced) {
+            link.send_control(Control::FlowReset { flow: flow.open.label, reason: Code::Rerouted as u64 });
         }
-        self.shared.ledger.close(&flow.account);
-        self.note_ended(part.link, session, true, flow.open.index, FlowStats { app_bytes: 0, ..flow.stats() });
+        self.note_ended(Some(part.link), session, true, flow.open.index, FlowStats { app_bytes: 0, ..flow.stats() });
         self.mark_ready(part.link);
     }
 
@@ -359,7 +347,7 @@ impl Node {
 
     /// The hop of a part is closed: its route ends here.
     pub(in crate::node) fn on_part_refused(&mut self, now: Time, session: SessionId, index: u64, number: u64) {
-        let Some(flow) = self.shared.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) else { return };
+        let Some(flow) = self.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) else { return };
         let at = self.spreads.get(&flow).and_then(|s| s.parts.iter().position(|p| p.number == number));
         if let Some(at) = at {
             self.lose_part(now, flow, at);
@@ -389,17 +377,17 @@ impl Node {
     pub(in crate::node) fn on_part_delivered(&mut self, now: Time, flow: FlowId, number: u64, packets: u64) {
         let Some(spread) = self.spreads.get_mut(&flow) else { return };
         let Some((link, count, bytes)) = spread.on_part_delivered(now, number, packets) else { return };
-        let label = spread.parts.iter().find(|p| p.number == number).map(|p| p.label);
+        let part = spread.parts.iter().find(|p| p.number == number).map(|p| p.flow);
         let session = spread.session;
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some(entry) = self.sessions.entry_mut(session) {
             entry.routes.entry(link).or_default().note_sent(count, bytes);
         }
-        if let Some((label, link)) = label.zip(self.links.get_mut(&link)) {
-            if let Some(f) = link.flows.out.get_mut(&label) {
+        if let Some(part) = part {
+            if let Some(f) = self.shared.flows.out_mut(part) {
                 f.sender.on_delivered(Seq(packets));
             }
-            link.touch_out(label, now);
-            link.settle_out(label, &mut self.shared);
+            self.touch_out(now, part);
+            self.shared.settle_out(part);
         }
         self.feed(now, flow);
     }
@@ -407,7 +395,7 @@ impl Node {
     /// What the parts of a flow have counted, beside the flow itself.
     pub(in crate::node) fn add_part_stats(&self, flow: FlowId, stats: &mut FlowStats) {
         for part in self.spreads.get(&flow).into_iter().flat_map(|s| &s.parts) {
-            if let Some(f) = self.links.get(&part.link).and_then(|l| l.flows.out.get(&part.label)) {
+            if let Some(f) = self.shared.flows.out(part.flow) {
                 stats.add(&f.stats());
             }
         }
@@ -415,6 +403,6 @@ impl Node {
 
     /// What the data flows of a session that take several routes at once have carried by each link, from end to end.
     pub fn session_routes(&self, session: SessionId) -> Vec<(LinkId, RouteStats)> {
-        self.shared.sessions.entry(session).map(|e| e.routes.iter().map(|(link, stats)| (*link, *stats)).collect()).unwrap_or_default()
+        self.sessions.entry(session).map(|e| e.routes.iter().map(|(link, stats)| (*link, *stats)).collect()).unwrap_or_default()
     }
 }

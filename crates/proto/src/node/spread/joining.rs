@@ -4,7 +4,6 @@ use super::{FIRST_WINDOW, MAX_PARTS};
 use crate::error::Code;
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId};
 use crate::node::Node;
-use crate::node::reroute::PARKING;
 use crate::session::Accepted;
 use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
@@ -16,8 +15,8 @@ const MEASURE: Duration = Duration::from_secs(1);
 /// A flow that comes by several routes.
 #[derive(Debug, Default)]
 pub(crate) struct Join {
-    /// Where its parts come in.
-    pub(crate) parts: SmallVec<[(LinkId, FlowLabel); 2]>,
+    /// Its parts.
+    pub(crate) parts: SmallVec<[FlowId; 2]>,
     /// Limit that the far end was told.
     granted: u64,
     /// Packets that came since, and in the measure before.
@@ -51,20 +50,16 @@ impl Join {
 impl Node {
     /// A part brought something that its key opened, so that it is the far end's: it belongs to a flow that is known, or makes one. Before that a
     /// relay may have invented it. True if it belongs to a flow now.
-    fn join_part(&mut self, now: Time, on: LinkId, label: FlowLabel) -> bool {
-        let Some(part) = self.links.get(&on).and_then(|l| l.flows.incoming.get(&label)) else { return false };
+    fn join_part(&mut self, now: Time, id: FlowId) -> bool {
+        let Some(part) = self.shared.flows.incoming(id) else { return false };
         let (session, open) = (part.session, part.open.clone());
         let refuse = |node: &mut Self, code| {
-            if let Some(link) = node.links.get_mut(&on) {
-                if let Some(flow) = link.take_in(label) {
-                    node.shared.ledger.close(&flow.account);
-                }
-                link.refuse_flow(label, code);
-            }
-            node.mark_ready(on);
+            let on = node.in_on(id);
+            node.abandon_in(id);
+            node.refuse_by(on, open.label, code);
             false
         };
-        let Some(entry) = self.shared.sessions.entry(session) else { return false };
+        let Some(entry) = self.sessions.entry(session) else { return false };
         let flow = match entry.session.inspect_flow(open.index) {
             Ok(Accepted::Known(flow)) => Some(flow),
             Ok(Accepted::New) => None,
@@ -82,58 +77,51 @@ impl Node {
             },
         };
         let Some(join) = self.joins.get_mut(&flow) else { return refuse(self, Code::SessionProtocol) };
-        if join.parts.contains(&(on, label)) {
+        if join.parts.contains(&id) {
             return true;
         }
         if join.parts.len() >= MAX_PARTS {
             return refuse(self, Code::TooMany);
         }
-        join.parts.push((on, label));
+        join.parts.push(id);
         true
     }
 
     /// The whole, of which nothing is here yet.
     fn begin_join(&mut self, now: Time, session: SessionId, open: &FlowOpen) -> Result<FlowId, Code> {
-        let parking = self.links.get_mut(&PARKING).ok_or(Code::Internal)?;
-        let label = parking.flows.allocate_label();
-        let whole = FlowOpen { label, relayed: open.relayed.map(|r| Relayed { part: 0, ..r }), ..open.clone() };
-        parking.accept_flow(whole, session, &mut self.shared)?;
-        let flow = parking.flows.incoming.get(&label).map(|f| f.id).ok_or(Code::Internal)?;
+        let whole = FlowOpen { relayed: open.relayed.map(|r| Relayed { part: 0, ..r }), ..open.clone() };
+        let flow = self.accept_flow(None, whole, session)?;
         self.joins.insert(flow, Join::default());
-        self.settle(now, PARKING);
-        self.flows.contains_key(&flow).then_some(flow).ok_or(Code::Stopped)
+        self.settle_rest(now);
+        self.known.get(flow).map(|_| flow).ok_or(Code::Stopped)
     }
 
     /// The flow that a part brings packets of.
-    fn whole_of(&self, on: LinkId, label: FlowLabel) -> Option<FlowId> {
-        let part = self.links.get(&on)?.flows.incoming.get(&label)?;
-        self.shared.sessions.entry(part.session)?.session.flows().incoming(part.open.index)
+    fn whole_of(&self, part: FlowId) -> Option<FlowId> {
+        let part = self.shared.flows.incoming(part)?;
+        self.sessions.entry(part.session)?.session.flows().incoming(part.open.index)
     }
 
     /// A part brought packets of its flow.
-    pub(in crate::node) fn take_pieces(&mut self, now: Time, on: LinkId, label: FlowLabel) {
-        if !self.links.get(&on).and_then(|l| l.flows.incoming.get(&label)).is_some_and(|f| f.sink.has_pieces())
-            || !self.join_part(now, on, label)
-        {
+    pub(in crate::node) fn take_pieces(&mut self, now: Time, id: FlowId) {
+        if !self.shared.flows.incoming(id).is_some_and(|f| f.sink.has_pieces()) || !self.join_part(now, id) {
             return;
         }
-        let whole = self.whole_of(on, label);
-        let Some((flow, place)) = whole.and_then(|flow| Some((flow, *self.flows.get(&flow)?))) else { return };
-        let Some(part) = self.links.get_mut(&on).and_then(|l| l.flows.incoming.get_mut(&label)) else { return };
+        let Some(flow) = self.whole_of(id).filter(|flow| self.known.get(*flow).is_some()) else { return };
+        let Some(part) = self.shared.flows.incoming_mut(id) else { return };
         let pieces = part.sink.take_pieces();
         if pieces.is_empty() {
             return;
         }
-        let session = part.session;
+        let (session, on) = (part.session, part.on);
         let bytes: usize = pieces.iter().map(|(_, packet)| packet.len()).sum();
-        if let Some(entry) = self.shared.sessions.entry_mut(session) {
+        if let Some((entry, on)) = self.sessions.entry_mut(session).zip(on) {
             entry.routes.entry(on).or_default().note_received(pieces.len() as u64, bytes as u64);
         }
         if let Some(join) = self.joins.get_mut(&flow) {
             join.note(now, pieces.len() as u64);
         }
-        let Some(parking) = self.links.get_mut(&place.link) else { return };
-        let Some(f) = parking.flows.incoming.get_mut(&place.label) else { return };
+        let Some(f) = self.shared.flows.incoming_mut(flow) else { return };
         let mut failure = None;
         for (number, packet) in pieces {
             if let Err(reason) = f.sink.on_packet(now, Seq(number), packet) {
@@ -141,9 +129,7 @@ impl Node {
                 break;
             }
         }
-        parking.touch_in(place.label, now);
-        parking.settle_in(place.label, &mut self.shared);
-        self.settle(now, place.link);
+        self.look_at_in(now, flow);
         self.grant_whole(now, flow);
         if let Some(reason) = failure {
             self.fail_session(now, session, reason);
@@ -152,30 +138,27 @@ impl Node {
 
     /// Tells the far end what there is room for, if that has changed much.
     pub(in crate::node) fn grant_whole(&mut self, now: Time, flow: FlowId) {
-        let Some(place) = self.flows.get(&flow).copied() else { return };
         let Some(join) = self.joins.get_mut(&flow) else { return };
-        let Some(f) = self.links.get(&place.link).and_then(|l| l.flows.incoming.get(&place.label)) else { return };
+        let Some(f) = self.shared.flows.incoming(flow) else { return };
+        let session = f.session;
         let room = self.shared.ledger.allowed(&f.account) / (usize::from(f.open.symbol).max(512) + 64);
         let (index, consumed) = (f.open.index, f.sink.consumed());
         if let Some(limit) = join.grant(consumed, room as u64)
-            && let Some(entry) = self.shared.sessions.entry_mut(place.session)
+            && let Some(entry) = self.sessions.entry_mut(session)
         {
             entry.session.tell_window(index, limit);
-            self.pump_session(now, place.session);
+            self.pump_session(now, session);
         }
     }
 
     /// A part has come further than the far end knows.
-    pub(in crate::node) fn on_part_progress(&mut self, now: Time, on: LinkId, label: FlowLabel) {
-        self.take_pieces(now, on, label);
-        let Some(part) = self.links.get(&on).and_then(|l| l.flows.incoming.get(&label)) else { return };
+    pub(in crate::node) fn on_part_progress(&mut self, now: Time, id: FlowId) {
+        self.take_pieces(now, id);
+        let Some(part) = self.shared.flows.incoming(id) else { return };
         let (session, index, number, done) = (part.session, part.open.index, part.open.part(), part.done_with());
-        let whole = self.whole_of(on, label).and_then(|flow| Some((flow, *self.flows.get(&flow)?)));
-        let here = whole.and_then(|(flow, place)| {
-            let f = self.links.get(&place.link)?.flows.incoming.get(&place.label)?;
-            Some((flow, f.sink.first_missing()))
-        });
-        let Some(entry) = self.shared.sessions.entry_mut(session) else { return };
+        let whole = self.whole_of(id).and_then(|flow| self.shared.flows.incoming(flow));
+        let here = whole.map(|whole| (whole.id, whole.sink.first_missing()));
+        let Some(entry) = self.sessions.entry_mut(session) else { return };
         entry.session.tell_part(index, number, done);
         if let Some((flow, here)) = here {
             entry.session.flow_received(now, flow, here, false);
@@ -184,48 +167,50 @@ impl Node {
     }
 
     /// A part comes by its link no more.
-    pub(in crate::node) fn forget_part_in(&mut self, on: LinkId, label: FlowLabel) {
-        if let Some(flow) = self.whole_of(on, label)
+    pub(in crate::node) fn forget_part_in(&mut self, id: FlowId) {
+        if let Some(flow) = self.whole_of(id)
             && let Some(join) = self.joins.get_mut(&flow)
         {
-            join.parts.retain(|part| *part != (on, label));
+            join.parts.retain(|part| *part != id);
         }
-        let Some(flow) = self.links.get_mut(&on).and_then(|l| l.take_in(label)) else { return };
-        self.shared.ledger.close(&flow.account);
+        let on = self.in_on(id);
+        let Some(flow) = self.abandon_in(id) else { return };
         self.note_ended(on, flow.session, false, flow.open.index, flow.stats());
     }
 
     /// Somebody on the way alters packets of a part: it comes by this way no more, and its source finds another.
-    pub(in crate::node) fn refuse_part(&mut self, on: LinkId, label: FlowLabel) {
-        self.forget_part_in(on, label);
+    pub(in crate::node) fn refuse_part(&mut self, id: FlowId) {
+        let Some(flow) = self.shared.flows.incoming(id) else { return };
+        let (on, label) = (flow.on, flow.open.label);
+        self.forget_part_in(id);
+        self.refuse_by(on, label, Code::Rerouted);
+    }
+
+    fn refuse_by(&mut self, on: Option<LinkId>, label: FlowLabel, code: Code) {
+        let Some(on) = on else { return };
         if let Some(link) = self.links.get_mut(&on) {
-            link.refuse_flow(label, Code::Rerouted);
+            link.refuse_flow(label, code);
         }
         self.mark_ready(on);
     }
 
     /// A session is over: parts that belong to no flow yet go with it.
-    pub(in crate::node) fn drop_parts_of(&mut self, session: SessionId, hops: &[LinkId]) {
-        let mut parts: Vec<(LinkId, FlowLabel)> = Vec::new();
-        for on in hops {
-            let Some(link) = self.links.get(on) else { continue };
-            let its = link.flows.in_of(session).into_iter();
-            parts.extend(its.filter(|label| link.flows.incoming.get(label).is_some_and(|f| f.open.part() > 0)).map(|label| (*on, label)));
+    pub(in crate::node) fn drop_parts_of(&mut self, session: SessionId) {
+        for id in self.shared.flows.in_of(session) {
+            if self.shared.flows.incoming(id).is_some_and(|f| f.open.part() > 0) {
+                self.forget_part_in(id);
+            }
         }
-        parts.into_iter().for_each(|(on, label)| self.forget_part_in(on, label));
     }
 
     /// The flow is over here.
     pub(in crate::node) fn drop_join(&mut self, flow: FlowId) {
         let Some(join) = self.joins.remove(&flow) else { return };
-        for (on, label) in join.parts {
-            let Some(part) = self.links.get_mut(&on).and_then(|l| l.take_in(label)) else { continue };
-            self.shared.ledger.close(&part.account);
+        for id in join.parts {
+            let on = self.in_on(id);
+            let Some(part) = self.abandon_in(id) else { continue };
             self.note_ended(on, part.session, false, part.open.index, part.stats());
-            if let Some(link) = self.links.get_mut(&on) {
-                link.refuse_flow(label, Code::Stopped);
-            }
-            self.mark_ready(on);
+            self.refuse_by(on, part.open.label, Code::Stopped);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Flows that take several relayed routes at once (docs/spec/multipath.md 6, docs/decisions/0092).
 //!
-//! A flow of a relayed session whose far end is reached by several routes of one metric is parted: its *whole* lives where flows without a link do, takes what the
+//! A flow of a relayed session whose far end is reached by several routes of one metric is parted: its *whole*, which no link carries, takes what the
 //! application writes, and makes source packets of it. Each route has a *part*, an ordinary relayed flow with numbers, credit and keys of its own, which carries
 //! packets of the whole with their numbers in front. Nodes on the way see ordinary flows. This file says which packet goes by which part and when one is sent
 //! again by another; `feeding.rs` moves them, `joining.rs` is the far end's side, and `lifetimes.rs` says what is
@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use joining::Join;
 
-use crate::ids::{FlowId, FlowLabel, LinkId, SessionId};
+use crate::ids::{FlowId, LinkId, SessionId};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
@@ -132,7 +132,8 @@ impl Course {
 pub(crate) struct Part {
     number: u64,
     pub(crate) link: LinkId,
-    pub(crate) label: FlowLabel,
+    /// The flow that it is.
+    pub(crate) flow: FlowId,
     /// What it was given and what is not known to be there, and the part's own number of the first.
     fed: VecDeque<Fed>,
     base: u64,
@@ -146,11 +147,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(now: Time, number: u64, link: LinkId, label: FlowLabel) -> Self {
+    fn new(now: Time, number: u64, link: LinkId, flow: FlowId) -> Self {
         Self {
             number,
             link,
-            label,
+            flow,
             fed: VecDeque::new(),
             base: 0,
             course: Course::default(),

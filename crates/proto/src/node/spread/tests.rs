@@ -10,7 +10,7 @@ const FREE: Room = Room { unsent: 0, packets: 100 };
 
 /// A part whose route takes this long and carries so many bytes per second.
 fn part(number: u64, delay: Duration, rate: f64) -> Part {
-    let mut part = Part::new(START, number, LinkId(number), FlowLabel(1));
+    let mut part = Part::new(START, number, LinkId(number), FlowId(number));
     part.course.on_delay(START, delay, Duration::ZERO);
     part.course.rate = rate;
     part

@@ -96,7 +96,7 @@ fn what_one_neighbour_of_a_relay_claims_of_anothers_flows_does_not_end_them() {
         assert!(!s.transfer(&mut m, 2, 2_000_000, MS(20)), "in mid-transfer");
     }
     assert!(s.transfer(&mut m, 2, 2_000_000, MS(10_000)));
-    assert_eq!(m.nodes[0].shared.sessions.entry(session).unwrap().incarnation, 0, "the way was never lost");
+    assert_eq!(m.nodes[0].sessions.entry(session).unwrap().incarnation, 0, "the way was never lost");
     wait(&mut m, MS(200));
     assert!(m.nodes[1].relayed_flows().count() <= 4, "what the destination refused is gone");
 }
@@ -183,7 +183,7 @@ fn contended(is_pinned: bool) -> Option<Duration> {
     let session = m.nodes[0].open_session_to(began, ip(3), peer).unwrap();
     let mut s = m.stream(0, session);
     // Until the answer is on its way.
-    while m.nodes[3].shared.sessions.entries().next().and_then(|e| e.control()).is_none() {
+    while m.nodes[3].sessions.entries().next().and_then(|e| e.control()).is_none() {
         assert!(m.step());
     }
     let open = seen.borrow().iter().find(|open| open.index == 0).cloned().unwrap();
@@ -242,11 +242,12 @@ fn what_a_relay_puts_behind_a_handshake_does_not_end_the_session() {
     let now = m.now;
     let session = m.nodes[0].open_session_to(now, ip(3), None).unwrap();
     let mut s = m.stream(0, session);
-    while m.nodes[3].shared.sessions.entries().next().and_then(|e| e.control()).is_none() {
+    while m.nodes[3].sessions.entries().next().and_then(|e| e.control()).is_none() {
         assert!(m.step());
     }
     let (id, _) = m.nodes[3].sessions().next().unwrap();
-    let (_, label) = m.nodes[3].shared.sessions.control_in(id).unwrap();
+    let control = m.nodes[3].sessions.control_in(id).unwrap();
+    let label = m.nodes[3].shared.flows.incoming(control).unwrap().open.label;
     let symbol = [&[0, 30][..], &[9; 30]].concat();
     let mut bytes = Vec::new();
     for seq in 2..5 {

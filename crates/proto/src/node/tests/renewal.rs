@@ -77,7 +77,7 @@ fn transfer(every: Duration, packets: u64) -> (u64, u64) {
     let generations = (m.nodes[0].session_generation(session).unwrap(), m.nodes[3].session_generation(there).unwrap());
     // What is left to do of the last renewal is done, and the secrets of the generation before are gone.
     let mut has_older = |node: usize, id| {
-        let securing = m.nodes[node].shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+        let securing = m.nodes[node].sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
         securing.and_then(|s| s.keys()).is_some_and(|keys| keys.receive.has_older())
     };
     let before = has_older(0, session) || has_older(3, there);
@@ -85,7 +85,7 @@ fn transfer(every: Duration, packets: u64) -> (u64, u64) {
     let until = m.now + MS(4000);
     m.run_until(MS(4000), |m| {
         for (at, (node, id)) in [(0, session), (3, there)].into_iter().enumerate() {
-            let securing = m.nodes[node].shared.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
+            let securing = m.nodes[node].sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
             gone[at] |= securing.and_then(|s| s.keys()).is_some_and(|keys| !keys.receive.has_older());
         }
         gone == [true; 2] || m.now >= until

@@ -63,7 +63,7 @@ fn is_open(m: &mut Mesh, node: usize, session: SessionId) -> bool {
 /// Packets counted as altered, and flows refused as stale, over all nodes and links.
 fn altered_and_stale(m: &Mesh) -> (u64, u64) {
     m.nodes.iter().fold((0, 0), |(altered, stale), node| {
-        let links: u64 = node.links.values().map(|l| l.stats().polluted).sum();
+        let links: u64 = node.links.values().map(|l| l.stats(&node.shared.flows).polluted).sum();
         (altered + links + node.counters().polluted, stale + node.counters().stale_flows)
     })
 }
@@ -210,15 +210,16 @@ fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_end
         m.now >= at
     });
     assert!(s.got > 50_000 && s.got < 3_000_000);
-    let entry = m.nodes[0].shared.sessions.entry(session).unwrap();
-    let (label, by) = (entry.control().unwrap(), entry.link);
+    let entry = m.nodes[0].sessions.entry(session).unwrap();
+    let (control, by) = (entry.control().unwrap(), entry.link);
+    let label = m.nodes[0].shared.flows.out(control).unwrap().open.label;
     let now = m.now;
     let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
     let mut frames = Vec::new();
     crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason: Code::UnknownSession as u64 }.emit(&mut frames);
     m.nodes[1].inject(now, to_0, frames);
     assert!(s.transfer(&mut m, 3, 3_000_000, MS(4_000)), "the session goes on");
-    assert_ne!(m.nodes[0].shared.sessions.entry(session).map(|e| e.link), Some(by), "by the other route");
+    assert_ne!(m.nodes[0].sessions.entry(session).map(|e| e.link), Some(by), "by the other route");
 }
 
 /// A relay that alters everything from node 2 to node 0 once the session is open: node 0 hears nothing that is valid.
@@ -267,9 +268,8 @@ fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
     let to_0 = m.nodes[1].next_hop(ip(0), &[]).unwrap();
     let mut asked = std::collections::BTreeSet::new();
     for _ in 0..times {
-        if let Some(label) =
-            m.nodes[0].shared.sessions.entry(session).filter(|e| e.link != crate::node::reroute::PARKING).and_then(|e| e.control())
-        {
+        if let Some(control) = m.nodes[0].sessions.entry(session).filter(|e| e.link.is_some()).and_then(|e| e.control()) {
+            let label = m.nodes[0].shared.flows.out(control).unwrap().open.label;
             let (now, mut frames) = (m.now, Vec::new());
             let reason = Code::UnknownSession as u64;
             crate::wire::frame::Frame::FlowRefused { flow: label, base: crate::ids::Seq(0), reason }.emit(&mut frames);
@@ -278,7 +278,7 @@ fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
         let end = m.now + apart;
         m.wake_at = Some(end);
         m.run_until(apart, |m| {
-            asked.extend(m.nodes[2].shared.sessions.entries().map(|e| e.session.key()));
+            asked.extend(m.nodes[2].sessions.entries().map(|e| e.session.key()));
             m.now >= end
         });
     }

@@ -245,7 +245,7 @@ fn so_many_altered_packets_that_a_tag_might_be_guessed_end_the_session() {
         m.now >= at
     });
     let (theirs, _) = m.nodes[3].sessions().next().unwrap();
-    m.nodes[3].shared.sessions.entry_mut(theirs).unwrap().polluted = MOST_FORGERIES - 2;
+    m.nodes[3].sessions.entry_mut(theirs).unwrap().polluted = MOST_FORGERIES - 2;
     lie(&mut m, flip(|symbol| symbol.end - 1, 1));
     let _ = s.transfer(&mut m, 3, 3_000_000, MS(5000));
     let reason = m.events[3].iter().find_map(|e| match e {
@@ -263,7 +263,7 @@ fn a_far_end_that_has_ever_more_said_to_it_and_takes_nothing_ends_its_session() 
         let mut s = m.stream(0, session);
         assert!(!s.transfer(&mut m, 3, 3_000_000, MS(300)));
         let (theirs, _) = m.nodes[3].sessions().next().unwrap();
-        let entry = m.nodes[3].shared.sessions.entry_mut(theirs).unwrap();
+        let entry = m.nodes[3].sessions.entry_mut(theirs).unwrap();
         (0..parts).for_each(|part| entry.session.tell_part(1, part, 1));
         let _ = s.transfer(&mut m, 3, 3_000_000, MS(300));
         let reason = m.events[3].iter().find_map(|e| match e {

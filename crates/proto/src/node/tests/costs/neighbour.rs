@@ -249,14 +249,14 @@ impl Duo {
     fn flow(&mut self) -> FlowLabel {
         let (n, open) = self.fresh_open();
         self.send(&[Frame::FlowOpen(open)]);
-        let incoming = &self.victim.links[&self.victims_link].flows.incoming;
-        assert!(incoming.contains_key(&FlowLabel(n)), "the flow stands");
+        let link = &self.victim.links[&self.victims_link];
+        assert!(link.labels.incoming_id(FlowLabel(n)).is_some(), "the flow stands");
         FlowLabel(n)
     }
 
     /// A flow of the victim.
     fn outgoing(&mut self, n: u64) -> FlowLabel {
-        *self.victim.links[&self.victims_link].flows.out.keys().nth(2 + n as usize % 8).expect("a flow")
+        self.victim.links[&self.victims_link].labels.all_out().nth(2 + n as usize % 8).expect("a flow").0
     }
 }
 

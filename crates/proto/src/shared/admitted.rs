@@ -1,7 +1,7 @@
 //! Which links that others opened may come up: a share for each key, each host, and a rest for keys that have none (P19).
 
-use super::NodeConfig;
 use crate::admission::Host;
+use crate::config::NodeConfig;
 use crate::crypto::PublicKey;
 use crate::ids::LinkId;
 use std::collections::{HashMap, VecDeque};

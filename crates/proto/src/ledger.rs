@@ -5,7 +5,7 @@
 //! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
-use crate::ids::Neighbour;
+use crate::neighbour::Neighbour;
 use crate::stats::Memory;
 use crate::switch::{self, Mechanism};
 use std::collections::BTreeMap;

@@ -1,10 +1,17 @@
 //! What all links of a node share: configuration, identity, randomness, names, connection ids, memory.
 
-use super::NodeConfig;
-use super::ledger::Ledger;
+mod admitted;
+pub(crate) mod bucket;
+#[cfg(any(test, fuzzing))]
+mod lies;
+mod refusals;
+
+use crate::config::{INITIAL_CREDIT, NodeConfig};
 use crate::crypto::mac1::Mac1;
 use crate::crypto::{PublicKey, SecretKey};
-use crate::ids::{FlowId, FlowLabel, LinkId, PathId, SessionId};
+use crate::flows::Flows;
+use crate::ids::{FlowId, LinkId, PathId};
+use crate::ledger::Ledger;
 use crate::path::PathConfig;
 use crate::session::MessageBudget;
 use crate::trace::Tracer;
@@ -16,10 +23,10 @@ use rand_core::{Rng, SeedableRng};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 
+pub(crate) use admitted::Admission;
+
 /// Connection ids that this node gives out have this many bytes (P2, P6).
 pub(crate) const CID_LEN: usize = 4;
-/// Source packets that may come on a new flow before its first CREDIT (P15).
-pub(crate) const INITIAL_CREDIT: u64 = 64;
 
 /// Counts of what a node refused or survived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,20 +115,19 @@ pub(crate) struct Shared {
     pub(crate) restart_epoch: u64,
     /// For first packets to this node.
     pub(crate) mac1: Mac1,
-    pub(crate) admitted: super::admission::Admitted,
-    pub(crate) refusals: super::refusals::Refusals,
-    pub(crate) openers: super::openers::Openers,
+    pub(crate) admitted: admitted::Admitted,
+    pub(crate) refusals: refusals::Refusals,
+    /// All flows of the node.
+    pub(crate) flows: Flows,
     pub(crate) ledger: Ledger,
     pub(crate) counters: Counters,
     pub(crate) tracer: Tracer,
-    pub(crate) sessions: super::sessions::Sessions,
-    pub(crate) routing: super::routing::Routing,
     /// What incomplete messages of all flows may hold together (P18).
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
-    pub(crate) starved: BTreeSet<(LinkId, FlowLabel)>,
+    pub(crate) starved: BTreeSet<FlowId>,
     #[cfg(any(test, fuzzing))]
-    pub(crate) lies: super::lies::Lies,
+    pub(crate) lies: lies::Lies,
     rng: ChaCha12Rng,
     pub(crate) entropy: Entropy,
     cids: HashMap<ConnectionId, (LinkId, PathId)>,
@@ -132,7 +138,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32]) -> Self {
+    /// The second: chances of their own for machines beside, on which nothing else depends.
+    pub(crate) fn new(config: NodeConfig, identity: SecretKey, seed: [u8; 32]) -> (Self, ChaCha12Rng) {
         let messages = MessageBudget::new(config.max_message.max(config.node_memory / 4));
         let mut rng = ChaCha12Rng::from_seed(seed);
         let mut epoch = [0; 8];
@@ -142,9 +149,9 @@ impl Shared {
         chance.set_stream(1);
         let mut told = [0; 32];
         chance.fill_bytes(&mut told);
-        Self {
-            refusals: super::refusals::Refusals::new(told),
-            openers: super::openers::Openers::new(&mut chance),
+        let shared = Self {
+            refusals: refusals::Refusals::new(told),
+            flows: Flows::default(),
             ledger: Ledger::new(config.node_memory),
             tracer: Tracer::new(config.trace),
             config,
@@ -153,8 +160,6 @@ impl Shared {
             identity,
             restart_epoch: u64::from_be_bytes(epoch) >> 2,
             counters: Counters::default(),
-            sessions: Default::default(),
-            routing: Default::default(),
             messages,
             starved: BTreeSet::new(),
             #[cfg(any(test, fuzzing))]
@@ -165,7 +170,8 @@ impl Shared {
             cids_of: BTreeSet::new(),
             next_flow: 0,
             next_link: 0,
-        }
+        };
+        (shared, chance)
     }
 
     pub(crate) fn random_bytes<const N: usize>(&mut self) -> [u8; N] {
@@ -215,6 +221,22 @@ impl Shared {
         let own = self.cids_of.range(first..).inspect(|_| work::step()).take_while(|(l, _)| *l == link);
         let ids: SmallVec<[ConnectionId; 4]> = own.map(|(_, id)| id.clone()).collect();
         ids.iter().for_each(|id| self.forget_cid(id));
+    }
+
+    /// Tells the ledger what a flow holds.
+    pub(crate) fn settle_out(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.out_mut(id) {
+            flow.settle(&mut self.ledger);
+        }
+    }
+
+    pub(crate) fn settle_in(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.incoming_mut(id) {
+            flow.settle(&mut self.ledger);
+            if flow.sink.is_starved() {
+                self.starved.insert(id);
+            }
+        }
     }
 
     pub(crate) fn next_flow_id(&mut self) -> FlowId {
@@ -268,13 +290,4 @@ impl Shared {
     pub(crate) fn public_key(&self) -> PublicKey {
         self.identity.public()
     }
-}
-
-/// Where a flow's halves are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FlowPlace {
-    pub(crate) link: LinkId,
-    pub(crate) session: SessionId,
-    pub(crate) label: FlowLabel,
-    pub(crate) is_outgoing: bool,
 }

@@ -4,27 +4,27 @@ use crate::units::{Duration, Time};
 
 /// How fast a bucket fills, and what it holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// A token comes this often.
-    pub(super) interval: Duration,
+    pub(crate) interval: Duration,
     /// Tokens that it may have saved.
-    pub(super) burst: u32,
+    pub(crate) burst: u32,
 }
 
 /// Full at first.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     full_at: Time,
 }
 
 impl Bucket {
     /// Whether there is a token.
-    pub(super) fn has_one(&self, now: Time, rate: Rate) -> bool {
+    pub(crate) fn has_one(&self, now: Time, rate: Rate) -> bool {
         self.full_at.max(now) + rate.interval <= now + rate.interval * rate.burst
     }
 
     /// Takes one, if there is one.
-    pub(super) fn charge(&mut self, now: Time, rate: Rate) -> bool {
+    pub(crate) fn charge(&mut self, now: Time, rate: Rate) -> bool {
         let has_one = self.has_one(now, rate);
         if has_one {
             self.full_at = self.full_at.max(now) + rate.interval;
@@ -33,7 +33,7 @@ impl Bucket {
     }
 
     /// Gives one back: what it was taken for was honest.
-    pub(super) fn refund(&mut self, now: Time, rate: Rate) {
+    pub(crate) fn refund(&mut self, now: Time, rate: Rate) {
         self.full_at = now + self.full_at.since(now).saturating_sub(rate.interval);
     }
 }

@@ -1,0 +1,266 @@
+//! The half of a flow that this node receives: a coded machine, and the session's half that drains it.
+
+use crate::error::CloseReason;
+use crate::flow;
+use crate::ids::{FlowId, LinkId, RelayId, Seq, SessionId};
+use crate::ledger::{Account, Ledger};
+use crate::options::Class;
+use crate::session::{CONTROL_INDEX, RecvHalf};
+use crate::stats::FlowStats;
+use crate::trace::{Tracer, What};
+use crate::units::{Duration, Time};
+use crate::wire::frame::{Coded, FlowOpen};
+use bytes::Bytes;
+
+/// What happened to a flow that this node receives.
+#[derive(Debug)]
+pub(crate) enum InEvent {
+    /// It was offered and accepted.
+    Opened,
+    /// A relayed session's control flow brought a packet of the handshake.
+    Lead(SessionId, Bytes),
+    /// The first packet of a sealed flow opened: the far end has the session's keys.
+    Proven(SessionId),
+    /// The session's control flow brought a message.
+    Control(SessionId, Bytes),
+    Readable,
+    /// The neighbour said of it what cannot be.
+    Polluted,
+    /// A packet of it was altered on its way; the owner hears of it at the first, and at ever larger numbers.
+    Forged {
+        is_news: bool,
+    },
+    /// A part brought packets of its flow.
+    Pieces,
+    /// More of a sealed flow is here than the far end knows.
+    Progress,
+    /// Everything is here, read or not.
+    Received,
+    Finished,
+    /// The coming half of a flow that passes changed.
+    Relay(RelayId),
+    Closed(CloseReason),
+}
+
+impl InEvent {
+    /// It means nothing when the flow comes another way by now.
+    pub(crate) fn is_of_its_way(&self) -> bool {
+        !matches!(self, Self::Proven(_) | Self::Control(..) | Self::Readable | Self::Relay(_))
+    }
+}
+
+/// What the far end was told of a sealed flow's arrival (P14).
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    told: u64,
+    /// Since when there is more to tell.
+    since: Option<Time>,
+}
+
+/// The far end is told of so many more packets at once,
+const PROGRESS_PACKETS: u64 = 64;
+/// and of fewer after this long.
+const PROGRESS_DELAY: Duration = Duration::from_millis(25);
+
+impl Progress {
+    /// Everything below `done` is there: true if the far end should hear of it now.
+    fn is_due(&mut self, now: Time, done: u64) -> bool {
+        if done <= self.told {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        let is_due = done - self.told >= PROGRESS_PACKETS || now >= since + PROGRESS_DELAY;
+        if is_due {
+            (self.told, self.since) = (done, None);
+        }
+        is_due
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.since.map(|at| at + PROGRESS_DELAY)
+    }
+}
+
+/// A flow that this node receives.
+#[derive(Debug)]
+pub(crate) struct InFlow {
+    pub(crate) id: FlowId,
+    pub(crate) session: SessionId,
+    /// The link that it comes by, under the label in `open`. None: its way broke, or it comes by parts.
+    pub(crate) on: Option<LinkId>,
+    pub(crate) open: FlowOpen,
+    pub(crate) receiver: flow::Receiver,
+    pub(crate) sink: RecvHalf,
+    /// The relayed flow that it is the coming half of.
+    pub(crate) relay: Option<RelayId>,
+    /// The node will look at that relayed flow.
+    pub(crate) is_relay_told: bool,
+    /// Waits in the ring of flows that may have something to report.
+    pub(crate) is_report_queued: bool,
+    /// The owner was told that everything was read.
+    pub(crate) is_finish_told: bool,
+    /// Stream: the application has read the empty chunk at the end.
+    pub(crate) is_end_read: bool,
+    /// The session was told that everything is here.
+    pub(crate) is_received_told: bool,
+    /// The session was told that the far end has its keys.
+    pub(crate) is_proof_told: bool,
+    /// What the far end of a relayed session knows to be here.
+    pub(crate) progress: Progress,
+    /// Coded packets that nobody with the session's key made (P16).
+    pub(crate) polluted: u64,
+    /// Decoded packets that the trace was told of.
+    pub(crate) traced_decoded: u64,
+    /// What the node's ledger knows of it.
+    pub(crate) account: Account,
+}
+
+impl InFlow {
+    /// One of which nothing came. No session: it passes.
+    pub(crate) fn new(id: FlowId, session: SessionId, open: FlowOpen, receiver: flow::Receiver, sink: RecvHalf, account: Account) -> Self {
+        Self {
+            id,
+            session,
+            on: None,
+            open,
+            receiver,
+            sink,
+            relay: None,
+            is_relay_told: false,
+            is_report_queued: false,
+            is_finish_told: false,
+            is_end_read: false,
+            is_received_told: false,
+            is_proof_told: false,
+            progress: Progress::default(),
+            polluted: 0,
+            traced_decoded: 0,
+            account,
+        }
+    }
+
+    /// The coming half of one that passes.
+    pub(crate) fn passing(self, relay: RelayId) -> Self {
+        Self { relay: Some(relay), ..self }
+    }
+
+    /// It comes by another link, or by none, as this says.
+    pub(crate) fn rebind(&mut self, open: FlowOpen, initial_credit: u64) {
+        let first = open.relayed.map_or(Seq(0), |r| r.first);
+        self.receiver.rebind(open.label, first, initial_credit);
+        self.open = open;
+        self.is_report_queued = false;
+    }
+
+    /// After anything changed in it: hands over what came, and its owner hears what there is.
+    pub(crate) fn tell(&mut self, now: Time, trace: &Tracer, mut tell: impl FnMut(InEvent)) {
+        if let Some(relay) = self.relay {
+            if !core::mem::replace(&mut self.is_relay_told, true) {
+                tell(InEvent::Relay(relay));
+            }
+            return;
+        }
+        let mut failure = None;
+        while let Some((seq, payload)) = self.receiver.poll_delivery() {
+            if let Err(reason) = self.sink.on_packet(now, seq, payload) {
+                failure = Some(reason);
+                break;
+            }
+        }
+        if self.sink.has_older_key() {
+            self.sink.settle_key(self.receiver.done().0);
+        }
+        if failure.is_none()
+            && let Some(end) = self.receiver.end()
+        {
+            failure = self.sink.on_end(end).err();
+        }
+        if self.sink.is_proven() && !core::mem::replace(&mut self.is_proof_told, true) {
+            tell(InEvent::Proven(self.session));
+        }
+        if self.open.index == CONTROL_INDEX {
+            while let Some(packet) = self.sink.poll_lead() {
+                tell(InEvent::Lead(self.session, packet));
+            }
+            while let Some(message) = self.sink.recv_message() {
+                tell(InEvent::Control(self.session, message.data));
+            }
+        } else if self.sink.has_pieces() {
+            tell(InEvent::Pieces);
+        } else if self.sink.take_readable() {
+            tell(InEvent::Readable);
+        }
+        self.receiver.consume(self.sink.consumed());
+        if trace.is_on() {
+            let decoded = self.receiver.stats().decoded_packets;
+            let packets = decoded - core::mem::replace(&mut self.traced_decoded, decoded);
+            if packets > 0 {
+                trace.emit(now, || What::Decoded { flow: self.open.label.0, packets });
+            }
+        }
+        if self.is_progress_due(now) {
+            tell(InEvent::Progress);
+        }
+        if self.sink.has_all() && !core::mem::replace(&mut self.is_received_told, true) {
+            tell(InEvent::Received);
+        }
+        if self.sink.is_finished() && !core::mem::replace(&mut self.is_finish_told, true) {
+            tell(InEvent::Finished);
+        }
+        if let Some(reason) = failure {
+            tell(InEvent::Closed(reason));
+        }
+    }
+
+    /// Gaps in it are acknowledged at once (P8).
+    pub(crate) fn is_urgent(&self) -> bool {
+        (self.open.class == Class::Latency && self.open.index != CONTROL_INDEX) || self.open.waits_in_order()
+    }
+
+    /// The far end of a relayed session should hear how far this flow has come.
+    pub(crate) fn is_progress_due(&mut self, now: Time) -> bool {
+        let done = self.done_with();
+        self.sink.is_keyed() && self.progress.is_due(now, done)
+    }
+
+    /// How far it has come, as its source is to know.
+    pub(crate) fn done_with(&self) -> u64 {
+        self.sink.newest_piece().unwrap_or(self.receiver.done().0)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        [self.receiver.poll_timeout(), self.progress.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// A sound packet shows that the hop's FLOW_END was none of the far end's (P16).
+    pub(crate) fn is_beyond_false_end(&self, coded: &Coded<'_>) -> bool {
+        let is_beyond = self.receiver.end().is_some_and(|end| coded.base.0.saturating_add(coded.n.into()) > end.0);
+        is_beyond && !self.sink.believes_ends_of_hops() && !self.sink.knows_end()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        // What waits for its turn there and is kept here for decoding its batch lies in memory once.
+        let shared = if self.sink.waits_in_order() { self.receiver.handed_over().min(self.sink.held()) } else { 0 };
+        self.receiver.memory() + self.sink.memory() - shared
+    }
+
+    /// Tells the ledger what is held now, and the receiver what it may hold.
+    pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
+        let held = self.memory();
+        let allowed = ledger.settle(&mut self.account, held);
+        // What a relay may hold is a matter of both halves.
+        if self.relay.is_none() {
+            self.receiver.set_memory(allowed);
+            self.sink.set_memory(allowed);
+        }
+    }
+
+    /// Counts of both halves.
+    pub(crate) fn stats(&self) -> FlowStats {
+        let mut stats = FlowStats { app_bytes: 0, polluted_packets: self.polluted, ..self.receiver.stats() };
+        self.sink.add_stats(&mut stats);
+        stats.memory = self.memory();
+        stats
+    }
+}

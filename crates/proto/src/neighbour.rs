@@ -1,0 +1,14 @@
+//! Who pays: the neighbours among whom a node shares out what it has.
+
+use crate::crypto::PublicKey;
+use crate::ids::LinkId;
+
+/// Whose share something takes: the owner of a key, with all its links. One key may have many of them (`max_links_per_key`), and a share for each would be no share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Neighbour {
+    Key(PublicKey),
+    /// All those together by whom flows come that come by parts.
+    Several,
+    /// A link whose other end is not known yet.
+    Link(LinkId),
+}
