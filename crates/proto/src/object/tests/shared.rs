@@ -72,8 +72,8 @@ fn share(seed: u64, sharing: Sharing) -> (u64, f64) {
             }
         }
         // What one leaves unused is the other's.
-        for i in 0..2 {
-            credit[i] = (credit[i] + if i == 0 { part } else { 2.0 - part }).min(2.0);
+        for (credit, grant) in credit.iter_mut().zip([part, 2.0 - part]) {
+            *credit = (*credit + grant).min(2.0);
         }
         let mut pass = |i: usize, credit: &mut f64, queue: &mut VecDeque<Bytes>| {
             while *credit >= 1.0
