@@ -219,7 +219,7 @@ fn what_is_wrong_at_the_start_is_told_with_its_code() {
     std::fs::create_dir(&into).unwrap();
     let receiver = receiver("127.0.0.1:0", &into, &[]);
     let out = noctule().args(["proxy", &receiver.address, "--peer-key", &receiver.key, "-D", "127.0.0.1:0"]).output().unwrap();
-    assert_fails(&out, 7, "this is noctule recv");
+    assert_fails(&out, 7, "noctule recv or serve runs there");
 }
 
 #[test]

@@ -158,7 +158,7 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, KNOWN_HOSTS, CONFIG],
-        see: &["noctule-proxy-serve(1)", "noctule-config(5)"],
+        see: &["noctule-proxy-serve(1)", "noctule-proxy-rules(1)", "noctule-config(5)"],
     },
     Page {
         name: "proxy-serve",
@@ -176,6 +176,23 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, AUTHORISED],
+        see: &["noctule-proxy(1)"],
+    },
+    Page {
+        name: "proxy-rules",
+        description: &[
+            "Prints what noctule proxy --intercept installs by itself. Without HOST, name the server's address by --exclude.",
+            "With --remove nothing is printed: the rules that a killed proxy left are taken away.",
+        ],
+        examples: &[
+            ("noctule proxy rules 192.0.2.7 --intercept own", "What is installed for programs of this host."),
+            (
+                "noctule proxy rules 192.0.2.7 --intercept clients:eth1 --iptables",
+                "The same for clients of a router behind eth1, as a script for iptables.",
+            ),
+            ("noctule proxy rules --remove", "Take the rules away."),
+        ],
+        files: &[],
         see: &["noctule-proxy(1)"],
     },
     Page {

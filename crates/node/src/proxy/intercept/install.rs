@@ -8,6 +8,7 @@ use super::plan::Plan;
 use super::policy;
 use crate::cli::intercept::InterceptArgs;
 use crate::failure::Failure;
+use noctule::FarText;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -62,9 +63,9 @@ fn missing(error: io::Error) -> Failure {
 
 /// What nft said, in a line.
 fn words(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it does not say why");
-    line.trim_start_matches("Error: ").to_owned()
+    let said = output.stderr.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+    let line = said.unwrap_or(b"it does not say why");
+    FarText::from_wire(line.strip_prefix(b"Error: ").unwrap_or(line), usize::MAX).to_string()
 }
 
 /// Whether this process may do any of it.
