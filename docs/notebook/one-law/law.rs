@@ -1,7 +1,7 @@
 //! `law`: the capacity in sent units, one proportional law on the queue, and one kind of experiment that asks whether delay and loss follow our rate.
 
-use super::bursts::{Bursts, Start};
 use super::capacity::{Capacity, Epoch, MIN_EPOCH};
+use super::bursts::{Bursts, Start};
 use super::delay::Delay;
 use super::first_flight::FirstFlight;
 use super::noise::BaseLoss;
@@ -46,7 +46,7 @@ const STUCK: u32 = 3;
 const SQUEEZED_ROUNDS: u32 = 32;
 const SQUEEZED: f64 = 0.8;
 const EMPTIES: u32 = 2;
-const BLIND_WINDOW: f64 = 1.25;
+const BLIND_WINDOW: f64 = 1.1;
 /// What is taken back of the rate before, where the delay turned out not to be our queue.
 const REGAIN: f64 = 0.7;
 /// Above this RTT flows agree by what the queue usually is, over so many rounds, with a gain that grows with the square of the RTT.
@@ -123,6 +123,7 @@ pub(super) struct Law {
     above: u32,
     above_since: Time,
     empties: u32,
+    foreigns: u32,
     look_min: Duration,
     usual: f64,
     smoothed_rtt: Duration,
@@ -177,6 +178,7 @@ impl Law {
             above: 0,
             above_since: now,
             empties: 0,
+            foreigns: 0,
             look_min: Duration::ZERO,
             usual: 0.0,
             smoothed_rtt: rtt,
@@ -273,13 +275,7 @@ impl Law {
         let (queue, target) = (self.delay.queue(), self.target());
         let is_held = self.round < self.hold_until;
         let (q, t) = (queue.as_secs_f64(), target.as_secs_f64());
-        self.usual = if q < t / 2.0 {
-            self.usual
-        } else if q < t && self.usual > t {
-            t
-        } else {
-            self.usual + (q - self.usual) / USUAL_ROUNDS
-        };
+        self.usual = if q < t / 2.0 { self.usual } else if q < t && self.usual > t { t } else { self.usual + (q - self.usual) / USUAL_ROUNDS };
         let may_grow = if self.is_blind { self.growth > 0.0 || self.round.is_multiple_of(BLIND_ROUNDS) } else { queue <= target / 2 };
         if self.round_limited || is_held || !may_grow || self.suspicion > 0 {
             self.growth = 0.0;
@@ -310,9 +306,7 @@ impl Law {
         } else {
             self.above += 1;
         }
-        let is_squeezed = f64::from(self.above) >= f64::from(SQUEEZED_ROUNDS) * (self.delay.base().as_secs_f64() / AGREEMENT_RTT).powi(2).max(1.0)
-            && now.since(self.above_since) >= FIRST_LOOK
-            && self.capacity.get() < self.anchor * SQUEEZED;
+        let is_squeezed = f64::from(self.above) >= f64::from(SQUEEZED_ROUNDS) * (self.delay.base().as_secs_f64() / AGREEMENT_RTT).powi(2).max(1.0) && now.since(self.above_since) >= FIRST_LOOK && self.capacity.get() < self.anchor * SQUEEZED;
         self.stuck = if !self.is_blind && queue > target * 2 + Duration::from_millis(1) { self.stuck + 1 } else { 0 };
         let every = LOOK.max(self.smoothed_rtt * LOOK_ROUNDS);
         let is_due = now.since(self.looked_at) >= every && (self.is_blind || now.since(self.delay.base_at()) >= every);
@@ -397,13 +391,14 @@ impl Law {
         if why != Why::Loss || self.is_blind {
             let is_foreign = self.delay.mean() > if why == Why::Squeezed { self.target() } else { own_kinds };
             self.empties = if is_foreign { 0 } else { self.empties + 1 };
-            self.is_blind = is_foreign || (self.is_blind && self.empties < EMPTIES);
+            self.foreigns = if is_foreign { self.foreigns + 1 } else { 0 };
+            self.is_blind = self.foreigns >= 2 || (self.is_blind && self.empties < EMPTIES);
             self.rest = self.delay.low_mean();
             self.looked_at = now;
             self.look_min = self.delay.base() + remained;
             self.has_looked = true;
             self.delay.end_low(now, !self.is_blind);
-            if self.is_blind && matches!(why, Why::Delay | Why::Squeezed) {
+            if is_foreign && matches!(why, Why::Delay | Why::Squeezed) {
                 self.capacity.raise(self.anchor * REGAIN);
             }
         }
@@ -415,7 +410,9 @@ impl Law {
         let (time, rtt) = (now.since(self.since), self.smoothed_rtt);
         let is_seen = self.newest_offset > self.judge_from;
         match why {
-            Why::Loss => (self.loss.low_packets() >= LOW_PACKETS && time > 2 * rtt) || (self.loss.low_packets() >= 16 && time > 4 * rtt),
+            Why::Loss => {
+                (self.loss.low_packets() >= LOW_PACKETS && time > 2 * rtt) || (self.loss.low_packets() >= 16 && time > 4 * rtt)
+            }
             Why::Base | Why::Delay | Why::Squeezed => {
                 let is_empty = is_seen && self.delay.is_fresh() && self.delay.mean() <= self.target() / 2;
                 is_empty || time > self.delay.before_low() * 4 + rtt * 3 + MIN_EPOCH * 2
@@ -530,6 +527,11 @@ impl Controller for Law {
         }
         if self.growth > 0.0 && !self.is_blind && self.delay.is_fresh() && self.delay.queue() > self.target() {
             self.growth = 0.0;
+        }
+        let rest = self.rest.saturating_sub(self.delay.base());
+        let is_drained_by_others = self.is_blind && self.delay.is_fresh() && self.delay.mean() < rest * 3 / 4 && now.since(self.looked_at) >= FIRST_LOOK;
+        if self.state == State::Cruise && is_drained_by_others {
+            self.enter(State::Low(Why::Base), now);
         }
         match self.state {
             State::Startup if self.delay.is_fresh() && self.delay.queue() > self.startup_threshold() => self.leave_startup(now),
