@@ -1,4 +1,4 @@
-// What all connections have in common: who is told what and in which order, sending, files, acknowledgement, idling. How messages travel is the derived classes'.
+// What all connections have in common: which events come and in which order, sending, files, acknowledgement, idling. How messages travel is the derived classes'.
 #ifndef NOCTULE_BATS_CONNECTION_IMPL_H
 #define NOCTULE_BATS_CONNECTION_IMPL_H
 

@@ -22,7 +22,7 @@ namespace noctule_bats {
 
 class Connection;
 
-// Who made connections and listeners: a BatsProtocol. Guarded by the loop.
+// What made connections and listeners: a BatsProtocol. Guarded by the loop.
 struct Owner {
     bool is_silent = false;
 };

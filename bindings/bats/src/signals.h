@@ -1,4 +1,4 @@
-// SIGINT, told to whoever asks for it on a thread of its own: callbacks of connections may be waiting for what it changes.
+// SIGINT, told on a thread of its own where it was asked for: callbacks of connections may be waiting for what it changes.
 #ifndef NOCTULE_BATS_SIGNALS_H
 #define NOCTULE_BATS_SIGNALS_H
 

@@ -380,7 +380,7 @@ void refused() {
             CHECK(none.events.size() == 1);
         }
     }
-    // Somebody who does not answer.
+    // A host that does not answer.
     const int silent = socket(AF_INET, SOCK_DGRAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;

@@ -207,7 +207,7 @@ mod linux {
         });
         let (mut reader, mut line, mut rest) = (BufReader::new(stream), String::new(), Vec::new());
         let read = reader.read_line(&mut line).and_then(|_| reader.read_to_end(&mut rest));
-        // The system tells of a reset once: whoever asks first.
+        // The system tells of a reset once, to the first call that asks.
         writer.join().unwrap().map_err(|e| if e.kind() == ErrorKind::BrokenPipe { ErrorKind::ConnectionReset.into() } else { e })?;
         read?;
         assert!(rest == content, "{} bytes came back after the end of what was sent", rest.len());
@@ -223,7 +223,7 @@ mod linux {
         socket.connect(at).unwrap();
         let mut buffer = [0; 2048];
         for _ in 0..20 {
-            let _ = socket.send(b"who am I?");
+            let _ = socket.send(b"which address?");
             if let Ok(len) = socket.recv(&mut buffer) {
                 return Some(String::from_utf8_lossy(&buffer[..len]).into_owned());
             }

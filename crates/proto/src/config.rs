@@ -54,13 +54,13 @@ pub struct NodeConfig {
     pub acks: AckWish,
     /// Keys that may connect; `None` lets anyone. Default `None`.
     pub authorised: Option<Vec<PublicKey>>,
-    /// Who may open sessions to this node's addresses over relays. Default: whoever may open links.
+    /// Keys that may open sessions to this node's addresses over relays. Default: those that may open links.
     pub sessions_from: SessionAccess,
     /// Pre-shared key mixed into the handshakes of relayed sessions, in both directions; the far ends need the same. Default none.
     pub session_psk: Option<SharedKey>,
     /// Accept links that others open. Default true.
     pub accept: bool,
-    /// Who is answered at all. Default anyone.
+    /// Which keys are answered at all. Default: any.
     pub answer: Answer,
     /// Seal nothing, for measurement only; both sides must say so. Default false.
     pub plaintext: bool,
@@ -91,7 +91,7 @@ pub enum Answer {
     Known,
 }
 
-/// What a sender asks of those who acknowledge its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
+/// What a sender asks of the peer that acknowledges its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckWish {
     /// One acknowledgement per so many packets, if they come faster than one per millisecond. Default 32; 1 to 1024.
@@ -172,10 +172,10 @@ impl Default for NodeConfig {
     }
 }
 
-/// Who may open sessions to this node over relays.
+/// Keys that may open sessions to this node over relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SessionAccess {
-    /// Whoever may open links: the keys of `NodeConfig::authorised`, or anyone if there is no such list.
+    /// Those that may open links: the keys of `NodeConfig::authorised`, or any if there is no such list.
     #[default]
     AsLinks,
     /// Anyone.

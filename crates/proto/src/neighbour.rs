@@ -1,4 +1,4 @@
-//! Who pays: the neighbours among whom a node shares out what it has.
+//! The neighbours among which a node shares out what it has.
 
 use crate::crypto::PublicKey;
 use crate::ids::LinkId;

@@ -28,7 +28,7 @@ const COPY_DELAY: Duration = Duration::from_millis(10);
 /// The first datagram is followed by a smaller one after this: on a path that takes less than the host's own link, or that lost the first, that is all the
 /// time that is lost. A path with a round trip above it pays for it with one datagram (docs/decisions/0166).
 const SMALLER_AFTER: Duration = Duration::from_millis(25);
-/// Flights with a pinned key before the peer is asked who it is: a peer with another key cannot even read the first kind.
+/// Flights with a pinned key before the peer is asked for its key: a peer with another key cannot even read the first kind.
 const FLIGHTS_BEFORE_ASKING: u32 = 2;
 
 /// The initiator's side.
@@ -311,7 +311,7 @@ impl Initiating {
                         let source = attempt.source.clone();
                         return Some(Box::new(self.answered(now, established, source, size)));
                     }
-                    // Somebody on the path can answer the question who is there, too: the expected key is called until the time is over.
+                    // A host on the path can answer the question for a key, too: the expected key is called until the time is over.
                     Err(CryptoError::WrongKey { actual, .. }) => {
                         self.wrong = Some(actual);
                         let attempt = self.attempts.remove(at);
@@ -321,7 +321,7 @@ impl Initiating {
                     Err(_) => {}
                 }
             }
-            // Only who saw the INITIATE knows both of its ids.
+            // Only a host that saw the INITIATE knows both of its ids.
             HandshakeBody::Retry { token } if packet.source == self.destination => {
                 let at = self.attempts.iter().position(|a| a.source == packet.destination)?;
                 let attempt = &self.attempts[at];

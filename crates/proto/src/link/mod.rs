@@ -451,7 +451,7 @@ impl Link {
         incoming.for_each(|f| totals.add(false, &f.stats()));
     }
 
-    /// Who pays for what comes by it.
+    /// Whose share pays for what comes by it.
     pub(crate) fn neighbour(&self) -> Neighbour {
         self.peer.map_or(Neighbour::Link(self.id), Neighbour::Key)
     }

@@ -42,7 +42,7 @@ const LEVELS: [Level; 5] = [
     level(0, 0, 2_500, 400, 0),
 ];
 
-/// Who pays.
+/// Whose share pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
     /// Nothing is known of the host.

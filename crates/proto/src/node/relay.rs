@@ -230,20 +230,7 @@ impl Node {
         let Some(l) = self.links.get_mut(&next) else { return Err(Code::NoRoute) };
         let fits = ends.fits.min(l.fits(open.batch_size, &self.shared));
         let (label, initial_credit) = l.offer_out();
-        let sender = Sender::relaying(
-            SenderConfig {
-                label,
-                batch_size: open.batch_size,
-                symbol: open.symbol,
-                class: open.class,
-                mode: open.mode,
-                waits_in_order: open.waits_in_order(),
-                no_retransmit: open.no_retransmit,
-                memory: account.floor(),
-                initial_credit,
-            },
-            ends.first,
-        );
+        let sender = Sender::relaying(SenderConfig::of(&open, label, account.floor(), initial_credit), ends.first);
         let source = SendHalf::new(&options, SendLimits { buffer: 0, max_message: 0 });
         let onward = FlowOpen { label, relayed: Some(Relayed { fits, ..ends }), ..open.clone() };
         let outgoing = OutFlow::new(self.shared.next_flow_id(), NO_SESSION, onward, sender, source, account).passing(id, from);

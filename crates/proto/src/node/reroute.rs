@@ -125,7 +125,7 @@ impl Node {
         if let Some((floor, flow)) = skip.zip(self.shared.flows.incoming_mut(id)) {
             let floor = floor.min(flow.receiver.credit_limit());
             flow.receiver.on_skip(floor);
-            // Where it contradicts the flow's end it is ignored: only who lies gains by it.
+            // Where it contradicts the flow's end it is ignored: only a false report gains by it.
             let _ = flow.sink.on_skip(floor);
         }
         if index == CONTROL_INDEX {

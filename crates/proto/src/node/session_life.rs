@@ -230,18 +230,7 @@ impl Node {
             (open.label, initial_credit) = link.offer_out();
             link.trace.emit(now, || What::opened(&open, "out"));
         }
-        let mut sender = Sender::new(SenderConfig {
-            label: open.label,
-            batch_size: open.batch_size,
-            symbol: open.symbol,
-            class: open.class,
-            mode: open.mode,
-            waits_in_order: open.waits_in_order(),
-            no_retransmit: open.no_retransmit,
-            // Until the ledger says more.
-            memory: account.floor(),
-            initial_credit,
-        });
+        let mut sender = Sender::new(SenderConfig::of(&open, open.label, account.floor(), initial_credit));
         if open.relayed.is_some() && open.mode == Mode::Brtp {
             sender.keep_until_delivered(); // P14
         }

@@ -24,6 +24,7 @@ use crate::redundancy::RedundancyInput;
 use crate::stats::FlowStats;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
+use crate::wire::frame::FlowOpen;
 use control::Repeated;
 use noctule_codes::span::MAX_SPAN;
 use pace::Pace;
@@ -43,7 +44,7 @@ pub struct SenderConfig {
     pub class: Class,
     /// Promise.
     pub mode: Mode,
-    /// Whether what is missing holds up what came after it while all of it grows old ([`crate::wire::frame::FlowOpen::waits_in_order`]).
+    /// Whether what is missing holds up what came after it while all of it grows old ([`FlowOpen::waits_in_order`]).
     pub waits_in_order: bool,
     /// Asked probability that a message of an application-limited flow needs no second round trip.
     pub no_retransmit: Probability,
@@ -51,6 +52,23 @@ pub struct SenderConfig {
     pub memory: usize,
     /// Source packets that may be sent before the first CREDIT.
     pub initial_credit: u64,
+}
+
+impl SenderConfig {
+    /// What the opening of a flow says, under that label; memory and credit until more is known of them.
+    pub fn of(open: &FlowOpen, label: FlowLabel, memory: usize, initial_credit: u64) -> Self {
+        Self {
+            label,
+            batch_size: open.batch_size,
+            symbol: open.symbol,
+            class: open.class,
+            mode: open.mode,
+            waits_in_order: open.waits_in_order(),
+            no_retransmit: open.no_retransmit,
+            memory,
+            initial_credit,
+        }
+    }
 }
 
 /// Bytes that a held symbol costs beyond its own.
