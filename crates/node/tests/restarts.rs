@@ -145,6 +145,35 @@ mod linux {
         assert!(longest < Duration::from_secs(12), "{longest:?}");
     }
 
+    /// What the other end had open towards the node before is over with its session, and not when a packet is lost in it.
+    #[test]
+    fn the_first_packet_after_a_restart_is_answered() {
+        let mut link = LinkSpec::default();
+        link.set_list("rate=50mbit,delay=3ms").unwrap();
+        let hop = Hop { forward: link.clone(), reverse: link };
+        let Some((chain, _emulator)) = chain_of("the first packet after a restart", &[hop.clone(), hop]) else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path());
+        let hosts = [chain.hosts()[0].clone(), chain.hosts()[1].clone()];
+        let mut nodes: Vec<Node> = (0..2).map(|i| Node::start(directory.path(), ["a", "b"][i], &hosts[i], &files[i])).collect();
+        echo(&hosts[1], 7007);
+        nodes[0].wait_for_session("b");
+        let socket = udp(&hosts[0], "0.0.0.0:0");
+        assert!(ping(&socket, "10.9.0.2:7007").is_some(), "traffic flows at first\n{}\n{}", nodes[0].log(), nodes[1].log());
+        for is_killed in [false, true] {
+            match is_killed {
+                true => nodes[0].kill(),
+                false => nodes[0].terminate(),
+            }
+            nodes[0].restart();
+            nodes[0].wait_for_session("b");
+            nodes[1].wait_for_session("a");
+            socket.send_to(&[7; 200], "10.9.0.2:7007").unwrap();
+            let answer = socket.recv(&mut [0; 2048]);
+            assert!(answer.is_ok(), "killed: {is_killed}, {answer:?}\n{}\n{}", nodes[0].log(), nodes[1].log());
+        }
+    }
+
     #[test]
     #[ignore = "takes minutes: RESTARTS=50 cargo test -p noctule-node --test restarts -- --ignored --nocapture"]
     fn fifty_random_restarts_under_traffic_leave_no_long_gap() {

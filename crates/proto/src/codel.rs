@@ -123,6 +123,13 @@ impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
         true
     }
 
+    /// Takes back the packet that was put in last, as if it had never come.
+    pub fn withdraw(&mut self) -> Option<P> {
+        let (_, packet) = self.packets.pop_back()?;
+        self.bytes -= packet.as_ref().len();
+        Some(packet)
+    }
+
     /// The next packet for the tunnel. Until it is asked for another, what is offered waits behind this one.
     pub fn pop(&mut self, now: Time) -> Option<P> {
         let next = self.next(now);

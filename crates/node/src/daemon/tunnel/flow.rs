@@ -5,7 +5,7 @@ use super::node::TunnelNode;
 use super::packet::mark_congestion;
 use crate::daemon::config::Treatment;
 use bytes::BytesMut;
-use noctule::{FlowError, FlowStats, MessageOptions, MessageSender};
+use noctule::{FlowError, FlowStats, MessageOptions, MessageSender, TrySendError};
 use noctule_proto::codel;
 use noctule_proto::units::Time;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -76,20 +76,28 @@ impl TunnelFlow {
         }
         state.used = now;
         let at = state.time(now);
+        let mut is_gone = false;
         let send = |packet: BytesMut| {
             let Some(sender) = self.sender.get() else { return Err(packet) };
             let data = packet.freeze();
-            // Blocked: it waits. Over: the task finds that out and clears up.
             match sender.try_send(data.clone(), MessageOptions::default()) {
                 Ok(_) => Ok(()),
-                Err(_) => Err(data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..]))),
+                Err(error) => {
+                    is_gone = matches!(error, TrySendError::Failed { error: FlowError::Session(_) | FlowError::Closed(_), .. });
+                    drop(error);
+                    Err(data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..])))
+                }
             }
         };
-        if state.queue.offer(at, packet, send) {
-            drop(state);
-            self.news.notify_one();
+        if !state.queue.offer(at, packet, send) {
+            return Ok(());
         }
-        Ok(())
+        // The session ended while nothing was sent: the packet goes by the flow that comes after this one.
+        let rest = if is_gone { state.queue.withdraw() } else { None };
+        state.is_over |= is_gone;
+        drop(state);
+        self.news.notify_one();
+        rest.map_or(Ok(()), Err)
     }
 
     /// The task has ended.
@@ -162,7 +170,6 @@ async fn pass(sender: &MessageSender, flow: &TunnelFlow, idle: Duration) -> Resu
             Some(packet) => {
                 sender.send(packet.freeze(), MessageOptions::default()).await?;
             }
-            // An idle flow also finds out here that its session is gone.
             None => {
                 let left = idle.saturating_sub(flow.last_used().elapsed()).max(Duration::from_millis(1));
                 let _ = tokio::time::timeout(left, flow.news.notified()).await;
