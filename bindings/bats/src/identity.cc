@@ -22,6 +22,8 @@ const char PIN_VARIABLE[] = "NOCTULE_BATS_SERVER_KEY";
 noctule::Error invalid(const std::string &words) { return {NOCTULE_ERROR_INVALID_ARGUMENT, words}; }
 
 noctule::Result<std::string> read_file(const std::string &path) {
+    struct stat about {};
+    if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) return invalid(path + ": not a regular file");
     std::ifstream file(path, std::ios::binary);
     std::string text(LARGEST_FILE + 1, '\0');
     if (!file) return noctule::Error{NOCTULE_ERROR_SYSTEM, path + ": " + std::strerror(errno)};
@@ -86,7 +88,7 @@ noctule::Result<noctule::Identity> identity_of(const Settings &settings) {
     if (!key) return key.error();
     struct stat about {};
     if (stat(path.c_str(), &about) == 0 && (about.st_mode & 077) != 0)
-        log(Level::warn, path + ": others than its owner may read it, and whoever has it can pass for this end: chmod 600 " + path);
+        log(Level::warn, path + ": others than its owner may read it, and another host that has it passes for this end: chmod 600 " + path);
     Sha256 hash;
     hash.update(LABEL, sizeof LABEL);
     hash.update(key->data(), key->size());

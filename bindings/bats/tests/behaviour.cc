@@ -436,6 +436,9 @@ void keys() {
     outcome(client, E::BATS_CONNECTION_FAILED);
     client.SetKeyFile(write(directory + "/locked", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + body + "\n-----END ENCRYPTED PRIVATE KEY-----\n"));
     outcome(client, E::BATS_CONNECTION_FAILED);
+    CHECK(mkfifo((directory + "/fifo").c_str(), 0600) == 0);
+    client.SetKeyFile(directory + "/fifo");
+    outcome(client, E::BATS_CONNECTION_FAILED);
     // A server whose certificate names another key.
     End end;
     server.SetCertFile(other);

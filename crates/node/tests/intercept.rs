@@ -13,7 +13,9 @@ mod linux {
     use rustix::process::{Pid, Signal, kill_process};
     use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
     use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+    use std::path::Path;
     use std::process::{Child, Command, Output, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
@@ -208,7 +210,10 @@ mod linux {
         let (mut reader, mut line, mut rest) = (BufReader::new(stream), String::new(), Vec::new());
         let read = reader.read_line(&mut line).and_then(|_| reader.read_to_end(&mut rest));
         // The system tells of a reset once, to the first call that asks.
-        writer.join().unwrap().map_err(|e| if e.kind() == ErrorKind::BrokenPipe { ErrorKind::ConnectionReset.into() } else { e })?;
+        writer.join().unwrap().map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::NotConnected => ErrorKind::ConnectionReset.into(),
+            _ => error,
+        })?;
         read?;
         assert!(rest == content, "{} bytes came back after the end of what was sent", rest.len());
         Ok(line.trim().to_owned())
@@ -274,9 +279,29 @@ mod linux {
             proxy.end(Signal::KILL);
             assert!(world.table());
             assert_eq!(asked(&world.router, TARGETS[0], PORT).unwrap_err().kind(), ErrorKind::ConnectionRefused, "{by}: fails closed");
+            // Nor while a start fails.
+            let mut command = settled(world.router.command(env!("CARGO_BIN_EXE_noctule")));
+            command.args(["proxy", "10.77.1.2:9", "--peer-key", &world.key, "--timeout", "1s"]).args(words.split(' '));
+            fails(&command.output().unwrap(), 6, "the rules of a killed proxy");
+            assert_eq!(asked(&world.router, TARGETS[0], PORT).unwrap_err().kind(), ErrorKind::ConnectionRefused, "{by}: still closed");
+            // Nor in between, when a start succeeds.
             let mut next = Proxy::start(world.command(&format!("--json {words}")));
-            next.says("a killed proxy had left");
-            next.event("listening");
+            let is_up = AtomicBool::new(false);
+            let (router, up) = (&world.router, &is_up);
+            std::thread::scope(|scope| {
+                let beside = scope.spawn(move || {
+                    let ask = || {
+                        // Few enough that no source port comes again while the system remembers it.
+                        std::thread::sleep(Duration::from_millis(5));
+                        asked(router, TARGETS[0], PORT).unwrap_or_else(|_| TARGETS[0].to_owned())
+                    };
+                    std::iter::repeat_with(ask).take_while(|_| !up.load(Ordering::Relaxed)).find(|source| !is_by_proxy(source, TARGETS[0]))
+                });
+                next.says("the rules of a killed proxy");
+                next.event("listening");
+                up.store(true, Ordering::Relaxed);
+                assert_eq!(beside.join().unwrap(), None, "{by}: a connection beside the proxy");
+            });
             assert!(is_by_proxy(&asked(&world.router, TARGETS[1], PORT).unwrap(), TARGETS[1]));
             // Somebody flushes the host's rules: put back within seconds.
             if by == "tproxy" {
@@ -331,6 +356,24 @@ mod linux {
             let out = settled(world.router.command(env!("CARGO_BIN_EXE_noctule"))).args(["proxy", "rules", "--remove"]).output().unwrap();
             assert!(out.status.success() && !world.table(), "{}", String::from_utf8_lossy(&out.stderr));
             assert_eq!(asked(&world.client, TARGETS[0], PORT).unwrap(), direct[0]);
+        }
+    }
+
+    /// What a server sends to targets is not taken in by a proxy of the same host, which would send it back to the server.
+    #[test]
+    fn a_server_on_the_same_host_is_left_alone() {
+        let Some(world) = World::new("a server beside interception") else { return };
+        let mut command = settled(world.router.command(env!("CARGO_BIN_EXE_noctule")));
+        command.args(["proxy", "serve", "--json", "--anyone", "--allow-private", "--bind", "127.0.0.1:4300"]);
+        let serving = Proxy::start(command);
+        let key = serving.event("listening")["public_key"].as_str().unwrap().to_owned();
+        let mut command = settled(world.router.command(env!("CARGO_BIN_EXE_noctule")));
+        command.args(["proxy", "127.0.0.1:4300", "--json", "--peer-key", &key, "--intercept", "own", "--intercept-udp", "tproxy"]);
+        let proxy = Proxy::start(command);
+        proxy.event("listening");
+        for (target, own) in TARGETS.into_iter().zip(["10.77.1.1", "fd77:1::1"]) {
+            assert_eq!(asked(&world.router, target, PORT).unwrap(), own);
+            assert_eq!(asked_by_datagram(&world.router, target, PORT).unwrap(), own);
         }
     }
 
@@ -392,12 +435,16 @@ mod linux {
         let _taken = world.router.enter(|| TcpListener::bind("127.0.0.1:4243").unwrap()).unwrap();
         let out = world.command("--intercept own").output().unwrap();
         fails(&out, 10, "--intercept-port");
-        // A group that is not there: nft's own words, and nothing is left.
+        // A group that is not there: nothing is left.
         let out = world.command("--intercept own --intercept-port 4244 --exclude cgroup:no/such/group").output().unwrap();
-        fails(&out, 1, "nft does not take the rules");
+        let (code, words) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            true => (2, "no such control group"),
+            false => (1, "nft does not take the rules"),
+        };
+        fails(&out, code, words);
         assert!(!world.table() && !world.rules().contains("5109:"));
         let out = world.command("--intercept own --intercept-port 4244 --exclude cgroup:no/such/group --fail open").output().unwrap();
-        fails(&out, 1, "nft does not take the rules");
+        fails(&out, code, words);
         assert!(!world.table() && !world.rules().contains("5109:"));
         // Without any rights.
         let mut command = settled(world.router.command("unshare"));
@@ -410,6 +457,17 @@ mod linux {
         std::fs::write(&file, "host = \"hill\"\nintercept = \"own\"\n\nexclude = [\"port:22\", \"port:x\"]\n").unwrap();
         let out = noctule().args(["proxy", "--check", "--config"]).arg(&file).output().unwrap();
         fails(&out, 2, "proxy.toml:4: ");
+        // What a start would refuse is wrong in a file, too.
+        for (text, words) in [
+            ("host = \"hill\"\nintercept = \"own\"\nintercept-tcp = \"no\"\n", "nothing to intercept"),
+            ("host = \"hill\"\nintercept = []\n", "nothing to listen for"),
+            ("dynamic = \"1080\"\n", "a host is missing"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            fails(&noctule().args(["proxy", "--check", "--config"]).arg(&file).output().unwrap(), 2, words);
+        }
+        let mut command = noctule();
+        fails(&command.args(["proxy", "rules", "--intercept", "own", "--fail", "open"]).output().unwrap(), 2, "--fail open");
         assert!(!world.client.name().is_empty());
     }
 }

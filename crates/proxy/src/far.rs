@@ -32,6 +32,8 @@ pub struct FarConfig {
     pub max_connections: usize,
     /// Datagrams come and go for an association for so long after the last one.
     pub udp_idle: Duration,
+    /// Of the sockets by which targets are reached (`SO_MARK`), so that what this host intercepts is never this server's own.
+    pub mark: Option<u32>,
     /// Hears of each connection that has ended.
     pub sink: Sink,
 }
@@ -174,7 +176,7 @@ impl Far {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => self.config.rules.clone(),
         };
-        Dialler { rules, mark: None }
+        Dialler { rules, mark: self.config.mark }
     }
 
     async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, dialler: &Dialler) {

@@ -130,7 +130,8 @@ impl FromStr for Exclusion {
             Some(("cgroup", path)) => {
                 let path = path.trim_matches('/');
                 let is_path = |b: u8| b.is_ascii_alphanumeric() || b"-_./@:".contains(&b);
-                match !path.is_empty() && path.bytes().all(is_path) {
+                let is_below = path.split('/').all(|part| !["", ".", ".."].contains(&part));
+                match is_below && path.bytes().all(is_path) {
                     true => Ok(Self::Cgroup(path.to_owned())),
                     false => Err(format!(
                         "{path:?} is no path of a control group: write it as /proc/PID/cgroup shows it, cgroup:system.slice/a.service"
@@ -198,6 +199,7 @@ mod tests {
             ("port:x", "no port"),
             ("user:nobody-of-that-name", "no user"),
             ("cgroup:/", "no path"),
+            ("cgroup:../..", "no path"),
             ("cgroup:a\"b", "no path"),
             ("10.0.0.0/33", "write an address"),
         ] {

@@ -21,14 +21,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Rules of interception are looked at so often.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Runs until interrupted, or until the one connection of `-W` has ended.
-pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
-    let host = args.host.clone().ok_or_else(|| Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()))?;
+/// What can be said of a command line without doing anything: the host, if nothing is wrong.
+pub fn check(args: &ProxyArgs) -> Result<&str, Failure> {
+    let host = args.host.as_deref().ok_or_else(|| Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()))?;
     if args.local.is_empty() && args.dynamic.is_empty() && args.remote.is_empty() && args.stdio.is_none() && !args.intercepts() {
         return Err(Failure::Usage(
             "nothing to listen for: say -D PORT (SOCKS and HTTP), -L PORT:TARGET:PORT, -R PORT:TARGET:PORT, -W TARGET:PORT or --intercept own".into(),
         ));
     }
+    if args.intercepts() {
+        Plan::new(&args.intercept, &[]).map_err(Failure::Usage)?;
+    }
+    Ok(host)
+}
+
+/// Runs until interrupted, or until the one connection of `-W` has ended.
+pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
+    let host = check(&args)?.to_owned();
     let (mut config, _) = identity::lasting_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, accept: false, ..NodeConfig::default() };
     configure(&mut config.node);

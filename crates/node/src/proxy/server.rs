@@ -1,6 +1,6 @@
 //! `noctule proxy serve`: the end that connects to targets.
 
-use super::{configure, transport};
+use super::{configure, intercept, transport};
 use crate::cli::ProxyServeArgs;
 use crate::code::gate::Gate;
 use crate::failure::Failure;
@@ -72,6 +72,8 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
         allow_remote_listen: args.allow_remote_listen,
         max_connections: args.max_connections as usize,
         udp_idle: args.udp_idle.0,
+        // A proxy on this host may intercept; without the right to mark, it has to leave this user alone.
+        mark: intercept::permitted().is_ok().then_some(intercept::OWN_MARK),
         sink: Arc::new(log),
     });
     while let Some(session) = endpoint.accept().await {

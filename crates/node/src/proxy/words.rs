@@ -43,6 +43,12 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
     whole.extend_from_slice(&line[at..]);
     let parsed = reparse(whole.into_iter()).map_err(|error| wrong(&file, blamed(&error, &words), &in_a_line(&error)))?;
     if check {
+        if let Command::Proxy(args) = &parsed.command
+            && args.task.is_none()
+            && let Err(Failure::Usage(why)) = super::client::check(args)
+        {
+            return Err(wrong(&file, 0, &why));
+        }
         let shown: Vec<String> =
             words.iter().map(|word| shlex::try_quote(&word.text).map_or_else(|_| word.text.clone(), Into::into)).collect();
         let serve = if is_server { "serve " } else { "" };

@@ -61,6 +61,7 @@ impl Pair {
         let (client, server) = (endpoint(1), endpoint(2));
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
+            mark: None,
             rules: allowed.rules,
             only_target: None,
             allow_remote_listen: allowed.remote_listen,

@@ -6,7 +6,7 @@
 use super::nft::{COMMENT, TABLE, chains, in_a_line, script};
 use super::plan::Plan;
 use super::policy;
-use crate::cli::intercept::InterceptArgs;
+use crate::cli::intercept::{Exclusion, Fail, InterceptArgs, Scope};
 use crate::failure::Failure;
 use noctule::FarText;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub struct Rules {
     args: InterceptArgs,
     _lock: UnixDatagram,
     installed: Option<Installed>,
+    /// Rules of a killed process are there, which fail closed.
+    is_left: bool,
 }
 
 struct Installed {
@@ -85,7 +88,10 @@ pub fn permitted() -> Result<(), Failure> {
 /// What stands in the table's place.
 enum Found {
     Nothing,
-    Ours,
+    /// Owned: it goes with the process that made it.
+    Ours {
+        is_owned: bool,
+    },
     Others,
 }
 
@@ -99,8 +105,9 @@ fn find() -> Result<Found, Failure> {
     }
     let [family, name] = family_and_name();
     let table = nft(&["list", "table", family, name], "")?;
-    Ok(match String::from_utf8_lossy(&table.stdout).contains(&format!("comment \"{COMMENT}\"")) {
-        true => Found::Ours,
+    let text = String::from_utf8_lossy(&table.stdout);
+    Ok(match text.contains(&format!("comment \"{COMMENT}\"")) {
+        true => Found::Ours { is_owned: text.lines().any(|line| line.trim() == "flags owner") },
         // It went away in between.
         false if !table.status.success() => Found::Nothing,
         false => Found::Others,
@@ -120,16 +127,9 @@ pub async fn take_over() -> Result<bool, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match find()? {
-            Found::Nothing => {
-                policy::clear().await.map_err(system)?;
-                return Ok(false);
-            }
-            Found::Others => {
-                return Err(Failure::Listen(format!(
-                    "there is a table {TABLE} that noctule did not make; remove or rename it: nft delete table {TABLE}"
-                )));
-            }
-            Found::Ours => {
+            Found::Nothing => return Ok(policy::clear().await.map_err(system)? > 0),
+            Found::Others => return Err(others()),
+            Found::Ours { .. } => {
                 let [family, name] = family_and_name();
                 let deleted = nft(&["delete", "table", family, name], "")?;
                 if deleted.status.success() {
@@ -144,6 +144,47 @@ pub async fn take_over() -> Result<bool, Failure> {
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Whether rules that fail closed were left by a proxy that was killed. Rules that have an owner end with it.
+async fn is_left() -> Result<bool, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match find()? {
+            Found::Nothing => return Ok(false),
+            Found::Others => return Err(others()),
+            Found::Ours { is_owned: false } => return Ok(true),
+            Found::Ours { is_owned: true } if Instant::now() > deadline => {
+                return Err(system(format!("the table {TABLE} has an owner that does not end: another process of nft")));
+            }
+            Found::Ours { is_owned: true } => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn others() -> Failure {
+    Failure::Listen(format!("there is a table {TABLE} that noctule did not make; remove or rename it: nft delete table {TABLE}"))
+}
+
+/// What is named has to be there, as far as that can be seen.
+fn look_up(args: &InterceptArgs) -> Result<(), Failure> {
+    const GROUPS: &str = "/sys/fs/cgroup";
+    for exclusion in &args.excluded {
+        if let Exclusion::Cgroup(path) = exclusion
+            && Path::new(GROUPS).join("cgroup.controllers").exists()
+            && !Path::new(GROUPS).join(path).is_dir()
+        {
+            return Err(Failure::Usage(format!("--exclude cgroup:{path}: this host has no such control group: see systemd-cgls")));
+        }
+    }
+    for scope in &args.intercept {
+        if let Scope::Clients(Some(device)) = scope
+            && !Path::new("/sys/class/net").join(device).exists()
+        {
+            tell!("noctule: warning: there is no device {device} now; nothing comes from it until there is");
+        }
+    }
+    Ok(())
 }
 
 /// The right to intercept in this network namespace.
@@ -162,17 +203,27 @@ pub fn lock() -> Result<UnixDatagram, Failure> {
 }
 
 impl Rules {
-    /// Looks whether rules can be installed, and takes away what a killed process left.
+    /// Looks whether rules can be installed. What a killed process left stays until ours take its place, unless these are to fail open.
     ///
     /// # Errors
-    /// There is no nft, no permission, or somebody else is there.
+    /// There is no nft, no permission, somebody else is there, or what the options name is not.
     pub async fn prepare(args: &InterceptArgs) -> Result<Self, Failure> {
         permitted()?;
+        look_up(args)?;
         let lock = lock()?;
-        if take_over().await? {
-            tell!("noctule: took away rules of interception that a killed proxy had left; they are made anew once the server is reached");
+        let is_left = match args.fail {
+            Fail::Closed => is_left().await?,
+            Fail::Open => {
+                take_over().await?;
+                false
+            }
+        };
+        if is_left {
+            tell!(
+                "noctule: what the rules of a killed proxy divert is refused until the server is reached; noctule proxy rules --remove takes them away"
+            );
         }
-        Ok(Self { args: args.clone(), _lock: lock, installed: None })
+        Ok(Self { args: args.clone(), _lock: lock, installed: None, is_left })
     }
 
     /// A server is reached at these addresses: from now on it is intercepted.
@@ -185,7 +236,7 @@ impl Rules {
             return Ok(());
         }
         let result = self.install(plan).await;
-        if result.is_err() {
+        if result.is_err() && !self.is_left {
             self.remove().await;
         }
         result
@@ -215,6 +266,7 @@ impl Rules {
         if !output.status.success() {
             return Err(system(format!("nft does not take the rules: {}", words(&output))));
         }
+        self.is_left = false;
         let wrong = differs(&plan)?;
         self.installed = Some(Installed { plan, owner: None });
         wrong.map_or(Ok(()), |wrong| Err(system(format!("the rules are not there after their installation: {wrong}"))))

@@ -10,6 +10,8 @@ pub use install::{Rules, permitted};
 pub use plan::{OWN_MARK, Plan};
 
 use crate::cli::ProxyRulesArgs;
+use crate::cli::intercept::Fail;
+use crate::daemon::OUR_PROTOCOL;
 use crate::failure::Failure;
 use std::net::IpAddr;
 use tokio::net::lookup_host;
@@ -20,13 +22,18 @@ pub async fn rules(args: ProxyRulesArgs) -> Result<(), Failure> {
         permitted()?;
         let _lock = install::lock()?;
         match install::take_over().await? {
-            true => note!("the rules that a killed proxy left are gone"),
-            false => note!("there were no rules of noctule proxy"),
+            true => note!("the rules and the routing that a killed proxy left are gone"),
+            false => note!("there were no rules and no routing of noctule proxy"),
         }
         return Ok(());
     }
     if args.intercept.intercept.is_empty() {
         return Err(Failure::Usage("whose connections? say --intercept own, --intercept clients, or both".into()));
+    }
+    if args.intercept.fail == Fail::Open {
+        return Err(Failure::Usage(
+            "rules that are printed stay until they are taken away; --fail open is for noctule proxy itself".into(),
+        ));
     }
     let servers = match &args.host {
         Some(host) => addresses(host).await?,
@@ -40,13 +47,14 @@ pub async fn rules(args: ProxyRulesArgs) -> Result<(), Failure> {
 
 /// The table for nft, and what else TPROXY needs.
 fn by_hand(plan: &Plan) -> String {
-    let mut text = String::from("# Rules of noctule proxy, for nft -f; to take them away: nft delete table inet noctule_proxy\n");
+    let mut text = String::from("# Rules of noctule proxy, for nft -f; to take all of it away: noctule proxy rules --remove\n");
     if !plan.by_tproxy().is_empty() {
         text.push_str("# TPROXY needs these, too:\n");
         for ip in ["ip", "ip -6"] {
             let (mark, table, priority) = (plan::DIVERTED_MARK, policy::TABLE, policy::PRIORITY);
-            text.push_str(&format!("#   {ip} rule add fwmark {mark:#x} lookup {table} priority {priority}\n"));
-            text.push_str(&format!("#   {ip} route add local default dev lo table {table}\n"));
+            let protocol = u8::from(OUR_PROTOCOL);
+            text.push_str(&format!("#   {ip} rule add fwmark {mark:#x} lookup {table} priority {priority} protocol {protocol}\n"));
+            text.push_str(&format!("#   {ip} route add local default dev lo table {table} proto {protocol}\n"));
         }
     }
     text + &nft::script(plan, false)

@@ -44,18 +44,19 @@ pub async fn set() -> Result<usize, String> {
     Ok(missing)
 }
 
-/// Takes them away, as far as they are there.
+/// Takes them away, as far as they are there; how many were.
 ///
 /// # Errors
 /// There is no netlink socket.
-pub async fn clear() -> Result<(), String> {
+pub async fn clear() -> Result<usize, String> {
     let (netlink, lo) = open().await?;
+    let mut removed = 0;
     for is_v4 in [true, false] {
         // What cannot be removed is not there: the kernel's words for that differ.
-        let _ = netlink.rule().del(rule(is_v4)).execute().await;
-        let _ = netlink.route().del(route(is_v4, lo)).execute().await;
+        removed += usize::from(netlink.rule().del(rule(is_v4)).execute().await.is_ok());
+        removed += usize::from(netlink.route().del(route(is_v4, lo)).execute().await.is_ok());
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// IPv6 is on at the loopback device.
