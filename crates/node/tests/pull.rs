@@ -388,3 +388,19 @@ fn attributes_come_when_both_sides_ask_and_are_told_of_when_they_do_not() {
     let (said, got) = send(&receiver("127.0.0.1:0", &p.into, &["--xattrs"]), &["--xattrs"]);
     assert!(!said.contains("warning") && got.is_some(), "{said}");
 }
+
+/// A lower bound only: a busy machine makes it longer.
+#[test]
+fn the_smaller_of_both_ends_rates_holds() {
+    let p = places();
+    write(&p.served.join("file"), content(400_000, 1));
+    for (name, there, here) in [("asked", "100mbit", "4mbit"), ("granted", "4mbit", "100mbit")] {
+        let server = serve(&p.served, &["--limit-rate", there]);
+        let into = p.root.join(name);
+        fs::create_dir(&into).unwrap();
+        let start = std::time::Instant::now();
+        ok(run(server.get(&["file"], &into, &["--limit-rate", here])));
+        // All but the last piece, which is of 20 ms.
+        assert!(start.elapsed() >= Duration::from_millis(770), "{name}: {:?}", start.elapsed());
+    }
+}
