@@ -42,6 +42,8 @@ pub(crate) type Woken = SmallVec<[Waker; 4]>;
 pub(crate) struct SessionEntry {
     pub(crate) link: LinkId,
     pub(crate) peer: PublicKey,
+    /// The far end's address when it opened the session: a far end that leaves at once has no path any more when it is accepted.
+    pub(crate) came_from: Option<SocketAddr>,
     pub(crate) outcome: Option<SessionOutcome>,
     /// This end has begun to close it, with this code and reason.
     pub(crate) closing: Option<(u64, String)>,
@@ -369,7 +371,11 @@ impl State {
             None if self.incoming.len() >= self.backlog => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
             None => None,
         };
+        let came_from = self.node.link_address(link).map(|(remote, _)| remote);
         self.add_session(session, link, peer);
+        if let Some(entry) = self.sessions.get_mut(&session) {
+            entry.came_from = came_from;
+        }
         if let Some((code, text)) = refused {
             self.abandon_session(now, session, code as u64, text);
             return;
@@ -678,6 +684,7 @@ impl SessionEntry {
         Self {
             link,
             peer,
+            came_from: None,
             outcome: None,
             closing: None,
             is_orphan: false,

@@ -31,10 +31,10 @@ impl Noted {
         }
     }
 
-    /// Whether any has it. `still_has` takes the flag from a flow that has not.
+    /// Whether any has it. `still_has` takes the flag from a flow that has not. Every flow that is asked in vain was noted once for it, so that this is no walk
+    /// ([`crate::work`]).
     pub(super) fn any(&mut self, mut still_has: impl FnMut(FlowLabel) -> bool) -> bool {
         while let Some(label) = self.labels.front() {
-            crate::work::step();
             if still_has(*label) {
                 return true;
             }
