@@ -140,7 +140,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_FLOW_STOPPED = -11,
   /**
-   * The flow ended in another way.
+   * The flow ended for another reason.
    */
   NOCTULE_ERROR_FLOW_CLOSED = -12,
   /**
@@ -200,7 +200,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_RESOLVE = -26,
   /**
-   * The connection failed in another way.
+   * The connection failed for another reason.
    */
   NOCTULE_ERROR_CONNECT_FAILED = -27,
   /**
@@ -982,7 +982,7 @@ noctule_error noctule_flow_recv(struct noctule_flow flow,
                                 uint64_t *number);
 
 /**
- * Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it is on its way or there.
+ * Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it was sent already.
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `MISUSE` (not a flow of messages to send), `CLOSED`, `FLOW_STOPPED`, `FLOW_CLOSED`.
  */
@@ -1021,7 +1021,7 @@ noctule_error noctule_flow_stop(struct noctule_flow flow,
 int32_t noctule_flow_kind(struct noctule_flow flow);
 
 /**
- * Gives whether the flow goes both ways (1), out (2) or in (3), or a negative error.
+ * Gives the flow's direction: both (1), out (2) or in (3), or a negative error.
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`.
  */

@@ -34,7 +34,7 @@ pub enum noctule_error {
     FlowReset = -10,
     /// The far end wants no more of the flow.
     FlowStopped = -11,
-    /// The flow ended in another way.
+    /// The flow ended for another reason.
     FlowClosed = -12,
     /// The message is larger than the far end takes.
     MessageTooLarge = -13,
@@ -64,7 +64,7 @@ pub enum noctule_error {
     Refused = -25,
     /// The host name could not be resolved.
     Resolve = -26,
-    /// The connection failed in another way.
+    /// The connection failed for another reason.
     ConnectFailed = -27,
     /// The operating system failed otherwise, for instance in reading a file.
     System = -28,

@@ -22,7 +22,7 @@ class SendingEnd:
         self._priority = priority
 
     def cancel(self, number: int) -> bool:
-        """Withdraws the message with this number; ``False``: it is on its way, or there."""
+        """Withdraws the message with this number; ``False``: it was sent already."""
         return self._core.cancel(number)
 
     def reset(self, code: int = 0) -> None:
