@@ -1,4 +1,4 @@
-//! Contents on their way from disk to a stream: threads that read, hash and frame files, each the next one that nobody has begun.
+//! Turns files on disk into the records of a stream: threads read, hash and frame, each taking the next file that no other has begun.
 
 use super::entry::Kind;
 use super::hashing::{Comparing, hash_zeros};
@@ -340,7 +340,7 @@ impl Sending<'_> {
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     self.put(&Record::Data(Bytes::copy_from_slice(&buffer[..n])))?;
-                    // Whoever types or pipes slowly wants it there now.
+                    // Input that comes slowly, as by typing, is sent at once.
                     self.flush()?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

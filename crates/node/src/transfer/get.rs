@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 /// How long the other side may take to hear the last word, or to say it.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// What is asked for, of whom, and where it goes.
+/// What is asked for, of which host, and where it goes.
 #[derive(Debug, PartialEq, Eq)]
 struct Wish {
     host: String,

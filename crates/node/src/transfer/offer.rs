@@ -1,4 +1,4 @@
-//! `noctule serve`: what a directory offers to who asks. Names are resolved below the directory only, by descriptors.
+//! `noctule serve`: finds what a peer asks for in the offered directory. Names are resolved below that directory only, by descriptors.
 
 use super::attributes::Kept;
 use super::beneath::{Root, list};
@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Names that patterns of one request may stand for.
+/// Names that the patterns of one request may match, at most.
 const MAX_MATCHES: usize = 100_000;
 /// Bytes of memory that the encoded manifest takes for each byte that it is made of, and what is held besides.
 const ENCODED: usize = 2;
 
-/// How far the looking is, and whether anybody still wants it.
+/// Progress of the search, and whether its result is still wanted.
 #[derive(Debug, Default)]
 pub struct Looking {
     /// Entries so far.
@@ -62,7 +62,7 @@ fn check(path: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What an error of looking means for who asked: without names of this host.
+/// The refusal that the peer gets for an error of the search: without names of this host.
 fn missing(path: &[u8], e: &io::Error) -> Refused {
     let (refusal, text) = match e.kind() {
         // cap-std: it, or a link in it, leads out.
@@ -87,7 +87,7 @@ impl Offer {
     /// Of this directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = Root::open(path)?;
-        // Found out now, and not by the first who asks.
+        // An unreadable directory is an error now, not at the first request.
         list(&root.open_dir(Path::new("."))?)?;
         Ok(Self { root: root.into() })
     }
@@ -152,7 +152,7 @@ impl Offer {
     }
 }
 
-/// What a name or a pattern stands for: names at the receiver, and here without links.
+/// What a name or a pattern matches: each with its name at the receiver, and its local name free of links.
 fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
     let literal = Path::new(OsStr::from_bytes(path));
     let error = match root.resolve(literal) {

@@ -29,7 +29,7 @@ pub struct Reporter {
     is_shown: bool,
     /// How long the other side is tried again, or waited for, when it falls silent.
     give_up: Option<Duration>,
-    /// Beginnings and ends stand in the log.
+    /// Beginnings and ends are logged.
     is_logged: bool,
 }
 
@@ -494,7 +494,7 @@ mod tests {
             moving.note(s * 1_000_000, false, at(100 + s));
         }
         assert_eq!(moving.mbit(), 8.0);
-        // Compared in the middle, nothing moves: the rate stays; a path that stands still lowers it.
+        // While files are compared nothing moves, and the rate stays. A path that carries nothing lowers it.
         moving.note(10_000_000, true, at(140));
         assert_eq!(moving.mbit(), 8.0);
         moving.note(10_000_000, false, at(150));

@@ -108,7 +108,7 @@ async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
     }
 }
 
-/// Streams under way: tasks that read the network, tasks that have written what came.
+/// The streams of a transfer: tasks that read the network, tasks that write to disk.
 struct Streams {
     readers: JoinSet<()>,
     writers: JoinSet<()>,

@@ -110,7 +110,7 @@ impl Try for Files<'_> {
 
 /// A transfer that can be tried again.
 pub(super) trait Try: Send {
-    /// Tries it over a session that stands.
+    /// Tries it over an open session.
     fn once(&mut self, session: &Session) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
@@ -227,7 +227,7 @@ impl Base {
         Ok(Self { endpoint, farewell, ours, gateway })
     }
 
-    /// A session with a receiver. Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
+    /// Opens a session with a receiver, early: the first file is sent before the receiver has accepted. A refusal comes with the session's end.
     pub(super) async fn reach(&self, args: &Reach<'_>, peer: &identity::Peer) -> Result<Session, Failure> {
         let session = overlay::reach(&self.endpoint, peer, self.ours, self.gateway.as_ref()).await?;
         identity::check_protection(&session, args.identity)?;
@@ -235,7 +235,7 @@ impl Base {
         Ok(session)
     }
 
-    /// Before another try: it leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
+    /// Before another try: moves to another port, in case a middlebox on the path blocks this one. Links to nodes do that themselves.
     pub(super) fn begin_again(&self) {
         if self.gateway.is_none() {
             let any = if self.endpoint.local_addr().is_ipv4() {

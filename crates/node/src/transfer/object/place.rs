@@ -44,7 +44,7 @@ impl Place {
     /// Refuses what can be refused, and offers `receiver` what is there of the object from before (as far as it knows the blocks' hashes). Blocks.
     ///
     /// # Errors
-    /// A name, a file in the way, too little room, or the disk.
+    /// The name is refused, a file has it already, there is too little room, or the disk fails.
     pub fn prepare(target: Target, entry: Entry, sender: PublicKey, root: &Root, receiver: &mut Receiver) -> Result<Prepared, Refused> {
         target.check_entry(&entry)?;
         let (layout, path) = (*receiver.layout(), entry.as_path().to_owned());
