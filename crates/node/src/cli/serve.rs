@@ -26,7 +26,7 @@ pub struct ServeArgs {
     /// Send contents no faster than this (500kbit, 20mbit); to each that asks.
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Rate>,
-    /// Show a code that lets one more peer in, besides the keys that may get files [default: if nothing else says who may].
+    /// Show a code that lets one more peer in, besides the keys that may get files [default: if no other option lets a peer in].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,
     #[command(flatten)]
@@ -170,7 +170,7 @@ pub struct LimitArgs {
     pub object_memory: Size,
 }
 
-/// `--exclude` and `--include`, in the order in which they stand on the command line.
+/// `--exclude` and `--include`, in the order of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct FilterArgs {
     /// The first that matches decides.

@@ -1,4 +1,4 @@
-//! The receiver's end: who may come in, by its key or by a code; what a stranger costs until that is known.
+//! The listening end of codes: lets peers in by their key or by a code, and bounds what a stranger costs until then.
 
 use super::exchange::{self, Proof};
 use super::guesses::{Guesses, News};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// How long a stranger may take until it has proven that it has the code.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// How long one that was declined may take to hear it.
+/// How long a stranger that was declined may take to read that.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Tells the owner of the receiver something: as text, and as an event for programs.
@@ -66,7 +66,7 @@ impl Gate {
         (self.commands)(self.code().as_ref())
     }
 
-    /// Who may come in.
+    /// Which keys may open sessions.
     pub fn access(&self) -> &Access {
         &self.access
     }
@@ -80,7 +80,7 @@ impl Gate {
         }
     }
 
-    /// Who it is, for every line of the log about a session.
+    /// The span that adds the peer's key, name and address to every line of the log about a session.
     pub fn span(&self, what: &'static str, session: &Session) -> tracing::Span {
         let key = session.peer_key();
         let from = from(session);

@@ -1,4 +1,4 @@
-//! Places for those that have not proven anything yet: few in all, fewer for each host, and the oldest gives way.
+//! Places for those that have not proven anything yet: few in all, fewer for each host, and the oldest is dropped for a new one.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

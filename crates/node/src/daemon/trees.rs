@@ -278,7 +278,7 @@ impl Passage {
                 biased;
                 Some((child, says)) = self.words.recv() => self.hear(child, says),
                 asked = asks.next() => {
-                    // Nothing more is said on the way down: the parent is done with us, or gone.
+                    // The parent has nothing more to say: the end of its stream means that it is done with this branch, or gone.
                     if !matches!(asked, Ok(Some(_))) {
                         return Ok(());
                     }

@@ -1,4 +1,4 @@
-//! The way to one host: name, route, handshake, round trip, path MTU, ECN.
+//! Examines the path to one host: name, route, handshake, round trip, path MTU, ECN.
 
 use super::Finding;
 use crate::address::host_port;
@@ -14,7 +14,7 @@ const SEARCH: Duration = Duration::from_secs(5);
 /// The largest packet that is tried unless --mtu says otherwise.
 const DEFAULT_MTU: u16 = 1500;
 
-/// Everything about the way to `host`; ends where it cannot go on.
+/// All findings about the path to `host`, in order. Ends at the first that makes the next ones impossible.
 pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
     let mut findings = Vec::new();
     let host = match host_port(host, args.port) {

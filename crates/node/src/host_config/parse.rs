@@ -77,7 +77,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Words of a line; a word in double quotes may hold spaces, `#` at the beginning of a word begins a comment, and the first `=` may stand for a space.
+/// Words of a line. A word in double quotes may hold spaces, `#` at the beginning of a word begins a comment, and the first `=` counts as a space.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while !rest.is_empty() && !rest.starts_with('#') {
@@ -99,7 +99,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
 
 /// The blocks of a file; `base` is its directory. A refusal names the line.
 pub fn parse(text: &str, base: &Path) -> Result<Vec<Block>, (usize, String)> {
-    // What stands before the first Host is for every host.
+    // Settings before the first Host are for every host.
     let mut blocks = vec![Block { patterns: vec!["*".into()], settings: Settings::default() }];
     for (number, line) in (1..).zip(text.lines()) {
         let words = words(line).map_err(|wrong| (number, wrong))?;

@@ -1,4 +1,4 @@
-//! Every way to write the file wrongly names its line and its key, and says what to do.
+//! Every mistake in the file is told with its line, its key and what to do.
 
 use super::check::check;
 use super::*;

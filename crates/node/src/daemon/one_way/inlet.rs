@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Packets on their way to the device.
+/// Packets for the device.
 const QUEUE: usize = 256;
 /// How often the newest announcements are kept: what a node that is started anew may believe a second time.
 const KEEP_EVERY: Duration = Duration::from_secs(1);

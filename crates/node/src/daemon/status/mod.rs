@@ -117,7 +117,7 @@ pub struct OneWaySenderReport {
     pub datagrams: u64,
     /// Of these, told something new.
     pub innovative: u64,
-    /// Of these, altered or invented on the way.
+    /// Of these, altered or forged on the path.
     pub polluted: u64,
     /// Of these, of blocks that lie behind: late, or played again.
     pub over: u64,
@@ -163,7 +163,7 @@ pub struct OneWayRelayReport {
     pub ranks: Vec<u64>,
 }
 
-/// An object that passes on its way to several.
+/// An object that this node passes on to several receivers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeReport {
     /// The neighbour that gives it.
@@ -254,7 +254,7 @@ pub struct LinkReport {
     pub paths: Vec<PathReport>,
     /// Datagrams that could not be authenticated.
     pub undecryptable: u64,
-    /// Packets of sealed flows that came by it and were altered or invented on the way: by the neighbour, or a node behind it.
+    /// Packets of sealed flows that came by it and were altered or forged, by the neighbour or a node behind it.
     #[serde(default)]
     pub polluted: u64,
     /// All flows that it carries or has carried.

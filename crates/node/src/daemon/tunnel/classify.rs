@@ -12,7 +12,7 @@ use std::net::IpAddr;
 pub const TAG: u64 = 0x6970_0001;
 /// Bytes that may wait in the transport's own queue: a few packets, so that the next one is chosen late, by CoDel.
 const SEND_BUFFER: usize = 32 * 1024;
-/// From class selector 4 on (CS4, AF4x, VA, EF, CS6: RFC 4594 §2): somebody waits for it.
+/// From class selector 4 on (CS4, AF4x, VA, EF, CS6: RFC 4594 §2): interactive traffic.
 const INTERACTIVE_DSCP: u8 = 32;
 
 /// What tells flows apart: the 5-tuple and the class of service.
@@ -52,7 +52,7 @@ impl Key {
         Self { source: any(self.source), destination: any(self.destination), protocol, ports: (0, 0), dscp }
     }
 
-    /// Somebody waits for these packets.
+    /// Whether the packets are of interactive traffic.
     fn is_interactive(&self) -> bool {
         self.dscp >= INTERACTIVE_DSCP || matches!(self.protocol, packet::ICMP | packet::ICMPV6)
     }

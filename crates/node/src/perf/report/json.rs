@@ -1,4 +1,4 @@
-//! The report as JSON. Fields have iperf3's names where they mean the same, and all that its Python parser asks for is there; ours stand beside them.
+//! The report as JSON. Fields have iperf3's names where they mean the same, and all that its Python parser asks for is there, besides noctule's own.
 
 use super::super::protocol::{Direction, Mode, Request};
 use super::leg::{Interval, Sums};
