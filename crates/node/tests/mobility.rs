@@ -188,7 +188,7 @@ mod linux {
         }
     }
 
-    /// A process stands still, or goes on.
+    /// Stops a process, or lets it go on.
     fn signal(to: &Running, name: &str) {
         assert!(Command::new("kill").args([name, &to.0.id().to_string()]).status().unwrap().success());
     }
@@ -211,7 +211,7 @@ mod linux {
         (receiver, sender)
     }
 
-    /// The same, and the sender then stands still.
+    /// The same, with the sender stopped (SIGSTOP).
     fn sender_that_stands_still(world: &World, more: &[&str]) -> (Running, Running) {
         let (receiver, sender) = in_mid_transfer(world, more);
         signal(&sender, "-STOP");

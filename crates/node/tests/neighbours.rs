@@ -109,7 +109,7 @@ fn a_neighbour_with_a_pre_shared_key_of_its_own_is_linked_by_it_alone_and_a_relo
     hub.start(&format!("\"{at}\""), &first);
     let call = |psk: &str| neighbour("hub", &hub.key, &format!("endpoint = \"{at}\"\n{psk}"));
     let (with, without) = (call("psk = \"../second\""), call(""));
-    // Who has none of its own is served without; who has another does not get in.
+    // A neighbour without a psk is served without one; one with another psk is refused.
     one.start("\"127.0.0.1:0\"", &with);
     two.start("\"127.0.0.1:0\"", &without);
     wait("a session without a key", &[&hub, &two], || hub.has_session("two"));

@@ -114,7 +114,7 @@ fn until(child: &mut Kill, bytes: u64) {
         event["event"] == "progress" && event["bytes"].as_u64() > Some(bytes)
     };
     assert!(lines.any(is_there), "it ended before");
-    // Whoever writes on must find a reader.
+    // Read to the end: the process must not block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
 }
 
