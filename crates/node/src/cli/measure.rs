@@ -1,4 +1,4 @@
-//! What `perf` and `ping` take on the command line.
+//! Options and arguments of `perf` and `ping`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};

@@ -1,4 +1,4 @@
-//! What `serve` and `get` take on the command line, and what they share with `send` and `recv`.
+//! Options and arguments of `serve` and `get`, and those that they share with `send` and `recv`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};
@@ -132,7 +132,7 @@ pub struct GetArgs {
     pub json: bool,
 }
 
-/// How files are kept that arrive. Goes into every command that takes some.
+/// How arriving files are stored. Part of every command that receives files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct KeepArgs {
     /// Replace files that exist.
@@ -153,7 +153,7 @@ pub struct KeepArgs {
     pub xattrs: Option<Kept>,
 }
 
-/// How much transfers may take. Goes into every command that serves them.
+/// Bounds of transfers. Part of every command that serves them.
 #[derive(Clone, Debug, Args)]
 pub struct LimitArgs {
     /// Refuse transfers of more files, directories and links.

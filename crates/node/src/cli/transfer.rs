@@ -1,4 +1,4 @@
-//! What `send` and `recv` take on the command line.
+//! Options and arguments of `send` and `recv`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};

@@ -1,4 +1,4 @@
-//! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. `families` lists the metrics.
+//! Serves Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. `families` lists the metrics.
 
 mod families;
 
@@ -13,22 +13,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A client that connects and asks nothing is not waited for.
+/// How long a request may take, from the connection on.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Requests at a time; the oldest is closed for a new one.
 const MAX_REQUESTS: usize = 8;
-/// Longest request.
+/// Bytes of a request, at most.
 const MAX_REQUEST: usize = 8192;
 
 /// Binds the port.
 ///
 /// # Errors
-/// It is taken or not permitted.
+/// The address is taken, or not permitted.
 pub async fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(at).await.map_err(|e| Failure::Listen(format!("metrics on {at}: {e}; choose another address with [metrics] listen")))
 }
 
-/// Answers for ever.
+/// Answers requests, and never returns.
 pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
     let mut places = Places::new(MAX_REQUESTS, PATIENCE);
     loop {
@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
                 let daemon = Arc::clone(&daemon);
                 places.begin(async move {
                     let names = daemon.config().metrics.as_ref().map(|m| m.names.clone()).unwrap_or_default();
-                    // A client that hangs up is no loss.
+                    // A client that has closed the connection needs no answer.
                     let _ = answer(stream, &names, || families::text(daemon.report())).await;
                 });
             }
