@@ -50,7 +50,7 @@ pub fn keep_only(needed: CapabilitySet) -> rustix::io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }
 
-/// From here on a panic of any task ends the process, with exit code 1 as for every defect, so that its supervisor starts it again.
+/// From here on a panic of any task ends the process, so that its supervisor starts it again. Exit code 1, as for every defect.
 /// A daemon of which one task has died would look alive, and carry nothing.
 pub fn end_at_a_panic() {
     let print = std::panic::take_hook();

@@ -1,8 +1,8 @@
-//! Floods a node with packets of one kind, from many addresses of the loopback network, and measures what the flood costs and whether a client still connects:
+//! Floods a node with packets of one kind, from many loopback addresses. Measures what that costs, and whether a client still connects:
 //!
 //! `cargo run --release -p noctule --example flood -- [--kind NAME] [--packets N] [--rate N] [--bulk MBIT]`
 //!
-//! Starts a node in a process of its own and sends it a bulk flow, then the flood of each kind, or of the one that `--kind` names.
+//! Starts a node in a process of its own, sends it a bulk flow, then the floods: of each kind, or of `--kind`.
 //! A flood has `--packets` packets (300000) at up to `--rate` packets per second (100000); an honest client connects after a third of it.
 //! `--bulk` is the rate that the bulk flow's sender offers, in Mbit/s (100; 0: as much as it can).
 //!

@@ -77,7 +77,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Words of a line. A word in double quotes may hold spaces, `#` at the beginning of a word begins a comment, and the first `=` counts as a space.
+/// Words of a line. A word in double quotes may hold spaces. `#` at the beginning of a word begins a comment; the first `=` counts as a space.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while !rest.is_empty() && !rest.starts_with('#') {
