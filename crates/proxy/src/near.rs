@@ -38,11 +38,19 @@ pub struct NearOptions {
     pub interactive: Vec<u16>,
     /// Mark of what this end sends (`SO_MARK`), by which rules for interception know that it is not to be intercepted.
     pub mark: Option<u32>,
+    /// The server hears from which address each connection comes.
+    pub tell_source: bool,
 }
 
 impl Default for NearOptions {
     fn default() -> Self {
-        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900], mark: None }
+        Self {
+            udp_idle: Duration::from_secs(60),
+            udp_lifetime: udp::LIFETIME,
+            interactive: vec![22, 23, 3389, 5900],
+            mark: None,
+            tell_source: false,
+        }
     }
 }
 
@@ -88,6 +96,12 @@ impl Near {
     /// The class of a connection.
     pub(crate) fn class(&self, target: &Target) -> Class {
         if self.options.interactive.contains(&target.port) { Class::Latency } else { Class::Bulk }
+    }
+
+    /// The request for a connection that came from `source`. Programs of this host itself are what the server sees already: this host.
+    pub(crate) fn request(&self, target: &Target, source: SocketAddr) -> Record {
+        let is_told = self.options.tell_source && !source.ip().to_canonical().is_loopback();
+        Record::Connect { target: target.clone(), source: is_told.then(|| source.into()) }
     }
 
     /// Listens on a port that leads to one target.
@@ -150,7 +164,7 @@ impl Near {
     /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
     pub(crate) async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
+        let (peer, end) = match self.uplink.open(&self.request(&target, source), &[], self.class(&target)).await {
             Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, u64::MAX, true, &counts).await),
             Err(answer) => {
                 reset(&tcp);
@@ -290,7 +304,7 @@ impl Near {
         let (begun, counts) = (Instant::now(), Counts::default());
         // Where this end leads to is its owner's to say, who said it on the command line.
         let rules = Rules { allow_private: true, ..Rules::default() };
-        let dialler = Dialler { rules, mark: self.options.mark };
+        let dialler = Dialler { rules, mark: self.options.mark, client: None };
         let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
         let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
         let peer = Some(session.peer_key());
@@ -321,7 +335,7 @@ impl Near {
     /// Why it does not stand.
     pub async fn connect(&self, target: Target) -> Result<Connection, Answer> {
         let class = self.class(&target);
-        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[], class).await?;
+        let (_, send, mut incoming) = self.uplink.open(&Record::Connect { target, source: None }, &[], class).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Connection { rest: incoming.take_rest(), recv: incoming.recv, send }),
