@@ -23,6 +23,13 @@ const PROXY: &str = "proxy -D 1080";
 
 /// Serves until interrupted.
 pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
+    if !args.source.as_client.is_empty() {
+        noctule_proxy::may_dial_as_client().map_err(|error| {
+            Failure::System(format!(
+                "--as-client: this process may not connect from addresses of clients ({error}): it needs CAP_NET_ADMIN; run it as root, or by a unit with AmbientCapabilities=CAP_NET_ADMIN"
+            ))
+        })?;
+    }
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
@@ -74,6 +81,7 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
         udp_idle: args.udp_idle.0,
         // A proxy on this host may intercept; without the right to mark, it has to leave this user alone.
         mark: intercept::permitted().is_ok().then_some(intercept::OWN_MARK),
+        sources: Arc::new(args.source.sources()),
         sink: Arc::new(log),
     });
     while let Some(session) = endpoint.accept().await {
