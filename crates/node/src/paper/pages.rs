@@ -181,7 +181,7 @@ pub const PAGES: &[Page] = &[
     Page {
         name: "proxy-share",
         description: &[
-            "A link names the server and its public key, and perhaps the code that lets one peer in; no secret key stands in it. The link is the only line on standard output where that is no terminal. On a terminal its QR code stands above it, if it fits.",
+            "A link names the server and its public key, and perhaps the code that lets one peer in; no secret key stands in it. The link is the only line on standard output where that is no terminal. On a terminal its QR code stands below, if it fits.",
             "Whoever makes the link decides what is trusted: pass it on by a way on which nobody can change it.",
         ],
         examples: &[

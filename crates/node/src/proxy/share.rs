@@ -39,20 +39,20 @@ pub fn run(args: &ProxyShareArgs) -> Result<(), Failure> {
     };
     let host: HostPort = host.named(args.port).and_then(|named| named.parse()).map_err(Failure::Usage)?;
     let link = Link::new(&host, key, args.name.clone(), args.code.clone()).to_string();
+    say!("{link}");
+    note!("on the other host: noctule proxy -D 1080 --from-link LINK");
+    if args.code.is_some() {
+        note!("the code in it lets one peer in, once: show it to nobody else");
+    }
     if let Some((columns, lines)) = terminal::size() {
         let code = QrCode::with_error_correction_level(&link, EcLevel::L).map_err(|e| Failure::system("a QR code of the link", e))?;
         let (wide, high) = size(&code);
-        // The prompt below it takes a line, and the link some.
+        // It stands last: below it the prompt takes a line.
         if wide <= columns && high < lines {
             terminal::picture(&drawn(&code, has_colours()));
         } else {
             note!("noctule: a QR code of this link is {wide} columns wide and {high} lines high; this terminal has {columns} and {lines}");
         }
-    }
-    say!("{link}");
-    note!("on the other host: noctule proxy -D 1080 --from-link LINK");
-    if args.code.is_some() {
-        note!("the code in it lets one peer in, once: show it to nobody else");
     }
     Ok(())
 }
