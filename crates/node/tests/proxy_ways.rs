@@ -14,11 +14,9 @@ mod linux {
     use noctule_lab::scenario::Hop;
     use serde_json::Value;
     use std::io::{BufRead, BufReader, Read, Write};
-    use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-    use std::path::Path;
+    use std::net::{Shutdown, SocketAddr, TcpListener};
     use std::process::{Child, Command, Stdio};
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
 
     /// Of nobody in the real internet (RFC 5737).
     const TARGET: &str = "198.51.100.1";
