@@ -16,6 +16,7 @@ pub mod http;
 mod intercept;
 mod listen;
 mod near;
+mod proxy_protocol;
 mod relay;
 mod report;
 pub mod socks;

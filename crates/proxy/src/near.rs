@@ -6,6 +6,7 @@ use crate::far::serve_connect;
 use crate::forward::{Bind, Forward};
 use crate::front;
 use crate::listen::{self, BindError};
+use crate::proxy_protocol;
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink};
 use crate::stream::{self, Incoming, refuse};
@@ -14,6 +15,7 @@ use crate::udp;
 use crate::uplink::Uplink;
 use crate::wire::{Answer, Outcome, Record, TAG, Transport};
 use bytes::Bytes;
+use ipnet::IpNet;
 use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,6 +42,8 @@ pub struct NearOptions {
     pub mark: Option<u32>,
     /// The server hears from which address each connection comes.
     pub tell_source: bool,
+    /// From these addresses, connections to ports that lead to one target, and to those for SOCKS and HTTP, begin with a header of the PROXY protocol.
+    pub accept_proxy: Vec<IpNet>,
 }
 
 impl Default for NearOptions {
@@ -50,6 +54,7 @@ impl Default for NearOptions {
             interactive: vec![22, 23, 3389, 5900],
             mark: None,
             tell_source: false,
+            accept_proxy: Vec::new(),
         }
     }
 }
@@ -98,6 +103,16 @@ impl Near {
         if self.options.interactive.contains(&target.port) { Class::Latency } else { Class::Bulk }
     }
 
+    /// Where a connection comes from: what its header says, if it comes from a host that writes one.
+    async fn announced(&self, tcp: &mut TcpStream, source: SocketAddr) -> Result<SocketAddr, Answer> {
+        if !self.options.accept_proxy.iter().any(|net| net.contains(&source.ip())) {
+            return Ok(source);
+        }
+        let said = proxy_protocol::take(tcp).await;
+        said.map(|said| said.unwrap_or(source))
+            .map_err(|error| Answer::new(Outcome::Denied, format!("it has to begin with a header of the PROXY protocol: {error}")))
+    }
+
     /// The request for a connection that came from `source`. Programs of this host itself are what the server sees already: this host.
     pub(crate) fn request(&self, target: &Target, source: SocketAddr) -> Record {
         let is_told = self.options.tell_source && !source.ip().to_canonical().is_loopback();
@@ -135,7 +150,20 @@ impl Near {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut listener = Listener::default();
-        self.take(&mut listener, listen::tcp(bind)?, handle);
+        let announced = move |near: Self, mut tcp: TcpStream, source: SocketAddr| {
+            let handle = handle.clone();
+            async move {
+                match near.announced(&mut tcp, source).await {
+                    Ok(source) => handle(near, tcp, source).await,
+                    Err(answer) => {
+                        reset(&tcp);
+                        let (target, end) = (tcp.local_addr().map_or_else(|_| "?".to_owned(), |at| at.to_string()), End::Refused(answer));
+                        near.report(None, Transport::Tcp, source.to_string(), target, Instant::now(), &Counts::default(), end);
+                    }
+                }
+            }
+        };
+        self.take(&mut listener, listen::tcp(bind)?, announced);
         Ok(listener)
     }
 

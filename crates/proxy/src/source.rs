@@ -1,21 +1,14 @@
 //! Where a connection came from, as its target is told: by a header of the PROXY protocol in front of its bytes, or by the address that it is dialled from.
 
 use crate::access::{Pattern, is_own};
+use crate::proxy_protocol::header;
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
 use noctule::PublicKey;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-
-/// The PROXY protocol, section 2.2: what version 2 begins with.
-const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 2, a connection of somebody else.
-const PROXY: u8 = 0x21;
-/// Families over TCP; 0 is none.
-const TCP_OVER_V4: u8 = 0x11;
-const TCP_OVER_V6: u8 = 0x21;
 
 /// Which near ends are believed when they say where a connection came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,41 +95,6 @@ impl Client {
     }
 }
 
-/// A header of the PROXY protocol, version 2, for a TCP connection.
-fn header(from: Option<SocketAddr>, to: SocketAddr) -> Vec<u8> {
-    let mut out = Vec::with_capacity(52);
-    out.extend(SIGNATURE);
-    out.push(PROXY);
-    let (family, from, to) = match (from, to) {
-        // Section 2.2: addresses are unspecified, and the receiver takes those of the socket.
-        (None, _) => {
-            out.extend([0, 0, 0]);
-            return out;
-        }
-        (Some(SocketAddr::V4(from)), SocketAddr::V4(to)) => {
-            out.extend([TCP_OVER_V4, 0, 12]);
-            out.extend(from.ip().octets());
-            out.extend(to.ip().octets());
-            out.extend(from.port().to_be_bytes());
-            out.extend(to.port().to_be_bytes());
-            return out;
-        }
-        (Some(from), to) => (TCP_OVER_V6, from, to),
-    };
-    // Both are of one family there: an IPv4 address is mapped (RFC 4291 §2.5.5.2).
-    let mapped = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let octets = |at: SocketAddr| -> [u8; 16] { Ipv6Addr::octets(&mapped(at.ip())) };
-    out.extend([family, 0, 36]);
-    out.extend(octets(from));
-    out.extend(octets(to));
-    out.extend(from.port().to_be_bytes());
-    out.extend(to.port().to_be_bytes());
-    out
-}
-
 /// Lets a socket be bound to an address of another host.
 fn be_transparent(socket: &Socket, is_v4: bool) -> io::Result<()> {
     #[cfg(target_os = "linux")]
@@ -169,28 +127,6 @@ mod tests {
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
-    }
-
-    /// The examples of the PROXY protocol's document, section 2.2, filled in by hand.
-    #[test]
-    fn headers_are_those_of_the_proxy_protocol() {
-        let v4 = header(Some(at("198.51.100.9:4000")), at("192.0.2.1:80"));
-        assert_eq!(v4[..16], *b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a\x21\x11\x00\x0c");
-        assert_eq!(v4[16..], [198, 51, 100, 9, 192, 0, 2, 1, 0x0f, 0xa0, 0, 80]);
-        let v6 = header(Some(at("[2001:db8::9]:4000")), at("[2001:db8::1]:80"));
-        assert_eq!((v6.len(), &v6[12..16]), (52, &[0x21, 0x21, 0, 36][..]));
-        assert_eq!(
-            v6[16..48],
-            [at("[2001:db8::9]:1"), at("[2001:db8::1]:1")]
-                .map(|a| match a.ip() {
-                    IpAddr::V6(ip) => ip.octets(),
-                    _ => panic!(),
-                })
-                .concat()
-        );
-        let mixed = header(Some(at("[2001:db8::9]:4000")), at("192.0.2.1:80"));
-        assert_eq!((mixed.len(), &mixed[32..48]), (52, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1][..]));
-        assert_eq!(header(None, at("192.0.2.1:80"))[12..], [0x21, 0, 0, 0]);
     }
 
     #[test]

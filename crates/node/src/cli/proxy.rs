@@ -10,7 +10,9 @@ use crate::failure::Failure;
 use crate::proxy::link::Link;
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
+use ipnet::IpNet;
 use noctule_proxy::{Bind, Forwards, Pattern, Rule, Target};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -63,6 +65,10 @@ pub struct ProxyArgs {
     /// Tell the server from which address each TCP connection comes; it believes that if it has --trust-source for this key.
     #[arg(long)]
     pub tell_source: bool,
+    /// Connections from this address or network to the ports of -L and -D begin with a header of the PROXY protocol, version 1 or 2, which says where they
+    /// come from: for HAProxy or nginx in front. One without is reset. May be given several times.
+    #[arg(long, value_name = "IP|NET", value_parser = net)]
+    pub accept_proxy: Vec<IpNet>,
     #[command(flatten)]
     pub intercept: InterceptArgs,
     /// Only listen: the rules of the firewall are somebody else's to make, after noctule proxy rules.
@@ -229,6 +235,12 @@ pub struct ProxyServeArgs {
     /// One JSON object per line instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A network, or one address.
+fn net(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse().ok().or_else(address).ok_or_else(|| format!("{text:?} is no address and no network: write 192.0.2.1 or 192.0.2.0/24"))
 }
 
 /// A time in which something can happen.

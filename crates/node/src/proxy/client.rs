@@ -57,6 +57,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         interactive: args.interactive.clone(),
         mark,
         tell_source: args.tell_source,
+        accept_proxy: args.accept_proxy.clone(),
     };
     let near = Near::new(uplink.clone(), options, Arc::new(log));
     // Before anybody is asked for anything: a port that is taken is an error of this command.

@@ -34,6 +34,7 @@ pub struct Allowed {
     pub max_connections: usize,
     pub sources: Arc<Sources>,
     pub tell_source: bool,
+    pub accept_proxy: Vec<ipnet::IpNet>,
 }
 
 impl Default for Allowed {
@@ -44,6 +45,7 @@ impl Default for Allowed {
             max_connections: 10_000,
             sources: Arc::default(),
             tell_source: false,
+            accept_proxy: Vec::new(),
         }
     }
 }
@@ -86,7 +88,11 @@ impl Pair {
         });
         let (near_reports, near_sink) = sink();
         let uplink = Uplink::default();
-        let near = Near::new(uplink.clone(), NearOptions { tell_source: allowed.tell_source, ..NearOptions::default() }, near_sink);
+        let near = Near::new(
+            uplink.clone(),
+            NearOptions { tell_source: allowed.tell_source, accept_proxy: allowed.accept_proxy, ..NearOptions::default() },
+            near_sink,
+        );
         let session = within(client.connect_early(server.local_addr(), None)).await.unwrap();
         uplink.set(Some(session.clone()));
         Self { near, far, session, client, server, uplink, near_reports, far_reports }
