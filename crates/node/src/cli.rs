@@ -14,6 +14,7 @@ mod ordered;
 mod overlay;
 mod proxy;
 mod serve;
+mod share;
 mod suggest;
 mod tools;
 mod transfer;
@@ -28,6 +29,7 @@ pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, Reload
 pub use overlay::ViaArgs;
 pub use proxy::{ProxyArgs, ProxyRulesArgs, ProxyServeArgs, ProxyTask};
 pub use serve::{FilterArgs, GetArgs, KeepArgs, LimitArgs, ServeArgs};
+pub use share::{ProxyShareArgs, SourceArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
 

@@ -61,6 +61,9 @@ pub fn proxy(input: &[u8]) {
                 assert_eq!(pattern.to_string().parse(), Ok(pattern));
             }
             let _ = text.parse::<Bind>();
+            if let Ok(link) = text.parse::<crate::proxy::link::Link>() {
+                assert_eq!(link.to_string().parse(), Ok(link));
+            }
         }
     });
 }

@@ -124,6 +124,12 @@ pub fn size() -> Option<(usize, usize)> {
     Some(size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row))))
 }
 
+/// A picture of ours, with the sequences that colour it.
+pub fn picture(text: &str) {
+    // Nobody may be there to see it.
+    let _ = past_bars(|| stdout().lock().write_all(text.as_bytes()));
+}
+
 /// Back to the top of the screen, and what was there away.
 pub fn clear() {
     let _ = stdout().lock().write_all(b"\x1b[H\x1b[J");

@@ -79,6 +79,9 @@ pub struct PeerArgs {
     /// Their rates add up, and one that breaks is replaced by the others.
     #[arg(long, value_name = "FROM[,TO]", help_heading = PATH)]
     pub path: Vec<FurtherPath>,
+    /// Host and key are those of a link: the key is remembered, and may not contradict one that is.
+    #[arg(skip)]
+    pub is_linked: bool,
 }
 
 /// Which keys may connect, or that a code lets one in. Part of every command that listens.

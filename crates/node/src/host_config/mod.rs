@@ -173,6 +173,7 @@ impl PingArgs {
 impl ProxyArgs {
     /// Fills in what the file says for the host.
     pub fn fill_in(&mut self) -> Result<(), Failure> {
+        self.take_link()?;
         let Some(host) = &self.host else { return Ok(()) };
         let config = HostConfig::open(&self.hosts)?;
         let (host, settings) = config.resolve(host, self.port)?;
