@@ -60,7 +60,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Errors are to be printed as JSON. A measurement's stands in its report.
+    /// Whether errors are printed as JSON. A measurement's error is part of its report.
     pub fn has_json_errors(&self) -> bool {
         match &self.command {
             Command::Keygen(_) => false,
@@ -99,7 +99,7 @@ pub enum Command {
     Ping(PingArgs),
     /// Carry TCP and UDP programs over a bad path: ports as with ssh, SOCKS and HTTP; `proxy serve` runs on the other side.
     Proxy(ProxyArgs),
-    /// Look at this host, and at the way to another one: what holds noctule back here, and what to do about it.
+    /// Look at this host, and at the path to another one: what holds noctule back, and what to do about it.
     Doctor(DoctorArgs),
     /// Write the manual pages.
     Man(ManArgs),

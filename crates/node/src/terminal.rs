@@ -18,7 +18,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
 /// What is drawn at the foot of the terminal, past which everything is written.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// A line for standard output. Who closed it does not want to hear it; that is no reason to give up a transfer, or to panic as `println!` does.
+/// Prints a line on standard output. That its reader has closed it is no reason to give up a transfer, or to panic as `println!` does.
 macro_rules! say {
     ($($text:tt)*) => { $crate::terminal::out(format_args!("{}\n", format_args!($($text)*))) };
 }

@@ -204,7 +204,7 @@ impl DoctorArgs {
         let config = HostConfig::open(&self.hosts)?;
         let (host, settings) = config.resolve(host, self.port)?;
         self.host = Some(host);
-        // It looks at the way to the host itself.
+        // `doctor` looks at the direct path to the host: `Via` does not apply.
         config.apply(&Settings { via: None, ..settings }, &mut self.identity, &mut ViaArgs::default())
     }
 }

@@ -234,7 +234,7 @@ async fn ask_host(host: &str, identity: &IdentityArgs) -> Result<PublicKey, Fail
 /// Asks on a terminal; elsewhere nobody can answer.
 async fn decide(host: &str, key: PublicKey) -> Result<(), Failure> {
     let unknown = || Failure::UnknownHost { host: host.to_owned(), key, fingerprint: key.fingerprint() };
-    // As ssh: where what is told is read by somebody, and not of standard input, which may be what is sent.
+    // As ssh does: asks on the terminal, and only if stderr is one. Standard input may be what is sent.
     let Some(terminal) = terminal().ok().filter(|_| io::stderr().is_terminal()) else { return Err(unknown()) };
     crate::terminal::err(format_args!(
         "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv and perf -s print the fingerprint when they start)?\nRemember it and go on [yes/no]? ",
