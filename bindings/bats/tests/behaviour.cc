@@ -15,7 +15,7 @@ namespace {
 void order() {
     for (const int mode : {0, 1, 2, 3, 10}) {
         Pair pair(mode);
-        // The last block is answered from inside the callback, by a program that spins.
+        // The far end answers from inside its callback.
         pair.far.also = [&](const IBatsConnPtr &connection, E event, const octet *data, int length) {
             if (event == E::BATS_CONNECTION_DATA_RECEIVED) send(connection, std::string(reinterpret_cast<const char *>(data), length));
             return true;
@@ -32,14 +32,14 @@ void order() {
         const std::vector<int> lengths = {1, 40, ideal, 17, ideal, ideal - 1};
         for (size_t i = 0; i < lengths.size(); i++) {
             send(connection, std::string(lengths[i], static_cast<char>('a' + i)));
-            // Unreliable modes keep no order, so they have one message under way.
+            // Unreliable modes keep no order: the next message waits for the echo of this one.
             if (mode == 0 || mode == 3) pair.near.wait([&] { return pair.near.messages.size() > i; });
         }
         pair.near.wait([&] { return pair.near.messages.size() >= lengths.size(); });
         for (size_t i = 0; i < lengths.size(); i++) CHECK(pair.near.messages[i] == std::string(lengths[i], static_cast<char>('a' + i)));
         pair.near.wait_for(E::BATS_CONNECTION_SEND_COMPLETE);
         if (mode != 0 && mode != 3) {
-            // Again and again while nothing is sent, and after a change of the callback.
+            // The event repeats while nothing is sent, and comes to the new callback after a change of it.
             pair.near.wait_for(E::BATS_CONNECTION_ALL_DATA_ACKED, 4);
             End other;
             connection->SetConnectionCallback(other.callback(), &other);
@@ -68,7 +68,7 @@ void threads() {
         for (const auto &connection : {pair.near.connections[0], pair.near.connections[1]}) send(connection, "x");
     pair.far.wait([&] { return pair.far.messages.size() == 100; });
     std::lock_guard<std::mutex> near(pair.near.mutex), far(pair.far.mutex);
-    // One thread for each context, none of them this one.
+    // Callbacks run on one thread for each context, never on this one.
     CHECK(pair.near.threads.size() == 1 && pair.far.threads.size() == 1);
     CHECK(pair.near.threads != pair.far.threads && pair.near.threads.count(std::this_thread::get_id()) == 0);
 }
@@ -107,7 +107,7 @@ void offered_again() {
     }
 }
 
-// What came before the callback was set, the far end's good-bye included.
+// Data and the far end's close that came before the callback was set are handed over once it is.
 void held() {
     for (const int mode : {1, 10}) {
         Pair pair(mode);
@@ -148,7 +148,7 @@ void exceptions() {
         return true;
     };
     send(pair.connect().near.connection(), "x");
-    // It is closed for it, and nothing else suffers.
+    // A callback that throws closes its connection, and no other one.
     pair.near.wait_for(E::BATS_CONNECTION_SHUTDOWN_BY_PEER);
     pair.far.wait_for(E::BATS_CONNECTION_CLOSED);
     pair.client->StartConnect("127.0.0.1", pair.port, pair.near.callback(), &pair.near);
@@ -194,14 +194,14 @@ void blocking_callbacks() {
         };
         const auto connection = pair.connect().near.connection();
         const std::string block(connection->GetIdealBufferLength(), 'b');
-        // More than the sender may keep: the network goes on while the far end's callback waits.
+        // More than the sender may buffer: packets are still received while the far end's callback waits.
         for (int i = 0; i < 12; i++) send(connection, block);
         closed.unlock();
         pair.far.wait([&] { return pair.far.messages.size() == 12; });
     }
 }
 
-// A far end that has left before its connection was accepted: what it sent comes first, as TCP does it.
+// A far end that closed before its connection was accepted: its data comes first, then the close, as with TCP.
 void gone_before_accepted() {
     for (const int mode : {1, 2, 10}) {
         Pair pair(mode);
@@ -242,7 +242,7 @@ void refused() {
     other.StopConnection(nullptr);
     send(pair.near.connection(), "still there");
     pair.far.wait([&] { return pair.far.messages.size() == 1; });
-    // Modes that are not built.
+    // Modes that noctule does not have.
     for (const int mode : {11, 12, 77}) {
         CHECK(!other.LoadConfig(configured(mode)));
         End none;
@@ -253,7 +253,7 @@ void refused() {
     }
     for (const int mode : {1, 10}) {
         CHECK(other.LoadConfig(configured(mode)));
-        // No such host, nobody there, no port, no address.
+        // No such host, a closed port, port 0, no address.
         const std::vector<std::pair<std::string, int>> nowhere = {{"no-such-host.invalid", 9}, {"127.0.0.1", free_port()}, {"127.0.0.1", 0}, {"", 9}};
         for (const auto &[host, port] : nowhere) {
             End none;
@@ -422,7 +422,7 @@ void configurations() {
     static_assert(static_cast<int>(CongestionControl::GCC) == 5 && static_cast<int>(E::BATS_CONNECTION_ALL_DATA_ACKED) == 14 && static_cast<int>(L::BATS_LISTEN_STOPPED) == 6, "numbers");
 }
 
-// What /proc says of this process.
+// Number of entries of a directory, such as /proc/self/fd.
 size_t entries(const char *directory) { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator())); }
 
 void open_and_drop(long wanted) {
@@ -432,7 +432,7 @@ void open_and_drop(long wanted) {
         const size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
         long opened = 1;
         while (opened < wanted) {
-            // A few at a time: a server takes its time over more handshakes from one host.
+            // A few at a time: a server limits the rate of handshakes from one host.
             for (int i = 0; i < 9; i++) pair.client->StartConnect("127.0.0.1", pair.port, pair.near.callback(), &pair.near);
             opened += 9;
             pair.near.wait_for(E::BATS_CONNECTION_ESTABLISHED, opened);
@@ -456,7 +456,7 @@ void open_and_drop(long wanted) {
 }
 
 void many() { open_and_drop(100); }
-// By hand: a server's limit of handshakes from one host makes it last most of a minute.
+// Run by hand: with a server's limit of handshakes from one host it takes most of a minute.
 void thousand() { open_and_drop(1000); }
 
 // A library of another version: this program was linked with a library whose header has another ABI.

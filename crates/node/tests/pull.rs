@@ -176,7 +176,7 @@ fn names_that_lead_out_are_refused_with_their_reason() {
     // A link that leads out is sent as a link, and refused here.
     assert_fails(&run(server.get(&[""], &p.into, &[])), 11, "--outside-links");
     assert_eq!(names(&p.into), [""; 0]);
-    // What somebody wants to leave there is refused, too.
+    // Sending files there is refused, too.
     assert_fails(&send(&[&p.root.join("secret")], &server.address, &server.key), 9, "--writable");
     assert_eq!(names(&p.served), ["f", "out", "up"]);
 }

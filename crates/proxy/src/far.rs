@@ -6,6 +6,7 @@ use crate::forward::Bind;
 use crate::listen;
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink};
+use crate::source::{Client, Sources};
 use crate::stream::{self, Incoming, NoRecord, accept, refuse};
 use crate::target::Target;
 use crate::udp;
@@ -16,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -34,6 +36,8 @@ pub struct FarConfig {
     pub udp_idle: Duration,
     /// Of the sockets by which targets are reached (`SO_MARK`), so that what this host intercepts is never this server's own.
     pub mark: Option<u32>,
+    /// How targets hear where a connection came from.
+    pub sources: Arc<Sources>,
     /// Hears of each connection that has ended.
     pub sink: Sink,
 }
@@ -153,7 +157,10 @@ impl Far {
         };
         let (meant, dialler) = (self.config.only_target.clone(), self.dialler());
         match request {
-            Record::Connect(asked) => self.connect(&session, send, incoming, meant.unwrap_or(asked), &dialler).await,
+            Record::Connect { target, source } => {
+                let told = self.config.sources.told(&session.peer_key(), source.as_ref());
+                self.connect(&session, send, incoming, meant.unwrap_or(target), told, dialler).await;
+            }
             Record::Associate { id, lifetime, target } => {
                 let target = meant.or(target);
                 // A session that is over does not know it any more.
@@ -176,12 +183,31 @@ impl Far {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => self.config.rules.clone(),
         };
-        Dialler { rules, mark: self.config.mark }
+        Dialler { rules, mark: self.config.mark, client: None }
     }
 
-    async fn connect(&self, session: &Session, send: SendStream, incoming: Incoming, target: Target, dialler: &Dialler) {
-        let (begun, counts, source) = (Instant::now(), Counts::default(), source_of(session));
-        let end = serve_connect(send, incoming, &target, dialler, &counts).await;
+    /// `told`: where the connection comes from, as a trusted near end says.
+    async fn connect(
+        &self,
+        session: &Session,
+        send: SendStream,
+        incoming: Incoming,
+        target: Target,
+        told: Result<Option<SocketAddr>, Answer>,
+        mut dialler: Dialler,
+    ) {
+        let (begun, counts) = (Instant::now(), Counts::default());
+        let near = || session.far_address().map(|ip| SocketAddr::new(ip, 0)).or_else(|| session.remote_address());
+        let at = told.as_ref().ok().copied().flatten();
+        let source = at.map_or_else(|| source_of(session), |at| at.to_string());
+        dialler.client = Some(Client { sources: Arc::clone(&self.config.sources), at: at.or_else(near) });
+        let end = match told {
+            Ok(_) => serve_connect(send, incoming, &target, &dialler, &counts).await,
+            Err(denied) => {
+                refuse(send, incoming, denied.clone()).await;
+                End::Refused(denied)
+            }
+        };
         self.report(session, Transport::Tcp, source, target.to_string(), begun, &counts, end);
     }
 
@@ -302,7 +328,7 @@ fn source_of(session: &Session) -> String {
 
 /// Dials, answers, and carries the connection.
 pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, dialler: &Dialler, counts: &Counts) -> End {
-    let tcp = match dial::dial(target, dialler).await {
+    let mut tcp = match dial::dial(target, dialler).await {
         Ok(tcp) => tcp,
         Err(answer) => {
             refuse(send, incoming, answer.clone()).await;
@@ -310,6 +336,15 @@ pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, targ
         }
     };
     prepare(&tcp);
+    if let (Some(client), Ok(to)) = (&dialler.client, tcp.peer_addr())
+        && let Some(header) = client.header(&target.host, to)
+        // A target that would read bytes without it would take them for the header.
+        && tcp.write_all(&header).await.is_err()
+    {
+        let gone = Answer::new(Outcome::Refused, "");
+        refuse(send, incoming, gone.clone()).await;
+        return End::Refused(gone);
+    }
     let bound = tcp.local_addr().ok().map(Target::from);
     if let Err(error) = accept(&mut send, Answer { outcome: Outcome::Connected, bound, text: FarText::default() }).await {
         reset(&tcp);

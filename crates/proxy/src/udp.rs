@@ -210,7 +210,7 @@ pub(crate) struct Served {
 /// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served) -> (Counts, End) {
     let Served { id, lifetime, target, dialler, idle } = served;
-    let Dialler { rules, mark } = dialler;
+    let Dialler { rules, mark, .. } = dialler;
     let counts = Counts::default();
     let prepared = async {
         let fixed = match &target {

@@ -173,6 +173,7 @@ impl PingArgs {
 impl ProxyArgs {
     /// Fills in what the file says for the host.
     pub fn fill_in(&mut self) -> Result<(), Failure> {
+        self.take_link()?;
         let Some(host) = &self.host else { return Ok(()) };
         let config = HostConfig::open(&self.hosts)?;
         let (host, settings) = config.resolve(host, self.port)?;
@@ -203,7 +204,7 @@ impl DoctorArgs {
         let config = HostConfig::open(&self.hosts)?;
         let (host, settings) = config.resolve(host, self.port)?;
         self.host = Some(host);
-        // It looks at the way to the host itself.
+        // `doctor` looks at the direct path to the host: `Via` does not apply.
         config.apply(&Settings { via: None, ..settings }, &mut self.identity, &mut ViaArgs::default())
     }
 }

@@ -158,7 +158,7 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, KNOWN_HOSTS, CONFIG],
-        see: &["noctule-proxy-serve(1)", "noctule-proxy-rules(1)", "noctule-config(5)"],
+        see: &["noctule-proxy-serve(1)", "noctule-proxy-rules(1)", "noctule-proxy-share(1)", "noctule-config(5)"],
     },
     Page {
         name: "proxy-serve",
@@ -176,7 +176,27 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, AUTHORISED],
-        see: &["noctule-proxy(1)"],
+        see: &["noctule-proxy(1)", "noctule-proxy-share(1)"],
+    },
+    Page {
+        name: "proxy-share",
+        description: &[
+            "A link names the server and its public key, and perhaps the code that lets one peer in; no secret key stands in it. The link is the only line on standard output where that is no terminal. On a terminal its QR code stands below, if it fits.",
+            "Whoever makes the link decides what is trusted: pass it on by a way on which nobody can change it.",
+        ],
+        examples: &[
+            ("noctule proxy share hill.example.org --name 'the hill'", "A link to this host, by the name that others know."),
+            (
+                "noctule proxy share --code 4-otter-lagoon",
+                "One that lets a new peer in, once, with the code that noctule proxy serve shows.",
+            ),
+            (
+                "noctule proxy share hill.example.org --peer-key qdhg43ot4p4kontdusgyxkjrk3n4k3i2dakjllp74kz3brtztrzayhq5",
+                "A link to a server elsewhere.",
+            ),
+        ],
+        files: &[KEY],
+        see: &["noctule-proxy(1)", "noctule-proxy-serve(1)"],
     },
     Page {
         name: "proxy-rules",

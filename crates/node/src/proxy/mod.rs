@@ -2,7 +2,9 @@
 
 mod client;
 mod intercept;
+pub mod link;
 mod server;
+mod share;
 mod stdio;
 pub mod words;
 
@@ -19,6 +21,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     match args.task {
         Some(ProxyTask::Serve(args)) => server::run(*args).await,
         Some(ProxyTask::Rules(args)) => intercept::rules(*args).await,
+        Some(ProxyTask::Share(args)) => share::run(&args),
         None => client::run(args).await,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{configure, intercept, transport};
 use crate::cli::ProxyServeArgs;
+use crate::code::Code;
 use crate::code::gate::Gate;
 use crate::failure::Failure;
 use crate::identity;
@@ -9,7 +10,7 @@ use crate::identity::authorised::{Access, Wanted};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::transfer::{Farewell, Reporter, voices};
-use noctule::{IncomingFlow, NodeConfig, Session};
+use noctule::{IncomingFlow, NodeConfig, PublicKey, Session};
 use noctule_proxy::{Answer, End, Far, FarConfig, Outcome, Report, Rules, TAG, is_datagrams};
 use serde_json::json;
 use std::sync::Arc;
@@ -23,6 +24,13 @@ const PROXY: &str = "proxy -D 1080";
 
 /// Serves until interrupted.
 pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
+    if !args.source.as_client.is_empty() {
+        noctule_proxy::may_dial_as_client().map_err(|error| {
+            Failure::System(format!(
+                "--as-client: this process may not connect from addresses of clients ({error}): it needs CAP_NET_ADMIN; run it as root, or by a unit with AmbientCapabilities=CAP_NET_ADMIN"
+            ))
+        })?;
+    }
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
@@ -57,9 +65,10 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
             );
         }
         tell!(
-            "proxy on {}; on the other host:\n\n{}\n\nprograms there use localhost:1080 as SOCKS or HTTP proxy then; -L PORT:TARGET:PORT leads to one target\n{}; {}; this side's fingerprint: {}{}",
+            "proxy on {}; on the other host:\n\n{}\n\nprograms there use localhost:1080 as SOCKS or HTTP proxy then; -L PORT:TARGET:PORT leads to one target\n{}{}; {}; this side's fingerprint: {}{}",
             invitation.place(),
             gate.commands(),
+            share(&args, &invitation, gate.code().as_ref(), public),
             gate.access().shown(),
             reach(&args),
             public.fingerprint(),
@@ -74,6 +83,7 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
         udp_idle: args.udp_idle.0,
         // A proxy on this host may intercept; without the right to mark, it has to leave this user alone.
         mark: intercept::permitted().is_ok().then_some(intercept::OWN_MARK),
+        sources: Arc::new(args.source.sources()),
         sink: Arc::new(log),
     });
     while let Some(session) = endpoint.accept().await {
@@ -87,6 +97,15 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
         });
     }
     Err(Failure::System("the endpoint was closed".into()))
+}
+
+/// A line about links, if one says all that leads here.
+fn share(args: &ProxyServeArgs, invitation: &Invitation, code: Option<&Code>, public: PublicKey) -> String {
+    if !args.via.via.is_empty() || args.identity.psk.is_some() || args.identity.no_encryption {
+        return String::new();
+    }
+    let code = code.map_or_else(String::new, |code| format!(" --code {code}"));
+    format!("the same as a link and a QR code: noctule proxy share {} --peer-key {public}{code}\n", invitation.host())
 }
 
 /// What may be reached, in words.

@@ -61,7 +61,7 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
 fn source(args: &ProxyArgs) -> (Option<PathBuf>, bool) {
     match &args.task {
         Some(ProxyTask::Serve(serve)) => (serve.config.clone(), serve.check),
-        Some(ProxyTask::Rules(_)) => (None, false),
+        Some(ProxyTask::Rules(_) | ProxyTask::Share(_)) => (None, false),
         None => (args.config.clone(), args.check),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
 use noctule::{Endpoint, EndpointConfig, SecretKey, Session};
-use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, NearOptions, Report, Rules, Uplink};
+use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, NearOptions, Report, Rules, Sources, Uplink};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -32,11 +32,21 @@ pub struct Allowed {
     pub rules: Rules,
     pub remote_listen: bool,
     pub max_connections: usize,
+    pub sources: Arc<Sources>,
+    pub tell_source: bool,
+    pub accept_proxy: Vec<ipnet::IpNet>,
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { rules: Rules { allow_private: true, ..Rules::default() }, remote_listen: true, max_connections: 10_000 }
+        Self {
+            rules: Rules { allow_private: true, ..Rules::default() },
+            remote_listen: true,
+            max_connections: 10_000,
+            sources: Arc::default(),
+            tell_source: false,
+            accept_proxy: Vec::new(),
+        }
     }
 }
 
@@ -62,6 +72,7 @@ impl Pair {
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
             mark: None,
+            sources: allowed.sources,
             rules: allowed.rules,
             only_target: None,
             allow_remote_listen: allowed.remote_listen,
@@ -77,7 +88,11 @@ impl Pair {
         });
         let (near_reports, near_sink) = sink();
         let uplink = Uplink::default();
-        let near = Near::new(uplink.clone(), NearOptions::default(), near_sink);
+        let near = Near::new(
+            uplink.clone(),
+            NearOptions { tell_source: allowed.tell_source, accept_proxy: allowed.accept_proxy, ..NearOptions::default() },
+            near_sink,
+        );
         let session = within(client.connect_early(server.local_addr(), None)).await.unwrap();
         uplink.set(Some(session.clone()));
         Self { near, far, session, client, server, uplink, near_reports, far_reports }

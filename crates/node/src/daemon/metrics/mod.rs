@@ -1,4 +1,4 @@
-//! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. What is told stands in `families`.
+//! Serves Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. `families` lists the metrics.
 
 mod families;
 
@@ -13,22 +13,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A client that connects and asks nothing is not waited for.
+/// How long a request may take, from the connection on.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time; the oldest gives way.
+/// Requests at a time; the oldest is closed for a new one.
 const MAX_REQUESTS: usize = 8;
-/// Longest request.
+/// Bytes of a request, at most.
 const MAX_REQUEST: usize = 8192;
 
 /// Binds the port.
 ///
 /// # Errors
-/// It is taken or not permitted.
+/// The address is taken, or not permitted.
 pub async fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(at).await.map_err(|e| Failure::Listen(format!("metrics on {at}: {e}; choose another address with [metrics] listen")))
 }
 
-/// Answers for ever.
+/// Answers requests, and never returns.
 pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
     let mut places = Places::new(MAX_REQUESTS, PATIENCE);
     loop {
@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
                 let daemon = Arc::clone(&daemon);
                 places.begin(async move {
                     let names = daemon.config().metrics.as_ref().map(|m| m.names.clone()).unwrap_or_default();
-                    // A client that hangs up is no loss.
+                    // A client that has closed the connection needs no answer.
                     let _ = answer(stream, &names, || families::text(daemon.report())).await;
                 });
             }
@@ -76,8 +76,8 @@ async fn answer(mut stream: TcpStream, names: &[String], text: impl Fn() -> Stri
     if method == b"HEAD" { Ok(()) } else { stream.write_all(body.as_bytes()).await }
 }
 
-/// A page of somebody else's whose name suddenly leads to this host (DNS rebinding) would read the metrics through a browser here. Its requests name
-/// the page's host: only an address, localhost, and what the file names are served. A request of HTTP/1.0 may name none; a browser's always does.
+/// Whether a request names this host. A foreign web page whose name is made to lead here (DNS rebinding) would read the metrics through a browser, but its
+/// requests name the page's host: only an address, localhost, and what the file names are served. A request of HTTP/1.0 may name none; a browser's always does.
 fn is_meant(request: &[u8], names: &[String]) -> bool {
     let text = String::from_utf8_lossy(request);
     let mut hosts = text.split("\r\n").skip(1).take_while(|line| !line.is_empty()).filter_map(|line| {
