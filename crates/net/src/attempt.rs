@@ -2,9 +2,9 @@
 
 use crate::error::ConnectError;
 use crate::hearsay::{self, Hearsay};
+use crate::links::LinkEntry;
 use crate::route::Route;
 use crate::shared::Shared;
-use crate::state::LinkEntry;
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
@@ -50,7 +50,7 @@ pub(crate) async fn outcome(shared: &Shared, link: LinkId, remote: SocketAddr, p
     poll_fn(|cx| {
         let answer = shared.poll_state(
             cx,
-            |state, _| match state.links.get(&link) {
+            |state, _| match state.links.get(link) {
                 Some(LinkEntry { down: Some(reason), up, .. }) => Some(Err(ConnectError::from_reason(reason.clone(), remote, peer, *up))),
                 Some(LinkEntry { up: Some(key), .. }) => Some(Ok(*key)),
                 Some(LinkEntry { refused: Some(errno), .. }) => {
@@ -59,7 +59,7 @@ pub(crate) async fn outcome(shared: &Shared, link: LinkId, remote: SocketAddr, p
                 Some(_) => None,
                 None => Some(Err(ConnectError::EndpointClosed)),
             },
-            |state| state.links.get_mut(&link).map(|l| &mut l.wakers),
+            |state| state.links.get_mut(link).map(|l| &mut l.wakers),
         );
         if answer.is_pending() {
             // It never ends.

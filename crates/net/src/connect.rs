@@ -5,9 +5,9 @@ use crate::attempt;
 use crate::error::ConnectError;
 use crate::eyeballs::{interleave, race};
 use crate::link::{self, Link};
+use crate::links::LinkEntry;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::state::{LinkEntry, SessionEntry};
 use noctule_proto::Node;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{Code, CommandError};
@@ -42,9 +42,9 @@ impl Drop for Attempt<'_> {
         if !self.is_taken {
             state.close_link(now, self.link, 0, "");
         }
-        match state.links.get_mut(&self.link) {
+        match state.links.get_mut(self.link) {
             Some(entry) if entry.down.is_none() => entry.is_watched = false,
-            _ => drop(state.links.remove(&self.link)),
+            _ => state.links.remove(self.link),
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) async fn to_address(shared: &Arc<Shared>, remote: SocketAddr, peer: O
         let mut state = shared.lock();
         let now = state.now;
         let session = state.node.open_session(now, link).map_err(ConnectError::from_command)?;
-        state.sessions.insert(session, SessionEntry::new(link, key));
+        state.add_session(session, link, key);
         state.kick();
         session
     };

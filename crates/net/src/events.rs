@@ -97,10 +97,6 @@ impl Readers {
         });
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// A further reader.
     pub(crate) fn add(&mut self) -> Arc<Queue> {
         self.0.retain(|reader| reader.strong_count() > 0);

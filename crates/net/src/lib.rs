@@ -83,6 +83,7 @@ pub mod eyeballs;
 mod features;
 mod hearsay;
 mod link;
+mod links;
 mod message;
 mod overlay;
 mod route;

@@ -6,9 +6,9 @@
 use crate::attempt;
 use crate::error::{ConnectError, OpenError};
 use crate::events::LinkEvents;
+use crate::links::LinkEntry;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::state::{LinkEntry, SessionEntry};
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{LinkId, PathId};
@@ -42,7 +42,7 @@ impl Link {
     pub fn remote_address(&self) -> Option<SocketAddr> {
         let state = self.shared.lock();
         let known = state.node.link_stats(self.id).and_then(|s| s.paths.first().map(|p| p.remote));
-        known.or_else(|| state.links.get(&self.id)?.remote)
+        known.or_else(|| state.links.get(self.id)?.remote)
     }
 
     /// Adds a path to the link: another way to the same neighbour, whose rate adds to that of the others, and which carries on when they break.
@@ -63,7 +63,7 @@ impl Link {
     /// What happens to the link from now on: paths that change, silence, its end.
     pub fn events(&self) -> LinkEvents {
         let mut state = self.shared.lock();
-        let queue = match state.links.get_mut(&self.id) {
+        let queue = match state.links.get_mut(self.id) {
             Some(LinkEntry { down: Some(reason), .. }) => Err(reason.clone()),
             Some(entry) => Ok(entry.readers.add()),
             None => Err(CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint is closed")),
@@ -85,7 +85,7 @@ impl Link {
             Err(CommandError::Limit { what, limit }) => return Err(OpenError::Limit { what, limit }),
             Err(error) => return Err(OpenError::Misuse(error.to_string())),
         };
-        state.sessions.insert(session, SessionEntry::new(self.id, self.peer));
+        state.add_session(session, self.id, self.peer);
         state.kick();
         Ok(Session::new(Arc::clone(&self.shared), session, self.peer))
     }
@@ -98,11 +98,11 @@ impl Link {
         poll_fn(|cx| {
             self.shared.poll_state(
                 cx,
-                |state, _| match state.links.get(&self.id) {
+                |state, _| match state.links.get(self.id) {
                     Some(entry) => entry.down.clone(),
                     None => Some(CloseReason::local(Code::Shutdown, Layer::Link, "the endpoint is closed")),
                 },
-                |state| state.links.get_mut(&self.id).map(|l| &mut l.wakers),
+                |state| state.links.get_mut(self.id).map(|l| &mut l.wakers),
             )
         })
         .await
@@ -120,14 +120,14 @@ impl Drop for Link {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let now = state.now;
-        let is_up = state.links.get(&self.id).is_some_and(|l| l.down.is_none());
-        if let Some(entry) = state.links.get_mut(&self.id) {
+        let is_up = state.links.get(self.id).is_some_and(|l| l.down.is_none());
+        if let Some(entry) = state.links.get_mut(self.id) {
             entry.is_watched = false;
         }
         if is_up {
             state.close_link(now, self.id, 0, "");
         } else {
-            state.links.remove(&self.id);
+            state.links.remove(self.id);
         }
     }
 }
@@ -142,7 +142,7 @@ impl std::fmt::Debug for Link {
 pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>, local: Option<IpAddr>) -> Result<PathId, OpenError> {
     let bound = shared.bound();
     let mut state = shared.lock();
-    let first = state.node.link_address(link).map(|a| a.0).or_else(|| state.links.get(&link)?.remote);
+    let first = state.node.link_address(link).map(|a| a.0).or_else(|| state.links.get(link)?.remote);
     let Some(remote) = remote.or(first) else { return Err(OpenError::Misuse("the link is down".into())) };
     if let Some(local) = local.filter(|local| local.is_ipv4() != remote.is_ipv4()) {
         return Err(OpenError::Misuse(format!("a path from {local} to {remote}: both addresses have to be of one family")));
@@ -167,7 +167,7 @@ pub(crate) fn add_path(shared: &Shared, link: LinkId, remote: Option<SocketAddr>
 
 /// A link to `remote`; resolves when keys are agreed, after one round trip. The neighbour may still decline: then the link goes down.
 pub(crate) async fn connect(shared: &Arc<Shared>, remote: SocketAddr, peer: PublicKey) -> Result<Link, ConnectError> {
-    let entry = LinkEntry { is_ours: false, ..LinkEntry::outgoing(remote) };
+    let entry = LinkEntry::kept(remote);
     let id = attempt::begin(shared, remote, |node, now| node.connect(now, remote, Some(peer)), entry)?;
     // Given up when the future is dropped.
     let link = Link { shared: Arc::clone(shared), id, peer };
@@ -186,7 +186,7 @@ pub(crate) async fn accept(shared: &Arc<Shared>) -> Option<Link> {
             |state, _| loop {
                 state.take_links();
                 let Some(id) = state.incoming_links.pop_front() else { return state.closed.is_some().then_some(None) };
-                if let Some(entry) = state.links.get_mut(&id).filter(|l| l.down.is_none())
+                if let Some(entry) = state.links.get_mut(id).filter(|l| l.down.is_none())
                     && let Some(peer) = entry.up
                 {
                     entry.is_watched = true;

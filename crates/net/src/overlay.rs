@@ -3,7 +3,6 @@
 use crate::endpoint::Endpoint;
 use crate::error::OpenError;
 use crate::session::Session;
-use crate::state::SessionEntry;
 use noctule_proto::crypto::{PublicKey, SharedKey};
 use noctule_proto::error::CommandError;
 use noctule_proto::ids::LinkId;
@@ -88,7 +87,7 @@ impl Endpoint {
             Err(error) => return Err(OpenError::Misuse(error.to_string())),
         };
         if let Some(link) = state.node.session_link(session) {
-            state.sessions.insert(session, SessionEntry::new(link, peer));
+            state.add_session(session, link, peer);
         }
         state.kick();
         Ok(Session::new(Arc::clone(self.shared()), session, peer))

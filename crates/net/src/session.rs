@@ -135,7 +135,7 @@ impl Session {
     pub fn silence(&self) -> Option<Duration> {
         let Handle { shared, session, .. } = &*self.handle;
         let state = shared.lock();
-        let link = state.links.get(&state.node.session_link(*session)?)?;
+        let link = state.links.get(state.node.session_link(*session)?)?;
         link.silent_since.filter(|_| link.down.is_none()).map(|since| state.now.since(since))
     }
 
@@ -324,7 +324,7 @@ impl Session {
                 |state, _| match (state.session_closed(*session), state.sessions.get(session)) {
                     // One that was taken and then ended well was taken.
                     (Some(closed), entry) if !(entry.is_some_and(|s| s.is_confirmed) && closed.0.reason.is_clean()) => {
-                        let remote = entry.and_then(|s| state.links.get(&s.link)?.remote).unwrap_or_else(|| shared.bound().local());
+                        let remote = entry.and_then(|s| state.links.get(s.link)?.remote).unwrap_or_else(|| shared.bound().local());
                         Some(Err(ConnectError::from_reason(closed.0.reason, remote, entry.map(|s| s.peer), None)))
                     }
                     (Some(_), _) => Some(Ok(())),
@@ -399,14 +399,11 @@ impl Session {
         let mut state = shared.lock();
         let queue = match state.session_closed(*session) {
             Some(closed) => Err(closed.0.reason),
-            None => {
-                state.read_sessions.insert(*session);
-                state
-                    .sessions
-                    .get_mut(session)
-                    .map(|entry| entry.readers.add())
-                    .ok_or_else(|| CloseReason::local(Code::UnknownSession, Layer::Session, ""))
-            }
+            None => state
+                .sessions
+                .get_mut(session)
+                .map(|entry| entry.readers.add())
+                .ok_or_else(|| CloseReason::local(Code::UnknownSession, Layer::Session, "")),
         };
         drop(state);
         LinkEvents::new(Arc::clone(shared), queue)
@@ -419,7 +416,7 @@ impl Session {
         }
         let state = self.handle.shared.lock();
         let entry = state.sessions.get(&self.handle.session)?;
-        state.links.get(&entry.link).and_then(|link| link.remote).or(entry.came_from)
+        state.links.get(entry.link).and_then(|link| link.remote).or(entry.came_from)
     }
 
     /// The far end's overlay address, if the session is or may be relayed; `None` if the neighbour is the far end.
@@ -457,7 +454,7 @@ impl Session {
         let state = self.handle.shared.lock();
         let mut routes: Vec<(PublicKey, RouteStats)> = Vec::new();
         for (link, stats) in state.node.session_routes(self.handle.session) {
-            let Some(peer) = state.links.get(&link).and_then(|l| l.up) else { continue };
+            let Some(peer) = state.links.get(link).and_then(|l| l.up) else { continue };
             // A neighbour's link that was made again is the same way.
             match routes.iter_mut().find(|(known, _)| *known == peer) {
                 Some((_, sum)) => *sum = sum.and(stats),

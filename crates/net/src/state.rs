@@ -1,6 +1,7 @@
 //! What an endpoint keeps about its links, sessions and flows, and how the node's events reach the tasks that wait for them.
 
 use crate::events::{LinkEvent, Readers};
+use crate::links::{LinkEntry, Links};
 use crate::route::Route;
 use crate::sockets::Sockets;
 use noctule_proto::Node;
@@ -36,25 +37,6 @@ impl Wakers {
 
 /// Tasks to be woken once the lock is free.
 pub(crate) type Woken = SmallVec<[Waker; 4]>;
-
-#[derive(Debug)]
-pub(crate) struct LinkEntry {
-    /// This end opened it, for one session, and takes it down when that session is over.
-    pub(crate) is_ours: bool,
-    pub(crate) remote: Option<SocketAddr>,
-    pub(crate) up: Option<PublicKey>,
-    pub(crate) down: Option<CloseReason>,
-    /// A task still wants to know how the attempt ended.
-    pub(crate) is_watched: bool,
-    pub(crate) wakers: Wakers,
-    /// Take it down at this instant.
-    pub(crate) close_at: Option<Time>,
-    /// The own system does not send there (errno).
-    pub(crate) refused: Option<i32>,
-    /// Something was sent and nothing heard for some probes: since when that is known.
-    pub(crate) silent_since: Option<Time>,
-    pub(crate) readers: Readers,
-}
 
 #[derive(Debug)]
 pub(crate) struct SessionEntry {
@@ -127,7 +109,7 @@ pub(crate) enum Answer {
 /// See the file's heading.
 pub(crate) struct State {
     pub(crate) node: Node,
-    pub(crate) links: HashMap<LinkId, LinkEntry>,
+    pub(crate) links: Links,
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     pub(crate) incoming: VecDeque<SessionId>,
@@ -150,10 +132,8 @@ pub(crate) struct State {
     is_kicked: bool,
     /// There is no driver any more.
     is_driverless: bool,
-    /// Links with a `close_at`.
-    closing_links: usize,
-    /// Sessions whose events somebody reads.
-    pub(crate) read_sessions: BTreeSet<SessionId>,
+    /// Sessions by the link that they began on.
+    sessions_of: BTreeSet<(LinkId, SessionId)>,
     /// The driver is to go on with this one.
     pub(crate) new_sockets: Option<Sockets>,
     /// Links that are to go on from another port of this host, and where they lead; see `watch.rs`.
@@ -186,7 +166,7 @@ impl State {
     pub(crate) fn new(node: Node, accepts: bool, backlog: usize, trouble: Arc<Notify>) -> Self {
         Self {
             node,
-            links: HashMap::new(),
+            links: Links::default(),
             sessions: HashMap::new(),
             flows: HashMap::new(),
             incoming: VecDeque::new(),
@@ -203,8 +183,7 @@ impl State {
             driver: None,
             is_kicked: true,
             is_driverless: false,
-            closing_links: 0,
-            read_sessions: BTreeSet::new(),
+            sessions_of: BTreeSet::new(),
             new_sockets: None,
             detours: Vec::new(),
             trouble,
@@ -272,7 +251,7 @@ impl State {
             return;
         }
         let is_theirs = |entry: &LinkEntry| !entry.is_ours && !entry.is_watched && entry.up.is_some() && entry.down.is_none();
-        let mut links: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_theirs(entry)).map(|(id, _)| *id).collect();
+        let mut links: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_theirs(entry)).map(|(id, _)| id).collect();
         links.sort_unstable();
         self.incoming_links.extend(links);
     }
@@ -280,9 +259,7 @@ impl State {
     fn on_event(&mut self, now: Time, event: Event) {
         match event {
             Event::LinkUp { link, peer } => {
-                let is_incoming = !self.links.contains_key(&link);
-                let entry = self.links.entry(link).or_insert_with(LinkEntry::incoming);
-                entry.up = Some(peer);
+                let (is_incoming, entry) = self.links.heard(link, peer);
                 self.trouble.notify_one();
                 Self::wake(&mut self.woken, &mut entry.wakers);
                 // Links without an owner are bounded by the node's own limit.
@@ -292,7 +269,7 @@ impl State {
                 }
             }
             Event::LinkSilent { link, is_silent } => {
-                if let Some(entry) = self.links.get_mut(&link) {
+                if let Some(entry) = self.links.get_mut(link) {
                     entry.silent_since = is_silent.then_some(now);
                     self.trouble.notify_one();
                 }
@@ -308,7 +285,7 @@ impl State {
                 Self::wake(&mut self.woken, &mut self.accept_wakers);
             }
             Event::LinkDown { link, reason, peer } => {
-                if let Some(entry) = self.links.get_mut(&link) {
+                if let Some(entry) = self.links.get_mut(link) {
                     entry.up = entry.up.or(peer);
                 }
                 self.on_link_down(link, reason);
@@ -358,32 +335,29 @@ impl State {
 
     /// Tells the readers of a link, and of the sessions that run over it.
     fn tell_link(&mut self, link: LinkId, event: &LinkEvent) {
-        if let Some(entry) = self.links.get_mut(&link) {
+        if let Some(entry) = self.links.get_mut(link) {
             entry.readers.tell(event, &mut self.woken);
         }
-        self.read_sessions.retain(|id| {
-            let Some(entry) = self.sessions.get_mut(id).filter(|entry| !entry.readers.is_empty()) else { return false };
-            // A relayed session may have changed links.
-            if self.node.session_link(*id).unwrap_or(entry.link) == link {
+        let mut on_it = self.node.sessions_over(link);
+        // Relayed sessions may have changed links; those that the node does not know any more have not.
+        on_it.extend(self.sessions_begun_on(link).filter(|id| self.node.session_link(*id).is_none()));
+        for id in on_it {
+            if let Some(entry) = self.sessions.get_mut(&id) {
                 entry.readers.tell(event, &mut self.woken);
             }
-            true
-        });
+        }
     }
 
     fn on_link_down(&mut self, link: LinkId, reason: CloseReason) {
-        let Some(entry) = self.links.get_mut(&link) else { return };
-        entry.down = Some(reason.clone());
+        let Some(entry) = self.links.end(link, reason.clone()) else { return };
         entry.readers.tell(&LinkEvent::Closed(reason.clone()), &mut self.woken);
         Self::wake(&mut self.woken, &mut entry.wakers);
-        self.closing_links -= usize::from(entry.close_at.take().is_some());
         if !entry.is_watched {
-            self.links.remove(&link);
+            self.links.remove(link);
         }
         // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another way.
-        let is_left =
-            |(id, s): &(&SessionId, &SessionEntry)| s.link == link && s.outcome.is_none() && self.node.session_link(**id).is_none();
-        let left: SmallVec<[SessionId; 4]> = self.sessions.iter().filter(is_left).map(|(id, _)| *id).collect();
+        let is_left = |id: &SessionId| self.sessions.get(id).is_some_and(|s| s.outcome.is_none()) && self.node.session_link(*id).is_none();
+        let left: SmallVec<[SessionId; 4]> = self.sessions_begun_on(link).filter(is_left).collect();
         for session in left {
             self.end_session(session, lost(reason.clone()));
         }
@@ -397,8 +371,11 @@ impl State {
             None if self.incoming.len() >= self.backlog => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
             None => None,
         };
-        let came_from = self.node.link_stats(link).and_then(|stats| Some(stats.paths.first()?.remote));
-        self.sessions.insert(session, SessionEntry { came_from, ..SessionEntry::new(link, peer) });
+        let came_from = self.node.link_address(link).map(|(remote, _)| remote);
+        self.add_session(session, link, peer);
+        if let Some(entry) = self.sessions.get_mut(&session) {
+            entry.came_from = came_from;
+        }
         if let Some((code, text)) = refused {
             self.abandon_session(now, session, code as u64, text);
             return;
@@ -412,7 +389,7 @@ impl State {
         let (link, closing) = (entry.link, entry.closing.clone());
         self.end_session(session, outcome);
         match closing {
-            _ if !self.links.get(&link).is_some_and(|l| l.is_ours) => {}
+            _ if !self.links.get(link).is_some_and(|l| l.is_ours) => {}
             // With the session's own words, for a far end that did not hear them.
             Some((code, reason)) => self.close_link(now, link, code, &reason),
             None => self.close_link_at(link, now + CLOSED_LINK_GRACE),
@@ -481,12 +458,22 @@ impl State {
 
     /// Nothing is alive: no link, so no session either.
     pub(crate) fn is_idle(&self) -> bool {
-        self.links.values().all(|l| l.down.is_some())
+        self.links.is_idle()
     }
 
     /// Nothing is alive, and what there was to say about it has been sent.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_idle() && (!self.is_kicked || self.is_driverless)
+    }
+
+    /// Enters a session.
+    pub(crate) fn add_session(&mut self, session: SessionId, link: LinkId, peer: PublicKey) {
+        self.sessions_of.insert((link, session));
+        self.sessions.insert(session, SessionEntry::new(link, peer));
+    }
+
+    fn sessions_begun_on(&self, link: LinkId) -> impl Iterator<Item = SessionId> {
+        self.sessions_of.range((link, SessionId(0))..=(link, SessionId(u64::MAX))).map(|(_, id)| *id)
     }
 
     /// Enters a flow that this end opened.
@@ -582,6 +569,7 @@ impl State {
 
     fn forget_session(&mut self, session: SessionId) {
         if let Some(entry) = self.sessions.remove(&session) {
+            self.sessions_of.remove(&(entry.link, session));
             for flow in entry.flows {
                 self.flows.remove(&flow);
             }
@@ -592,31 +580,19 @@ impl State {
     // --- links -----------------------------------------------------------------------------------------------------------------
 
     pub(crate) fn close_link_at(&mut self, link: LinkId, at: Time) {
-        if let Some(entry) = self.links.get_mut(&link)
-            && entry.down.is_none()
-        {
-            self.closing_links += usize::from(entry.close_at.is_none());
-            entry.close_at = Some(entry.close_at.map_or(at, |t| t.min(at)));
+        if self.links.close_at(link, at) {
             self.kick();
         }
     }
 
     /// The earliest instant at which a link is to be taken down.
     pub(crate) fn next_link_close(&self) -> Option<Time> {
-        if self.closing_links == 0 {
-            return None;
-        }
-        self.links.values().filter_map(|l| l.close_at).min()
+        self.links.next_close()
     }
 
     /// Takes down the links whose time has come.
     pub(crate) fn close_due_links(&mut self, now: Time) {
-        if self.closing_links == 0 {
-            return;
-        }
-        let due: SmallVec<[LinkId; 4]> =
-            self.links.iter().filter(|(_, l)| l.close_at.is_some_and(|t| t <= now)).map(|(id, _)| *id).collect();
-        for link in due {
+        while let Some(link) = self.links.pop_due(now) {
             self.close_link(now, link, 0, "");
         }
     }
@@ -625,7 +601,7 @@ impl State {
     pub(crate) fn close_link(&mut self, now: Time, link: LinkId, code: u64, reason: &str) {
         let result = self.node.close_link(now, link, code, reason);
         self.dispatch(now);
-        if self.links.get(&link).is_some_and(|l| l.down.is_none()) {
+        if self.links.get(link).is_some_and(|l| l.down.is_none()) {
             // Either the node does not know it, or it tells later; nobody needs to wait for that.
             let mut why = CloseReason::application(code, reason);
             if result.is_err() {
@@ -680,7 +656,7 @@ impl State {
         for session in sessions {
             self.end_session(session, lost(why.clone()));
         }
-        let links: SmallVec<[LinkId; 4]> = self.links.iter().filter(|(_, l)| l.down.is_none()).map(|(id, _)| *id).collect();
+        let links: SmallVec<[LinkId; 4]> = self.links.iter().filter(|(_, l)| l.down.is_none()).map(|(id, _)| id).collect();
         for link in links {
             self.close_link(now, link, why.application, why.reason.raw());
         }
@@ -703,28 +679,8 @@ impl State {
     }
 }
 
-impl LinkEntry {
-    pub(crate) fn outgoing(remote: SocketAddr) -> Self {
-        Self { is_ours: true, remote: Some(remote), is_watched: true, ..Self::incoming() }
-    }
-    fn incoming() -> Self {
-        Self {
-            is_ours: false,
-            remote: None,
-            up: None,
-            down: None,
-            is_watched: false,
-            wakers: Wakers::default(),
-            close_at: None,
-            refused: None,
-            silent_since: None,
-            readers: Readers::default(),
-        }
-    }
-}
-
 impl SessionEntry {
-    pub(crate) fn new(link: LinkId, peer: PublicKey) -> Self {
+    fn new(link: LinkId, peer: PublicKey) -> Self {
         Self {
             link,
             peer,

@@ -106,10 +106,10 @@ fn watched(shared: &Shared) -> Option<Vec<Watched>> {
     let up = state.links.iter().filter(|(_, l)| l.up.is_some() && l.down.is_none());
     Some(
         up.filter_map(|(id, l)| {
-            let (remote, local) = state.node.link_address(*id)?;
+            let (remote, local) = state.node.link_address(id)?;
             let is_silent = l.silent_since.is_some();
-            let is_heard = !is_silent || is_heard(&state.node, *id);
-            Some(Watched { id: *id, remote, local, peer: l.up, is_silent, is_ours: l.remote.is_some(), is_heard })
+            let is_heard = !is_silent || is_heard(&state.node, id);
+            Some(Watched { id, remote, local, peer: l.up, is_silent, is_ours: l.remote.is_some(), is_heard })
         })
         .collect(),
     )
@@ -123,7 +123,8 @@ fn is_heard(node: &Node, link: LinkId) -> bool {
 fn look_at_routes(shared: &Shared, links: &[Watched], routes: &mut HashMap<LinkId, Route>) -> Vec<LinkId> {
     // Bound to an address of its own: it cannot be another.
     let local = Some(shared.bound().local().ip()).filter(|ip| !ip.is_unspecified());
-    routes.retain(|id, _| links.iter().any(|l| l.id == *id));
+    let there: HashSet<LinkId> = links.iter().map(|l| l.id).collect();
+    routes.retain(|id, _| there.contains(id));
     // Many links of a server have one local address, and many of a client one far one.
     let mut is_local = HashMap::new();
     let mut found = HashMap::new();
@@ -183,8 +184,10 @@ impl Detours {
     fn look(&mut self, shared: &Shared, links: &[Watched], moved: &[LinkId], routes: &HashMap<LinkId, Route>) {
         let mut wanted = Vec::new();
         let now = Instant::now();
-        self.0.retain(|id, trial| match links.iter().find(|l| l.id == *id) {
-            Some(link) => link.is_silent,
+        let silent: HashMap<LinkId, bool> =
+            if self.0.is_empty() { HashMap::new() } else { links.iter().map(|l| (l.id, l.is_silent)).collect() };
+        self.0.retain(|id, trial| match silent.get(id) {
+            Some(is_silent) => *is_silent,
             // It ended without having been heard: whoever calls again does so from the endpoint's own port.
             None => {
                 if trial.tries % 2 == 1 {
@@ -219,7 +222,7 @@ impl Detours {
 
 /// Asks the host of a silent link's far end for what is left of it; ends the link if that is nothing.
 async fn ask(shared: &Arc<Shared>, link: &Watched) {
-    let is_silent = || shared.lock().links.get(&link.id).is_some_and(|l| l.silent_since.is_some() && l.down.is_none());
+    let is_silent = || shared.lock().links.get(link.id).is_some_and(|l| l.silent_since.is_some() && l.down.is_none());
     while is_silent() {
         let found = if link.is_ours { what_is_left(shared, link).await } else { is_port_closed(shared, link).await };
         let Some(why) = found else {

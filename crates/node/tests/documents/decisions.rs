@@ -59,12 +59,12 @@ fn linked(list: &str, all: &BTreeMap<u32, Decision>) -> Result<Vec<u32>, String>
 fn fault(number: u32, status: &str, all: &BTreeMap<u32, Decision>) -> Option<String> {
     let list = status.strip_prefix("replaced by ").or_else(|| status.strip_prefix("accepted, amended by "));
     match (status, list) {
-        ("accepted" | "rejected", _) => None,
+        ("proposed" | "accepted" | "rejected", _) => None,
         (_, Some(list)) => match linked(list, all) {
             Ok(numbers) => numbers.iter().find(|n| **n <= number).map(|n| format!("{n} is not later than {number}")),
             Err(e) => Some(e),
         },
-        _ => Some(format!("{status:?} is none of: accepted; rejected; replaced by LINK; accepted, amended by LINK, LINK")),
+        _ => Some(format!("{status:?} is none of: proposed; accepted; rejected; replaced by LINK; accepted, amended by LINK, LINK")),
     }
 }
 

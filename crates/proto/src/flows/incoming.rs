@@ -98,6 +98,8 @@ pub(crate) struct InFlow {
     pub(crate) is_relay_told: bool,
     /// Waits in the ring of flows that may have something to report.
     pub(crate) is_report_queued: bool,
+    /// Its link has noted that it is not complete.
+    pub(crate) is_coming_noted: bool,
     /// The owner was told that everything was read.
     pub(crate) is_finish_told: bool,
     /// Stream: the application has read the empty chunk at the end.
@@ -129,6 +131,7 @@ impl InFlow {
             relay: None,
             is_relay_told: false,
             is_report_queued: false,
+            is_coming_noted: false,
             is_finish_told: false,
             is_end_read: false,
             is_received_told: false,

@@ -67,6 +67,12 @@ pub(crate) struct OutFlow {
     pub(crate) is_queued: bool,
     /// Waits for spare rate, for proactive repair.
     pub(crate) is_proactive_queued: bool,
+    /// Its link has noted that it has a backlog while it waits,
+    pub(crate) is_backlog_noted: bool,
+    /// something that was never sent,
+    pub(crate) is_fresh_noted: bool,
+    /// something on its way.
+    pub(crate) is_probing: bool,
     /// Deficit-round-robin balance in bytes.
     pub(crate) balance: i64,
     /// `Sender::finish` was called.
@@ -101,6 +107,9 @@ impl OutFlow {
             siblings: None,
             is_queued: false,
             is_proactive_queued: false,
+            is_backlog_noted: false,
+            is_fresh_noted: false,
+            is_probing: false,
             balance: 0,
             is_ended: false,
             is_end_told: false,

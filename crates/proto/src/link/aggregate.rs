@@ -187,15 +187,14 @@ impl Link {
     }
 
     /// What flow senders need to know of the path that they go by, and of the slowest that has something of theirs.
-    pub(super) fn context_of(&self, path: PathId, now: Time, flows: &Flows) -> Option<SendContext> {
+    pub(super) fn context_of(&mut self, path: PathId, now: Time, flows: &mut Flows) -> Option<SendContext> {
         let own = self.paths.get(&path)?;
         let mut context = Self::context(own);
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        let waiting = || self.schedule.iter().filter_map(|label| self.labels.peek_out(*label, flows));
-        if self.labels.has_ordered_waiting() && waiting().any(|flow| flow.has_fresh(now)) && !switch::is_off(Mechanism::Leisure) {
-            context.leisure = own.leisure(now);
+        if self.labels.has_ordered_waiting() && self.has_fresh(now, flows) && !switch::is_off(Mechanism::Leisure) {
+            context.leisure = self.paths.get(&path)?.leisure(now);
         }
         Some(context)
     }

@@ -5,6 +5,7 @@ use super::{Control, Link, LinkEvent, TimerKey};
 use crate::flow::Stage;
 use crate::flows::{Flows, InEvent, InFlow, OutFlow};
 use crate::ids::{FlowId, FlowLabel};
+use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
 use crate::trace::What;
 use crate::units::Time;
@@ -30,6 +31,10 @@ impl Link {
         let Some(flow) = flows.incoming_mut(id) else { return };
         flow.on = Some(self.id);
         self.labels.insert_in(flow);
+        if flow.open.index != CONTROL_INDEX {
+            flow.is_coming_noted = true;
+            self.coming.note(flow.open.label);
+        }
         self.set_ack_urgency();
     }
 
@@ -50,6 +55,15 @@ impl Link {
         flow.on = None;
         let queued = flow.is_queued.then_some(flow.open.class);
         self.schedule.leave(origin_of(flow), queued, |label| self.labels.has_out(*label));
+        if core::mem::take(&mut flow.is_backlog_noted) {
+            self.backlog.leave(|label| self.labels.has_out(label));
+        }
+        if core::mem::take(&mut flow.is_fresh_noted) {
+            self.fresh.leave(|label| self.labels.has_out(label));
+        }
+        if core::mem::take(&mut flow.is_probing) {
+            self.probing.remove(&label);
+        }
     }
 
     /// A flow that this node receives comes by this link no more; late packets of it are dropped in silence.
@@ -57,6 +71,9 @@ impl Link {
         self.timers.set(TimerKey::In(flow.open.label), None);
         self.labels.remove_in(flow);
         flow.on = None;
+        if core::mem::take(&mut flow.is_coming_noted) {
+            self.coming.leave(|label| self.labels.has_in(label));
+        }
         self.set_ack_urgency();
     }
 
@@ -90,6 +107,21 @@ impl Link {
             self.datagrams.push_back(label);
         }
         self.timers.set(TimerKey::Out(label), flow.poll_timeout());
+        if flow.is_queued && !flow.is_backlog_noted && flow.has_backlog(now) {
+            flow.is_backlog_noted = true;
+            self.backlog.note(label);
+        }
+        if flow.is_queued && !flow.is_fresh_noted && flow.has_fresh(now) {
+            flow.is_fresh_noted = true;
+            self.fresh.note(label);
+        }
+        let is_probing = flow.sender.has(Stage::Probe);
+        if core::mem::replace(&mut flow.is_probing, is_probing) != is_probing {
+            match is_probing {
+                true => self.probing.insert(label),
+                false => self.probing.remove(&label),
+            };
+        }
     }
 
     /// After anything changed in an incoming flow: what came is handed over, its owner hears what there is, it may have something to report, its timer is set.

@@ -8,6 +8,7 @@ use crate::flows::Flows;
 use crate::ids::{PacketNumber, PathId};
 use crate::path::{Address, BASE_DATAGRAM, Trial, Verdict};
 use crate::sent::SentItem;
+#[cfg(test)]
 use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
 use crate::units::{Ecn, Time};
@@ -81,24 +82,34 @@ impl Link {
         }
         if let Some((token, is_own)) = p.poll_challenge(now) {
             // Our own move: room for answers, and what every path must carry is shown to pass (P19).
-            return self.build_challenge(now, path, token, if is_own { BASE_DATAGRAM } else { 0 }, &shared.flows, buf);
+            return self.build_challenge(now, path, token, if is_own { BASE_DATAGRAM } else { 0 }, &mut shared.flows, buf);
         }
-        let is_worthwhile = p.ack_due(now) || (p.send_allowance(now) > 0 && self.has_backlog(now, &shared.flows));
+        let (is_ack_due, may_send) = (p.ack_due(now), p.send_allowance(now) > 0);
+        let is_worthwhile = is_ack_due || (may_send && self.has_backlog(now, &mut shared.flows));
         let trial = self.paths.get_mut(&path)?.poll_trial(now, is_worthwhile)?;
         self.build_trial(now, path, &trial, shared, buf)
     }
 
     /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
-    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, flows: &Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
+    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
         let p = self.paths.get_mut(&path)?;
         if !p.is_lull_due() {
             return None;
         }
-        let is_wanted = self
-            .labels
-            .all_in()
-            .filter_map(|(_, id)| flows.incoming(id))
-            .any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete());
+        #[cfg(test)]
+        let by_asking_all = {
+            let mut all = self.labels.all_in().filter_map(|(_, id)| flows.incoming(id));
+            all.any(|f| f.open.index != CONTROL_INDEX && !f.receiver.is_complete())
+        };
+        let labels = &self.labels;
+        let is_wanted = self.coming.any(|label| {
+            let Some(flow) = labels.incoming(label, flows) else { return false };
+            flow.is_coming_noted = !flow.receiver.is_complete();
+            flow.is_coming_noted
+        });
+        #[cfg(test)]
+        assert_eq!(is_wanted, by_asking_all);
+        let p = self.paths.get_mut(&path)?;
         if !p.poll_lull(is_wanted) {
             return None;
         }
@@ -116,7 +127,7 @@ impl Link {
         path: PathId,
         token: [u8; 8],
         padded: u16,
-        flows: &Flows,
+        flows: &mut Flows,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let size = usize::from(self.paths.get(&path)?.datagram_size());
@@ -146,13 +157,20 @@ impl Link {
             buf.clear();
             return None;
         }
-        let transmit = self.finish_alone(now, path, draft, &shared.flows, buf)?;
+        let transmit = self.finish_alone(now, path, draft, &mut shared.flows, buf)?;
         self.paths.get_mut(&path)?.on_trial_sent(trial.address, buf.len() as u64);
         Some(Transmit { remote: trial.address.remote, local: trial.address.local, ..transmit })
     }
 
     /// Seals a packet that goes in no train, without a codepoint: what an untested way does to it would say nothing.
-    fn finish_alone(&mut self, now: Time, path: PathId, draft: super::draft::Draft, flows: &Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn finish_alone(
+        &mut self,
+        now: Time,
+        path: PathId,
+        draft: super::draft::Draft,
+        flows: &mut Flows,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         self.paths.get_mut(&path)?.set_train(Some(Ecn::NotEct));
         let is_app_limited = !self.has_backlog(now, flows);
         let finished = self.finish(now, path, draft, is_app_limited, buf);

@@ -16,6 +16,7 @@ pub(crate) mod handshake;
 pub(crate) mod initiate;
 pub(crate) mod labels;
 mod migration;
+mod noted;
 mod receive;
 mod rekey;
 mod schedule;
@@ -46,7 +47,7 @@ use handshake::Handshake;
 use labels::Labels;
 pub(crate) use receive::{MOST_NEW_PARTS, Reading};
 use schedule::Schedule;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
@@ -136,6 +137,13 @@ pub(crate) struct Link {
     /// Initiator: a responder that was not heard by then is not there.
     confirm_by: Option<Time>,
     schedule: Schedule,
+    /// Of the flows that wait for their turn, those with a backlog, and those with something that was never sent.
+    backlog: noted::Noted,
+    fresh: noted::Noted,
+    /// Flows that have something on its way: a tail probe is one of theirs.
+    probing: BTreeSet<FlowLabel>,
+    /// Data flows that come in and are not complete.
+    coming: noted::Noted,
     /// Flows with proactive repair to spend spare rate on.
     proactive: VecDeque<FlowLabel>,
     /// Transparent flows with messages to send.
@@ -202,6 +210,10 @@ impl Link {
             confirmation: None,
             confirm_by: None,
             schedule: Schedule::default(),
+            backlog: Default::default(),
+            fresh: Default::default(),
+            probing: BTreeSet::new(),
+            coming: Default::default(),
             proactive: VecDeque::new(),
             datagrams: VecDeque::new(),
             datagram_asked_at: now,

@@ -143,6 +143,7 @@ impl Schedule {
     }
 
     /// All flows that wait.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &FlowLabel> {
         self.latency().chain(self.bulk())
     }

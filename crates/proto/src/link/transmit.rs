@@ -21,7 +21,6 @@ use crate::trace::What;
 use crate::units::{Ecn, Time};
 use crate::wire::frame::Frame;
 use crate::wire::packet::{ConnectionId, ProtectedHeader, TAG_LEN};
-use crate::work;
 
 /// Below this room no coded packet is begun, in bytes.
 const WORTHWHILE: usize = 64;
@@ -60,7 +59,7 @@ impl Link {
             return Some(transmit);
         }
         if self.paths.get(&path)?.is_lull_due()
-            && let Some(transmit) = self.poll_lull(now, path, &shared.flows, buf)
+            && let Some(transmit) = self.poll_lull(now, path, &mut shared.flows, buf)
         {
             return Some(transmit);
         }
@@ -129,8 +128,8 @@ impl Link {
         if share.reports {
             self.put_reports(now, &mut draft, path, &mut shared.flows, buf);
         }
-        let has_backlog = |link: &Self, flows: &Flows| share.has_data() && link.has_backlog(now, flows);
-        if allowance == 0 && has_backlog(self, &shared.flows) {
+        let has_backlog = |link: &mut Self, flows: &mut Flows| share.has_data() && link.has_backlog(now, flows);
+        if allowance == 0 && has_backlog(self, &mut shared.flows) {
             self.paths.get_mut(&path)?.on_blocked(now);
         }
         if is_open && (allowance > 0 || is_probe_wanted) {
@@ -157,7 +156,7 @@ impl Link {
             buf.truncate(draft.start);
             return None;
         }
-        let is_app_limited = !has_backlog(self, &shared.flows);
+        let is_app_limited = !has_backlog(self, &mut shared.flows);
         self.finish(now, path, draft, is_app_limited, buf)
     }
 
@@ -311,7 +310,7 @@ impl Link {
     /// Coded packets of outgoing flows in the order of the schedule. A flow puts one coded packet at most into a packet: what protects shares no fate
     /// with what is protected.
     pub(super) fn put_coded(&mut self, now: Time, path: PathId, wanted: Wanted, draft: &mut Draft, shared: &mut Shared, buf: &mut Vec<u8>) {
-        let Some(mut context) = self.context_of(path, now, &shared.flows) else { return };
+        let Some(mut context) = self.context_of(path, now, &mut shared.flows) else { return };
         // What goes into the middle of bursts takes spare rate; only small flows ask.
         context.spare = self.schedule.latency().next().is_some() && self.paths.get(&path).is_some_and(|p| p.spare_allowance(now) > 0);
         if let Some((id, data)) = self.pending_fragment.take() {
@@ -400,13 +399,13 @@ impl Link {
     /// A coded packet that probes the tail of a flow (P4, P10).
     fn put_tail_probe(&mut self, now: Time, path: PathId, draft: &mut Draft, flows: &mut Flows, buf: &mut Vec<u8>) -> bool {
         let Some(context) = self.context_of(path, now, flows) else { return false };
-        let labels: smallvec::SmallVec<[FlowLabel; 8]> = self
-            .labels
-            .all_out()
-            .filter(|(_, id)| flows.out(*id).is_some_and(|f| f.sender.has(Stage::Probe)))
-            .map(|(l, _)| l)
-            .take(8)
-            .collect();
+        #[cfg(test)]
+        assert!(
+            self.labels
+                .all_out()
+                .all(|(label, id)| flows.out(id).is_none_or(|f| f.sender.has(Stage::Probe) == self.probing.contains(&label)))
+        );
+        let labels: smallvec::SmallVec<[FlowLabel; 8]> = self.probing.iter().copied().take(8).collect();
         for label in labels {
             let Some(flow) = self.labels.out(label, flows) else { continue };
             // A packet that is polled has to be sent: only the room beside FLOW_OPEN counts.
@@ -475,8 +474,32 @@ impl Link {
     }
 
     /// Data wait on some flow: the path is not application-limited.
-    pub(super) fn has_backlog(&self, now: Time, flows: &Flows) -> bool {
-        self.pending_fragment.is_some()
-            || self.schedule.iter().inspect(|_| work::step()).any(|l| self.labels.peek_out(*l, flows).is_some_and(|f| f.has_backlog(now)))
+    pub(super) fn has_backlog(&mut self, now: Time, flows: &mut Flows) -> bool {
+        #[cfg(test)]
+        let by_asking_all = self.schedule.iter().any(|l| self.labels.peek_out(*l, flows).is_some_and(|f| f.has_backlog(now)));
+        let labels = &self.labels;
+        let does_wait = self.backlog.any(|label| {
+            let Some(flow) = labels.out(label, flows) else { return false };
+            flow.is_backlog_noted = flow.is_queued && flow.has_backlog(now);
+            flow.is_backlog_noted
+        });
+        #[cfg(test)]
+        assert_eq!(does_wait, by_asking_all);
+        self.pending_fragment.is_some() || does_wait
+    }
+
+    /// A flow waits that has something which was never sent.
+    pub(super) fn has_fresh(&mut self, now: Time, flows: &mut Flows) -> bool {
+        #[cfg(test)]
+        let by_asking_all = self.schedule.iter().any(|l| self.labels.peek_out(*l, flows).is_some_and(|f| f.has_fresh(now)));
+        let labels = &self.labels;
+        let has_fresh = self.fresh.any(|label| {
+            let Some(flow) = labels.out(label, flows) else { return false };
+            flow.is_fresh_noted = flow.is_queued && flow.has_fresh(now);
+            flow.is_fresh_noted
+        });
+        #[cfg(test)]
+        assert_eq!(has_fresh, by_asking_all);
+        has_fresh
     }
 }

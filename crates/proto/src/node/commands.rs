@@ -261,6 +261,11 @@ impl Node {
         self.sessions.entry(session).map(|e| e.link.unwrap_or(NO_LINK))
     }
 
+    /// The sessions that run over a link now. As many steps as there are of them.
+    pub fn sessions_over(&self, link: LinkId) -> Vec<SessionId> {
+        self.sessions.on_link(link)
+    }
+
     /// Memory in use and its bound.
     pub fn memory(&self) -> Memory {
         self.shared.ledger.memory()

@@ -42,7 +42,7 @@ use crate::trace::{TraceEvent, What};
 use crate::units::{Ecn, Time};
 use crate::wire::params::MIN_DATAGRAM;
 use rest::RestEvent;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 pub use crate::config::{AckWish, Answer, NodeConfig, SessionAccess};
@@ -56,6 +56,8 @@ pub use relay::RelayLimits;
 pub struct Node {
     /// Boxed, as the paths of a link are: a table has room for eleven at each of its places (docs/decisions/0071).
     links: BTreeMap<LinkId, Box<Link>>,
+    /// Those that came up, by their neighbour's key.
+    by_peer: BTreeSet<(PublicKey, LinkId)>,
     shared: Shared,
     sessions: sessions::Sessions,
     routing: routing::Routing,
@@ -108,6 +110,7 @@ impl Node {
         let throttle = accept::Throttle::new(now, shared.fork_rng());
         Self {
             links: BTreeMap::new(),
+            by_peer: BTreeSet::new(),
             shared,
             sessions: Default::default(),
             routing: Default::default(),
@@ -289,6 +292,7 @@ impl Node {
                     self.half_open.remove(id);
                     let (remote, is_up) = (link.paths.get(&PathId(0)).map(|path| path.remote()), link.is_up());
                     if let Some(peer) = link.peer {
+                        self.by_peer.insert((peer, id));
                         self.shared.tracer.of(id).emit(now, || What::LinkUp { new: "up", peer: peer.to_string() });
                         self.events.push_back(Event::LinkUp { link: id, peer });
                     }
@@ -338,8 +342,17 @@ impl Node {
         }
     }
 
+    /// Links with this neighbour that are up, the newest last.
+    fn links_with(&self, peer: PublicKey) -> impl DoubleEndedIterator<Item = &Link> {
+        let known = self.by_peer.range((peer, LinkId(0))..=(peer, LinkId(u64::MAX))).inspect(|_| crate::work::step());
+        known.filter_map(|(_, id)| self.links.get(id)).map(|link| &**link).filter(|link| link.is_up())
+    }
+
     fn forget_link(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(&id) else { return };
+        if let Some(peer) = link.peer {
+            self.by_peer.remove(&(peer, id));
+        }
         self.half_open.remove(id);
         self.shared.admitted.remove(id);
         if link.peer.is_none_or(|peer| !self.shared.admitted.has_one_of(peer)) {

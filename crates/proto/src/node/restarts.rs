@@ -25,12 +25,11 @@ impl Node {
             return;
         }
         let Some((peer, epoch)) = self.links.get(&id).and_then(|l| Some((l.peer?, l.peer_params.restart_epoch?))) else { return };
-        let is_earlier = |other: &crate::link::Link| {
-            other.is_up() && other.peer == Some(peer) && other.peer_params.restart_epoch.is_some_and(|theirs| theirs != epoch)
-        };
+        let is_earlier =
+            |other: &&crate::link::Link| other.id < id && other.peer_params.restart_epoch.is_some_and(|theirs| theirs != epoch);
         // Links are numbered as they are begun. What proves this one fresh was said after it had begun, and so not before anything that began later was said: a
         // handshake that somebody on the path held back ends nothing that is newer.
-        let earlier: Vec<LinkId> = self.links.iter().filter(|(other, link)| **other < id && is_earlier(link)).map(|(id, _)| *id).collect();
+        let earlier: Vec<LinkId> = self.links_with(peer).filter(is_earlier).map(|link| link.id).collect();
         for link in earlier {
             if let Some(link) = self.links.get_mut(&link) {
                 link.abandon(CloseReason::local(Code::Gone, Layer::Link, "the neighbour has restarted"));

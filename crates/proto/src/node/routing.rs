@@ -6,7 +6,6 @@ use super::Node;
 use crate::crypto::PublicKey;
 use crate::ids::LinkId;
 use crate::units::Time;
-use crate::work;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
@@ -138,9 +137,7 @@ impl Node {
     fn resolve(&self, via: Via) -> Option<LinkId> {
         match via {
             Via::Link(id) => self.links.get(&id).filter(|l| l.is_usable()).map(|l| l.id),
-            Via::Neighbour(key) => {
-                self.links.values().rev().inspect(|_| work::step()).find(|l| l.is_up() && l.peer == Some(key)).map(|l| l.id)
-            }
+            Via::Neighbour(key) => self.links_with(key).next_back().map(|l| l.id),
         }
     }
 }
