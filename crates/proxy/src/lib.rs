@@ -15,7 +15,9 @@ pub mod http;
 #[cfg(target_os = "linux")]
 mod intercept;
 mod listen;
+mod live;
 mod near;
+mod rate;
 mod relay;
 mod report;
 pub mod socks;
@@ -23,6 +25,7 @@ mod stream;
 mod target;
 mod udp;
 mod uplink;
+mod user;
 pub mod wire;
 
 pub use access::{Pattern, Rule, Rules};
@@ -31,9 +34,11 @@ pub use forward::{Bind, Forward, Forwards, On};
 #[cfg(target_os = "linux")]
 pub use intercept::{Diversion, Interception};
 pub use listen::BindError;
+pub use live::{ConnectionView, GuestsView, MOST_TARGETS, QuotaView, Snapshot, TargetView, UserView};
 pub use near::{Connection, Greeting, Listener, Near, NearOptions, Remote};
-pub use report::{End, Report, Sink};
+pub use report::{End, Report, Sink, Wire};
 pub use target::{Host, Target};
 pub use udp::{LIFETIME as UDP_LIFETIME, is_datagrams};
 pub use uplink::Uplink;
+pub use user::{Account, Limits, Period, Quota, Usage};
 pub use wire::{Answer, Outcome, TAG, Transport};

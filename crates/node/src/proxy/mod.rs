@@ -1,9 +1,15 @@
 //! `noctule proxy`: keys, hosts, codes and screens of both ends; the proxy itself is the crate `noctule-proxy`.
 
+mod api;
+mod ask;
 mod client;
 mod intercept;
+mod metrics;
+mod screen;
 mod server;
+mod state;
 mod stdio;
+mod users;
 pub mod words;
 
 use crate::cli::{ProxyArgs, ProxyTask};
@@ -18,6 +24,8 @@ const FLOWS: usize = 16_384;
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     match args.task {
         Some(ProxyTask::Serve(args)) => server::run(*args).await,
+        Some(ProxyTask::Status(args)) => ask::status(args).await,
+        Some(ProxyTask::Kick(args)) => ask::kick(args).await,
         Some(ProxyTask::Rules(args)) => intercept::rules(*args).await,
         None => client::run(args).await,
     }

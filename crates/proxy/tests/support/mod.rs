@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
 use noctule::{Endpoint, EndpointConfig, SecretKey, Session};
-use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, NearOptions, Report, Rules, Uplink};
+use noctule_proxy::{Account, Far, FarConfig, Forward, Limits, Listener, Near, NearOptions, Report, Rules, Uplink};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -32,11 +32,17 @@ pub struct Allowed {
     pub rules: Rules,
     pub remote_listen: bool,
     pub max_connections: usize,
+    pub accounts: Vec<Account>,
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { rules: Rules { allow_private: true, ..Rules::default() }, remote_listen: true, max_connections: 10_000 }
+        Self {
+            rules: Rules { allow_private: true, ..Rules::default() },
+            remote_listen: true,
+            max_connections: 10_000,
+            accounts: Vec::new(),
+        }
     }
 }
 
@@ -62,10 +68,11 @@ impl Pair {
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
             mark: None,
-            rules: allowed.rules,
+            limits: Limits { rules: allowed.rules, max_connections: allowed.max_connections, ..Limits::default() },
+            accounts: allowed.accounts,
+            usage: Default::default(),
             only_target: None,
             allow_remote_listen: allowed.remote_listen,
-            max_connections: allowed.max_connections,
             udp_idle: Duration::from_secs(60),
             sink: far_sink,
         });
