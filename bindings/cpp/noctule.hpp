@@ -59,7 +59,7 @@ private:
     Error error_;
 };
 
-/// Bytes of somebody else.
+/// A view of bytes that another object owns.
 struct Bytes {
     const void *data = nullptr;
     std::size_t size = 0;

@@ -19,7 +19,7 @@ fn git(root: &Path, words: &[&str]) -> Option<String> {
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Hash and time of the commit; `None` outside of this project's own repository, as in a tarball that lies in somebody's other one.
+/// Hash and time of the commit; `None` outside of this project's own repository, as in a tarball that was unpacked inside another repository.
 fn commit() -> Option<(String, i64)> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").ok()?).join("../..").canonicalize().ok()?;
     if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {

@@ -1,4 +1,4 @@
-// The client: opens streams, fills them for the time of the test, and tells both ends' figures.
+// The client: opens streams, fills them for the duration of the test, and reports the figures of both ends.
 #include "files.h"
 #include "link.h"
 #include "roles.h"
@@ -16,7 +16,7 @@ struct Outgoing {
     uint64_t id = 0;
     Link link;
     bool is_acked = false;
-    // Of the thread that sends, and read by the one that reports.
+    // Written by the thread that sends, read by the one that reports.
     std::atomic<uint64_t> bytes{0}, datagrams{0};
     uint64_t told_bytes = 0, told_datagrams = 0;
     bool is_connected = false, has_failed = false;
@@ -32,7 +32,7 @@ BatsConfiguration configured(int mode, int timeout) {
 
 bool is_reliable(int mode) { return mode == 1 || mode == 2 || mode == 10; }
 
-// Sends until the time is up. The colour changes with each interval; the first message of a colour has the figures of the interval before.
+// Sends until the time is up. The colour changes with each interval; the first message of a colour carries the figures of the previous interval.
 void fill(Outgoing &stream, const Options &options, Clock::time_point begin, const std::atomic<bool> &is_running) {
     const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
     const uint32_t length = stream.link.connection()->GetIdealBufferLength();
@@ -61,7 +61,7 @@ void fill(Outgoing &stream, const Options &options, Clock::time_point begin, con
         }
         header.colour = interval % 2;
         header.sent_ms = wall_ms();
-        // The filler again, where the figures of an interval have been.
+        // Overwrites the figures of an interval, which a previous message may have carried.
         std::fill(message.begin() + DATA_HEADER, message.begin() + DATA_HEADER + INTERVAL_BLOCK, FILLER);
         header.write(message.data());
         if (!stream.link.send(message, end)) {
@@ -108,7 +108,7 @@ int run_client(const Options &options, Report &report, IOContext &context, std::
         report.line("Client failed to connect to host " + options.host + ", port " + signals);
         return 1;
     }
-    // Idle from here on while the streams run.
+    // From here on this connection is idle while the streams run.
     if (!options.files.empty()) return send_files(options, report, protocol, signal_link, links, answers, refusal);
 
     Signal request;

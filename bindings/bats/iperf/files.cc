@@ -27,7 +27,7 @@ std::string text(const octet *at, size_t most) {
 bool is_checksum(const std::string &text) { return text.size() == CHECKSUM && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos; }
 bool is_plain_name(const std::string &name) { return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos; }
 
-// A bar where somebody looks, nothing in a log.
+// A progress bar on a terminal, nothing where the output is redirected.
 class Progress {
 public:
     Progress(const std::string &title, uint64_t total, bool is_shown) : total_(total), is_shown_(is_shown && isatty(STDOUT_FILENO)) { std::printf("%s\n", title.c_str()), std::fflush(stdout); }

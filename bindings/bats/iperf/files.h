@@ -32,7 +32,7 @@ int send_files(const Options &options, Report &report, BatsProtocol &protocol, L
 // Writes into the current folder. One thread at a time.
 class Receiver {
 public:
-    // Files under way on one connection, by their numbers.
+    // Files that are being transferred on one connection, by their numbers.
     struct Part {
         FileDescription about;
         std::unique_ptr<std::FILE, int (*)(std::FILE *)> file{nullptr, std::fclose};

@@ -75,7 +75,7 @@ Sent Connection::put_now(const octet *data, int length) {
         if (was_full && now - last_try_ < TRY_AGAIN) return Sent::full;
         last_try_ = now;
         sent = put(data, length);
-        // With the lock, which `room` takes: WRITABLE may be on its way already.
+        // Set under the lock that `room` takes, too: the event WRITABLE may be in the queue already.
         is_full_ = sent == Sent::full;
     }
     switch (sent) {
@@ -369,7 +369,7 @@ void Connection::check_delivery() {
     }
     const bool is_quiet = is_there && !file_;
     if (is_quiet && is_reliable(settings_.mode)) tell(BatsConnEvent::BATS_CONNECTION_ALL_DATA_ACKED);
-    // Another look is under way.
+    // A timer for the next look runs already, or none is needed.
     if (was_watching || state_ != State::open) return;
     if (is_sent && !is_reliable(settings_.mode)) return;
     is_watching_ = true;

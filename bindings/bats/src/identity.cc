@@ -14,9 +14,9 @@ namespace noctule_bats {
 
 namespace {
 constexpr size_t LARGEST_FILE = 1 << 20;
-// What keys made of PEM files begin with; another rule needs another label.
+// Hashed in front of a PEM key's bytes. A change of the rule needs another label, since it changes every key.
 const char LABEL[] = "noctule bats key file 1";
-// For programs that cannot be changed.
+// Pins the server's key for programs that cannot be changed.
 const char PIN_VARIABLE[] = "NOCTULE_BATS_SERVER_KEY";
 
 noctule::Error invalid(const std::string &words) { return {NOCTULE_ERROR_INVALID_ARGUMENT, words}; }
@@ -57,7 +57,7 @@ std::string from_base64(const std::string &text) {
     return out;
 }
 
-// The bytes of the private key in a PEM file; why there are none.
+// The bytes of the private key in a PEM file, or an error that says why there are none.
 noctule::Result<std::string> private_key(const std::string &path, const std::string &text) {
     const std::string end_of_first = " PRIVATE KEY-----", plain = "-----BEGIN PRIVATE KEY-----";
     size_t at = text.find(plain), begin = at + plain.size();
@@ -82,7 +82,7 @@ noctule::Result<noctule::Identity> identity_of(const Settings &settings) {
     if (path.empty()) return noctule::Identity::generate();
     auto text = read_file(path);
     if (!text) return text.error();
-    // As noctule keygen writes it: the library looks at who may read it.
+    // A key as `noctule keygen` writes it. The library itself checks the permissions of such a file.
     if (text->find("-----BEGIN") == std::string::npos) return noctule::Identity::load(path);
     auto key = private_key(path, *text);
     if (!key) return key.error();

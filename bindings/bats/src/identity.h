@@ -7,7 +7,7 @@
 
 namespace noctule_bats {
 
-// The identity that a key file stands for; a fresh one without a file.
+// The identity that is made from the key file; a fresh one if no file is configured.
 noctule::Result<noctule::Identity> identity_of(const Settings &settings);
 // The public key in a certificate file; empty if it has none. An error: it cannot be read.
 noctule::Result<std::string> pinned_key(const std::string &cert_file);

@@ -6,7 +6,7 @@
 using namespace noctule_bats;
 
 namespace {
-// For what was sent before the end.
+// How long the destructor waits until what was sent before is delivered.
 constexpr std::chrono::milliseconds FAREWELL{2000};
 } // namespace
 

@@ -208,7 +208,7 @@ void Loop::run() {
     timers_.clear();
     watched_.clear();
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
-    // Farewells that are under way.
+    // Waits for the farewells that are still being sent.
     noctule_->finish(std::max(std::chrono::milliseconds(0), left));
     connections_.clear();
 }

@@ -313,7 +313,7 @@ void Tcp::after_flush() {
     {
         std::lock_guard<std::mutex> lock(out_mutex_);
         is_broken = descriptor_ < 0 || !flush();
-        // To close at once would take back what is under way if something unread is here.
+        // Half-closed only: close() with unread input resets the connection, which discards what is in flight.
         if (!is_broken && out_.empty()) shutdown(descriptor_, SHUT_WR);
     }
     if (is_broken) ended(BatsConnEvent::BATS_CONNECTION_CLOSED);

@@ -61,7 +61,7 @@ static void receive(noctule_flow flow, noctule_session session) {
     }
 }
 
-/* One after another, on a thread of the library. */
+/* Called for one event after another, on a thread of the library. */
 static void on_event(const noctule_event *event, void *user) {
     (void)user;
     noctule_flow flow;

@@ -1,6 +1,6 @@
 /* Sends back what it reads, in a loop of its own: echo_server ADDRESS:PORT KEYFILE
  *
- * One thread, one poll(): the descriptor of the context stands beside those that the program has anyway. */
+ * One thread, one poll(): the descriptor of the context is polled with those that the program has anyway. */
 #include <noctule.h>
 
 #include <poll.h>

@@ -69,7 +69,7 @@
 #define NOCTULE_KIND_STREAM 2
 
 /**
- * Throughput matters.
+ * Goodput matters: no priority over other flows.
  */
 #define NOCTULE_CLASS_BULK 0
 
@@ -84,7 +84,7 @@
 #define NOCTULE_REASON_TEXT 256
 
 /**
- * What a call came to. 0 is success, every error is negative. `noctule_last_error` has the words.
+ * Result of a call: 0 is success, every error is negative. `noctule_last_error` has the words.
  */
 enum noctule_error
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -96,7 +96,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_OK = 0,
   /**
-   * Not now: an event says when to try again. No error; the words of the thread's last one stay.
+   * Not now: an event says when to try again. No error: the words of the thread's last error stay.
    */
   NOCTULE_ERROR_WOULD_BLOCK = -1,
   /**
@@ -140,7 +140,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_FLOW_STOPPED = -11,
   /**
-   * The flow ended in another way.
+   * The flow ended for another reason.
    */
   NOCTULE_ERROR_FLOW_CLOSED = -12,
   /**
@@ -164,7 +164,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_ADDRESS_UNAVAILABLE = -17,
   /**
-   * Nobody answered.
+   * No answer came in time.
    */
   NOCTULE_ERROR_UNREACHABLE = -18,
   /**
@@ -200,7 +200,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_RESOLVE = -26,
   /**
-   * The connection failed in another way.
+   * The connection failed for another reason.
    */
   NOCTULE_ERROR_CONNECT_FAILED = -27,
   /**
@@ -208,7 +208,7 @@ enum noctule_error
    */
   NOCTULE_ERROR_SYSTEM = -28,
   /**
-   * A defect of the library; nothing is known about the object any more but that it may be freed.
+   * A defect of the library. The object is in an unknown state and can only be freed.
    */
   NOCTULE_ERROR_INTERNAL = -29,
 };
@@ -314,7 +314,7 @@ typedef struct noctule_flow {
 } noctule_flow;
 
 /**
- * Something that happened. Of the handles those are set that it concerns, and those that they belong to; a handle may have been freed meanwhile.
+ * An event. The handles that it concerns are set, and those that they belong to; a handle may have been freed meanwhile.
  */
 typedef struct noctule_event {
   /**
@@ -330,15 +330,15 @@ typedef struct noctule_event {
    */
   void *user;
   /**
-   * The endpoint; 0 if the event is none of an endpoint's.
+   * The endpoint; 0 if the event concerns none.
    */
   struct noctule_endpoint endpoint;
   /**
-   * The session; 0 if the event is one of an endpoint.
+   * The session; 0 if the event concerns none.
    */
   struct noctule_session session;
   /**
-   * The flow; 0 if the event is none of a flow.
+   * The flow; 0 if the event concerns none.
    */
   struct noctule_flow flow;
   /**
@@ -379,7 +379,7 @@ typedef struct noctule_endpoint_options {
    */
   uint64_t congestion_rate;
   /**
-   * Public keys (texts) that may connect; null: everybody may. Not null with a count of 0: nobody may.
+   * Public keys (texts) that may connect; null: every key may. Not null with a count of 0: no key may.
    */
   const char *const *authorised;
   /**
@@ -391,7 +391,7 @@ typedef struct noctule_endpoint_options {
    */
   const char *psk;
   /**
-   * Nothing heard for so many milliseconds ends a link. Default 30,000.
+   * Idle timeout: silence of so many milliseconds ends a link. Default 30,000.
    */
   uint64_t idle_timeout;
   /**
@@ -403,7 +403,7 @@ typedef struct noctule_endpoint_options {
    */
   uint64_t keep_alive;
   /**
-   * A closed session may go on delivering for so many milliseconds. Default 10,000.
+   * Linger: how many milliseconds a closed session may go on delivering. Default 10,000.
    */
   uint64_t linger;
   /**
@@ -427,7 +427,7 @@ typedef struct noctule_endpoint_options {
    */
   size_t send_buffer;
   /**
-   * The same of its receive buffer. Default 8 MiB.
+   * Bytes to ask the system for as the socket's receive buffer. Default 8 MiB.
    */
   size_t recv_buffer;
   /**
@@ -507,7 +507,7 @@ typedef struct noctule_message_options {
    */
   size_t size;
   /**
-   * Milliseconds for which it is of use. Default: the flow's.
+   * Lifetime in milliseconds: later the message is worth nothing. Default: the flow's.
    */
   uint64_t lifetime;
   /**
@@ -982,7 +982,7 @@ noctule_error noctule_flow_recv(struct noctule_flow flow,
                                 uint64_t *number);
 
 /**
- * Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it is on its way or there.
+ * Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it was sent already.
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `MISUSE` (not a flow of messages to send), `CLOSED`, `FLOW_STOPPED`, `FLOW_CLOSED`.
  */
@@ -1021,7 +1021,7 @@ noctule_error noctule_flow_stop(struct noctule_flow flow,
 int32_t noctule_flow_kind(struct noctule_flow flow);
 
 /**
- * Gives whether the flow goes both ways (1), out (2) or in (3), or a negative error.
+ * Gives the flow's direction: both (1), out (2) or in (3), or a negative error.
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`.
  */
@@ -1115,7 +1115,7 @@ noctule_error noctule_identity_save(struct noctule_identity identity,
 noctule_error noctule_identity_public_key(struct noctule_identity identity, char *text, size_t capacity);
 
 /**
- * Writes the text of the secret key, to be stored where nobody else can read it; `NOCTULE_SECRET_TEXT` bytes hold it.
+ * Writes the text of the secret key, to be stored where no other user can read it; `NOCTULE_SECRET_TEXT` bytes hold it.
  *
  * Threads: any. Blocks: never. Owns: the program clears the buffer. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `BUFFER_TOO_SMALL`.
  */

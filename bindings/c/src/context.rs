@@ -19,7 +19,7 @@ pub struct noctule_context {
     pub id: u64,
 }
 
-/// Something that happened. Of the handles those are set that it concerns, and those that they belong to; a handle may have been freed meanwhile.
+/// An event. The handles that it concerns are set, and those that they belong to; a handle may have been freed meanwhile.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct noctule_event {
@@ -29,11 +29,11 @@ pub struct noctule_event {
     pub error: i32,
     /// The pointer that belongs to the handle that the event is about.
     pub user: *mut c_void,
-    /// The endpoint; 0 if the event is none of an endpoint's.
+    /// The endpoint; 0 if the event concerns none.
     pub endpoint: crate::endpoint::noctule_endpoint,
-    /// The session; 0 if the event is one of an endpoint.
+    /// The session; 0 if the event concerns none.
     pub session: crate::session::noctule_session,
-    /// The flow; 0 if the event is none of a flow.
+    /// The flow; 0 if the event concerns none.
     pub flow: crate::flow::noctule_flow,
     /// Not used in this version; 0.
     pub reserved: [u64; 2],
@@ -43,7 +43,7 @@ pub struct noctule_event {
 #[allow(non_camel_case_types)]
 pub type noctule_callback = Option<unsafe extern "C-unwind" fn(event: *const noctule_event, user: *mut c_void)>;
 
-/// Most worker threads of one context.
+/// Worker threads of one context, at most.
 const MOST_THREADS: u32 = 256;
 /// The ABI of this library: goes up when something in the header changes its meaning.
 pub const NOCTULE_ABI: u32 = 1;
@@ -119,7 +119,7 @@ impl Context {
             let idle: Vec<_> = endpoints.into_iter().map(|endpoint| tokio::spawn(idle(endpoint))).collect();
             let idle = async {
                 for endpoint in idle {
-                    // Its only end is that it is done.
+                    // The task has no result.
                     let _ = endpoint.await;
                 }
             };

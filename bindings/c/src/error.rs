@@ -6,13 +6,13 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a call came to. 0 is success, every error is negative. `noctule_last_error` has the words.
+/// Result of a call: 0 is success, every error is negative. `noctule_last_error` has the words.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum noctule_error {
     /// It worked.
     Ok = 0,
-    /// Not now: an event says when to try again. No error; the words of the thread's last one stay.
+    /// Not now: an event says when to try again. No error: the words of the thread's last error stay.
     WouldBlock = -1,
     /// The far end has finished and everything was read. No error.
     End = -2,
@@ -34,7 +34,7 @@ pub enum noctule_error {
     FlowReset = -10,
     /// The far end wants no more of the flow.
     FlowStopped = -11,
-    /// The flow ended in another way.
+    /// The flow ended for another reason.
     FlowClosed = -12,
     /// The message is larger than the far end takes.
     MessageTooLarge = -13,
@@ -46,7 +46,7 @@ pub enum noctule_error {
     Permission = -16,
     /// This host does not have the address.
     AddressUnavailable = -17,
-    /// Nobody answered.
+    /// No answer came in time.
     Unreachable = -18,
     /// The host says that no program has the port open.
     NobodyListens = -19,
@@ -64,11 +64,11 @@ pub enum noctule_error {
     Refused = -25,
     /// The host name could not be resolved.
     Resolve = -26,
-    /// The connection failed in another way.
+    /// The connection failed for another reason.
     ConnectFailed = -27,
     /// The operating system failed otherwise, for instance in reading a file.
     System = -28,
-    /// A defect of the library; nothing is known about the object any more but that it may be freed.
+    /// A defect of the library. The object is in an unknown state and can only be freed.
     Internal = -29,
 }
 
@@ -186,7 +186,7 @@ thread_local! {
 fn remember(words: &str) {
     // A nul within would cut the rest off.
     let words = CString::new(words.replace('\0', "\u{fffd}")).unwrap_or_default();
-    // A thread that ends has nobody to tell.
+    // A thread that is ending cannot ask for the words any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }
 

@@ -339,7 +339,7 @@ pub unsafe extern "C" fn noctule_flow_recv(
     })
 }
 
-/// Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it is on its way or there.
+/// Withdraws a message by its number. `*withdrawn` (null: not wanted) is 1 if it will not be delivered, 0 if it was sent already.
 ///
 /// Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `MISUSE` (not a flow of messages to send), `CLOSED`, `FLOW_STOPPED`, `FLOW_CLOSED`.
 #[unsafe(no_mangle)]
@@ -425,7 +425,7 @@ pub extern "C" fn noctule_flow_kind(flow: noctule_flow) -> i32 {
     call_count(|| Ok(options::kind_number(table::flow(flow.id)?.options.kind) as usize)) as i32
 }
 
-/// Gives whether the flow goes both ways (1), out (2) or in (3), or a negative error.
+/// Gives the flow's direction: both (1), out (2) or in (3), or a negative error.
 ///
 /// Threads: any. Blocks: never. Errors: `BAD_HANDLE`.
 #[unsafe(no_mangle)]

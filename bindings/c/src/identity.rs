@@ -22,9 +22,9 @@ pub const NOCTULE_KEY_TEXT: usize = 57;
 /// Bytes that hold the text of a secret key, with its nul.
 pub const NOCTULE_SECRET_TEXT: usize = 64;
 
-/// Bits of a mode that let others than the owner at the file.
+/// Bits of a mode that give users other than the owner access.
 const OTHERS: u32 = 0o077;
-/// More is no key file.
+/// Bytes of a key file, at most.
 const LONGEST_FILE: u64 = 4096;
 
 /// # Safety
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn noctule_identity_public_key(identity: noctule_identity,
     })
 }
 
-/// Writes the text of the secret key, to be stored where nobody else can read it; `NOCTULE_SECRET_TEXT` bytes hold it.
+/// Writes the text of the secret key, to be stored where no other user can read it; `NOCTULE_SECRET_TEXT` bytes hold it.
 ///
 /// Threads: any. Blocks: never. Owns: the program clears the buffer. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `BUFFER_TOO_SMALL`.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Arguments of C, looked at before they are used.
+//! Checks arguments from C before they are used.
 
 use crate::error::{Failure, Outcome, noctule_error};
 use std::ffi::{CStr, c_char};
@@ -57,7 +57,7 @@ pub(crate) unsafe fn slice<'a, T>(name: &str, start: *const T, len: usize) -> Ou
 /// Bytes to write to, which may not be initialised yet. Null is good for none.
 ///
 /// # Safety
-/// `len` bytes can be written at `start` for `'a`, and nobody else touches them.
+/// `len` bytes can be written at `start` for `'a`, and no other code accesses them.
 pub(crate) unsafe fn buffer<'a>(name: &str, start: *mut u8, len: usize) -> Outcome<&'a mut [std::mem::MaybeUninit<u8>]> {
     check_len::<u8>(name, len)?;
     match (start.is_null(), len) {
@@ -73,7 +73,7 @@ pub(crate) fn required<T>(name: &str, out: *mut T) -> Outcome<()> {
     if out.is_null() { Err(null(name)) } else { Ok(()) }
 }
 
-/// Stores a result where null is no place for it and was refused before, or means that nobody wants it.
+/// Stores a result where null is no place for it and was refused before, or means that the result is not wanted.
 ///
 /// # Safety
 /// Null, or a `T` can be written there.

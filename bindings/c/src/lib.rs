@@ -1,9 +1,9 @@
 //! The C library of noctule: `include/noctule.h` over the crate `noctule`. The guide is `docs/guide/c.md`.
 //!
-//! What is here: arguments are checked, handles are looked up, panics are caught, events are queued. The transport itself is `noctule`'s.
-//! From Rust, use that crate: what this one exports is meant for C.
+//! This crate checks arguments, looks up handles, catches panics and queues events; the transport itself is in `noctule`.
+//! From Rust, use `noctule`: what this crate exports is meant for C.
 #![cfg(unix)]
-// The names are those of the header, and what its pointers must point to is said there once for all functions.
+// The names are those of the header. It says once, for all functions, what pointers must point to.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 mod context;

@@ -21,7 +21,7 @@ pub const NOCTULE_KIND_UNORDERED: u32 = 1;
 /// Bytes in order.
 pub const NOCTULE_KIND_STREAM: u32 = 2;
 
-/// Throughput matters.
+/// Goodput matters: no priority over other flows.
 pub const NOCTULE_CLASS_BULK: u32 = 0;
 /// Latency matters: goes first, up to half of the link, and spends spare rate on repair.
 pub const NOCTULE_CLASS_LATENCY: u32 = 1;
@@ -36,19 +36,19 @@ pub struct noctule_endpoint_options {
     pub congestion: *const c_char,
     /// Bits per second of UDP payload, for "rate" only.
     pub congestion_rate: u64,
-    /// Public keys (texts) that may connect; null: everybody may. Not null with a count of 0: nobody may.
+    /// Public keys (texts) that may connect; null: every key may. Not null with a count of 0: no key may.
     pub authorised: *const *const c_char,
     /// How many there are.
     pub authorised_count: usize,
     /// Text of a key that both sides mix into the handshake ("shared-" and 56 characters, `noctule keygen --shared`); null: none.
     pub psk: *const c_char,
-    /// Nothing heard for so many milliseconds ends a link. Default 30,000.
+    /// Idle timeout: silence of so many milliseconds ends a link. Default 30,000.
     pub idle_timeout: u64,
     /// An attempt to connect ends after so many milliseconds. Default 10,000.
     pub connect_timeout: u64,
     /// A link with sessions is never silent for longer, in milliseconds. Default: a third of the idle timeout.
     pub keep_alive: u64,
-    /// A closed session may go on delivering for so many milliseconds. Default 10,000.
+    /// Linger: how many milliseconds a closed session may go on delivering. Default 10,000.
     pub linger: u64,
     /// Largest message that this side takes, bytes. Default 16 MiB.
     pub max_message: usize,
@@ -60,7 +60,7 @@ pub struct noctule_endpoint_options {
     pub backlog: usize,
     /// Bytes to ask the system for as the socket's send buffer. Default 4 MiB.
     pub send_buffer: usize,
-    /// The same of its receive buffer. Default 8 MiB.
+    /// Bytes to ask the system for as the socket's receive buffer. Default 8 MiB.
     pub recv_buffer: usize,
     /// Not 0: refuses sessions that others open. Default 0 for `noctule_endpoint_bind`; a client always refuses.
     pub refuse: u32,
@@ -100,7 +100,7 @@ pub struct noctule_flow_options {
 pub struct noctule_message_options {
     /// `sizeof(noctule_message_options)`.
     pub size: usize,
-    /// Milliseconds for which it is of use. Default: the flow's.
+    /// Lifetime in milliseconds: later the message is worth nothing. Default: the flow's.
     pub lifetime: u64,
     /// 0 to 255; higher goes first among messages that have not begun. Default 0.
     pub priority: u32,

@@ -1,6 +1,6 @@
-//! Events on their way to the program: a queue with a descriptor that is readable while something waits.
+//! The queue of events for the program, with a descriptor that is readable while an event waits.
 //!
-//! Wakers of the endpoint's tasks put names in: which handle, which kind. What the event says is found out when it is handed over, so that nothing old is told.
+//! Wakers of the endpoint's tasks put names in: which handle, which kind. The event's contents are looked up when it is handed over, so that they are current.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -140,7 +140,7 @@ impl Queue {
     }
 }
 
-/// Puts one name into the queue when it is woken, once for each time that somebody waited in vain.
+/// Puts one name into the queue when it is woken, once for each call that returned `WOULD_BLOCK`.
 struct Signal {
     queue: Arc<Queue>,
     name: Name,

@@ -10,7 +10,7 @@ use crate::session::Session;
 use noctule::SecretKey;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Whatever a handle can stand for.
+/// What a handle can refer to.
 #[derive(Clone)]
 pub(crate) enum Object {
     Context(Arc<Context>),

@@ -73,7 +73,7 @@ fn run(test: &str) {
     );
 }
 
-/// SHA-256 of "noctule bats key file 1", a nul, and 66 zeros, which the key file of the test stands for: another rule would change the keys that users have pinned.
+/// SHA-256 of "noctule bats key file 1", a nul, and the 66 zeros of the test's key file. A change of the rule would change the keys that users have pinned.
 const KEY_OF_PEM: [u8; 32] = [
     23, 110, 198, 49, 41, 11, 94, 67, 84, 122, 89, 138, 239, 214, 241, 188, 132, 190, 174, 133, 153, 24, 168, 212, 141, 106, 77, 50, 139,
     242, 40, 132,
@@ -94,6 +94,7 @@ behaviour! {
     an_exception_in_a_callback_closes_its_connection_and_nothing_else: "exceptions";
     a_callback_may_destroy_its_connection_its_protocol_and_its_context: "destroyed_in_callbacks";
     a_callback_that_blocks_does_not_stop_the_network: "blocking_callbacks";
+    a_far_end_that_left_before_it_was_accepted_is_heard_first: "gone_before_accepted";
     what_cannot_be_had_fails_with_an_event: "refused";
     a_key_file_is_an_identity_and_a_public_key_in_a_certificate_file_a_pin: "keys";
     connections_that_outlive_their_protocol_say_that_they_are_closed: "lifetimes";
@@ -104,7 +105,7 @@ behaviour! {
     configurations_are_copied_deeply_and_layouts_stay: "configurations";
 }
 
-/// The package compiled with a header of another ABI than the library's.
+/// The package, compiled with a header whose ABI number is not the library's.
 #[test]
 fn a_library_of_another_version_is_refused() {
     let Some(_) = build() else { return };
@@ -115,7 +116,7 @@ fn a_library_of_another_version_is_refused() {
     let bats = here().join("../bats");
     let include = [place.path().to_owned(), bats.clone(), bats.join("include/cpp"), bats.join("include/c"), here().join("../cpp")];
     let sources = ["coded", "connection", "identity", "iocontext", "log", "loop", "protocol", "settings", "signals", "tcp"];
-    // One unit, so that the headers are read once.
+    // One translation unit, so that the headers are compiled once.
     let unit = place.path().join("unit.cc");
     let lines = sources.map(|name| format!("#include \"{}\"\n", bats.join("src").join(name).with_extension("cc").display()));
     fs::write(&unit, format!("{}#include \"{}\"\n", lines.concat(), bats.join("tests/behaviour.cc").display())).unwrap();
@@ -135,7 +136,7 @@ fn a_library_of_another_version_is_refused() {
     assert!(words.contains("compiled with a header of ABI 2, this library has 1: compile it anew"), "{words}");
 }
 
-/// The first program of the guide's page, as it stands.
+/// The first program of the guide's page, unchanged but for its port.
 #[test]
 fn the_program_of_the_guide_runs() {
     let Some(build) = build() else { return };
@@ -143,7 +144,7 @@ fn the_program_of_the_guide_runs() {
     let text = fs::read_to_string(here().join("../../docs/guide/bats-api.md")).unwrap();
     let code = text.split("```cpp\n").nth(1).unwrap().split("```").next().unwrap();
     let source = place.path().join("guide.cc");
-    // Another port than the page's, which another program may have.
+    // The page's port may be in use on this host.
     fs::write(&source, code.replace("42420", &free_port().to_string())).unwrap();
     let bats = here().join("../bats");
     let program = place.path().join("guide");
@@ -170,7 +171,7 @@ fn wrong_handles_of_c_are_errors() {
     succeed(Command::new(build.join("tests/handles")).arg(free_port().to_string()));
 }
 
-/// A program whose first lines are waited for, ended with the test.
+/// A program that is started, waited for until it prints a given word, and ended with the test.
 struct Server {
     child: Child,
     words: BufReader<std::process::ChildStdout>,
@@ -187,7 +188,7 @@ impl Server {
         }
         Self { child, words }
     }
-    /// What else it says until it ends, and its exit code.
+    /// Its remaining output until it ends, and its exit code.
     fn rest(mut self) -> (String, Option<i32>) {
         let mut rest = String::new();
         self.words.read_to_string(&mut rest).unwrap();
@@ -227,14 +228,14 @@ fn the_small_programs_understand_each_other() {
         let expected = if program == "server" { "20 messages, 2621440 bytes\n" } else { "closed\n" };
         assert!(rest.ends_with(expected), "{program} {mode}: {rest}");
     }
-    // By SIGINT, while nobody is connected; and with files that are not there.
+    // The server ends by SIGINT without a connection, and by an error if its files are missing.
     let server = Server::start(Command::new(tests.join("server")).args(&pair).args(["1", &free_port().to_string()]), "listening");
     server.interrupt();
     assert_eq!(server.rest(), ("0 messages, 0 bytes\n".to_owned(), Some(0)));
     assert_eq!(output(Command::new(tests.join("server")).args(["/no/cert", "/no/key"])).status.code(), Some(1));
 }
 
-/// What readers of Oasis take a line of an interval or a summary for: unit, rate, jitter, lost and total.
+/// What the readers' patterns find in a line of an interval or a summary: rate, jitter, lost and total datagrams.
 #[derive(Debug, PartialEq)]
 struct Line {
     bits_per_second: f64,
@@ -244,7 +245,7 @@ struct Line {
     percent: f64,
 }
 
-/// By the patterns of its readers: digits before a unit of bytes, white space, a number, one blank and a unit of bits; the number between `bits/sec` and ` ms`;
+/// Parses as the readers' patterns do: digits before a unit of bytes, white space, a number, one blank and a unit of bits; the number between `bits/sec` and ` ms`;
 /// `ms`, white space, `A/B`, white space, `(X%)`.
 fn read_line(line: &str) -> Option<Line> {
     let (before, after) = line.split_once("bits/sec")?;
@@ -326,7 +327,7 @@ fn lines_of_bats_iperf_are_read_as_oasis_reads_them() {
     let text = fs::read_to_string(&log).unwrap();
     assert!(text.contains(rest.lines().last().unwrap()), "the log has the report");
     let read: Vec<(&str, Line)> = text.lines().filter_map(|line| Some((line, read_line(line)?))).collect();
-    // Two intervals and two summaries of each stream; streams are numbered through.
+    // Two intervals and two summaries of each stream; stream numbers go on from client to client.
     assert_eq!(read.len(), 16, "{text}");
     assert!(text.contains("[ 4]  .00-.00  sec   "), "{text}");
     for (line, read) in &read {

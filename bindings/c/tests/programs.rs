@@ -228,7 +228,7 @@ fn the_echo_examples_understand_each_other() {
     assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");
 }
 
-/// The first program of a guide's page, compiled as it stands.
+/// The first program of a guide's page, compiled unchanged.
 fn guide(page: &str, fence: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     let text = std::fs::read_to_string(here().join("../../docs/guide").join(page)).unwrap();
     let code = text.split(&format!("```{fence}\n")).nth(1).unwrap().split("```").next().unwrap();

@@ -1,9 +1,10 @@
-"""Two processes over loopback: one stream in writes of 1 MiB, and messages of 1 KiB, each way of sending for some seconds, in turns.
+"""Two processes over loopback: one stream in writes of 1 MiB, then messages of 1 KiB, each for some seconds, in turns with other programs.
 
 python bench/throughput.py [--seconds 5] [--rounds 3] [--rust PATH/loopback]
 
 noctule: this package, asyncio. rust: `crates/net/examples/loopback.rs` (stream and messages). aioquic: from PyPI, if it is installed; its
-messages are writes of 1 KiB on one stream, without borders, since a stream for each is far slower. Prints one row for each round, and the medians. Only releases say anything: maturin build --release.
+messages are writes of 1 KiB on one stream, without borders, since a stream for each is far slower. Prints one row for each round, and the
+medians. Measure a release build only: maturin build --release.
 """
 
 import argparse
@@ -42,7 +43,7 @@ async def count_messages(session: noctule.Session) -> int:
 
 
 async def receive(kind: str) -> None:
-    """The other process: tells its port and key, then how much came and how long it took from the first to the last."""
+    """The receiving process: prints its port and key, then how much came and in how many seconds."""
     identity = noctule.Identity.generate()
     async with noctule.listen("127.0.0.1:0", authorised=None, identity=identity) as server:
         print(server.port, identity.public_key, flush=True)
@@ -114,7 +115,7 @@ async def aioquic(kind: str, seconds: float) -> float:
             while time.perf_counter() < end:
                 for _ in range(at_once):
                     writer.write(piece)
-                # It takes whatever is written, and becomes slower the more it holds.
+                # aioquic buffers without limit, and becomes slower the more it holds.
                 while len(stream.sender._buffer) > 256 << 10:
                     await asyncio.sleep(0)
             writer.write_eof()

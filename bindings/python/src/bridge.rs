@@ -84,7 +84,7 @@ impl Waiter {
         self.slot.id
     }
 
-    /// Nobody waits any more.
+    /// The wait was given up.
     fn forget(&self) {
         self.slot.is_over.store(true, Relaxed);
     }
@@ -131,7 +131,7 @@ impl Wake for Fanout {
 }
 
 impl Waiting {
-    /// One attempt. With a waiter it is woken when another is worth while; without one nobody is.
+    /// One attempt. If it has to wait, the waiter, if there is one, is woken when another attempt may succeed.
     pub fn attempt<T>(&self, waiter: Option<&Bound<'_, Waiter>>, attempt: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let Some(waiter) = waiter else { return attempt(&mut Context::from_waker(Waker::noop())) };
         {
@@ -143,7 +143,7 @@ impl Waiting {
         attempt(&mut Context::from_waker(&Waker::from(Arc::clone(&self.0))))
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub fn wake(&self) {
         self.0.wake_by_ref();
     }

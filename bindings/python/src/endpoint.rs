@@ -46,7 +46,7 @@ impl Endpoint {
         let (endpoint, key) = (self.inner.clone(), key.map(|key| key.get().0));
         let (tell, told) = oneshot::channel();
         let task = runtime::get()?.spawn(async move {
-            // Nobody may want to know any more; then a session that came is closed by its drop.
+            // The attempt may have been given up: then the session is closed when it is dropped.
             let _ = tell.send(endpoint.connect_host(&host, key).await);
         });
         Ok(Attempt { told: Mutex::new(Some(told)), task: Kept::new(Aborting(task.abort_handle())), waiting: Waiting::default() })

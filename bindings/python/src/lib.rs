@@ -1,7 +1,7 @@
 //! The compiled part of the Python package `noctule`: handles of `crates/net`, and calls that never wait.
 //!
 //! Whatever may have to wait is a method `poll_...` that answers at once: a value, or `None` and then a promise that the [`Waiter`](bridge::Waiter) which it was
-//! given becomes ready. Who waits how, on an event loop of asyncio or in a blocked thread, is Python's part (`python/noctule/_wait.py`). So no thread of the
+//! given becomes ready. How to wait, on an event loop of asyncio or in a blocked thread, is Python's part (`python/noctule/_wait.py`). So no thread of the
 //! packet loop ever takes the interpreter's lock (docs/decisions/0191).
 
 mod bridge;

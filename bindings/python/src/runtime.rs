@@ -80,7 +80,7 @@ fn leave_signals() {
     }
 }
 
-/// A handle whose end takes a lock: in a forked child, where nobody gives locks back, it is left alone.
+/// A handle whose end takes a lock: in a forked child, where locks that other threads held are never released, it is leaked.
 pub struct Kept<T>(ManuallyDrop<T>);
 
 impl<T> Kept<T> {

@@ -43,7 +43,7 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// Opens a byte stream: its sending half, and the receiving one if it goes both ways.
+    /// Opens a byte stream: its sending half, and the receiving one if it is bidirectional.
     fn open_stream(&self, py: Python<'_>, bidirectional: bool, traffic_class: &str, tag: u64) -> PyResult<(Sender, Option<Receiver>)> {
         runtime::check()?;
         let options = options::stream(traffic_class, tag)?;
@@ -69,7 +69,7 @@ impl Session {
         Ok(MessageSender::new(self.inner.open_messages(options).map_err(|e| error::open(py, &e))?))
     }
 
-    /// The next stream of the far end: its sending half, if it goes both ways, and its receiving half.
+    /// The next stream of the far end: its sending half, if it is bidirectional, and its receiving half.
     fn poll_accept_stream<'py>(&self, py: Python<'py>, waiter: Option<Bound<'py, Waiter>>) -> Polled<'py> {
         runtime::check()?;
         match self.streams.attempt(waiter.as_ref(), |cx| self.accept(cx, |o| o.kind == FlowKind::Stream)) {

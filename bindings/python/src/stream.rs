@@ -109,7 +109,7 @@ impl Sender {
 }
 
 impl Half {
-    /// Hands over what is pending as there is room, and wakes who waits for that.
+    /// Hands over what is pending as there is room, and wakes the tasks that wait for that.
     async fn flush(self: Arc<Self>) {
         poll_fn(|cx| {
             let mut state = lock(&self.state);
@@ -165,7 +165,7 @@ impl Sender {
                 (Some(failed), _) => Poll::Ready(Err(failed.clone().into())),
                 (None, None) => Poll::Ready(Err(RESET)),
                 (None, Some(stream)) if pending.is_empty() => stream.poll_finish(cx).map_err(Fault::Flow),
-                // Its task marks the end, and wakes who waits.
+                // The task of `flush` marks the end, and wakes the tasks that wait.
                 (None, Some(_)) => Poll::Pending,
             }
         });

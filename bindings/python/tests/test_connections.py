@@ -91,7 +91,7 @@ async def test_arguments_that_mean_nothing_are_refused(identity):
         with pytest.raises(ValueError):
             noctule.connect("127.0.0.1:1", key=bad)
     with pytest.raises(TypeError):
-        noctule.connect("127.0.0.1:1")  # whom one talks to has to be said
+        noctule.connect("127.0.0.1:1")  # the far end's key has to be given
     with pytest.raises(TypeError):
         noctule.listen("127.0.0.1:0", authorised=None, identity="key")
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""What cancelled tasks, closed loops, forks and subinterpreters do to those who wait."""
+"""What cancelled tasks, closed loops, forks and subinterpreters do to tasks and threads that wait."""
 
 import asyncio
 import gc

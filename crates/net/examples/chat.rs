@@ -1,4 +1,4 @@
-//! Lines of text as messages, both ways: `cargo run -p noctule --example chat -- listen` prints the command for the other side.
+//! Lines of text as messages, in both directions: `cargo run -p noctule --example chat -- listen` prints the command for the other side.
 //!
 //! Messages are a `Sink` and a `Stream`; a line that is typed becomes one message.
 

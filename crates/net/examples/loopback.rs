@@ -226,7 +226,7 @@ fn report(bytes: u64, elapsed: Duration) {
     );
 }
 
-/// The kernel's own share: trains of full datagrams from one thread to another, unpaced; what the receiver's buffer cannot hold is lost.
+/// Measures the kernel alone: trains of full datagrams between two threads, unpaced. What the receiver's buffer cannot hold is lost.
 fn raw(o: &Options) {
     use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
     use std::io::IoSliceMut;

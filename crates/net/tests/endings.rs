@@ -59,6 +59,20 @@ async fn the_wrong_family_a_wrong_name_and_a_malformed_one_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_session_that_ended_before_it_was_accepted_says_where_it_came_from_and_gives_what_it_brought() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let session = within(client.connect(server.local_addr(), None)).await.unwrap();
+    let mut stream = session.open_uni(Default::default()).unwrap();
+    within(stream.write_all(b"and gone")).await.unwrap();
+    within(stream.finish()).await.unwrap();
+    within(session.close(0, "")).await;
+    let accepted = within(server.accept()).await.unwrap();
+    within(accepted.closed()).await;
+    assert_eq!(accepted.remote_address().map(|address| address.port()), Some(client.local_addr().port()));
+    assert_eq!(within(accept_stream(&accepted).await.read_to_end(100)).await.unwrap(), b"and gone");
+}
+
+#[tokio::test]
 async fn a_peer_with_another_key_is_not_connected_to() {
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let expected = PublicKey([9; 32]);
@@ -84,7 +98,7 @@ async fn a_closed_port_is_told_long_before_the_timeout() {
 
 #[tokio::test]
 async fn an_established_session_does_not_mind_a_port_that_closes_for_a_while() {
-    // The server's socket is behind a middleman whose own port goes away for a moment: ICMP errors mean nothing as long as the silence is short.
+    // The middleman's port closes for a moment. The ICMP errors that follow must not end the session: only a long silence may.
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let middleman = Middleman::new(server.local_addr(), 0).await;
     let address = middleman.addr;
@@ -94,7 +108,7 @@ async fn an_established_session_does_not_mind_a_port_that_closes_for_a_while() {
     flow.send("into a closed port".into(), MessageOptions::default()).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), ours.closed()).await.is_err(), "only silence ends a session");
     let front = loop {
-        // The old one's socket goes with its task.
+        // The old middleman's socket closes when its task ends, which may be a moment from now.
         match tokio::net::UdpSocket::bind(address).await {
             Ok(front) => break front,
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -114,7 +128,7 @@ async fn a_peer_behind_a_port_forwarder_of_the_same_host_is_not_taken_for_gone()
     let flow = theirs.open_messages(FlowOptions::default()).unwrap();
     middleman.cut();
     flow.send("into silence".into(), MessageOptions::default()).await.unwrap();
-    // Longer than the server takes to ask whether that port is closed.
+    // Longer than the server takes to find out whether the middleman's port is closed.
     assert!(tokio::time::timeout(Duration::from_secs(5), theirs.closed()).await.is_err(), "the forwarder's socket is there");
     middleman.mend();
     let mut recv = within(accept_messages(&ours)).await;
@@ -131,7 +145,7 @@ async fn a_session_that_was_opened_early_is_told_whether_it_was_accepted() {
     let theirs = within(server.accept()).await.unwrap();
     let mut recv = within(accept_messages(&theirs)).await;
     assert_eq!(within(recv.recv()).await.unwrap().unwrap().data, "at once");
-    // It ends, but it was accepted.
+    // The session is over, and still counts as accepted.
     theirs.close(0, "").await;
     within(session.closed()).await;
     within(session.accepted()).await.unwrap();
@@ -156,7 +170,7 @@ async fn a_key_that_is_not_authorised_is_refused() {
     for pinned in [Some(server_key), None] {
         let error = within(client.connect(server.local_addr(), pinned)).await.unwrap_err();
         assert!(matches!(error, ConnectError::NotAuthorised), "{error}");
-        // Opened early, the refusal comes as the session's end, and as the same error for who asks.
+        // Opened early, the session ends with the refusal, and `accepted` gives the same error.
         let early = within(client.connect_early(server.local_addr(), pinned)).await.unwrap();
         let error = within(early.accepted()).await.unwrap_err();
         assert!(matches!(error, ConnectError::NotAuthorised), "{error}");
@@ -181,7 +195,7 @@ async fn a_killed_peer_ends_the_session_with_an_idle_timeout_and_everyone_who_wa
     let (mine, closed, accepted, got) = within(async {
         tokio::join!(
             async {
-                // Somebody must have something to say, or silence is all right.
+                // Something has to be sent: an idle session does not take silence for an end.
                 let _ = flow.send("anyone?".into(), MessageOptions::default()).await;
                 ours.closed().await
             },
@@ -404,7 +418,7 @@ async fn events_tell_the_far_ends_close_and_the_end_and_nothing_after_it() {
     }
     assert!(matches!(&told[0], LinkEvent::Closing(r) if (r.application, r.is_remote) == (9, true)), "{told:?}");
     assert!(matches!(&told[..], [_, LinkEvent::Closed(r)] if r.application == 9), "{told:?}");
-    // Those who ask too late hear of the end, too.
+    // A subscriber that comes after the end hears of it, too.
     let mut late = theirs.events();
     assert!(matches!(within(late.next()).await, Some(LinkEvent::Closed(_))));
     assert_eq!(within(late.next()).await, None);
@@ -428,7 +442,7 @@ async fn silence_and_its_end_are_events() {
 async fn a_session_that_is_being_closed_opens_no_flow_and_says_that_it_is_over() {
     let (_client, _server, ours, _theirs) = pair().await;
     let mut closing = std::pin::pin!(ours.close(7, "enough"));
-    // Begun, and not over: the far end has heard of nothing yet.
+    // One poll begins the close; it stays pending, since the far end has not answered.
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(closing.as_mut().poll(cx).is_pending())).await);
     match ours.open_uni(Default::default()) {
         Err(noctule::OpenError::Session(closed)) => assert_eq!(closed.0.reason.application, 7),

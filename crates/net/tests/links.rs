@@ -1,4 +1,4 @@
-//! Links that a node keeps for their own sake: who called is told, sessions come and go over them, the end is heard at both ends.
+//! Links that a node keeps without sessions: the called end learns the caller's key, sessions come and go, both ends learn of the end.
 
 mod support;
 
@@ -45,7 +45,7 @@ async fn both_ends_open_sessions_over_one_link_and_it_outlives_them() {
 async fn a_link_that_was_there_before_anybody_asked_is_told() {
     let (caller, called) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let ours = within(caller.connect_link(called.local_addr(), key_of(2))).await.expect("connected");
-    // Its own word is heard at the other end: the link is up there as well.
+    // The far end has accepted a session, so the link is up there as well.
     let session = ours.open_session().expect("up");
     within(session.accepted()).await.expect("taken");
     let theirs = within(called.accept_link()).await.expect("open");

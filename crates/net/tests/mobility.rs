@@ -40,7 +40,7 @@ async fn either_end_moves_to_another_port_and_address_in_mid_transfer() {
     })
     .await;
     let path = |s: &noctule::Session| s.stats().paths()[0].clone();
-    // Nothing is left to send: the last move may be seen only now.
+    // With nothing left to send, the far end may learn of the last move only now.
     within(async {
         while path(&theirs).remote != client.local_addr() {
             tokio::time::sleep(Duration::from_millis(5)).await;

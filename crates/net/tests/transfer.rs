@@ -53,7 +53,7 @@ async fn blocks_that_are_handed_over_and_bytes_that_are_copied_keep_their_order(
         let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
         let (mut rest, mut step) = (data.clone(), 1);
         while !rest.is_empty() {
-            // Larger than what may wait as well as smaller.
+            // Parts both larger and smaller than the buffer of what may wait.
             let part = rest.split_to(rest.len().min(step * 40_009 % 1_500_000));
             match step % 3 {
                 0 => stream.write_all(&part).await.unwrap(),
@@ -108,7 +108,7 @@ async fn an_answer_that_comes_after_the_question_was_delivered_is_read() {
         let (mut answer, mut hear) = theirs.accept_bi().await.unwrap();
         let (delivered, heard) = tokio::join!(ask.finish(), hear.read_to_end(100));
         delivered.unwrap();
-        // Nothing of the answer has left yet, and nothing of the question is under way any more.
+        // No byte of the answer has been sent yet, and none of the question is in flight any more.
         assert_eq!(heard.unwrap(), b"how are you?");
         answer.write_all(b"well").await.unwrap();
         let (delivered, heard) = tokio::join!(answer.finish(), listen.read_to_end(100));
@@ -265,7 +265,7 @@ async fn a_reader_that_sleeps_stops_the_writer_and_memory_stays_bounded() {
     let data = pattern(8 << 20, 3);
     let mut stream = ours.open_uni(FlowOptions::default()).unwrap();
     let mut written = 0;
-    // Until nothing moves for a while although somebody wants to write.
+    // Until a write makes no progress for half a second: the receiver reads nothing.
     while let Ok(n) = tokio::time::timeout(Duration::from_millis(500), stream.write(&data[written..])).await {
         written += n.unwrap();
         assert!(written < data.len(), "back-pressure reaches the writer");
@@ -287,7 +287,7 @@ async fn a_reader_that_sleeps_stops_the_writer_and_memory_stays_bounded() {
 
 #[tokio::test]
 async fn sixty_sessions_with_three_flows_each_do_not_mix() {
-    // Every open flow has memory set aside at both nodes: many flows want small shares.
+    // Both nodes set memory aside for each open flow: small shares make room for many flows.
     let small = |name| {
         let mut config = config(name);
         (config.node.flow_memory, config.node.max_message) = (1 << 20, 100_000);
@@ -412,7 +412,7 @@ async fn each_kind_of_flow_is_accepted_by_its_own_call_in_any_order() {
     assert_eq!(within(answer.read_to_end(100)).await.unwrap(), b"answer");
     drop(ask);
     assert_eq!(within(asked.read_to_end(100)).await.unwrap(), b"question");
-    // The flow of the datagrams is nobody's to accept.
+    // The flow that carries the datagrams is internal: `accept_flow` does not give it out.
     let other = tokio::time::timeout(Duration::from_millis(100), theirs.accept_flow()).await;
     assert!(other.is_err(), "{other:?}");
 }
@@ -483,7 +483,7 @@ async fn a_stream_of_messages_ends_after_its_error() {
     assert!(within(stream.next()).await.is_none());
 }
 
-/// Handles are moved between threads and shared by them; a change of a field must not take that away.
+/// Users move handles between threads and share them: a new private field must not make that impossible.
 #[test]
 fn handles_are_send_sync_and_unpin() {
     fn holds<T: Send + Sync + Unpin + std::fmt::Debug>() {}

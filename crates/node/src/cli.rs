@@ -14,6 +14,7 @@ mod ordered;
 mod overlay;
 mod proxy;
 mod serve;
+mod share;
 mod suggest;
 mod tools;
 mod transfer;
@@ -28,6 +29,7 @@ pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, Reload
 pub use overlay::ViaArgs;
 pub use proxy::{ProxyApiArgs, ProxyArgs, ProxyKickArgs, ProxyRulesArgs, ProxyServeArgs, ProxyStatusArgs, ProxyTask};
 pub use serve::{FilterArgs, GetArgs, KeepArgs, LimitArgs, ServeArgs};
+pub use share::{ProxyShareArgs, SourceArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
 pub use transfer::{RecvArgs, SendArgs, SendMode};
 
@@ -58,7 +60,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Errors are to be printed as JSON. A measurement's stands in its report.
+    /// Whether errors are printed as JSON. A measurement's error is part of its report.
     pub fn has_json_errors(&self) -> bool {
         match &self.command {
             Command::Keygen(_) => false,
@@ -97,7 +99,7 @@ pub enum Command {
     Ping(PingArgs),
     /// Carry TCP and UDP programs over a bad path: ports as with ssh, SOCKS and HTTP; `proxy serve` runs on the other side.
     Proxy(ProxyArgs),
-    /// Look at this host, and at the way to another one: what holds noctule back here, and what to do about it.
+    /// Look at this host, and at the path to another one: what holds noctule back, and what to do about it.
     Doctor(DoctorArgs),
     /// Write the manual pages.
     Man(ManArgs),

@@ -48,7 +48,7 @@ pub enum Failure {
         /// The system's words, and what to do.
         what: String,
     },
-    /// No answer, and somebody on the way says why.
+    /// No answer, and a host on the path says why (ICMP).
     #[error("no answer from {address}: {words}; the connection was not made, look at the firewalls and routes there")]
     Prohibited {
         /// Where to.
@@ -149,7 +149,7 @@ pub enum Failure {
         /// Our address in the overlay.
         address: std::net::IpAddr,
     },
-    /// No node on the way knows how to go on.
+    /// A node has no route to the destination.
     #[error(
         "no way leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
     )]
@@ -322,7 +322,7 @@ impl Failure {
         Self::Incomplete { failed, code: first.exit_code(), first: first.to_string() }
     }
 
-    /// The same in the middle of a transfer that goes on where it stopped: at its sender, who has the command to be repeated, or at its receiver.
+    /// The same in the middle of a transfer, which can go on where it stopped. The sender's user repeats the command; a receiver waits for that.
     pub fn of_transfer(self, is_sender: bool) -> Self {
         match self {
             Self::PeerGone(why) | Self::Silence(why) => Self::TransferBroke {

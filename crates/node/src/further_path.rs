@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::str::FromStr;
 
-/// Another way to the same host: from another address of this one, to another address of that one, or both.
+/// A further path to the same host: from another address of this one, to another address of that one, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FurtherPath {
     /// An address of this host, and the number of its interface if it is link-local.

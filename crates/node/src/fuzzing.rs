@@ -29,7 +29,7 @@ pub fn config(input: &[u8]) {
     });
 }
 
-/// Lists of keys: what is remembered of hosts, and who may connect.
+/// Lists of keys: those remembered of hosts, and those that may connect.
 pub fn keys(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     within(&Bound { bytes: (64 << 10, 128), allocations: (1000, 32) }, input, || {
@@ -61,6 +61,9 @@ pub fn proxy(input: &[u8]) {
                 assert_eq!(pattern.to_string().parse(), Ok(pattern));
             }
             let _ = text.parse::<Bind>();
+            if let Ok(link) = text.parse::<crate::proxy::link::Link>() {
+                assert_eq!(link.to_string().parse(), Ok(link));
+            }
         }
     });
 }

@@ -1,18 +1,18 @@
-//! What a process gives up before it reads a byte from the network.
+//! Drops rights of the process before it reads a byte from the network.
 
 use crate::daemon::config::{Config, OneWay};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
 
-/// Every command: no core file and no debugger of the same user sees its keys, and no program that it starts gains rights.
-/// A kernel that refuses one of these leaves things as they are everywhere else.
+/// For every command: no core file and no debugger of the same user shows its keys, and no program that it starts gains rights.
+/// Errors are ignored: if a kernel refuses one of these, the process is as other programs are.
 pub fn every_process() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = set_no_new_privs(true);
 }
 
-/// What a node of this file needs of the system beyond the rights of its user.
+/// The capabilities that a node with this file needs, beyond the rights of its user.
 pub fn needed(config: &Config) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     if config.tun.is_some() {
@@ -29,13 +29,13 @@ pub fn needed(config: &Config) -> CapabilitySet {
         needed |= CapabilitySet::NET_BIND_SERVICE;
     }
     if rustix::process::geteuid().is_root() {
-        // Root writes files of its own anyway, so it gains nothing by this; started by hand it must read the key of the node's user.
+        // For root only: started by hand, it must read the key file of the node's user. Root can write its own files anyway, so this adds little.
         needed |= CapabilitySet::DAC_OVERRIDE;
     }
     needed
 }
 
-/// Gives up every other capability. To be called while the process has one thread: threads inherit what the one that starts them has.
+/// Gives up all other capabilities. Call it while the process has one thread: new threads inherit the capabilities of the one that starts them.
 ///
 /// # Errors
 /// The system refuses to take capabilities away.
@@ -44,14 +44,14 @@ pub fn keep_only(needed: CapabilitySet) -> rustix::io::Result<()> {
     let has = capabilities(None)?;
     let kept = has.permitted & needed;
     if has.permitted == kept && has.inheritable.is_empty() {
-        // A unit may have seen to it, and forbid the call.
+        // A systemd unit may have done it already, and forbid the call.
         return Ok(());
     }
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }
 
-/// A daemon with a part of it dead looks alive to its supervisor and carries nothing: a panic of any task ends the process, which is started again.
-/// Exit code 1, as for every defect.
+/// From here on a panic of any task ends the process, so that its supervisor starts it again. Exit code 1, as for every defect.
+/// A daemon of which one task has died would look alive, and carry nothing.
 pub fn end_at_a_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! The command for the other side, as it is printed: it runs as it stands, but for what only the other side can know.
+//! The command that is printed for the other side. It runs unchanged, except for placeholders of what only the other side knows.
 
 use crate::address::DEFAULT_PORT;
 use crate::cli::{IdentityArgs, ViaArgs};
@@ -78,7 +78,7 @@ impl Invitation {
         line
     }
 
-    /// The same for what is sent with no way back.
+    /// The same for a transfer in one direction.
     pub fn one_way(&self) -> String {
         let mut line =
             format!("noctule send --mode brctp --one-way --rate 10mbit --overhead 30% --to {} FILE {}", self.public, self.host());
@@ -95,7 +95,7 @@ impl Invitation {
         }
     }
 
-    /// What the placeholders stand for, and what has to be there first; empty if there is nothing to say.
+    /// Explains the placeholders, and what the command requires; empty if there is nothing to say.
     pub fn notes(&self) -> String {
         let mut notes = String::new();
         if self.overlay.is_some() {

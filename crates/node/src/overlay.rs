@@ -1,6 +1,6 @@
-//! An end that reaches others, and is reached, over nodes: it keeps one link, to its *gateway*, and everything else lies behind that.
+//! An end that reaches others, and is reached, over nodes: it keeps one link, to its *gateway*, and reaches all other nodes through that.
 //!
-//! What passes the gateway and the nodes behind it is sealed between the ends (P16); the link's own key says only who the gateway serves.
+//! What passes the gateway and the nodes behind it is sealed between the ends (P16); by the link's own key the gateway knows only which end it serves.
 
 use crate::address::host_port;
 use crate::cli::{IdentityArgs, ListenArgs, PeerArgs, ViaArgs};
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 /// A gateway that has not taken a session after this long does not serve us.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `--via` changes in the configuration of an end that serves whom it says, or nobody.
+/// What `--via` changes in the configuration of an end. `serves`: the peers that it takes; `None` if it opens sessions only.
 pub fn configure(node: &mut NodeConfig, via: &ViaArgs, serves: Option<&Access>) -> Result<(), Failure> {
     if via.via.is_empty() {
         return Ok(());
@@ -120,7 +120,7 @@ impl Gateway {
         identity: &IdentityArgs,
     ) -> Result<(), Failure> {
         let address = self.address;
-        // Who the gateway is, is settled as for any other host.
+        // The gateway's key is settled as that of any other host.
         let asked = PeerArgs { peer_key: key, ..PeerArgs::default() };
         let protection = IdentityArgs { psk: via.via_psk.clone(), ..identity.clone() };
         let settled = identity::Peer::settle(&host, &asked, &protection).await.map_err(Failure::of_node)?;
@@ -200,8 +200,8 @@ pub async fn hold(session: Session) {
     }
 }
 
-/// A session with `peer`: over the gateway if there is one, else straight. The far end is who it should be, or will be refused; that it takes us is
-/// told by [`Session::accepted`].
+/// A session with `peer`: over the gateway if there is one, else straight. The far end has the key of `peer`, or the session ends;
+/// [`Session::accepted`] tells whether it takes this end.
 pub async fn reach(endpoint: &Endpoint, peer: &identity::Peer, ours: PublicKey, gateway: Option<&Gateway>) -> Result<Session, Failure> {
     let Some(gateway) = gateway else {
         let session = endpoint.connect_host_early(&peer.host, Some(peer.key)).await.map_err(|e| peer.failure(ours, e))?;

@@ -18,7 +18,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
 /// What is drawn at the foot of the terminal, past which everything is written.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// A line for standard output. Who closed it does not want to hear it; that is no reason to give up a transfer, or to panic as `println!` does.
+/// Prints a line on standard output. That its reader has closed it is no reason to give up a transfer, or to panic as `println!` does.
 macro_rules! say {
     ($($text:tt)*) => { $crate::terminal::out(format_args!("{}\n", format_args!($($text)*))) };
 }
@@ -122,6 +122,12 @@ pub fn size() -> Option<(usize, usize)> {
     }
     let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     Some(size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row))))
+}
+
+/// A picture of ours, with the sequences that colour it.
+pub fn picture(text: &str) {
+    // Nobody may be there to see it.
+    let _ = past_bars(|| stdout().lock().write_all(text.as_bytes()));
 }
 
 /// Back to the top of the screen, and what was there away.

@@ -44,7 +44,7 @@ fn can_open(count: usize) -> std::io::Result<()> {
     (0..count).map(|_| std::fs::File::open("/dev/null")).collect::<Result<Vec<_>, _>>().map(drop)
 }
 
-/// How many threads can run at once, up to `wanted`, and what stands against more. The runtime itself would panic.
+/// How many threads can run at once, up to `wanted`, and the error that forbids more. The runtime would panic instead.
 fn possible(wanted: usize) -> (usize, Option<std::io::Error>) {
     let mut threads = Vec::new();
     let mut error = None;

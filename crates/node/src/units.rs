@@ -15,7 +15,7 @@ fn split(text: &str) -> Result<(f64, String), String> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub Bandwidth);
 
-/// Bits per second that a unit stands for.
+/// Bits per second of one unit.
 fn bits(unit: &str) -> Option<f64> {
     let (power, rest) = match unit.as_bytes().first() {
         Some(b'k') => (1, &unit[1..]),

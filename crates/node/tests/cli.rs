@@ -83,7 +83,7 @@ fn each_failure_has_its_own_words_and_code() {
     assert_fails(&send(&[&dir.path().join("missing")], "127.0.0.1:1", &key), 3, "missing");
     assert_fails(&send(&[&file], "no-such-host.invalid", &key), 13, "no-such-host.invalid");
     assert_fails(&send(&[&file], "127.0.0.1:9", &key), 6, "nobody listens at 127.0.0.1:9");
-    // Somebody has the port and says nothing: that is another matter.
+    // An open port without an answer is told differently.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     assert_fails(&send(&[&file], &silent.local_addr().unwrap().to_string(), &key), 6, "no answer");
     assert_fails(&noctule().args(["send", "f"]).output().unwrap(), 2, "then the host");

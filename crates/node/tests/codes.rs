@@ -1,5 +1,5 @@
-//! Who may send and measure, with the built command on loopback: nobody but listed keys and the sender that has the code; strangers neither take nor
-//! end what waits for it; the printed commands run as they stand.
+//! Codes and listed keys with the built command on loopback: no other sender may send or measure, strangers neither use up nor end what waits for the
+//! code, and the printed commands run unchanged.
 
 mod support;
 
@@ -238,7 +238,7 @@ fn codes_that_cannot_be_proven_are_refused_with_what_to_do() {
     assert_fails(&w.run("there", &["recv", "--authorised-keys", list.to_str().unwrap()]), 2, "so nobody may send");
 }
 
-/// Where `--allow` alone says who may call, strangers are refused before there is a session; where there are codes, afterwards.
+/// With `--allow` alone, strangers are refused before there is a session; with codes, afterwards.
 #[test]
 fn who_was_refused_is_named_in_the_log_of_the_listening_side() {
     let w = world();

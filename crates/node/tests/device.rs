@@ -190,7 +190,7 @@ mod linux {
         node.wait_for_session("b");
         let into = |to: &str| ip(&a, &format!("route get {to}")).contains("dev noctule0");
         until("the tunnel's routes", &node, || into("203.0.113.9") && into("2001:db8::1"));
-        // What a DHCP server pushes by option 121, and a lease whose network is that of somebody else; what a router advertises.
+        // Routes that a DHCP server pushes by option 121, a lease with a foreign network, and routes that a router advertises.
         for words in [
             "link add lan type veth peer name its-end",
             "link set lan up",

@@ -145,7 +145,7 @@ fn code(path: &Path) -> impl Iterator<Item = String> {
     text.lines().map(|l| l.split("//").next().unwrap_or_default().to_owned()).collect::<Vec<_>>().into_iter()
 }
 
-/// Who finds itself in this list by a new line of code has made bytes of another host into text, or writes to a terminal, past the one function.
+/// A new file that fails here makes bytes of another host into text, or writes to a terminal, past the one function for that.
 #[test]
 fn bytes_become_text_and_lines_leave_the_process_in_known_places_only() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -183,7 +183,7 @@ fn bytes_become_text_and_lines_leave_the_process_in_known_places_only() {
         "node/src/transfer/writer.rs",
         // A script for the user's shell.
         "node/src/paper/complete.rs",
-        // A connection's bytes, for the program that has this one as its way to the target.
+        // A connection's bytes, for the program that uses this one to reach the target.
         "node/src/proxy/stdio.rs",
     ];
     let mut wrong = Vec::new();

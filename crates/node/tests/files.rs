@@ -392,7 +392,7 @@ fn second_sender_of_the_same_is_told_so_and_the_first_goes_on() {
     assert!(fs::read(p.into.join("backup.tar")).unwrap() == fs::read(&sources[0]).unwrap());
 }
 
-/// F11: "has that very content: then they count as done"; and one file in the way keeps no other away.
+/// F11: "has that very content: then they count as done"; and a file that exists already fails alone.
 #[test]
 fn same_content_with_another_time_is_done_and_a_file_in_the_way_fails_alone() {
     let p = places();

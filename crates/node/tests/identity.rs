@@ -1,4 +1,4 @@
-//! Who trusts whom, with the built command on loopback: hosts that are unknown, known or changed, authorised keys, pre-shared keys, no encryption.
+//! Trust in keys, with the built command on loopback: hosts that are unknown, known or changed, authorised keys, pre-shared keys, no encryption.
 
 mod support;
 

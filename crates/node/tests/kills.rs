@@ -1,4 +1,4 @@
-//! Senders and receivers that die at random moments (SIGKILL): nothing stands under its name that is not whole, nothing else in the target
+//! Senders and receivers that die at random moments (SIGKILL): no file has its name unless it is whole, nothing else in the target
 //! directory is touched, and the next try goes on until everything is there.
 //!
 //! The long form: `KILLS=200 cargo test -p noctule-node --test kills -- --ignored --nocapture`; `SEED=N` repeats a run's moments.
@@ -117,7 +117,7 @@ impl World {
             .unwrap()
     }
 
-    /// What stands under its name is whole.
+    /// The file under its name is whole.
     fn check_whole(&self, expected: &BTreeMap<PathBuf, Found>) {
         for (name, found) in look(&self.into.join("things")) {
             let wanted = &expected.get(&name).unwrap_or_else(|| panic!("{} was never sent", name.display()));

@@ -80,7 +80,7 @@ fn a_transfer_and_a_test_say_whose_they_are_and_what_came_of_them() {
     for words in ["from=127.0.0.1:", &format!("key={public}"), "owner=\"ann's laptop\"", "files=1", "bytes=4", "T", "INFO"] {
         assert!(line.contains(words), "{words}: {line}");
     }
-    // The same name with another content is refused, and that stands there too.
+    // The same name with another content is refused, and that is logged, too.
     fs::write(&file, b"five!").unwrap();
     assert_eq!(send(&[]).status.code(), Some(14));
     let line = recv.line("code=14");

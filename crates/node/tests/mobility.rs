@@ -1,4 +1,4 @@
-//! Transfers of the real binary whose ends move, or die.
+//! Transfers by the built command whose ends change their address, or die.
 
 #[cfg(target_os = "linux")]
 mod network;
@@ -40,7 +40,7 @@ mod linux {
         command
     }
 
-    /// `recv` on an address, when it listens; the address with its port.
+    /// Starts `recv` on an address, and waits until it listens: the process, and its address with the port.
     fn receive(host: Option<&Namespace>, bind: &str, dir: &Path) -> (Running, String) {
         let mut c = command(host);
         c.args(["recv", "--json", "--anyone", "--bind", bind, "--key"]).arg(dir.join("key")).arg("--into").arg(dir.join("into"));
@@ -82,7 +82,7 @@ mod linux {
         }
     }
 
-    /// Exit code, what was said, and how long it took from now.
+    /// Waits for the end: exit code, standard error, and the time from the call on.
     fn end_of(running: &mut Running) -> (Option<i32>, String, Duration) {
         let began = Instant::now();
         let mut child = loop {
@@ -98,7 +98,7 @@ mod linux {
         (std::mem::take(&mut child).code(), text, took)
     }
 
-    /// The sender's only address is taken away in mid-transfer, and another is given to it a quarter of a second later.
+    /// The sender loses its only address in mid-transfer, and gets another a quarter of a second later.
     fn sender_moves(version: Ip) {
         let name = "a sender that moves";
         let mut link = LinkSpec::default();
@@ -121,7 +121,7 @@ mod linux {
         let port = bound.rsplit_once(':').unwrap().1.to_owned();
         let to = std::net::SocketAddr::new(to, port.parse().unwrap());
         let mut sender = world.send(Some(&near), &to.to_string(), &[]);
-        // 12 MiB take some 3.5 s.
+        // 12 MiB at 30 Mbit/s take some 3.5 s: this is in the middle.
         std::thread::sleep(Duration::from_millis(1200));
         assert!(sender.0.try_wait().unwrap().is_none(), "the address changes in mid-transfer");
         far.enter(|| Rtnetlink::open().unwrap().add_route(new, prefix, None, LEFT).unwrap()).unwrap();
@@ -160,7 +160,7 @@ mod linux {
         let (code, text, took) = end_of(&mut sender);
         assert!(code == Some(7) && text.contains("nobody listens"), "{code:?} {text}");
         eprintln!("killed: told after {took:?}");
-        // Idle timeout and circuit breaker take 30 s.
+        // Told by ICMP: the idle timeout and the circuit breaker would take 30 s.
         assert!(took < Duration::from_secs(15), "{took:?}");
     }
 
@@ -175,7 +175,7 @@ mod linux {
         assert!(took < Duration::from_secs(15), "{took:?}");
     }
 
-    /// How long it took a receiver, which then waits for another try, to tell that its sender has gone, and why.
+    /// How long the receiver took to tell that its sender has gone, for the reason `why`. It then waits for another try.
     fn told_of_a_loss(world: &World, why: &str) -> Duration {
         let began = Instant::now();
         loop {
@@ -188,7 +188,7 @@ mod linux {
         }
     }
 
-    /// A process stands still, or goes on.
+    /// Stops a process, or lets it go on.
     fn signal(to: &Running, name: &str) {
         assert!(Command::new("kill").args([name, &to.0.id().to_string()]).status().unwrap().success());
     }
@@ -211,7 +211,7 @@ mod linux {
         (receiver, sender)
     }
 
-    /// The same, and the sender then stands still.
+    /// The same, with the sender stopped (SIGSTOP).
     fn sender_that_stands_still(world: &World, more: &[&str]) -> (Running, Running) {
         let (receiver, sender) = in_mid_transfer(world, more);
         signal(&sender, "-STOP");
@@ -243,7 +243,7 @@ mod linux {
         let (receiver, sender) = sender_that_stands_still(&world, &["--timeout", "3s"]);
         let took = told_of_a_loss(&world, "nothing heard for 3 s");
         drop(receiver);
-        // Without it: 30 s.
+        // Without --timeout it would be 30 s.
         assert!(took < Duration::from_secs(20), "{took:?}");
         signal(&sender, "-CONT");
     }

@@ -1,5 +1,4 @@
-//! What a node's file says of its neighbours and of where it listens, with real processes on loopback: several addresses, and a pre-shared key for one
-//! neighbour alone.
+//! A node file's neighbours and addresses, with real processes on loopback: several addresses to listen on, and a pre-shared key for one neighbour alone.
 
 mod support;
 
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::{Kill, keygen, noctule, start_node};
 
-/// Nothing takes nearly as long; a hang fails.
+/// Bound of every wait: nothing takes nearly as long, so only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node: its directory, its key, its process.
@@ -71,7 +70,7 @@ fn neighbour(name: &str, key: &str, more: &str) -> String {
     format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}\n")
 }
 
-/// Free now; nobody else on this host asks for a particular one.
+/// A UDP port of this address that is free now. Other programs on this host do not ask for particular ports.
 fn port(ip: &str) -> u16 {
     UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -83,7 +82,7 @@ fn a_node_listens_on_several_addresses_and_answers_from_the_one_that_was_called(
     let at = ["127.0.0.2", "127.0.0.3"].map(|ip| format!("{ip}:{}", port(ip)));
     let both = [neighbour("one", &one.key, ""), neighbour("two", &two.key, "")].concat();
     hub.start(&format!("[\"{}\", \"{}\"]", at[0], at[1]), &both);
-    // Each end listens on one loopback address only, to which the kernel's own choice of source would be another than the hub's.
+    // Both ends listen on 127.0.0.1. The kernel would choose 127.0.0.1 as the source of answers, not the hub's address that was called.
     one.start("\"127.0.0.1:0\"", &neighbour("hub", &hub.key, &format!("endpoint = \"{}\"", at[0])));
     two.start("\"127.0.0.1:0\"", &neighbour("hub", &hub.key, &format!("endpoint = \"{}\"", at[1])));
     wait("sessions by both addresses", &[&hub, &one, &two], || {
@@ -100,7 +99,7 @@ fn a_neighbour_with_a_pre_shared_key_of_its_own_is_linked_by_it_alone_and_a_relo
     for (file, byte) in [("first", 1), ("second", 2)] {
         let file = dir.path().join(file);
         fs::write(&file, noctule::SharedKey::from_bytes([byte; 32]).to_text()).unwrap();
-        // One that others may read is refused.
+        // A key file that other users may read is refused.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     }
     let at = format!("127.0.0.1:{}", port("127.0.0.1"));
@@ -109,7 +108,7 @@ fn a_neighbour_with_a_pre_shared_key_of_its_own_is_linked_by_it_alone_and_a_relo
     hub.start(&format!("\"{at}\""), &first);
     let call = |psk: &str| neighbour("hub", &hub.key, &format!("endpoint = \"{at}\"\n{psk}"));
     let (with, without) = (call("psk = \"../second\""), call(""));
-    // Who has none of its own is served without; who has another does not get in.
+    // A neighbour without a psk is served without one; one with another psk is refused.
     one.start("\"127.0.0.1:0\"", &with);
     two.start("\"127.0.0.1:0\"", &without);
     wait("a session without a key", &[&hub, &two], || hub.has_session("two"));

@@ -1,4 +1,4 @@
-//! `--mode brctp` with the built command: over a session, and one way.
+//! `--mode brctp` with the built command: over a session, and in one direction.
 
 mod support;
 
@@ -131,7 +131,7 @@ fn a_file_in_the_way_is_refused_with_its_own_code() {
     assert_fails(&brctp(&p.file, &to, &[]), 4, "--into");
 }
 
-/// Sends one way; the arguments come before file and address.
+/// Sends in one direction; the arguments come before file and address.
 fn one_way(file: &Path, address: &str, more: &[&str]) -> Kill {
     let mut command = noctule();
     command.args(["send", "--mode", "brctp", "--one-way", "--rate", "80mbit"]).args(more).arg(file).arg(address);

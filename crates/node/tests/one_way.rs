@@ -26,7 +26,7 @@ mod linux {
         chain_with(test, links, "100%")
     }
 
-    /// The same with another loss on the way back.
+    /// The same with another loss in the other direction.
     fn chain_with(test: &str, links: usize, back: &str) -> Option<(Chain, Emulator)> {
         let (mut forward, mut reverse) = (LinkSpec::default(), LinkSpec::default());
         forward.set_list("rate=50mbit,delay=3ms,loss=5%").unwrap();
@@ -242,7 +242,7 @@ mod linux {
         assert!(lost > u64::from(MANY) / 25, "{end:#}");
     }
 
-    /// TCP needs a way back: another stream, or a link.
+    /// TCP needs the other direction as well: another stream, or a link.
     #[test]
     fn tcp_crosses_two_streams_and_a_stream_with_a_link_for_the_way_back() {
         let Some((chain, _emulator)) = chain_with("TCP over streams", 1, "5%") else { return };
@@ -281,7 +281,7 @@ mod linux {
         }
     }
 
-    /// A link that somebody sits on: he passes datagrams on, keeps a copy, and alters every fiftieth.
+    /// An attacker on the link passes datagrams on, records them, and alters every fiftieth.
     #[test]
     fn garbage_and_recordings_are_ignored_and_counted_even_by_a_node_that_was_started_anew() {
         let Some((chain, _emulator)) = chain("recordings of a stream", 2) else { return };

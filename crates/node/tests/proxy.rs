@@ -283,3 +283,43 @@ fn a_dead_server_ends_no_client() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(client.child.0.try_wait().unwrap().is_none());
 }
+
+/// A link with a code lets one peer in; the key that it names is remembered, and pinned against another link.
+#[test]
+fn a_link_leads_to_its_server_and_to_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key, public) = keygen(dir.path(), "server");
+    let (mine, _) = keygen(dir.path(), "mine");
+    let known = dir.path().join("known");
+    let serving = Running::start(
+        noctule().args(["proxy", "serve", "--json", "--allow-private", "--bind", "127.0.0.1:0", "--code", "--key"]).arg(&key),
+    );
+    let listening = serving.event("listening");
+    let (address, code) = (listening["address"].as_str().unwrap(), listening["code"].as_str().unwrap());
+    let share = |words: &[&str]| {
+        let out = noctule().args(["proxy", "share", address]).args(words).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    let link = share(&["--key", key.to_str().unwrap(), "--code", code, "--name", "the hill"]);
+    assert_eq!(link, format!("noctule://{address}/?key={public}&name=the%20hill&code={code}"));
+    let take = |link: &str| {
+        let mut command = noctule();
+        command.args(["proxy", "--from-link", link, "-D", "127.0.0.1:0", "--json", "--key"]).arg(&mine).arg("--known-hosts").arg(&known);
+        command
+    };
+    let mut command = take("-");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Kill(command.spawn().unwrap());
+    writeln!(child.0.stdin.take().unwrap(), "{link}").unwrap();
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("\"listening\""), "{line}");
+    assert_eq!(std::fs::read_to_string(&known).unwrap(), format!("{address} {public}\n"));
+    // Somebody else's key for the same host.
+    let (_, other) = keygen(dir.path(), "other");
+    assert_fails(&take(&share(&["--peer-key", &other])).output().unwrap(), 2, "the link says another key");
+    assert_fails(&take("noctule://hill/?name=x").output().unwrap(), 2, "lacks the server's key");
+    let beside = noctule().args(["proxy", &public, "--from-link", &link, "-D", "1080"]).output().unwrap();
+    assert_fails(&beside, 2, "cannot be used with");
+}

@@ -15,7 +15,7 @@ mod linux {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    /// The seconds that traffic may stand still beyond the restart itself.
+    /// How long traffic may pause beyond the restart itself.
     const LONGEST_GAP: Duration = Duration::from_secs(3);
     const EVERY: Duration = Duration::from_millis(20);
 
@@ -107,7 +107,7 @@ mod linux {
             let started = Instant::now();
             let deadline = started + PATIENCE;
             let gap = loop {
-                // The answer of something that was sent before it started would be on its way no longer than this.
+                // An answer to a packet from before the start arrives within 50 ms: what comes later answers a new one.
                 let last = *last_answer.lock().unwrap();
                 if last > started + Duration::from_millis(50) {
                     break last - started;

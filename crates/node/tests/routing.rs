@@ -176,7 +176,7 @@ mod linux {
         assert!(ping(&socket, "10.9.0.4:7007").is_some(), "d answers over {second:?}\n{}", nodes[0].log());
     }
 
-    /// OSPF by FRR: zebra writes the main table, ospfd finds the ways.
+    /// OSPF by FRR: zebra writes the main table, ospfd computes the routes.
     fn frr(host: &Namespace, directory: &Path, index: usize) -> [Daemon; 2] {
         // Its daemons run as a user of their own.
         let own = directory.join(NAMES[index]).join("frr");
@@ -219,7 +219,7 @@ mod linux {
         let directory = tempfile::tempdir().unwrap();
         let Some(keys) = keys(TEST, &format!("{FRR}/zebra"), "frr", directory.path()) else { return };
         let hosts = ring();
-        // Addresses of the overlay stand on the loopback device, those of the two ends as well: OSPF announces them as host routes.
+        // The loopback devices have the overlay's addresses, those of the two ends as well: OSPF announces them as host routes.
         let (sender, sender_key) = keygen(directory.path(), "sender");
         let (receiver, receiver_key) = keygen(directory.path(), "receiver");
         let ends = [(0, "10.9.0.11", &sender_key), (3, "10.9.0.14", &receiver_key)];

@@ -1,4 +1,4 @@
-//! SECURITY.md promises nothing that no test holds, and names no option that is not there.
+//! Every test and every option that SECURITY.md names exists.
 
 mod support;
 
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What stands between single backticks.
+/// The text between single backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }

@@ -41,7 +41,7 @@ fn a_file_is_made_once_and_two_nodes_introduce_each_other_by_the_printed_command
     let after = fs::read_to_string(&home).unwrap();
     assert!(after.starts_with(&before) && after.contains("192.168.2.0/24"), "{after}");
     assert_right(&home);
-    // The other's command runs as it stands.
+    // The command that is printed for the other node runs unchanged.
     let words = shlex::split(text(&added.stdout).trim()).unwrap();
     assert_eq!(words[..3], ["noctule", "node", "add-neighbour"]);
     let there = node(&hill, &words[2..].iter().map(String::as_str).collect::<Vec<_>>());

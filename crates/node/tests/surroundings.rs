@@ -1,4 +1,4 @@
-//! The built command where something that it takes for granted is missing: a home, standard streams, threads, descriptors.
+//! The built command in bad surroundings: without a home directory or standard streams, with few threads or descriptors.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use support::*;
 
-/// Runs a line of a shell with the command as `$NOCTULE`.
+/// Runs a shell's command line, with the built command as `$NOCTULE`.
 fn shell(dir: &Path, line: &str) -> Output {
     let mut command = Command::new("bash");
     command.env("NOCTULE", env!("CARGO_BIN_EXE_noctule")).env("XDG_CONFIG_HOME", dir.join("config")).env_remove("HOME");
@@ -19,7 +19,7 @@ fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-/// An error in words: no panic, no success.
+/// The command failed with these words: no panic, no success.
 fn assert_told(out: &Output, words: &str) {
     let code = out.status.code();
     assert!(code.is_some_and(|code| code != 0 && code != 101), "{code:?} {}", text(out));
@@ -52,7 +52,7 @@ fn closed_streams_are_told_where_they_matter() {
     }
     assert!(!dir.path().join("stdin").exists(), "an empty file arrived");
     assert_told(&shell(dir.path(), "$NOCTULE recv --stdout --bind 127.0.0.1:0 >&-"), "standard output, which is closed");
-    // Nobody hears what is said, and the exit code still tells.
+    // No output can be read; the exit code still tells, and there is no panic.
     for line in ["$NOCTULE --help >&- 2>&-", "$NOCTULE send /does/not/exist 127.0.0.1 >&- 2>&- <&-", "$NOCTULE keygen -o k >&- 2>&- <&-"] {
         let code = shell(dir.path(), line).status.code();
         assert!(code.is_some_and(|code| code != 101), "{line}: {code:?}");
@@ -90,16 +90,16 @@ fn noctule_key() -> String {
     keygen(dir.path(), "k").1
 }
 
-/// Whatever the limit, it is told in words or does not matter.
+/// Every limit is either told in words or high enough.
 #[test]
 fn few_descriptors_are_told_and_never_a_panic() {
     let dir = tempfile::tempdir().unwrap();
     let key = noctule_key();
-    // How many are open already is this test's surroundings' own matter, so every limit about the bound is tried.
+    // How many descriptors are open already depends on the host, so every limit around the bound is tried.
     for limit in [3, 4, 5, 6, 8, 10, 12, 20, 40].into_iter().chain(60..100) {
         let out = shell(dir.path(), &format!("ulimit -n {limit}; exec $NOCTULE send /etc/hostname 127.0.0.1:9 --peer-key {key}"));
         assert!(!text(&out).contains("panicked") && out.status.code() != Some(101), "{limit}: {}", text(&out));
-        // Below some, bash itself or the loader cannot start it.
+        // At the lowest limits bash or the loader fails instead of the command.
         assert_ne!(out.status.code(), Some(0), "{limit}");
     }
     assert_told(&shell(dir.path(), "ulimit -n 12; exec $NOCTULE ping 127.0.0.1:9 --accept-new"), "ulimit -n");
@@ -113,7 +113,7 @@ fn few_threads_are_told_and_never_a_panic() {
     }
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    // The command where that user finds it.
+    // A copy of the command that the other user can run.
     let binary = dir.path().join("noctule");
     fs::copy(env!("CARGO_BIN_EXE_noctule"), &binary).unwrap();
     let key = noctule_key();
@@ -122,7 +122,7 @@ fn few_threads_are_told_and_never_a_panic() {
         let mut command = Command::new("bash");
         command.env("XDG_CONFIG_HOME", dir.path().join("none")).env_remove("HOME").current_dir(dir.path()).stdin(Stdio::null());
         let line = format!("ulimit -u {limit}; exec ./noctule send /etc/hostname 127.0.0.1:9 --peer-key {key}");
-        // Nobody else on this host has it.
+        // A user id that no process on this host has: the limit counts the user's processes.
         let out = command.args(["-c", &line]).uid(54_321).gid(54_321).output().unwrap();
         assert!(!text(&out).contains("panicked") && out.status.code() != Some(101), "{limit}: {}", text(&out));
         assert_ne!(out.status.code(), Some(0), "{limit}");

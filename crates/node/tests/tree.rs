@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 use support::*;
 
-/// Enough for statuses to come and go many times at the rate that the tests ask for.
+/// Bytes of the file: at the tests' rate, enough for many statuses to go back and forth.
 const BYTES: usize = 8_000_000;
 
 struct Network {
@@ -104,7 +104,7 @@ fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout)
 }
 
-/// Reads what a running sender tells until it has sent so much.
+/// Reads the progress of a running sender until it has sent more than so many bytes.
 fn until(child: &mut Kill, bytes: u64) {
     use std::io::BufRead;
     let lines = std::io::BufReader::new(child.0.stdout.take().unwrap()).lines();
@@ -114,7 +114,7 @@ fn until(child: &mut Kill, bytes: u64) {
         event["event"] == "progress" && event["bytes"].as_u64() > Some(bytes)
     };
     assert!(lines.any(is_there), "it ended before");
-    // Whoever writes on must find a reader.
+    // Read to the end: the process must not block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
 }
 
@@ -126,7 +126,7 @@ fn each_link_of_the_tree_carries_the_file_about_once() {
     assert!(out.status.success(), "{}", text(&out));
     assert!((0..4).all(|end| n.has_it(end)));
     assert!(!text(&out).contains("by itself"), "{}", text(&out));
-    // Packets sealed one by one, with headers, are some 7 % more than the file; a second copy would be twice as much.
+    // Seals and headers of packets add some 7 % to the file's bytes; a second copy would double them.
     for (node, next) in [(0, "two"), (0, "three"), (1, "end0"), (1, "end1"), (2, "end0"), (2, "end1")] {
         let copies = n.sent(node, next) as f64 / BYTES as f64;
         println!("{node} to {next}: {copies:.3} bytes sent for each of the file");

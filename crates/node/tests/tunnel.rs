@@ -71,7 +71,7 @@ mod linux {
             there_and_back(tcp(&a, to).unwrap_or_else(|e| panic!("{to}: {e}")), 300_000, || {});
         }
 
-        // And to c, which a reaches over b only: sealed from end to end, recoded on the way.
+        // And to c, which a reaches over b only: sealed from end to end, recoded by b.
         echo(&c, 7007);
         for (bind, to) in [("0.0.0.0:0", "10.9.0.3:7007"), ("[::]:0", "[fd09::3]:7007")] {
             let socket = udp(&a, bind);
@@ -80,7 +80,7 @@ mod linux {
         }
         assert_eq!(node_of(&node_a.status(), "c")["session"], "relayed");
 
-        // What no node has is refused at once, and what is too big for the way to b is told.
+        // What no node has is refused at once, and a packet that is too big for the path to b is answered.
         let error = tcp(&a, "10.9.0.77:7007").expect_err("nobody has this address");
         assert!(matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::ConnectionRefused), "{error}");
         let socket = udp(&a, "0.0.0.0:0");
@@ -122,7 +122,7 @@ mod linux {
         drop(node_c);
     }
 
-    /// Between a and c stand two relays, in one namespace, and the routes by both are equally good: flows take turns at them, and go on when one dies.
+    /// Between a and c are two relays, in one namespace, and the routes by both are equally good: flows take turns at them, and go on when one dies.
     #[test]
     fn flows_take_turns_at_routes_that_are_equally_good() {
         let Some((chain, _emulator)) = chain("two relays between two nodes with TUN devices") else { return };

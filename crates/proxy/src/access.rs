@@ -23,7 +23,7 @@ enum Hosts {
 
 impl Pattern {
     /// Whether it is about `ip`, which the host that was asked for is or has.
-    fn matches(&self, asked: &Host, ip: IpAddr, port: u16) -> bool {
+    pub(crate) fn matches(&self, asked: &Host, ip: IpAddr, port: u16) -> bool {
         let is_host = match (&self.hosts, asked) {
             (Hosts::All, _) => true,
             (Hosts::Net(net), _) => net.contains(&ip),
@@ -230,7 +230,7 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
 }
 
 /// Whether this host has the address: what is sent there never leaves it, and passes no firewall.
-fn is_own(ip: IpAddr) -> bool {
+pub(crate) fn is_own(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // What cannot be found out is denied. Nothing is sent.
     let Ok(socket) = UdpSocket::bind((any, 0)) else { return true };

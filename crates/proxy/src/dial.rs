@@ -2,13 +2,14 @@
 
 use crate::access::{Denial, Rules};
 use crate::listen;
+use crate::source::{self, Client};
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
 use noctule::eyeballs::{interleave, race};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -51,6 +52,8 @@ pub(crate) struct Dialler {
     pub rules: Rules,
     /// Of its sockets (`SO_MARK`), so that what this end intercepts is never its own.
     pub mark: Option<u32>,
+    /// Whose connection it is, where targets may hear of that.
+    pub client: Option<Client>,
 }
 
 /// Connects to a target.
@@ -58,18 +61,28 @@ pub(crate) struct Dialler {
 /// # Errors
 /// What to answer.
 pub(crate) async fn dial(target: &Target, dialler: &Dialler) -> Result<TcpStream, Answer> {
-    let addresses = resolve(target, &dialler.rules).await?;
+    let mut addresses = resolve(target, &dialler.rules).await?;
+    let from = |address| dialler.client.as_ref().map_or(Ok(None), |client| client.from(&target.host, address));
+    let mut unfit = None;
+    addresses.retain(|address| from(*address).map_err(|answer| unfit = Some(answer)).is_ok());
+    if let (true, Some(answer)) = (addresses.is_empty(), unfit) {
+        return Err(answer);
+    }
     let mark = dialler.mark;
-    let won = race(addresses, |address| Box::pin(connect(address, mark)), telling).await;
+    // None is an error any more.
+    let won = race(addresses, |address| Box::pin(connect(address, from(address).unwrap_or_default(), mark)), telling).await;
     won.unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into())).map_err(|error| {
         let outcome = outcome(&error);
         Answer::new(outcome, if outcome == Outcome::Failed { error.to_string() } else { String::new() })
     })
 }
 
-async fn connect(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
+async fn connect(address: SocketAddr, from: Option<IpAddr>, mark: Option<u32>) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     listen::set_mark(&SockRef::from(&socket), mark)?;
+    if let Some(from) = from {
+        source::bind_as(&SockRef::from(&socket), from)?;
+    }
     let stream = timeout(PATIENCE, socket.connect(address)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     // A port of this host that nobody listens at may be the one that this socket got for itself: TCP then connects it to itself.
     if stream.local_addr().ok() == Some(address) {

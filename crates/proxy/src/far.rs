@@ -7,6 +7,7 @@ use crate::listen;
 use crate::live::{ConnectionView, GuestsView, Live, Snapshot, Targets, UserView};
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink, Wire};
+use crate::source::{Client, Sources};
 use crate::stream::{self, Incoming, NoRecord, accept, refuse};
 use crate::target::{Host, Target};
 use crate::udp;
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -41,6 +43,8 @@ pub struct FarConfig {
     pub udp_idle: Duration,
     /// Of the sockets by which targets are reached (`SO_MARK`), so that what this host intercepts is never this server's own.
     pub mark: Option<u32>,
+    /// How targets hear where a connection came from.
+    pub sources: Arc<Sources>,
     /// Hears of each connection that has ended.
     pub sink: Sink,
 }
@@ -51,6 +55,7 @@ pub struct Far {
     allow_remote_listen: bool,
     udp_idle: Duration,
     mark: Option<u32>,
+    sources: Arc<Sources>,
     sink: Sink,
     users: Mutex<Users>,
     open: Mutex<Open>,
@@ -89,9 +94,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Far {
     /// One with these rules.
     pub fn new(config: FarConfig) -> Arc<Self> {
-        let FarConfig { limits, accounts, usage, only_target, allow_remote_listen, udp_idle, mark, sink } = config;
+        let FarConfig { limits, accounts, usage, only_target, allow_remote_listen, udp_idle, mark, sources, sink } = config;
         let users = Mutex::new(Users::new(limits, accounts, usage));
-        Arc::new(Self { only_target, allow_remote_listen, udp_idle, mark, sink, users, open: Mutex::default(), ids: AtomicU32::new(0) })
+        Arc::new(Self {
+            only_target,
+            allow_remote_listen,
+            udp_idle,
+            mark,
+            sources,
+            sink,
+            users,
+            open: Mutex::default(),
+            ids: AtomicU32::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -298,13 +313,17 @@ impl Far {
         let transport = if matches!(request, Record::Associate { .. }) { Transport::Udp } else { Transport::Tcp };
         let meant = self.only_target.clone();
         let target = match &request {
-            Record::Connect(asked) => meant.as_ref().unwrap_or(asked).to_string(),
+            Record::Connect { target, .. } => meant.as_ref().unwrap_or(target).to_string(),
             Record::Associate { target, .. } => meant.as_ref().or(target.as_ref()).map_or_else(|| "any".to_owned(), Target::to_string),
             Record::Listen { bind, .. } => format!("listener {bind}"),
             _ => return refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await,
         };
         // A session that is over does not know it any more.
-        let source = source_of(&session);
+        let told = match &request {
+            Record::Connect { source, .. } => self.sources.told(&session.peer_key(), source.as_ref()),
+            _ => Ok(None),
+        };
+        let source = told.as_ref().ok().copied().flatten().map_or_else(|| source_of(&session), |at| at.to_string());
         let place = match self.place(&session, transport, source.clone(), target.clone()) {
             Ok(place) => place,
             Err(busy) => {
@@ -315,12 +334,21 @@ impl Far {
                 return refuse(send, incoming, busy).await;
             }
         };
-        let (dialler, live) = (self.dialler(&place.live.user), Arc::clone(&place.live));
+        let (mut dialler, live) = (self.dialler(&place.live.user), Arc::clone(&place.live));
         match request {
-            Record::Connect(asked) => {
+            Record::Connect { target: asked, source: _ } => {
                 let target = meant.unwrap_or(asked);
                 let reached = |at| self.reached(&live, &target, at);
-                let end = serve_connect(send, incoming, &target, &dialler, &live.counts, reached).await;
+                let near = || session.far_address().map(|ip| SocketAddr::new(ip, 0)).or_else(|| session.remote_address());
+                let at = told.as_ref().ok().copied().flatten();
+                dialler.client = Some(Client { sources: Arc::clone(&self.sources), at: at.or_else(near) });
+                let end = match told {
+                    Ok(_) => serve_connect(send, incoming, &target, &dialler, &live.counts, reached).await,
+                    Err(denied) => {
+                        refuse(send, incoming, denied.clone()).await;
+                        End::Refused(denied)
+                    }
+                };
                 self.report(&session, &live, true, end);
             }
             Record::Associate { id, lifetime, target } => {
@@ -361,7 +389,7 @@ impl Far {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => user.limits().rules.clone(),
         };
-        Dialler { rules, mark: self.mark }
+        Dialler { rules, mark: self.mark, client: None }
     }
 
     /// A listener here for as long as its stream lives.
@@ -498,7 +526,7 @@ pub(crate) async fn serve_connect(
         dialled = dial::dial(target, dialler) => dialled,
         end = counts.ended() => Err(Answer::new(Outcome::Denied, end.to_string())),
     };
-    let tcp = match dialled {
+    let mut tcp = match dialled {
         Ok(tcp) => tcp,
         Err(answer) => {
             refuse(send, incoming, answer.clone()).await;
@@ -508,6 +536,15 @@ pub(crate) async fn serve_connect(
     prepare(&tcp);
     if let Ok(at) = tcp.peer_addr() {
         reached(at);
+    }
+    if let (Some(client), Ok(to)) = (&dialler.client, tcp.peer_addr())
+        && let Some(header) = client.header(&target.host, to)
+        // A target that would read bytes without it would take them for the header.
+        && tcp.write_all(&header).await.is_err()
+    {
+        let gone = Answer::new(Outcome::Refused, "");
+        refuse(send, incoming, gone.clone()).await;
+        return End::Refused(gone);
     }
     let bound = tcp.local_addr().ok().map(Target::from);
     if let Err(error) = accept(&mut send, Answer { outcome: Outcome::Connected, bound, text: FarText::default() }).await {

@@ -7,7 +7,7 @@ use crate::report::{Counts, End};
 use crate::socks::{self, Bad, Command};
 use crate::stream::Incoming;
 use crate::target::Target;
-use crate::wire::{Answer, Outcome, Record, Transport};
+use crate::wire::{Answer, Outcome, Transport};
 use bytes::{Buf, Bytes, BytesMut};
 use noctule::SendStream;
 use std::net::SocketAddr;
@@ -158,7 +158,7 @@ async fn connect(near: Near, client: Client, source: SocketAddr, target: Target,
     first.extend_from_slice(&client.buffer);
     counts.up(first.len());
     let opened = async {
-        let (peer, send, mut incoming) = near.uplink.open(&Record::Connect(target.clone()), &first, near.class(&target)).await?;
+        let (peer, send, mut incoming) = near.uplink.open(&near.request(&target, source), &first, near.class(&target)).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok((peer, send, incoming, answer)),

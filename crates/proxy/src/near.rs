@@ -6,6 +6,7 @@ use crate::far::serve_connect;
 use crate::forward::{Bind, Forward};
 use crate::front;
 use crate::listen::{self, BindError};
+use crate::proxy_protocol;
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink};
 use crate::stream::{self, Incoming, refuse};
@@ -14,6 +15,7 @@ use crate::udp;
 use crate::uplink::Uplink;
 use crate::wire::{Answer, Outcome, Record, TAG, Transport};
 use bytes::Bytes;
+use ipnet::IpNet;
 use noctule::{Class, IncomingFlow, PublicKey, SendStream, Session};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -38,11 +40,22 @@ pub struct NearOptions {
     pub interactive: Vec<u16>,
     /// Mark of what this end sends (`SO_MARK`), by which rules for interception know that it is not to be intercepted.
     pub mark: Option<u32>,
+    /// The server hears from which address each connection comes.
+    pub tell_source: bool,
+    /// From these addresses, connections to ports that lead to one target, and to those for SOCKS and HTTP, begin with a header of the PROXY protocol.
+    pub accept_proxy: Vec<IpNet>,
 }
 
 impl Default for NearOptions {
     fn default() -> Self {
-        Self { udp_idle: Duration::from_secs(60), udp_lifetime: udp::LIFETIME, interactive: vec![22, 23, 3389, 5900], mark: None }
+        Self {
+            udp_idle: Duration::from_secs(60),
+            udp_lifetime: udp::LIFETIME,
+            interactive: vec![22, 23, 3389, 5900],
+            mark: None,
+            tell_source: false,
+            accept_proxy: Vec::new(),
+        }
     }
 }
 
@@ -90,6 +103,22 @@ impl Near {
         if self.options.interactive.contains(&target.port) { Class::Latency } else { Class::Bulk }
     }
 
+    /// Where a connection comes from: what its header says, if it comes from a host that writes one.
+    async fn announced(&self, tcp: &mut TcpStream, source: SocketAddr) -> Result<SocketAddr, Answer> {
+        if !self.options.accept_proxy.iter().any(|net| net.contains(&source.ip())) {
+            return Ok(source);
+        }
+        let said = proxy_protocol::take(tcp).await;
+        said.map(|said| said.unwrap_or(source))
+            .map_err(|error| Answer::new(Outcome::Denied, format!("it has to begin with a header of the PROXY protocol: {error}")))
+    }
+
+    /// The request for a connection that came from `source`. Programs of this host itself are what the server sees already: this host.
+    pub(crate) fn request(&self, target: &Target, source: SocketAddr) -> Record {
+        let is_told = self.options.tell_source && !source.ip().to_canonical().is_loopback();
+        Record::Connect { target: target.clone(), source: is_told.then(|| source.into()) }
+    }
+
     /// Listens on a port that leads to one target.
     ///
     /// # Errors
@@ -121,7 +150,20 @@ impl Near {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut listener = Listener::default();
-        self.take(&mut listener, listen::tcp(bind)?, handle);
+        let announced = move |near: Self, mut tcp: TcpStream, source: SocketAddr| {
+            let handle = handle.clone();
+            async move {
+                match near.announced(&mut tcp, source).await {
+                    Ok(source) => handle(near, tcp, source).await,
+                    Err(answer) => {
+                        reset(&tcp);
+                        let (target, end) = (tcp.local_addr().map_or_else(|_| "?".to_owned(), |at| at.to_string()), End::Refused(answer));
+                        near.report(None, Transport::Tcp, source.to_string(), target, Instant::now(), &Counts::default(), end);
+                    }
+                }
+            }
+        };
+        self.take(&mut listener, listen::tcp(bind)?, announced);
         Ok(listener)
     }
 
@@ -150,7 +192,7 @@ impl Near {
     /// A connection for a target that is known: it is taken already, and so is reset if the target does not take it.
     pub(crate) async fn carry(self, tcp: TcpStream, source: SocketAddr, target: Target) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        let (peer, end) = match self.uplink.open(&Record::Connect(target.clone()), &[], self.class(&target)).await {
+        let (peer, end) = match self.uplink.open(&self.request(&target, source), &[], self.class(&target)).await {
             Ok((peer, send, incoming)) => (Some(peer), relay(tcp, send, incoming, u64::MAX, true, &counts).await),
             Err(answer) => {
                 reset(&tcp);
@@ -291,7 +333,7 @@ impl Near {
         let (begun, counts) = (Instant::now(), Counts::default());
         // Where this end leads to is its owner's to say, who said it on the command line.
         let rules = Rules { allow_private: true, ..Rules::default() };
-        let dialler = Dialler { rules, mark: self.options.mark };
+        let dialler = Dialler { rules, mark: self.options.mark, client: None };
         let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
         let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
         let peer = Some(session.peer_key());
@@ -329,7 +371,7 @@ impl Near {
     /// Why it does not stand.
     pub async fn connect(&self, target: Target) -> Result<Connection, Answer> {
         let class = self.class(&target);
-        let (_, send, mut incoming) = self.uplink.open(&Record::Connect(target), &[], class).await?;
+        let (_, send, mut incoming) = self.uplink.open(&Record::Connect { target, source: None }, &[], class).await?;
         let answer = incoming.answer().await;
         match answer.outcome {
             Outcome::Connected => Ok(Connection { rest: incoming.take_rest(), recv: incoming.recv, send }),

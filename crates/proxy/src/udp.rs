@@ -216,7 +216,7 @@ pub(crate) struct Served {
 /// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served, counts: &Counts) -> End {
     let Served { id, lifetime, target, dialler, idle, reached } = served;
-    let Dialler { mut rules, mark } = dialler;
+    let Dialler { mut rules, mark, .. } = dialler;
     let version = || counts.user().map(|user| user.version());
     let mut rules_of = version();
     let prepared = async {

@@ -125,8 +125,13 @@ pub enum Transport {
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Connect to this target; the stream's bytes are the connection's.
-    Connect(Target),
+    /// Connect to a target; the stream's bytes are the connection's.
+    Connect {
+        /// Which.
+        target: Target,
+        /// Where the connection came from, if the near end says so.
+        source: Option<Target>,
+    },
     /// Send and receive datagrams for as long as this stream lives.
     Associate {
         /// Names the flows of the datagrams.
@@ -217,7 +222,13 @@ impl Record {
         }
         match self {
             Self::Hello => {}
-            Self::Connect(target) => target.emit(out),
+            Self::Connect { target, source } => {
+                target.emit(out);
+                // One that is not said takes no byte: version 1 began without it.
+                if let Some(source) = source {
+                    source.emit(out);
+                }
+            }
             Self::Associate { id, lifetime, target } => {
                 out.extend(id.to_be_bytes());
                 out.extend(millis(*lifetime));
@@ -253,7 +264,7 @@ impl Record {
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Connect(_) => kind::CONNECT,
+            Self::Connect { .. } => kind::CONNECT,
             Self::Associate { .. } => kind::ASSOCIATE,
             Self::Listen { .. } => kind::LISTEN,
             Self::Arrival { .. } => kind::ARRIVAL,
@@ -292,7 +303,14 @@ impl Record {
         let time = |at| number(at).map(|ms| Duration::from_millis(ms.into()));
         Ok(match kind {
             kind::HELLO => Self::Hello,
-            kind::CONNECT => Self::Connect(target(0)?),
+            kind::CONNECT => {
+                let (target, len) = Target::parse_bytes(rest)?;
+                let source = match rest.get(len..) {
+                    None | Some([]) => None,
+                    Some(more) => optional_target(more)?.0,
+                };
+                Self::Connect { target, source }
+            }
             kind::ASSOCIATE => {
                 let target = optional_target(rest.get(8..).unwrap_or_default())?.0;
                 Self::Associate { id: number(0)?, lifetime: time(4)?, target }
@@ -346,7 +364,8 @@ mod tests {
         let source: Target = "[2001:db8::1]:9".parse().unwrap();
         let lifetime = Duration::from_millis(700);
         vec![
-            Record::Connect(target.clone()),
+            Record::Connect { target: target.clone(), source: Some(source.clone()) },
+            Record::Connect { target: target.clone(), source: None },
             Record::Associate { id: 7, lifetime, target: Some(target.clone()) },
             Record::Associate { id: 8, lifetime, target: None },
             Record::Listen { id: 1, transport: Transport::Tcp, bind: target.clone() },
@@ -392,8 +411,12 @@ mod tests {
     #[test]
     fn the_example_of_the_specification() {
         let mut bytes = Vec::new();
-        Record::Connect("192.0.2.1:80".parse().unwrap()).emit(&mut bytes);
+        Record::Connect { target: "192.0.2.1:80".parse().unwrap(), source: None }.emit(&mut bytes);
         assert_eq!(bytes, [0x00, 0x00, 0x08, 0x01, 0x01, 192, 0, 2, 1, 0, 80]);
+        bytes.clear();
+        let source = Some("198.51.100.9:4000".parse().unwrap());
+        Record::Connect { target: "192.0.2.1:80".parse().unwrap(), source }.emit(&mut bytes);
+        assert_eq!(bytes, [0x00, 0x00, 0x0f, 0x01, 0x01, 192, 0, 2, 1, 0, 80, 0x01, 198, 51, 100, 9, 0x0f, 0xa0]);
         bytes.clear();
         Record::Answer(Answer::new(Outcome::Refused, "")).emit(&mut bytes);
         assert_eq!(bytes, [0x0a, 0x00, 0x02, 0x01, 0x00]);

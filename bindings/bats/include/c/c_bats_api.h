@@ -45,7 +45,7 @@ bats_error_t bats_protocol_stop_connection(bats_protocol_handle_t protocol, bats
 
 /* invalid_param: null, no bytes, or more than the ideal length. send_failed: full, bats_connection_writable follows. */
 bats_error_t bats_connection_send_data(bats_connection_handle_t connection, const unsigned char *data, int length);
-/* send_failed: not a reliable mode, the file cannot be read, or another is under way. */
+/* send_failed: not a reliable mode, the file cannot be read, or another file is being sent. */
 bats_error_t bats_connection_send_file(bats_connection_handle_t connection, const char *path);
 void bats_connection_set_callback(bats_connection_handle_t connection, bats_connection_callback_t callback, void *user_data);
 /* 1 or 0; 0 when it is closed. */

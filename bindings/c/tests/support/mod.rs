@@ -7,7 +7,7 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo has put the library that these tests are built with.
+/// The directory where cargo put the library that these tests are built with.
 pub fn libraries() -> PathBuf {
     let place = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     assert!(
@@ -37,12 +37,12 @@ pub fn has_cmake() -> bool {
     is_here
 }
 
-/// An installed tree as cargo-c makes it, but for the file's name of the library.
+/// An installed tree as cargo-c makes it, except for the library's file name.
 pub fn install(prefix: &Path) {
     let put = |from: PathBuf, to: &str| {
         let to = prefix.join(to);
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        // Not anew where nothing has changed: what is built from it stays.
+        // Unchanged files are not written again, so that what is built from them stays up to date.
         let is_same = std::fs::read(&to).is_ok_and(|old| old == std::fs::read(&from).unwrap());
         if !is_same {
             std::fs::copy(&from, to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));

@@ -1,4 +1,4 @@
-"""Endpoints: what opens sessions, and takes those that others open."""
+"""Endpoints: they open sessions, and take those that others open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EndpointBase:
         return self._core.local_addresses()[0][1]
 
     def stats(self) -> EndpointStats:
-        """Counters of its sockets, and what it holds."""
+        """Statistics of its sockets and its memory."""
         return EndpointStats(**self._core.stats())
 
 
@@ -37,7 +37,7 @@ class Endpoint(EndpointBase):
     """One node: an identity and its sockets. Made by ``listen`` and ``Endpoint.client``.
 
     ``async for session in endpoint`` takes the sessions that others open, until it is closed. As an async context manager it is closed at the
-    end of the block. One that is forgotten takes no more sessions, and those that it has live on.
+    end of the block. An endpoint that is dropped takes no more sessions; those that it has go on.
     """
 
     @classmethod
@@ -52,7 +52,7 @@ class Endpoint(EndpointBase):
         linger: Seconds = 10,
         max_message: int = 16 << 20,
     ) -> Endpoint:
-        """An endpoint on a port that the system chooses, for many sessions by one socket. Nobody can open sessions to it."""
+        """An endpoint on a port that the system chooses, for many sessions over one socket. Other nodes cannot open sessions to it."""
         return cls(
             _options.endpoint(
                 [],
@@ -73,7 +73,7 @@ class Endpoint(EndpointBase):
         return Session(await _attempt(self._core, address, key))
 
     async def accept(self) -> Session | None:
-        """The next session that another node opened; ``None`` once the endpoint is closed. A task that is cancelled loses none."""
+        """The next session that another node opened; ``None`` once the endpoint is closed. Cancelling the task loses no session."""
         answer = await until(self._core.poll_accept)
         return Session(answer) if isinstance(answer, _core.Session) else None
 
@@ -153,7 +153,7 @@ def connect(
     - ``identity``: the key pair of this end; a fresh one, known to no peer, if none is given.
     - ``shared_key``: a further secret of both ends, as ``noctule keygen --shared`` makes it.
     - ``congestion``: one of ``congestion_controls()``.
-    - ``connect_timeout``: when an attempt is given up; ``idle_timeout``: how long silence is borne.
+    - ``connect_timeout``: when an attempt is given up; ``idle_timeout``: silence after which the session ends.
     - ``linger``: how long a session goes on delivering after it was closed.
     - ``max_message``: the largest message that this end takes, in bytes.
 
@@ -192,7 +192,7 @@ def listen(
 ) -> Endpoint:
     """Opens an endpoint on one or several addresses of this host (``ADDRESS:PORT``; ``[::]:4242`` is every address, port 0 any port).
 
-    - ``authorised``: the keys that may open sessions; ``None`` lets everybody in.
+    - ``authorised``: the keys that may open sessions; ``None`` lets every key in.
     - ``identity``: the key pair of this end; its public key is what others pin.
     - The rest is as for ``connect``.
 

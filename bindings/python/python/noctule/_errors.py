@@ -1,4 +1,4 @@
-"""What can go wrong, as a small hierarchy below :class:`Error`."""
+"""The exceptions: a small hierarchy below :class:`Error`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ConnectError(Error, ConnectionError):
 
     ``kind`` says why:
 
-    - ``unreachable``: nobody answered; ``nobody_listens``: the host says that the port is closed;
+    - ``unreachable``: no answer came in time; ``nobody_listens``: the host says that the port is closed;
     - ``local``: this host cannot send there; ``prohibited``: a router said no; ``family``: wrong address family;
     - ``wrong_key``: another key answered, which is ``found``; ``not_authorised``: the far end does not let this identity in;
     - ``version_mismatch``, ``refused`` and ``failed``: see ``reason``;

@@ -22,7 +22,7 @@ class SendingEnd:
         self._priority = priority
 
     def cancel(self, number: int) -> bool:
-        """Withdraws the message with this number; ``False``: it is on its way, or there."""
+        """Withdraws the message with this number; ``False``: it was sent already."""
         return self._core.cancel(number)
 
     def reset(self, code: int = 0) -> None:
@@ -60,10 +60,10 @@ class ReceivingEnd:
 
 
 class MessageSender(SendingEnd):
-    """Sends messages. One that is forgotten is finished: what was queued is delivered."""
+    """Sends messages. A sender that is dropped is finished: what was queued is delivered."""
 
     async def send(self, data: Buffer, *, lifetime: Seconds | None = None, priority: int | None = None) -> int:
-        """Queues a message, waiting for room: its number within the flow. A task that is cancelled before has queued nothing.
+        """Queues a message, waiting for room: its number within the flow. A task that is cancelled while it waits has queued nothing.
 
         ``lifetime`` and ``priority`` (0 to 255, more goes first) take the place of the flow's own.
         """
@@ -72,12 +72,12 @@ class MessageSender(SendingEnd):
         )
 
     async def finish(self) -> None:
-        """Nothing more follows; returns when the far end has everything that has not expired."""
+        """Ends the flow, and returns when the far end has everything that has not expired."""
         await until(self._core.poll_finish)
 
 
 class MessageReceiver(ReceivingEnd):
-    """Receives messages: ``async for message in flow``. One that is forgotten tells the far end to stop."""
+    """Receives messages: ``async for message in flow``. A receiver that is dropped tells the far end to stop."""
 
     async def recv(self) -> Message | None:
         """The next message; ``None`` after the last one. A task that is cancelled has taken nothing."""

@@ -123,7 +123,7 @@ class Session(SessionBase):
         self._core.close(code, reason, optional_seconds(linger))
         outcome = await self.wait_closed()
         if self._endpoint is not None:
-            # The farewell is on its way then, and the program may end.
+            # After this the farewell has been sent, and the program may end.
             await until(self._endpoint.poll_idle)
         return outcome
 

@@ -61,20 +61,20 @@ class Halves:
         return self._sender.pending()
 
     def sent_stats(self) -> FlowStats:
-        """Counts of what this end sends, while the stream lasts; ``Session.stats()`` keeps the sums."""
+        """Counts of what this end sends. They end with the stream; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._sender.stats())
 
     def received_stats(self) -> FlowStats:
-        """Counts of what this end receives, while the stream lasts; ``Session.stats()`` keeps the sums."""
+        """Counts of what this end receives. They end with the stream; ``Session.stats()`` keeps the sums."""
         return FlowStats(**self._receiver.stats())
 
 
 class Stream(Halves):
     """A byte stream: written with ``write``, ``drain`` and ``finish``, read with ``read`` and its kin.
 
-    One that is forgotten ends as one that was finished: what was written is delivered, and the far end is told that nothing more is read.
+    A stream that is dropped ends as if it was finished: what was written is delivered, and the far end is told that nothing more is read.
 
-    A task that is cancelled while it waits for one of the methods loses nothing: what was read so far is there for the next call.
+    Cancelling a task that waits for one of the methods loses nothing: what was read so far is there for the next call.
     """
 
     async def read(self, n: int = 1 << 20) -> bytes:
@@ -86,7 +86,7 @@ class Stream(Halves):
         return await until(self._receiver.poll_readinto, buffer)
 
     async def readexactly(self, n: int) -> bytes:
-        """Exactly ``n`` bytes; ``IncompleteReadError`` if the stream ends before."""
+        """Exactly ``n`` bytes. ``IncompleteReadError`` if the stream ends first."""
         return await until(self._receiver.poll_readexactly, n)
 
     async def read_to_end(self, limit: int) -> bytes:
@@ -104,9 +104,9 @@ class Stream(Halves):
         return block
 
     def write(self, data: Buffer) -> None:
-        """Takes all of ``data``. ``bytes`` are not copied until they are in packets; what can change is copied at once.
+        """Takes all of ``data``. ``bytes`` are not copied until they are in packets; other buffers may change and are copied at once.
 
-        Never waits, so await ``drain()`` before more is written: what the node has no room for is kept in memory.
+        Never waits: what the node has no room for is kept in memory. So await ``drain()`` before the next write.
         """
         self._sender.write(data)
 
@@ -115,5 +115,5 @@ class Stream(Halves):
         await until(self._sender.poll_drain)
 
     async def finish(self) -> None:
-        """Nothing more follows; returns when the far end has everything. May be called again after a cancellation."""
+        """Ends what this end sends, and returns when the far end has everything. May be called again after a cancellation."""
         await until(self._sender.poll_finish)

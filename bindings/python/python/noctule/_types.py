@@ -1,4 +1,4 @@
-"""What calls tell: how things ended, and what was counted."""
+"""Results of calls: how sessions and flows ended, and statistics."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class CloseReason:
     application: int
     """The application's own code, if it closed."""
     text: str
-    """Words for people, perhaps those of the far end."""
+    """An explanation to read, perhaps written by the far end."""
     is_remote: bool
-    """The far end closed."""
+    """Whether the far end closed."""
     description: str
     """All of it in one line."""
 
     @property
     def is_clean(self) -> bool:
-        """Nothing went wrong."""
+        """Whether nothing went wrong."""
         return self.code == "no_error" and self.application == 0
 
     def __str__(self) -> str:
@@ -39,9 +39,9 @@ class Outcome:
     reason: CloseReason
     """Why it ended."""
     all_delivered: bool
-    """Everything that this side sent reliably is known to be at the far end."""
+    """Whether everything that this side sent reliably is known to be at the far end."""
     all_received: bool
-    """Everything that the far end says it sent reliably was received here."""
+    """Whether everything that the far end says it sent reliably was received here."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FlowStats:
     messages: int
     """Messages sent or handed over."""
     expired_messages: int
-    """Messages given up because their lifetime ended, or cancelled."""
+    """Messages that were cancelled, or given up because their lifetime ended."""
     source_packets: int
     """Packets sent uncoded, or received or recovered."""
     repair_packets: int
@@ -61,9 +61,9 @@ class FlowStats:
     decoded_packets: int
     """Packets that were recovered by decoding."""
     redundant_packets: int
-    """Coded packets that brought nothing new."""
+    """Coded packets that were not innovative: they raised no rank."""
     outstanding_packets: int
-    """Packets sent and not known to be there."""
+    """Packets sent whose arrival is not known."""
     memory: int
     """Bytes held now."""
 
@@ -75,23 +75,23 @@ class PathStats:
     remote: tuple[str, int]
     """The far address and port."""
     standing: str
-    """What the path is fit for now, such as ``open``."""
+    """State of the path, such as ``open``."""
     mtu: int
     """Largest UDP payload that is known to pass, in bytes."""
     rtt: float
     """Smoothed round-trip time."""
     min_rtt: float
-    """Least round-trip time of late."""
+    """Smallest round-trip time that was measured recently."""
     loss: float
     """Part of the packets that is lost, 0 to 1."""
     delivery_rate: float
-    """What arrives."""
+    """Delivery rate: bytes acknowledged per time, in bits per second."""
     in_flight: int
     """Bytes sent, neither acknowledged nor lost."""
     congestion_window: int
     """Bytes that may be in flight."""
     congestion_state: str
-    """What the congestion control is doing."""
+    """State of the congestion control."""
     sent_packets: int
     """Datagrams sent."""
     sent_bytes: int
@@ -108,10 +108,10 @@ class PathStats:
 
 @dataclass(frozen=True)
 class SessionStats:
-    """What a session knows."""
+    """Statistics of a session."""
 
     paths: tuple[PathStats, ...]
-    """The paths that it goes over."""
+    """The paths of its link."""
     sent: FlowStats
     """Sums over all flows that this side sends or has sent."""
     received: FlowStats
@@ -119,7 +119,7 @@ class SessionStats:
     handshake_time: float
     """How long the handshake took, in seconds."""
     is_plaintext: bool
-    """Nothing is encrypted."""
+    """Whether the link goes without encryption."""
 
     @classmethod
     def _of(cls, counted: dict[str, Any]) -> SessionStats:
@@ -134,7 +134,7 @@ class SessionStats:
 
 @dataclass(frozen=True)
 class EndpointStats:
-    """What an endpoint's sockets have done, and what it holds."""
+    """Statistics of an endpoint: its sockets and its memory."""
 
     sent_datagrams: int
     """Datagrams handed to the system."""
@@ -145,6 +145,6 @@ class EndpointStats:
     received_bytes: int
     """Bytes of them."""
     memory_used: int
-    """Bytes that sessions and flows hold."""
+    """Memory that sessions and flows use, in bytes."""
     memory_limit: int
-    """Bytes that they may hold."""
+    """Memory that they may use, in bytes."""

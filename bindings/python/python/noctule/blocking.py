@@ -39,7 +39,7 @@ class Stream(Halves):
         return blocked(timeout, self._receiver.poll_readinto, buffer)
 
     def readexactly(self, n: int, *, timeout: float | None = None) -> bytes:
-        """Exactly ``n`` bytes; ``IncompleteReadError`` if the stream ends before."""
+        """Exactly ``n`` bytes. ``IncompleteReadError`` if the stream ends first."""
         return blocked(timeout, self._receiver.poll_readexactly, n)
 
     def read_to_end(self, limit: int, *, timeout: float | None = None) -> bytes:
@@ -57,7 +57,7 @@ class Stream(Halves):
         blocked(timeout, self._sender.poll_drain)
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Nothing more follows; returns when the far end has everything."""
+        """Ends what this end sends, and returns when the far end has everything."""
         blocked(timeout, self._sender.poll_finish)
 
 
@@ -77,7 +77,7 @@ class MessageSender(SendingEnd):
         return blocked(timeout, self._core.poll_send, data, optional_seconds(lifetime), level)
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Nothing more follows; returns when the far end has everything that has not expired."""
+        """Ends the flow, and returns when the far end has everything that has not expired."""
         blocked(timeout, self._core.poll_finish)
 
 
@@ -174,7 +174,7 @@ class Endpoint(EndpointBase):
         linger: Seconds = 10,
         max_message: int = 16 << 20,
     ) -> Endpoint:
-        """An endpoint on a port that the system chooses, for many sessions by one socket. Nobody can open sessions to it."""
+        """An endpoint on a port that the system chooses, for many sessions over one socket. Other nodes cannot open sessions to it."""
         return cls(
             _options.endpoint(
                 [],

@@ -111,7 +111,7 @@ pub fn usage(pid: u32) -> Option<Usage> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next()?.parse().ok());
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which stands in brackets: user and system time are the 12th and 13th field, in hundredths of a second.
+    // Counted from behind the name, which is in brackets: user and system time are fields 12 and 13, in hundredths of a second.
     let ticks = stat.rsplit(") ").next()?.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum::<u64>();
     Some(Usage { now: field("VmRSS:")?, most: field("VmHWM:")?, cpu: Duration::from_millis(ticks * 10) })
 }

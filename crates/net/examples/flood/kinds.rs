@@ -1,4 +1,4 @@
-//! What floods consist of, and how they are sent: datagrams of one kind, each different where that matters, from loopback addresses.
+//! Makes and sends floods: datagrams of one kind, each different where that matters, from loopback addresses.
 
 use noctule::{PublicKey, SecretKey};
 use noctule_proto::crypto::mac1::Mac1;
@@ -27,7 +27,7 @@ pub const KINDS: [(&str, &str); 12] = [
     ("announcement", "announcements of one-way streams"),
 ];
 
-/// A flood and whom it goes to.
+/// A flood and its target.
 #[derive(Clone, Copy)]
 pub struct Flood {
     pub target: SocketAddr,
@@ -38,7 +38,7 @@ pub struct Flood {
     pub rate: f64,
 }
 
-/// An honest node that makes what is forged.
+/// An honest node, whose packets are the floods' originals.
 struct Client {
     node: Node,
     now: Time,
@@ -66,7 +66,7 @@ impl Client {
         Ok(self.drain())
     }
 
-    /// What it says to the answer to a datagram.
+    /// Sends a datagram, and gives the client's reaction to the answer.
     fn next(&mut self, socket: &UdpSocket, datagram: &[u8]) -> Result<Vec<u8>, String> {
         let mut buf = [0; 2048];
         socket.send_to(datagram, self.target).map_err(|e| e.to_string())?;
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// Length of the handshake packet at the front.
+/// Length of the handshake packet that the datagram begins with.
 fn front(datagram: &[u8]) -> usize {
     match Packet::parse(datagram, 4) {
         Ok(Packet::Handshake(_, len)) => len,
@@ -94,9 +94,9 @@ fn is_retry_or_flight(datagram: &[u8]) -> bool {
     matches!(Packet::parse(datagram, 4), Ok(Packet::Handshake(HandshakePacket { body: HandshakeBody::Initiate { .. }, .. }, _)))
 }
 
-/// A first flight that the node answers with a cookie, and the one with it.
+/// The first flight that carries the cookie which the node asked for.
 fn with_cookie(c: &mut Client, socket: &UdpSocket, peer: Option<PublicKey>) -> Result<Vec<u8>, String> {
-    // A first contact is always sent back for a cookie; a known key only under load.
+    // The node asks an unknown key for a cookie always, a known one under load only: hence the attempts.
     for _ in 0..300 {
         let flight = c.first_flight(peer)?;
         let next = c.next(socket, &flight)?;
@@ -107,7 +107,7 @@ fn with_cookie(c: &mut Client, socket: &UdpSocket, peer: Option<PublicKey>) -> R
     Err("the target gives no cookie".into())
 }
 
-/// The datagram of a flood, and where a number may be put that makes each of them another; all come from one address if it is not `None`.
+/// The datagram of a flood; the offset at which a counter makes each copy different (`None`: all are alike); whether all come from one address.
 type Template = (Vec<u8>, Option<usize>, bool);
 
 fn template(o: &Flood, socket: &UdpSocket) -> Result<Template, String> {
@@ -163,7 +163,7 @@ fn template(o: &Flood, socket: &UdpSocket) -> Result<Template, String> {
     })
 }
 
-/// Where the source id of a handshake packet with ids of four bytes stands.
+/// Offset of the source id in a handshake packet with ids of four bytes.
 const SOURCE: usize = 1 + 4 + 1 + 4 + 1;
 
 /// What went out and what came back.
@@ -175,7 +175,7 @@ pub struct Balance {
     pub unsent: u64,
     pub replies: u64,
     pub reply_bytes: u64,
-    /// Bytes back for each byte sent, for the address that gained most.
+    /// Amplification: bytes received per byte sent, of the address with the most.
     pub worst: f64,
     pub took: Duration,
 }

@@ -1,10 +1,13 @@
-//! Floods a node with packets of one kind, from many addresses of the loopback network, and measures what it costs and whom it keeps out:
+//! Floods a node with packets of one kind, from many loopback addresses. Measures what that costs, and whether a client still connects:
 //!
 //! `cargo run --release -p noctule --example flood -- [--kind NAME] [--packets N] [--rate N] [--bulk MBIT]`
 //!
-//! Starts a node in a process of its own, sends it a bulk flow, then the flood of each kind, or of one, at up to `--rate` packets per second (100000), `--packets` of
-//! them (300000). An honest client connects after a third of the flood. A line for each: after how long the client is connected, the bulk flow's rate in Mbit/s before the
-//! flood and in it (`--bulk`: what its sender offers, 100; 0: all it can), CPU time of the node in the flood for each second of it, its memory, and what came back.
+//! Starts a node in a process of its own, sends it a bulk flow, then the floods: of each kind, or of `--kind`.
+//! A flood has `--packets` packets (300000) at up to `--rate` packets per second (100000); an honest client connects after a third of it.
+//! `--bulk` is the rate that the bulk flow's sender offers, in Mbit/s (100; 0: as much as it can).
+//!
+//! Prints one line for each flood: how long the client took to connect, the bulk flow's rate in Mbit/s before and during the flood,
+//! the node's CPU time per second of flood, its memory, and what it sent back.
 //!
 //! `flood TARGET KEY [--pid PID] ...` floods a node that runs already, such as `noctule recv`, without a bulk flow. KEY is its public key, PID its process.
 //! For nodes of your own only: it sends to IPv4 loopback addresses and nowhere else, and never more than ten million packets.
@@ -18,9 +21,9 @@ use noctule::{Endpoint, EndpointConfig, PublicKey};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Packets at most.
+/// Packets of a flood, at most.
 const MOST: u32 = 10_000_000;
-/// The bulk flow is measured for so long before a flood, after as much for its start.
+/// How long the bulk flow is measured before a flood. It has as long to start before that.
 const BEFORE: Duration = Duration::from_secs(2);
 
 type Failure = Box<dyn std::error::Error>;
@@ -71,11 +74,11 @@ struct Outcome {
     balance: Balance,
     /// How long the honest client took, or why it is not connected.
     client: Result<Duration, String>,
-    /// The flood still went on when it was.
+    /// Whether the flood still went on when the client was connected, or had failed.
     is_flooded: bool,
 }
 
-/// Sends a flood; `at_end` is what there is to measure when its last packet has left.
+/// Sends a flood and connects a client meanwhile; `at_end` measures when the last packet has left.
 async fn under<T>(sent: Flood, at_end: impl FnOnce() -> Result<T, Failure>) -> Result<(Outcome, T), Failure> {
     let (tell, mut ended) = tokio::sync::oneshot::channel();
     let flooding = std::thread::spawn(move || {
@@ -90,7 +93,7 @@ async fn under<T>(sent: Flood, at_end: impl FnOnce() -> Result<T, Failure>) -> R
     let client = session.as_ref().map(|_| begun.elapsed()).map_err(|e| e.to_string());
     let is_flooded = matches!(ended.try_recv(), Err(tokio::sync::oneshot::error::TryRecvError::Empty));
     if is_flooded {
-        // An error is a flood that could not begin, which joining it tells.
+        // An error means that the flood could not begin; the join below says why.
         let _ = ended.await;
     }
     let measured = at_end()?;

@@ -84,7 +84,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// Stands between one client and a server, losing every n-th datagram of each direction, or all of them once it is cut.
+/// Passes datagrams on between one client and a server. Drops one in `lose_every` (0: none), and all of them while it is cut.
 pub struct Middleman {
     pub addr: SocketAddr,
     pub forwarded: Arc<AtomicU64>,
@@ -100,7 +100,7 @@ impl Middleman {
     /// The same, in front of `front`.
     pub async fn over(front: UdpSocket, server: SocketAddr, lose_every: u64) -> Self {
         let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        // As port forwarders do: the kernel then takes nothing for it from anywhere else.
+        // As port forwarders do: a connected socket receives from the server only.
         back.connect(server).await.unwrap();
         for socket in [&front, &back] {
             let _ = socket2::SockRef::from(socket).set_recv_buffer_size(4 << 20);
@@ -120,7 +120,7 @@ impl Middleman {
                         }
                         Ok((len, _)) = back.recv_from(&mut back_again) => (false, len),
                     };
-                    // Not simply every n-th: a period would meet the same kind of packet again and again.
+                    // Chosen by a generator: with a fixed period the same kind of packet would be lost each time.
                     n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     if cut.load(Relaxed) || (lose_every > 0 && (n >> 33) % lose_every == 0) {
                         continue;

@@ -36,7 +36,7 @@ pub const NODE_EXITS: &[(u8, &str)] = &[
     (10, "an address or a port cannot be listened at, or another proxy intercepts"),
 ];
 
-/// In two columns.
+/// The text for `--help`, in two columns.
 pub fn help(exits: &[(u8, &str)]) -> String {
     let rows = exits.len().div_ceil(2);
     let cell = |at: usize| exits.get(at).map_or_else(String::new, |(code, what)| format!("{code:>3} {what}"));

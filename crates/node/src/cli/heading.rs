@@ -1,9 +1,9 @@
-//! Headings under which `--help` and the manual pages sort options. Each option names its own: a heading that is set for what follows would run on over
-//! the end of a group of options into the command that takes it.
+//! Headings under which `--help` and the manual pages sort options. Each option names its own heading: clap's heading for all that follows would not end with
+//! a group of options, but go on in the command that includes the group.
 
-/// Keys: this side's, the other's, and whose may come in.
+/// Keys: this side's, the other side's, and those that may connect.
 pub const KEYS: &str = "Keys";
-/// The way to the other side, and how it is used.
+/// The path to the other side, and how it is used.
 pub const PATH: &str = "Path";
 /// The other side is reached over nodes.
 pub const VIA: &str = "Over nodes";
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Where each option stands; what is not named here stands under no heading of its own.
+    /// The options under each heading. An option that is not named here is under no heading.
     const SORTED: [(&str, &[&str]); 5] = [
         (
             KEYS,

@@ -1,4 +1,4 @@
-//! The user's file of hosts on the command line.
+//! The option that names the user's file of hosts.
 
 use super::heading::KEYS;
 use clap::Args;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The variable that names the file.
 const VARIABLE: &str = "NOCTULE_CONFIG";
 
-/// Goes into every command that connects, but `perf`, whose -F is iperf3's.
+/// Part of every command that connects, except `perf`, whose -F is iperf3's.
 #[derive(Clone, Debug, Default, Args)]
 pub struct HostsArgs {
     /// The file of hosts (noctule-config(5)); none: no file [default: config beside the default key, if it exists].
@@ -16,7 +16,7 @@ pub struct HostsArgs {
 }
 
 impl HostsArgs {
-    /// As without a command line.
+    /// The value without a command line: from the environment.
     pub fn from_environment() -> Self {
         Self { client_config: std::env::var_os(VARIABLE).map(PathBuf::from) }
     }

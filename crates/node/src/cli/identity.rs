@@ -20,7 +20,7 @@ pub struct KeygenArgs {
     /// File of the key [default: $XDG_CONFIG_HOME/noctule/key or ~/.config/noctule/key; shared-key there with --shared].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Replace a key that exists: whoever pinned the old one will refuse the new one.
+    /// Replace a key that exists: peers that pinned the old one will refuse the new one.
     #[arg(long)]
     pub force: bool,
     /// Make a pre-shared key for --psk instead: copy its file to the other side.
@@ -37,7 +37,7 @@ pub struct KeygenArgs {
     pub known_hosts: Option<PathBuf>,
 }
 
-/// Who this side is, how the link is protected, and what it may send. Goes into every command that has a link.
+/// This side's key, how the link is protected, and what it may send. Part of every command that has a link.
 #[derive(Clone, Debug, Default, Args)]
 pub struct IdentityArgs {
     /// This side's secret key [default: the one that keygen made].
@@ -59,7 +59,7 @@ pub struct IdentityArgs {
     pub timeout: Option<Patience>,
 }
 
-/// Whom this side wants to reach. Goes into every command that connects.
+/// The host that this side wants to reach. Part of every command that connects.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PeerArgs {
     /// The public key that the other side must have, as it prints it [default: the key remembered for the host].
@@ -75,13 +75,16 @@ pub struct PeerArgs {
     /// The file of remembered keys [default: known_hosts beside the default key].
     #[arg(long, value_name = "FILE", help_heading = KEYS)]
     pub known_hosts: Option<PathBuf>,
-    /// Use another way to the host at the same time: from this address of this host, to that one of the other's; may be given several times.
+    /// Use another path to the host at the same time: from this address of this host, to that one of the other's; may be given several times.
     /// Their rates add up, and one that breaks is replaced by the others.
     #[arg(long, value_name = "FROM[,TO]", help_heading = PATH)]
     pub path: Vec<FurtherPath>,
+    /// Host and key are those of a link: the key is remembered, and may not contradict one that is.
+    #[arg(skip)]
+    pub is_linked: bool,
 }
 
-/// Who may connect: these keys, or the sender that has a code. Goes into every command that listens.
+/// Which keys may connect, or that a code lets one in. Part of every command that listens.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AccessArgs {
     /// Let only these public keys connect, for everything that this command serves; may be given several times.

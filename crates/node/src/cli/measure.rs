@@ -1,4 +1,4 @@
-//! What `perf` and `ping` take on the command line.
+//! Options and arguments of `perf` and `ping`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};
@@ -164,7 +164,7 @@ pub struct PingArgs {
     /// An answer that takes longer counts as lost.
     #[arg(short = 'W', long, default_value = "2s", value_name = "TIME")]
     pub wait: Span,
-    /// btp: lifetime of a message on each of its two ways [default: half of --wait].
+    /// btp: lifetime of a message in each of the two directions [default: half of --wait].
     #[arg(long, value_name = "TIME")]
     lifetime: Option<Span>,
     /// brtp: hand messages over as they come, not in order.
@@ -209,7 +209,7 @@ impl PingArgs {
         }
     }
 
-    /// Lifetime of a message one way, for btp.
+    /// Lifetime of a message in one direction, for btp.
     pub fn lifetime(&self) -> Duration {
         self.lifetime.map_or(self.wait.0 / 2, |l| l.0)
     }

@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-/// The values of both in the order in which they stand on the command line, and whether each is of `yes`.
+/// The values of both in the order of the command line, and whether each is of `yes`.
 pub fn mixed<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, yes: &str, no: &str) -> Vec<(bool, T)> {
     let of = |name: &str, is_yes: bool| {
         let at = matches.indices_of(name).into_iter().flatten();

@@ -5,11 +5,16 @@ use super::exits::{self, EXITS};
 use super::heading::{INTERCEPTION, KEYS, PATH};
 use super::intercept::InterceptArgs;
 use super::ordered::mixed;
-use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, ProxyShareArgs, SourceArgs, TraceArgs, ViaArgs};
+use crate::failure::Failure;
+use crate::proxy::link::Link;
 use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
+use ipnet::IpNet;
 use noctule_proxy::{Bind, Forwards, Pattern, Rule, Target};
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Least lifetime of a datagram, and least time after which a UDP source is forgotten.
@@ -22,15 +27,19 @@ const LEAST_TIME: Duration = Duration::from_millis(1);
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy [OPTIONS] HOST --intercept own|clients...\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]\n       noctule proxy rules [OPTIONS] [HOST]\n       noctule proxy status [OPTIONS]\n       noctule proxy kick USER|CONNECTION"
+    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy [OPTIONS] HOST --intercept own|clients...\n       noctule proxy [OPTIONS] --from-link LINK -D PORT...\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]\n       noctule proxy rules [OPTIONS] [HOST]\n       noctule proxy share [OPTIONS] [HOST]\n       noctule proxy status [OPTIONS]\n       noctule proxy kick USER|CONNECTION"
 )]
 pub struct ProxyArgs {
     /// Be the other side.
     #[command(subcommand)]
     pub task: Option<ProxyTask>,
     /// The host that runs `noctule proxy serve`.
-    #[arg(required_unless_present_any = ["config", "plugin"], value_hint = ValueHint::Hostname)]
+    #[arg(required_unless_present_any = ["config", "plugin", "from_link"], value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
+    /// Take server, key and perhaps a code from a link of noctule proxy share; - reads it from standard input, so that no list of processes shows it. The
+    /// key is remembered for the host.
+    #[arg(long, value_name = "LINK", conflicts_with_all = ["host", "peer_key", "accept_new", "code", "port", "via"])]
+    pub from_link: Option<FromLink>,
     /// Listen on PORT of this host and connect to TARGET from the other side, which resolves its name. BIND is an address of this host, or * for all of
     /// them [default: localhost]; an IPv6 address is in brackets; udp: in front is for UDP; PORT may be a range, as 8000-8010:TARGET:9000-9010. May be given several times.
     #[arg(short = 'L', long, value_name = "[udp:][BIND:]PORT:TARGET:PORT")]
@@ -53,6 +62,13 @@ pub struct ProxyArgs {
     /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
     pub interactive: Vec<u16>,
+    /// Tell the server from which address each TCP connection comes; it believes that if it has --trust-source for this key.
+    #[arg(long)]
+    pub tell_source: bool,
+    /// Connections from this address or network to the ports of -L and -D begin with a header of the PROXY protocol, version 1 or 2, which says where they
+    /// come from: for HAProxy or nginx in front. One without is reset. May be given several times.
+    #[arg(long, value_name = "IP|NET", value_parser = net)]
+    pub accept_proxy: Vec<IpNet>,
     #[command(flatten)]
     pub intercept: InterceptArgs,
     /// Only listen: the rules of the firewall are somebody else's to make, after noctule proxy rules.
@@ -89,7 +105,45 @@ pub struct ProxyArgs {
     pub json: bool,
 }
 
+/// A link on the command line, or one that is to be read.
+#[derive(Clone, Debug)]
+pub enum FromLink {
+    /// Of standard input, a line.
+    Stdin,
+    /// This one.
+    Link(Box<Link>),
+}
+
+impl FromStr for FromLink {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "-" => Ok(Self::Stdin),
+            link => Ok(Self::Link(Box::new(link.parse()?))),
+        }
+    }
+}
+
 impl ProxyArgs {
+    /// Puts what the link says in its place.
+    pub fn take_link(&mut self) -> Result<(), Failure> {
+        let link = match self.from_link.take() {
+            None => return Ok(()),
+            Some(FromLink::Link(link)) => *link,
+            Some(FromLink::Stdin) => {
+                let mut line = String::new();
+                std::io::stdin().read_line(&mut line).map_err(|e| Failure::system("standard input", e))?;
+                line.trim().parse().map_err(|e| Failure::Usage(format!("--from-link -: {e}")))?
+            }
+        };
+        let called = link.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+        note!("noctule: the link leads to {}{called}, whose key has the fingerprint {}", link.host(), link.key.fingerprint());
+        self.host = Some(link.host());
+        (self.peer.peer_key, self.peer.code, self.peer.is_linked) = (Some(link.key), link.code.map(Some), true);
+        Ok(())
+    }
+
     /// Something is to be intercepted.
     pub fn intercepts(&self) -> bool {
         !self.intercept.intercept.is_empty()
@@ -100,7 +154,7 @@ impl ProxyArgs {
         match &self.task {
             Some(ProxyTask::Serve(args)) => args.json,
             Some(ProxyTask::Status(args)) => args.json,
-            Some(ProxyTask::Rules(_) | ProxyTask::Kick(_)) => false,
+            Some(ProxyTask::Rules(_) | ProxyTask::Share(_) | ProxyTask::Kick(_)) => false,
             None => self.json,
         }
     }
@@ -117,6 +171,8 @@ pub enum ProxyTask {
     Kick(ProxyKickArgs),
     /// Print the rules of the firewall by which connections are intercepted, for nft or iptables; `noctule proxy` installs them itself.
     Rules(Box<ProxyRulesArgs>),
+    /// Print a link that leads to a server, and its QR code: for `noctule proxy --from-link` on other hosts.
+    Share(Box<ProxyShareArgs>),
 }
 
 /// Where the server is asked.
@@ -189,6 +245,8 @@ pub struct ProxyServeArgs {
     /// Connect to this target, whatever is asked for.
     #[arg(long, value_name = "TARGET:PORT", conflicts_with_all = ["allow_target", "deny_target"])]
     pub only_target: Option<Target>,
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Let the other side listen here (proxy -R), on any port that this user may bind.
     #[arg(long)]
     pub allow_remote_listen: bool,
@@ -230,6 +288,12 @@ pub struct ProxyServeArgs {
     /// One JSON object per line instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A network, or one address.
+fn net(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse().ok().or_else(address).ok_or_else(|| format!("{text:?} is no address and no network: write 192.0.2.1 or 192.0.2.0/24"))
 }
 
 /// A time in which something can happen.

@@ -1,4 +1,4 @@
-//! What `serve` and `get` take on the command line, and what they share with `send` and `recv`.
+//! Options and arguments of `serve` and `get`, and those that they share with `send` and `recv`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};
@@ -26,7 +26,7 @@ pub struct ServeArgs {
     /// Send contents no faster than this (500kbit, 20mbit); to each that asks.
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Rate>,
-    /// Show a code that lets one more peer in, besides the keys that may get files [default: if nothing else says who may].
+    /// Show a code that lets one more peer in, besides the keys that may get files [default: if no other option lets a peer in].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,
     #[command(flatten)]
@@ -96,6 +96,9 @@ pub struct GetArgs {
     pub filter: FilterArgs,
     #[command(flatten)]
     pub keeping: KeepArgs,
+    /// Ask for contents no faster than this (500kbit, 20mbit, 2MB: bits or bytes per second), which the other side keeps.
+    #[arg(long, value_name = "RATE", conflicts_with = "list")]
+    pub limit_rate: Option<Rate>,
     /// Refuse lists of more files, directories and links.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub max_entries: u64,
@@ -129,7 +132,7 @@ pub struct GetArgs {
     pub json: bool,
 }
 
-/// How files are kept that arrive. Goes into every command that takes some.
+/// How arriving files are stored. Part of every command that receives files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct KeepArgs {
     /// Replace files that exist.
@@ -150,7 +153,7 @@ pub struct KeepArgs {
     pub xattrs: Option<Kept>,
 }
 
-/// How much transfers may take. Goes into every command that serves them.
+/// Bounds of transfers. Part of every command that serves them.
 #[derive(Clone, Debug, Args)]
 pub struct LimitArgs {
     /// Refuse transfers of more files, directories and links.
@@ -167,7 +170,7 @@ pub struct LimitArgs {
     pub object_memory: Size,
 }
 
-/// `--exclude` and `--include`, in the order in which they stand on the command line.
+/// `--exclude` and `--include`, in the order of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct FilterArgs {
     /// The first that matches decides.

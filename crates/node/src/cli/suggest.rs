@@ -1,4 +1,4 @@
-//! Values of which some have names: shells complete those, and others are read too.
+//! Values of options of which some have names: shells complete the names, and other values are accepted too.
 
 use crate::log::{LEVELS, Levels};
 use crate::units::CcName;
@@ -10,19 +10,19 @@ use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Reads any text that means a `T`, and suggests these.
+/// Parses any text of a `T`, and suggests these names.
 #[derive(Clone)]
 pub struct Suggest<T> {
     names: Vec<&'static str>,
     kind: PhantomData<fn() -> T>,
 }
 
-/// Of `--cc`.
+/// The values of `--cc`.
 pub fn cc() -> Suggest<CcName> {
     Suggest { names: CongestionControl::NAMED.iter().map(|cc| cc.name()).collect(), kind: PhantomData }
 }
 
-/// Of `--log-level`.
+/// The values of `--log-level`.
 pub fn levels() -> Suggest<Levels> {
     Suggest { names: LEVELS.to_vec(), kind: PhantomData }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = exits::help(EXITS))]
 pub struct DoctorArgs {
-    /// Look at the way to this host too: HOST, HOST:PORT or [IPV6]:PORT, where `noctule perf -s` or `noctule recv` runs.
+    /// Look at the path to this host too: HOST, HOST:PORT or [IPV6]:PORT, where `noctule perf -s` or `noctule recv` runs.
     #[arg(value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// UDP port of HOST, where it names none [default: 4242].

@@ -1,4 +1,4 @@
-//! What `send` and `recv` take on the command line.
+//! Options and arguments of `send` and `recv`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use super::exits::{self, EXITS};
@@ -113,7 +113,7 @@ pub struct RecvArgs {
     /// Write the content of one file to standard output instead, and end.
     #[arg(long, conflicts_with_all = ["into", "overwrite", "outside_links", "preserve_modes", "max_size", "xattrs", "allow_delete"])]
     pub stdout: bool,
-    /// Show a code that lets one more sender in, besides the keys that may send [default: if nothing else says who may].
+    /// Show a code that lets one more sender in, besides the keys that may send [default: if no other option lets a sender in].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,
     #[command(flatten)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// How long the receiver may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the exchange over a new session, before anything else is sent. Afterwards the far end has proven that it knows the code, so its key is the
-/// one that is meant, and it takes what this end sends.
+/// Runs the exchange over a new session, before anything else is sent. Afterwards the far end has proven that it knows the code: its key is
+/// the one that the user meant, and it takes what this end sends.
 pub async fn present(session: &Session, ours: PublicKey, code: &Code) -> Result<(), Failure> {
     match tokio::time::timeout(PATIENCE, run(session, ours, code)).await {
         Ok(Ok(())) => Ok(()),

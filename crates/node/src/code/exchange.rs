@@ -15,13 +15,13 @@ pub const PROOF: usize = 32;
 /// One proof, compared in constant time.
 pub type Proof = blake3::Hash;
 
-/// An end before it has heard of the other.
+/// The state of an end before it has the other's element.
 pub struct Begun {
     state: Spake2<Ed25519Group>,
     side: Side,
 }
 
-/// What both ends know if both had the same code, and meant each other.
+/// The proofs of both ends. They are equal at both ends only if both had the same code, and each the other's key.
 pub struct Proofs {
     /// The sender's.
     pub sender: Proof,
@@ -35,12 +35,12 @@ enum Side {
     Receiver = 0x42,
 }
 
-/// The sender's half; the element for the other side.
+/// Begins the exchange at the sender: its state, and the element for the receiver.
 pub fn sender(code: &Code, sender: PublicKey, receiver: PublicKey) -> (Begun, [u8; ELEMENT]) {
     begin(Side::Sender, Spake2::start_a(&password(code), &identity("sender", sender), &identity("receiver", receiver)))
 }
 
-/// The receiver's half; the element for the other side.
+/// Begins the exchange at the receiver: its state, and the element for the sender.
 pub fn receiver(code: &Code, sender: PublicKey, receiver: PublicKey) -> (Begun, [u8; ELEMENT]) {
     begin(Side::Receiver, Spake2::start_b(&password(code), &identity("sender", sender), &identity("receiver", receiver)))
 }
@@ -61,7 +61,7 @@ fn identity(role: &str, key: PublicKey) -> Identity {
 }
 
 impl Begun {
-    /// With the other side's element; `None` if that is none.
+    /// Computes the proofs from the other side's element; `None` if that is not a valid element.
     pub fn finish(self, element: &[u8; ELEMENT]) -> Option<Proofs> {
         let other = if self.side == Side::Sender { Side::Receiver } else { Side::Sender };
         let message = [&[other as u8][..], element].concat();
@@ -91,14 +91,14 @@ mod tests {
         let (here, there) = run(["4-otter-lagoon"; 2], [1, 2], [1, 2]);
         assert!(here.sender == there.sender && here.receiver == there.receiver && here.sender != here.receiver);
         let wrong_code = run(["4-otter-lagoon", "5-otter-lagoon"], [1, 2], [1, 2]);
-        // An attacker between them, with one session to each: the sender sees key 3, and so does the receiver.
+        // An attacker between them has a session with each: both see its key 3.
         let glued = run(["4-otter-lagoon"; 2], [1, 3], [3, 2]);
         for (here, there) in [wrong_code, glued] {
             assert!(here.sender != there.sender && here.receiver != there.receiver);
         }
     }
 
-    /// Gives the same byte for ever.
+    /// A generator that gives one byte again and again.
     struct Same(u8);
 
     impl rand_core::RngCore for Same {

@@ -1,4 +1,4 @@
-//! The receiver's end: who may come in, by its key or by a code; what a stranger costs until that is known.
+//! The listening end of codes: lets peers in by their key or by a code, and bounds what a stranger costs until then.
 
 use super::exchange::{self, Proof};
 use super::guesses::{Guesses, News};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// How long a stranger may take until it has proven that it has the code.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// How long one that was declined may take to hear it.
+/// How long a stranger that was declined may take to read that.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Tells the owner of the receiver something: as text, and as an event for programs.
@@ -38,7 +38,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Takes what `access` says. `commands` is shown again whenever there is a new code.
+    /// Lets in what `access` says. `commands` makes the text to show, whenever there is a new code.
     pub fn new(
         access: Access,
         ours: PublicKey,
@@ -62,17 +62,17 @@ impl Gate {
         self.guesses.as_ref().and_then(|guesses| lock(guesses).shown().cloned())
     }
 
-    /// The commands for the other side, as they have to be at present.
+    /// The commands for the other side, with the present code.
     pub fn commands(&self) -> String {
         (self.commands)(self.code().as_ref())
     }
 
-    /// Who may come in.
+    /// Which keys may open sessions.
     pub fn access(&self) -> Arc<Access> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Others may come in from now on; what has begun goes on. Whether a code is taken stays as it is.
+    /// Replaces which keys may open sessions; those that are open stay. Whether a code is taken stays as it is.
     pub fn set_access(&self, access: Access) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
     }
@@ -86,12 +86,12 @@ impl Gate {
         }
     }
 
-    /// Who it is, for every line of the log about a session.
+    /// The span that adds the peer's key, name and address to every line of the log about a session.
     pub fn span(&self, what: &'static str, session: &Session) -> tracing::Span {
         let key = session.peer_key();
         let from = from(session);
         let owner = self.grant(&key).and_then(|grant| grant.name);
-        // Of the highest level: a line that is logged says whose it is, whatever is left out. (`name` would be the span's own.)
+        // A span of the highest level is never filtered out, so that every line names the peer. (A field `name` would clash with the span's own.)
         match what {
             "transfer" => tracing::error_span!("transfer", %from, %key, owner),
             "proxy" => tracing::error_span!("proxy", %from, %key, owner),
@@ -99,16 +99,16 @@ impl Gate {
         }
     }
 
-    /// The first flow of a session whose far end may come in, once it may; `None` if it has left, or was turned away.
+    /// Lets the far end in, by its key or a code, and gives its first flow. `None` if it left, or was refused.
     pub async fn first_flow(&self, session: &Session, patience: Duration) -> Option<IncomingFlow> {
         self.first_flow_if(session, patience, |_| true).await
     }
 
-    /// As `first_flow`, where flows that are opened after it in the same breath may come before it: `wants` is false for these.
+    /// As `first_flow`, where flows that are opened right after it may arrive before it: `wants` is false for these.
     pub async fn first_flow_if(&self, session: &Session, patience: Duration, wants: impl Fn(&FlowOptions) -> bool) -> Option<IncomingFlow> {
         if self.grant(&session.peer_key()).is_some() {
             return match accept(session, patience, &wants).await? {
-                // It may come in already, and wants to be sure of this side's key.
+                // Its key is listed, but it proves the code all the same, to be sure of this side's key.
                 IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => {
                     tokio::time::timeout(ATTEMPT, self.exchange(session, recv, send)).await.ok().flatten()?;
                     accept(session, patience, &wants).await
@@ -130,7 +130,7 @@ impl Gate {
         accept(session, patience, &wants).await
     }
 
-    /// A key that may not come in, in the log: anybody can make many of them.
+    /// Logs a refused key, at a bounded rate: strangers can make any number of keys.
     fn refused(&self, session: &Session) {
         if let Some(count) = self.strangers.note(std::time::Instant::now()) {
             let (key, address) = (session.peer_key(), from(session));
@@ -138,11 +138,11 @@ impl Gate {
         }
     }
 
-    /// What a stranger's session has to begin with.
+    /// Runs the exchange that a stranger's session has to begin with.
     async fn attempt(&self, session: &Session) -> Option<()> {
         match session.accept_flow().await.ok()? {
             IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == TAG => self.exchange(session, recv, send).await,
-            // It may not know better, and hears what is missing.
+            // The far end may not know of the code: the error says what is missing.
             _ => {
                 session.abort(WANTED, "a code is wanted first");
                 None
@@ -166,7 +166,7 @@ impl Gate {
         }
     }
 
-    /// This side's proof, if the other's is right.
+    /// Reads the other side's proof, and gives this side's if that was right. An error without a reason: nothing is left to say.
     async fn converse(&self, session: &Session, line: &mut Line, key: PublicKey) -> Result<Proof, Option<Why>> {
         let Ok(Ok(Record::Begin { version, element: theirs })) = line.hear().await else { return Err(None) };
         if version != VERSION {
@@ -180,13 +180,13 @@ impl Gate {
         let proofs = begun.finish(&theirs).ok_or(None)?;
         line.say(&Record::Answer(ours)).await.map_err(|_| None)?;
         let Ok(Ok(Record::Proof(proof))) = line.hear().await else { return Err(None) };
-        // The verdict and its count are one step: exchanges side by side get no more guesses than one after the other.
+        // Judged and counted in one step, so that concurrent exchanges get no more guesses than successive ones.
         let verdict = lock(guesses).judge(generation, &key, Proof::from_bytes(proof) == proofs.sender, Instant::now());
         self.spread(guesses, session);
         verdict.map(|()| proofs.receiver).map_err(Some)
     }
 
-    /// Tells the news.
+    /// Reports what changed about the codes.
     fn spread(&self, guesses: &Mutex<Guesses>, session: &Session) {
         let news = std::mem::take(&mut lock(guesses).news);
         for news in news {
@@ -235,7 +235,7 @@ async fn accept(session: &Session, patience: Duration, wants: impl Fn(&FlowOptio
     }
 }
 
-/// Where a session comes from, for people: its address in the overlay, or address and port.
+/// The session's origin as text: its address in the overlay, or address and port.
 fn from(session: &Session) -> String {
     match session.far_address() {
         Some(far) => far.to_string(),
@@ -243,7 +243,7 @@ fn from(session: &Session) -> String {
     }
 }
 
-/// Where a session comes from: what its host shares with nobody else.
+/// The session's origin as the address of its host, for limits per host.
 fn address(session: &Session) -> IpAddr {
     session.far_address().or_else(|| session.remote_address().map(|a| a.ip())).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }

@@ -1,7 +1,7 @@
 //! One-time codes: how a sender and a receiver that have never met learn each other's key. `docs/spec/code.md` describes the bytes.
 //!
-//! The receiver shows a code, its owner reads it to the sender's user, and both ends prove to each other that they have it ([`exchange`]). What a
-//! guess costs and how many there are is bounded by [`gate`]; [`ask`] is the sender's end.
+//! The receiver shows a code, its owner reads it to the sender's user, and both ends prove to each other that they have it ([`exchange`]).
+//! [`gate`] bounds the number of guesses and the cost of each; [`ask`] is the sender's end.
 
 pub mod ask;
 mod exchange;
@@ -19,16 +19,16 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Tag of the stream that the exchange runs on: "code".
 pub const TAG: u64 = 0x636f_6465;
-/// What an application closes a session with if it wants a code first.
+/// The application's code for closing a session that has to begin with a code.
 pub const WANTED: u64 = 0x6e6f_6b65;
-/// Numbers in front of the words: 1 to this one.
+/// The largest number in front of the words; the smallest is 1.
 const NUMBERS: u64 = 99;
 
 /// A number and two words of a list: one of 99 * 256 * 256, or 22.6 bits. Its memory is cleared when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     number: u8,
-    /// Places in the list.
+    /// Indexes into the list of words.
     words: [u8; 2],
 }
 
@@ -40,12 +40,12 @@ impl Drop for Code {
 }
 
 impl Code {
-    /// A fresh one.
+    /// A fresh code, of the system's randomness.
     pub fn random() -> Result<Self, Failure> {
         let mut bytes = Zeroizing::new([0; 10]);
         getrandom::fill(&mut *bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
         let [first, second, number @ ..] = *bytes;
-        // 2^64 is no multiple of 99: some numbers are likelier than others by 2^-57.
+        // 2^64 is no multiple of 99, so some numbers are likelier than others, by a factor of 1 + 2^-57.
         let number = u64::from_be_bytes(number) % NUMBERS + 1;
         Ok(Self { number: number as u8, words: [first, second] })
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Typing errors are told here, where they cost no guess: no word of the list becomes another one by two errors.
+/// Typing errors are found here, before they cost a guess: two typing errors make no word of the list into another one.
 impl FromStr for Code {
     type Err = String;
 

@@ -1,4 +1,4 @@
-//! Places for those that have not proven anything yet: few in all, fewer for each host, and the oldest gives way.
+//! Places for sessions that have not proven the code yet: few in all, fewer for each host, and the oldest is dropped for a new one.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ fn host(address: IpAddr) -> IpAddr {
 }
 
 impl Places {
-    /// A place for a host, at the cost of its own oldest one, or of the oldest of all, where there is none left.
+    /// A place for a host. If none is left, the host's own oldest place is taken away, or the oldest of all.
     pub fn take(&self, address: IpAddr) -> Place<'_> {
         let host = host(address);
         let (keep, gone) = oneshot::channel();
@@ -56,7 +56,7 @@ impl Places {
 }
 
 impl Place<'_> {
-    /// Resolves when it is taken away.
+    /// Completes when the place is taken away.
     pub async fn lost(&mut self) {
         let _ = (&mut self.gone).await;
     }

@@ -57,7 +57,7 @@ impl Record {
         }
     }
 
-    /// As it stands on the stream.
+    /// Its bytes on the stream.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = Vec::new();
         match self {

@@ -1,4 +1,4 @@
-//! The control socket: a local unix socket that answers one request per connection, a line of JSON each way.
+//! The control socket: a local unix socket that answers one request per connection, a line of JSON in each direction.
 
 use super::Daemon;
 use super::config::control_socket;
@@ -38,7 +38,7 @@ pub struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Another node's, if somebody has removed this one's and bound again; one that is left behind is recognised by the next node.
+        // The path may be another node's by now, if this one's was removed. A stale socket does no harm: the next node recognises it.
         if file_of(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -305,7 +305,7 @@ mod tests {
         assert!(told(&path).contains("another node has it"));
         drop(other);
         let ours = listen(&path, &CONTROL).expect("stale, so taken over");
-        // Somebody else's by now: stays.
+        // The socket is another node's by now: it stays.
         std::fs::remove_file(&path).expect("removed");
         let other = StdListener::bind(&path).expect("binds");
         drop(ours);

@@ -12,11 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Routing daemons change many routes in a row; the table is read once they are through.
+/// Routing daemons change many routes in a row: the table is read after so long without a change.
 const SETTLE: Duration = Duration::from_millis(20);
-/// The table is read anyway from time to time: a netlink socket that overflowed tells nothing.
+/// The table is read at least this often: a netlink socket that overflowed reports no changes.
 const REREAD: Duration = Duration::from_secs(30);
-/// After an error.
+/// Pause after an error.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// A route of the kernel's table, one for each of its next hops.
@@ -32,7 +32,7 @@ pub struct KernelRoute {
     pub metric: u32,
 }
 
-/// Follows the table for ever; `routes` gets every new state of it.
+/// Follows the table, and never returns; `routes` gets every new state of it.
 pub async fn follow(config: KernelRoutes, routes: watch::Sender<Vec<KernelRoute>>) {
     loop {
         let error = match follow_once(&config, &routes).await {
@@ -74,7 +74,7 @@ async fn read(netlink: &Handle, config: &KernelRoutes) -> Result<Vec<KernelRoute
         None => None,
         Some(name) => match netlink.link().get().match_name(name.clone()).execute().try_next().await {
             Ok(Some(link)) => Some(link.header.index),
-            // Not there yet, or gone: no routes.
+            // The device does not exist yet, or is gone: no routes.
             _ => return Ok(Vec::new()),
         },
     };

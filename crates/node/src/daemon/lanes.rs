@@ -1,12 +1,12 @@
-//! Sessions with one node by several equally good routes: what one flow of datagrams cannot do, take several routes at once, several flows do together.
+//! Sessions with one node by several equally good routes. One flow of datagrams takes one route; several flows are spread over several.
 
 use noctule::{OpenError, Session};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Routes that are used beside the first.
+/// Routes that are used besides the first, at most.
 const MOST_LANES: usize = 7;
-/// A session that nobody answers for so long is given up, and not tried again for so long.
+/// A session that is not accepted within `PATIENCE` is given up, and not tried again for `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(15);
 
@@ -16,9 +16,9 @@ pub struct Lanes([Lane; MOST_LANES]);
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// One opens, the others wait. When nobody answered last.
+    /// Held by the task that opens the session, while others wait. When the last attempt failed.
     opening: tokio::sync::Mutex<Option<Instant>>,
-    /// The session, and what it took to open it.
+    /// The session, and how long it took to open.
     open: Mutex<Option<(Session, Duration)>>,
 }
 
@@ -29,7 +29,7 @@ impl Lane {
 }
 
 impl Lanes {
-    /// The session of a lane with what it took to open it; one that is not there is opened with `open`. None if nobody answers it.
+    /// The session of a lane, and how long it took to open. Opens it with `open` if there is none; `None` if the far end does not accept it.
     pub async fn session(&self, lane: usize, open: impl FnOnce() -> Result<Session, OpenError>) -> Option<(Session, Duration)> {
         let lane = self.0.get(lane)?;
         let mut failed = lane.opening.lock().await;
@@ -50,7 +50,7 @@ impl Lanes {
         Some(opened)
     }
 
-    /// Those that are open.
+    /// The sessions that are open.
     pub fn sessions(&self) -> Vec<Session> {
         self.0.iter().filter_map(|lane| Some(lane.get()?.0)).collect()
     }

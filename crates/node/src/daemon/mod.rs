@@ -40,16 +40,16 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tunnel::{Device, Tunnel};
 
-/// Links' farewells are waited for this long when the node ends.
+/// How long the node, when it ends, waits until its links are closed.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Last words of sessions over relays have so long to leave the host.
+/// How long the last packets of sessions over relays have to leave the host.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A running node.
 pub struct Daemon {
     file: PathBuf,
     config: RwLock<Arc<Config>>,
-    /// What the node was started with: what no reload changes is still so.
+    /// The configuration at the start. Its values that no reload can change still hold.
     started_with: Config,
     endpoint: Endpoint,
     key: PublicKey,
@@ -58,14 +58,14 @@ pub struct Daemon {
     tunnel: Option<Arc<Tunnel>>,
     /// Sessions that other nodes have opened.
     accepted: Mutex<Vec<Session>>,
-    /// Where names of neighbours led when the node started.
+    /// Addresses to which the names of neighbours resolved when the node started.
     known: HashMap<PublicKey, SocketAddr>,
     one_ways: one_way::OneWays,
     /// Objects that it passes on.
     trees: trees::Trees,
     kernel: watch::Sender<Vec<kernel::KernelRoute>>,
     kernel_task: Mutex<Option<(config::KernelRoutes, JoinHandle<()>)>>,
-    /// Links or configuration changed: routes may lead elsewhere.
+    /// Notified when links or the configuration have changed: routes may lead elsewhere.
     routes_changed: Notify,
     reloads: tokio::sync::Mutex<()>,
     /// Links and sessions of nodes that the file does not name.
@@ -73,7 +73,7 @@ pub struct Daemon {
     strange_sessions: strangers::Strangers,
 }
 
-/// What came of taking a file over.
+/// The result of applying a configuration.
 #[derive(Default)]
 struct Applied {
     /// One line for each thing that changed.
@@ -247,7 +247,7 @@ impl Daemon {
         outcome
     }
 
-    /// Says goodbye in sessions over relays: links close with a word of their own, which reaches neighbours only.
+    /// Ends sessions over relays. The close of a link ends sessions with neighbours only.
     async fn take_leave(&self) {
         let mut sessions = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         sessions.extend(self.peers().iter().flat_map(|p| {
@@ -255,13 +255,13 @@ impl Daemon {
             view.session.into_iter().chain(view.further)
         }));
         sessions.retain(|s| s.far_address().is_some() && s.close_reason().is_none());
-        // Nobody opens new ones.
+        // Without peers no task opens new sessions.
         self.lock_peers().clear();
         if sessions.is_empty() {
             return;
         }
         sessions.iter().for_each(|s| s.abort(0, "the node ends"));
-        // The words go out at once; nobody waits for an answer.
+        // The last packets leave at once; no answer is waited for.
         tokio::time::sleep(LAST_WORDS).await;
     }
 
@@ -315,7 +315,7 @@ impl Daemon {
         self.endpoint.set_addresses(&config.addresses);
         self.endpoint.enable_relaying(config.relay.then_some(RelayLimits { flows: config.limits.relayed_flows }));
         self.follow_kernel(config.kernel_routes.as_ref());
-        // Threads of streams that are over are waited for.
+        // Blocks: waits for the threads of streams that ended.
         let (notes, failures) = tokio::task::block_in_place(|| self.one_ways.apply(&config, self.tunnel.as_ref()));
         applied.notes.extend(notes);
         applied.failures = failures;
@@ -351,7 +351,7 @@ impl Daemon {
                 }
                 Some(_) => {
                     notes.push(format!("{:?} changed: its links and its session begin anew", node.name));
-                    // Called elsewhere, or by others now.
+                    // It may be called at another address now, or calls itself.
                     if let Some(running) = peers.remove(&node.key) {
                         running.peer.drop_links("the neighbour's entry changed");
                     }
@@ -395,7 +395,7 @@ impl Daemon {
     }
 }
 
-/// Until the tunnel's device is lost; for ever without one.
+/// Returns when the tunnel's device is lost; never, without one.
 async fn keep_tunnel(tunnel: Option<&Arc<Tunnel>>) -> tunnel::DeviceError {
     match tunnel {
         Some(tunnel) => tunnel.device().keep().await,
@@ -423,7 +423,7 @@ async fn accept_sessions(daemon: Arc<Daemon>) {
     }
 }
 
-/// What another node sends in one session, until that is over.
+/// Takes the flows that another node opens in a session, until that is over.
 async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
     while let Ok(flow) = session.accept_flow().await {
         match &daemon.tunnel {
@@ -437,7 +437,7 @@ async fn take_flows(daemon: Arc<Daemon>, session: Session, peer: Arc<Peer>) {
 }
 
 impl Daemon {
-    /// Whose session it is: by the key that its far end has proved to own.
+    /// The peer of a session, by the key that its far end has proved to own.
     fn peer_of(&self, session: &Session) -> Option<Arc<Peer>> {
         self.peer(session.peer_key())
     }
@@ -458,7 +458,7 @@ fn psks_of(config: &Config) -> BTreeMap<PublicKey, SharedKey> {
     config.neighbours().filter_map(|(node, link)| Some((node.key, link.psk.clone()?))).collect()
 }
 
-/// Where an endpoint listens, for people.
+/// The addresses on which an endpoint listens, as text.
 fn listening(endpoint: &Endpoint) -> String {
     endpoint.local_addrs().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -486,7 +486,7 @@ fn bind(listen: &[SocketAddr], config: EndpointConfig) -> Result<Endpoint, Failu
     })
 }
 
-/// Single values that a reload has taken over.
+/// Names of the values that a reload has changed.
 fn changed_values(old: &Config, new: &Config) -> Vec<String> {
     let tun = |c: &Config| c.tun.as_ref().map(|t| (t.treatment, t.install_routes, t.lan));
     let changed = [
@@ -500,10 +500,10 @@ fn changed_values(old: &Config, new: &Config) -> Vec<String> {
     changed.iter().filter(|(_, is)| *is).map(|(what, _)| format!("{what} changed")).collect()
 }
 
-/// What a reload cannot change, as the node was started with another value.
+/// Names of the values that differ from those at the start and that no reload can change.
 fn needs_restart(started: &Config, new: &Config) -> Vec<String> {
     let fixed = |c: &TunConfig| (c.name.clone(), c.mtu, c.addresses.clone());
-    // Named one by one: what is new in the file is either taken over by a reload or told here.
+    // All fields are named: a new one must either be applied by a reload or told here.
     let Config {
         name: _,
         addresses: _,

@@ -148,7 +148,7 @@ async fn watch(link: &Link) {
     }
 }
 
-/// Once the link is silent, calls until somebody answers.
+/// Once the link is silent, calls until the neighbour answers.
 async fn call_again(caller: &Caller, peer: &Peer, link: &Link) -> Link {
     watch(link).await;
     tracing::info!(node = %peer.name(), "silent; calling again");

@@ -1,6 +1,6 @@
 //! Another node of the file: its links, if it is a neighbour, and the session with it.
 //!
-//! A neighbour always has a session, so that its link is kept alive (P23). A node further away gets one when somebody wants to send to it.
+//! A neighbour always has a session, so that its link is kept alive (P23). A node further away gets one when there is something to send to it.
 
 use super::config::RemoteNode;
 use super::lanes::Lanes;
@@ -53,7 +53,7 @@ pub struct Peer {
     session: watch::Sender<Option<Session>>,
     /// Sessions beside that one, by other routes that are as good.
     lanes: Lanes,
-    /// A link came, or somebody wants a session.
+    /// A link came, or a session is wanted.
     news: Notify,
     endpoint: Endpoint,
 }

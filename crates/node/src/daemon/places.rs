@@ -1,4 +1,4 @@
-//! A bounded number of conversations on a local port: the oldest gives way, so that a client which says or reads nothing cannot keep others out.
+//! A bounded number of conversations on a local port: the oldest is closed for a new one, so that a client that sends or reads nothing cannot keep others out.
 
 use std::collections::VecDeque;
 use std::future::Future;

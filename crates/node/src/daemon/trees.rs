@@ -1,5 +1,4 @@
-//! Objects that this node passes on to several neighbours at once (`docs/spec/object.md` 6). Nothing is configured: a tree branches where the routes to its receivers
-//! part, so that it is what the nodes' routes make of it.
+//! Passes objects on to several neighbours at once (`docs/spec/object.md` 6). Nothing is configured: a tree branches where the routes to its receivers part.
 //!
 //! The node has no key of what passes. It keeps one packet of an object, and what waits in its children's flows.
 
@@ -19,11 +18,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// A neighbour that opens a stream and asks for nothing is not waited for; nor is a neighbour without a session.
+/// How long a neighbour may take to ask on a stream that it opened, and to have a session.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A status that has not changed is said again after so long: what it asks for is asked of now.
+/// A status that has not changed is sent again after so long, so that its request for packets is current.
 const SAY_AGAIN: Duration = Duration::from_millis(500);
-/// Words of children that wait to be heard.
+/// Records of children that may wait to be handled.
 const WORDS: usize = 64;
 
 /// The objects that pass now.
@@ -33,7 +32,7 @@ pub struct Trees {
     passing: Mutex<BTreeMap<Name, TreeView>>,
 }
 
-/// Whose branch, and its tag.
+/// Key of the neighbour that gives the branch, and the branch's tag.
 type Name = (PublicKey, u64);
 
 /// Receivers that each neighbour leads to.
@@ -96,7 +95,7 @@ impl Drop for Place {
 }
 
 impl Daemon {
-    /// A flow of a branch: its stream asks for it, its packets go to the one that was asked.
+    /// Takes a flow of a branch. A stream asks for a branch; a flow of packets goes to the branch that was asked for.
     pub(super) fn take_branch(self: &Arc<Self>, from: &Arc<Peer>, flow: IncomingFlow) {
         match flow {
             IncomingFlow::Stream { recv, send: Some(send) } => drop(tokio::spawn(pass(Arc::clone(self), Arc::clone(from), recv, send))),
@@ -104,7 +103,7 @@ impl Daemon {
         }
     }
 
-    /// Over which neighbours the receivers are reached, and which are not, by reason. Never back to `from`.
+    /// The neighbours over which the receivers are reached, and the receivers that are not, by reason. Never back to `from`.
     fn part(&self, members: &[Member], from: PublicKey) -> (Parts, Unreached) {
         let (config, routes) = (self.config(), self.routes());
         let (mut ways, mut lost) = (Parts::new(), Unreached::new());
@@ -139,7 +138,7 @@ impl Daemon {
     }
 }
 
-/// Whether an object has a place, where so many pass and so many of them come from the same neighbour: a quarter of the places for each, one at least.
+/// Whether one more object may pass: `passing` do, `of_neighbour` of them from the same neighbour. A neighbour has a quarter of the places, at least one.
 fn may_enter(passing: usize, of_neighbour: usize, most: usize) -> Result<(), &'static str> {
     if passing >= most {
         return Err("it passes on as many objects as it may ([limits] trees in its file)");
@@ -150,7 +149,7 @@ fn may_enter(passing: usize, of_neighbour: usize, most: usize) -> Result<(), &'s
     Ok(())
 }
 
-/// Reads what is asked, and does it.
+/// Reads the branch that a neighbour asks for, and passes it on.
 async fn pass(daemon: Arc<Daemon>, from: Arc<Peer>, recv: RecvStream, mut answers: SendStream) {
     let tag = recv.options().tag;
     let mut asks = Records::new(recv);
@@ -243,7 +242,7 @@ impl Passage {
         Self { place, own, branch, ways, children, words, start, lull: Lull::new(start), lost, _branches: branches }
     }
 
-    /// Passes packets down and words up until all children are done, or the parent has gone.
+    /// Passes packets down and statuses up until all children are done, or the parent has gone.
     async fn run(&mut self, mut flows: Expectation, mut asks: Records, answers: &mut SendStream) -> Result<(), noctule::FlowError> {
         let mut data: Option<MessageReceiver> = None;
         let mut ready: Option<(PacketId, Bytes)> = None;
@@ -278,7 +277,7 @@ impl Passage {
                 biased;
                 Some((child, says)) = self.words.recv() => self.hear(child, says),
                 asked = asks.next() => {
-                    // Nothing more is said on the way down: the parent is done with us, or gone.
+                    // The parent has nothing more to say: the end of its stream means that it is done with this branch, or gone.
                     if !matches!(asked, Ok(Some(_))) {
                         return Ok(());
                     }
@@ -303,7 +302,7 @@ impl Passage {
         }
     }
 
-    /// Says that nothing goes on here, so that the source gives the receivers what they lack.
+    /// Tells the parent that the branch is given up, so that the source sends the receivers what they lack.
     async fn give_up(&mut self, answers: &mut SendStream) -> Result<(), noctule::FlowError> {
         let members: Vec<u64> = self.children.values_mut().flat_map(|child| std::mem::take(&mut child.members)).collect();
         let message = format!("{}: neither packets nor news came for too long", self.own);
@@ -323,7 +322,7 @@ impl Passage {
             }
             Says::Status(status) => self.ways.on_status(id, status),
             Says::Lost(members, why) => {
-                // Only of those that are behind it.
+                // A child can lose only receivers that are behind it.
                 let members: Vec<u64> = members.into_iter().filter(|m| child.members.remove(m)).collect();
                 self.lost.push((members, why));
             }

@@ -1,4 +1,4 @@
-//! The way to one host: name, route, handshake, round trip, path MTU, ECN.
+//! Examines the path to one host: name, route, handshake, round trip, path MTU, ECN.
 
 use super::Finding;
 use crate::address::host_port;
@@ -14,7 +14,7 @@ const SEARCH: Duration = Duration::from_secs(5);
 /// The largest packet that is tried unless --mtu says otherwise.
 const DEFAULT_MTU: u16 = 1500;
 
-/// Everything about the way to `host`; ends where it cannot go on.
+/// All findings about the path to `host`, in order. Ends at the first that makes the next ones impossible.
 pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
     let mut findings = Vec::new();
     let host = match host_port(host, args.port) {
@@ -48,7 +48,7 @@ async fn connect(host: &str, args: &DoctorArgs) -> Result<(Endpoint, Session), F
     identity::protect(&mut config.node, &args.identity)?;
     let ours = config.identity.public();
     let endpoint = Endpoint::client(config)?;
-    // Whatever key answers: nothing is sent to it, and the finding shows which one it is.
+    // Any key is accepted: no data are sent, and the finding shows the key.
     let session = endpoint.connect_host(host, None).await.map_err(|e| Failure::connect(host, ours, ours, e))?;
     Ok((endpoint, session))
 }
@@ -85,7 +85,7 @@ async fn mtu(session: &Session, remote: SocketAddr, ceiling: u16) -> Finding {
     packets(size, p.smoothed_rtt, remote, ceiling, noctule::route_mtu(remote))
 }
 
-/// What is known of a path's size.
+/// What is known of a path's MTU.
 struct Size {
     /// Bytes of UDP payload that pass.
     mtu: u16,
@@ -93,13 +93,13 @@ struct Size {
     is_found: bool,
 }
 
-/// What passes, against what this host's own route takes and what was asked for at most.
+/// Compares the path's MTU with that of this host's route, and with the largest that was to be tried (`ceiling`).
 fn packets(size: Size, rtt: Duration, remote: SocketAddr, ceiling: u16, route: Option<u16>) -> Finding {
     let passes = size.mtu + noctule::headers(remote);
     let of_route = route.map_or_else(String::new, |m| format!("; this host's route takes {m}"));
     let found = format!("packets of {passes} bytes pass{of_route}; RTT {:.1} ms", rtt.as_secs_f64() * 1e3);
     let expected = route.map_or(ceiling, |route| route.min(ceiling));
-    // What is expected was tried first: less was found only because it did not pass.
+    // The expected size is tried first: a smaller result means that it did not pass.
     match (passes < expected, size.is_found, expected < ceiling) {
         (true, true, _) => Finding::note(
             "path MTU",

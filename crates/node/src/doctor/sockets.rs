@@ -1,9 +1,9 @@
-//! UDP sockets: buffers, trains in both directions, ECN, IPv6.
+//! Examines UDP sockets: buffers, trains in both directions (GSO and GRO), ECN, IPv6.
 
 use super::Finding;
 use noctule::{Endpoint, EndpointConfig, SocketFeatures};
 
-/// Opens sockets on loopback and tries what they can.
+/// Opens sockets on loopback and tries their features.
 pub async fn look() -> Vec<Finding> {
     let mut findings = vec![buffers()];
     match noctule::probe_sockets().await {

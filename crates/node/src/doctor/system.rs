@@ -1,10 +1,10 @@
-//! The kernel, the processor, the clocks, and what this user may do.
+//! Examines the kernel, the processor, the clocks, and the rights of this user.
 
 use super::Finding;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-/// Everything that needs no network.
+/// All findings that need no network.
 pub fn look() -> Vec<Finding> {
     vec![kernel(), processor(), clock_source(), timers(), wall_clock(), tun(), namespaces()]
 }
@@ -54,7 +54,7 @@ fn processor() -> Finding {
     }
 }
 
-/// What the codes' kernels and the ciphers would use.
+/// The vector and the AES instructions that the codes and the ciphers would use.
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> (Option<&'static str>, Option<&'static str>) {
     let coding = if is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2") {
@@ -88,7 +88,7 @@ fn clock_source() -> Finding {
     }
 }
 
-/// How late a thread wakes from short sleeps, in the middle and at worst of some.
+/// Measures how late a thread wakes from short sleeps: median and maximum of some.
 fn timers() -> Finding {
     const SLEEP: Duration = Duration::from_millis(1);
     let mut late: Vec<Duration> = (0..40)
@@ -111,7 +111,7 @@ fn timers() -> Finding {
     }
 }
 
-/// Only time stamps depend on it: the protocol compares no clocks of two hosts.
+/// Whether the wall clock is synchronised. Only time stamps depend on it: the protocol never compares the clocks of two hosts.
 fn wall_clock() -> Finding {
     match is_synchronised() {
         Some(true) => Finding::good("time of day", "synchronised"),
@@ -167,7 +167,7 @@ fn tun() -> Finding {
 /// Whether the laboratory could make network namespaces.
 fn namespaces() -> Finding {
     if capabilities() & CAP_SYS_ADMIN != 0 {
-        // In a thread of its own, whose namespace goes with it.
+        // In a thread of its own: the namespace ends with it.
         let made = std::thread::spawn(try_network_namespace).join().unwrap_or_else(|_| Err("a thread died".into()));
         return match made {
             Ok(()) => Finding::good("namespaces", "network namespaces can be made"),

@@ -1,5 +1,5 @@
-//! The text of the file: blocks of `Host PATTERN...`, each followed by `Keyword value` lines, as ssh_config(5) has them. Every value is read, of blocks
-//! that do not match too, so that a mistake is told when it is made.
+//! Parses the file of hosts: blocks of `Host PATTERN...`, each followed by `Keyword value` lines, as in ssh_config(5). Blocks that do not match are checked
+//! as well, so that a mistake is told when it is made.
 
 use super::Settings;
 use crate::address::HostPort;
@@ -9,7 +9,7 @@ use noctule::PublicKey;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Every keyword, what it takes, and what it means: the manual page is made of this.
+/// Every keyword, its values, and its meaning: the manual page is made of this.
 pub const KEYWORDS: [(&str, &str, &str); 16] = [
     (
         "Host",
@@ -27,7 +27,7 @@ pub const KEYWORDS: [(&str, &str, &str); 16] = [
     ("ViaPskFile", "FILE", "the pre-shared key of the link to the node, as --via-psk"),
     ("Address", "IP", "this side's address in the overlay, as --address"),
     ("CC", "NAME", "congestion control, as --cc"),
-    ("LimitRate", "RATE", "of `noctule send`, as --limit-rate"),
+    ("LimitRate", "RATE", "of `noctule send` and `noctule get`, as --limit-rate"),
     ("MTU", "BYTES", "largest IPv4 packet to send, as --mtu"),
     ("Timeout", "TIME", "silence after which the other side is given up, as --timeout"),
     ("Path", "FROM[,TO]...", "further paths to it, as --path"),
@@ -48,13 +48,13 @@ impl Block {
         !negated.into_iter().any(matching) && plain.into_iter().any(matching)
     }
 
-    /// Names that are no patterns.
+    /// The names of its `Host` line that are not patterns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(String::as_str).filter(|p| !p.contains(['*', '?', '!']))
     }
 }
 
-/// Whether a pattern fits a whole name, whatever the case. Work grows with the product of their lengths.
+/// Whether a pattern matches a whole name, ignoring case. Takes time proportional to the product of their lengths.
 fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
@@ -64,7 +64,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
                 p += 1;
             }
             Some(c) if *c == b'?' || c.eq_ignore_ascii_case(&name[n]) => (p, n) = (p + 1, n + 1),
-            // The last star takes one more.
+            // No match: the last star takes one more character.
             _ => match star {
                 Some((at, taken)) => {
                     star = Some((at, taken + 1));
@@ -77,7 +77,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Words of a line; a word in double quotes may hold spaces, `#` at the beginning of a word begins a comment, and the first `=` may stand for a space.
+/// Words of a line. A word in double quotes may hold spaces. `#` at the beginning of a word begins a comment; the first `=` counts as a space.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while !rest.is_empty() && !rest.starts_with('#') {
@@ -97,9 +97,9 @@ fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// The blocks of a file; `base` is its directory. A refusal names the line.
+/// The blocks of a file; `base` is its directory. An error has the number of its line.
 pub fn parse(text: &str, base: &Path) -> Result<Vec<Block>, (usize, String)> {
-    // What stands before the first Host is for every host.
+    // Settings before the first Host are for every host.
     let mut blocks = vec![Block { patterns: vec!["*".into()], settings: Settings::default() }];
     for (number, line) in (1..).zip(text.lines()) {
         let words = words(line).map_err(|wrong| (number, wrong))?;
@@ -118,7 +118,7 @@ pub fn parse(text: &str, base: &Path) -> Result<Vec<Block>, (usize, String)> {
     Ok(blocks)
 }
 
-/// Takes one line over, unless an earlier one of the block says otherwise: the first counts.
+/// Applies one line, unless an earlier one of the block has set the keyword: the first counts.
 fn set(settings: &mut Settings, keyword: &str, values: &[String], base: &Path) -> Result<(), String> {
     let one = || match values {
         [one] => Ok(one.as_str()),
@@ -173,7 +173,7 @@ fn read<T: FromStr<Err: std::fmt::Display>>(keyword: &str, text: &str) -> Result
     text.parse().map_err(|wrong| format!("{keyword} {text:?}: {wrong}"))
 }
 
-/// A host without a port, which has a line of its own.
+/// A host without a port: `Port` is a keyword of its own.
 fn one_host(text: &str) -> Result<String, String> {
     let parsed: HostPort = text.parse().map_err(|wrong| format!("HostName: {wrong}"))?;
     match parsed.port() {
@@ -182,7 +182,7 @@ fn one_host(text: &str) -> Result<String, String> {
     }
 }
 
-/// `~/` is the home directory; what is relative is so to the file.
+/// A path: `~/` is the home directory, and a relative path is relative to the file's directory.
 fn path(name: &str, base: &Path) -> PathBuf {
     match (name.strip_prefix("~/"), crate::identity::home()) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -208,7 +208,7 @@ mod tests {
         ] {
             assert_eq!(is_match(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
-        // Star upon star is no work.
+        // A pattern of many stars ends in reasonable time.
         assert!(!is_match("*a".repeat(2000).as_bytes(), "a".repeat(1999).as_bytes()));
     }
 

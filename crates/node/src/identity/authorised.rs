@@ -1,6 +1,6 @@
-//! Who may connect to a server, and who may write: the file of authorised keys, one line `[OPTIONS] KEY [COMMENT]` each, `#` begins a comment.
+//! Which keys may connect to a server, and which may write: the file of authorised keys. A line is `[OPTIONS] KEY [COMMENT]`; `#` begins a comment.
 //!
-//! Nobody, unless the command line or that file says so; where neither does, the key that proves the code ([`crate::code`]).
+//! None, unless the command line or that file says so. Where neither does, the key whose holder proves the code ([`crate::code`]).
 
 use crate::cli::AccessArgs;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub enum Wanted {
     OneWayFiles,
 }
 
-/// Who may connect.
+/// Which keys may connect.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// `None`: anyone.
@@ -142,7 +142,7 @@ impl Access {
         }
     }
 
-    /// Who may come in, in words.
+    /// The peers that are taken, in words.
     pub fn shown(&self) -> String {
         let keys = self.grants.as_ref().map(HashMap::len);
         match (keys, self.takes_code) {
@@ -233,7 +233,7 @@ fn parse_line(line: &str) -> Result<(PublicKey, Grant), String> {
     Ok((key, grant))
 }
 
-/// What stands after a key.
+/// The comment after a key.
 fn comment(rest: &str) -> Option<String> {
     Some(rest.trim().to_owned()).filter(|text| !text.is_empty())
 }

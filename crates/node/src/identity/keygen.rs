@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub trait FileKey {
     /// From 32 random bytes.
     fn from_random(bytes: [u8; 32]) -> Self;
-    /// As it stands in the file.
+    /// The text of its file.
     fn text(&self) -> String;
 }
 

@@ -64,7 +64,7 @@ impl KnownHosts {
         Ok(None)
     }
 
-    /// Appends a key. Never readable or writable by others, though nothing in it is secret: who can write it can pose as a host.
+    /// Appends a key. Never readable or writable by others, though nothing in it is secret: a user that can write it can pose as a host.
     pub fn remember(&mut self, host: &str, key: PublicKey) -> io::Result<()> {
         let line = append_line(&self.path, &format!("{} {key}", normal(host)))?;
         self.text.push_str(&line);

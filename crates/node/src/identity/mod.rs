@@ -1,4 +1,4 @@
-//! Keys in files, and who trusts whom.
+//! Keys in files, and which keys are trusted.
 
 pub mod authorised;
 pub mod keygen;
@@ -43,7 +43,7 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
     text.parse().map_err(|e| Failure::source(path, e))
 }
 
-/// The text of a file that says who is trusted, if only this user or root can have written it. A group may: users often have one of their own.
+/// The text of a file of trusted keys, if only this user or root can have written it. Its group may write too: users often have a group of their own.
 pub fn read_trusted(path: &Path) -> Result<String, Failure> {
     let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
@@ -104,8 +104,8 @@ pub fn endpoint_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), F
     }
 }
 
-/// As [`endpoint_config`], but makes a lasting key where there is none: who remembered a receiver wants to find it again. A fresh one (then true)
-/// only where nothing can be written.
+/// As [`endpoint_config`], but makes a lasting key where there is none, so that senders that remembered this receiver know it again.
+/// A fresh key (then true) only where none can be written.
 pub fn lasting_config(named: Option<&Path>) -> Result<(EndpointConfig, bool), Failure> {
     if named.is_none()
         && let Some(path) = config_file("key").filter(|p| !p.exists())
@@ -138,7 +138,7 @@ pub fn shared_key(path: &Path) -> Result<SharedKey, Failure> {
     load(path)
 }
 
-/// Says that a listening side will not insist on encryption.
+/// Warns that a listening side takes peers without encryption.
 pub fn warn_of_plaintext(args: &IdentityArgs) {
     if args.no_encryption {
         tell!(

@@ -73,10 +73,11 @@ impl Peer {
     }
 
     /// Lets the far end of a new session prove that it has the code, if there is one, and proves the same to it; then its key is remembered. Without
-    /// a code there is nothing to prove.
+    /// a code there is nothing to prove, and only a key of a link is remembered.
     pub async fn prove(&self, session: &Session, ours: PublicKey) -> Result<(), Failure> {
-        let Some(code) = &self.code else { return Ok(()) };
-        code::ask::present(session, ours, code).await?;
+        if let Some(code) = &self.code {
+            code::ask::present(session, ours, code).await?;
+        }
         if let Some((file, name)) = &self.unknown {
             match KnownHosts::open(file) {
                 Ok(mut hosts) => remember(&mut hosts, name, self.key),
@@ -164,9 +165,9 @@ fn remember(hosts: &mut KnownHosts, host: &str, key: PublicKey) {
     }
 }
 
-/// Where a pinned key is remembered once a code has proven it: not in place of another.
+/// Where a pinned key is remembered once a code has proven it, or because a link says so: not in place of another.
 fn unknown(args: &PeerArgs, name: &str, has_code: bool) -> Result<Option<(PathBuf, String)>, Failure> {
-    if !has_code {
+    if !has_code && !args.is_linked {
         return match args.known_hosts {
             Some(_) => Err(Failure::Usage("--peer-key says which key the host must have: --known-hosts has no use besides it".into())),
             None => Ok(None),
@@ -174,7 +175,15 @@ fn unknown(args: &PeerArgs, name: &str, has_code: bool) -> Result<Option<(PathBu
     }
     // Without a home directory there is nothing to remember it in.
     let Ok((file, hosts)) = known_hosts(args) else { return Ok(None) };
-    Ok(hosts.find(name)?.is_none().then(|| (file, name.to_owned())))
+    match hosts.find(name)? {
+        None => Ok(Some((file, name.to_owned()))),
+        Some(known) if args.is_linked && args.peer_key != Some(known.key) => Err(Failure::Usage(format!(
+            "the link says another key for {name} than the one in {}, line {}: ask its owner which is right; if the host has a new key, noctule keygen --forget {name}",
+            file.display(),
+            known.line
+        ))),
+        Some(_) => Ok(None),
+    }
 }
 
 /// The code that the user was told: on the command line, in the environment, or typed in.
@@ -225,7 +234,7 @@ async fn ask_host(host: &str, identity: &IdentityArgs) -> Result<PublicKey, Fail
 /// Asks on a terminal; elsewhere nobody can answer.
 async fn decide(host: &str, key: PublicKey) -> Result<(), Failure> {
     let unknown = || Failure::UnknownHost { host: host.to_owned(), key, fingerprint: key.fingerprint() };
-    // As ssh: where what is told is read by somebody, and not of standard input, which may be what is sent.
+    // As ssh does: asks on the terminal, and only if stderr is one. Standard input may be what is sent.
     let Some(terminal) = terminal().ok().filter(|_| io::stderr().is_terminal()) else { return Err(unknown()) };
     crate::terminal::err(format_args!(
         "{host} is not known yet. Its key is\n\n  {key}\n  fingerprint {}\n\nIs that what the other side shows (noctule recv and perf -s print the fingerprint when they start)?\nRemember it and go on [yes/no]? ",

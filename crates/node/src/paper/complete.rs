@@ -58,7 +58,7 @@ fn valued(command: &Command) -> Vec<String> {
         .collect()
 }
 
-/// Hosts beside what is generated, where one may stand.
+/// The script that clap generates, with hosts added where an argument may be one.
 fn bash(root: &Command) -> String {
     let mut cases = String::new();
     for command in root.get_subcommands().filter(|c| WITH_HOST.contains(&c.get_name())) {

@@ -158,7 +158,7 @@ pub const PAGES: &[Page] = &[
             ),
         ],
         files: &[KEY, KNOWN_HOSTS, CONFIG],
-        see: &["noctule-proxy-serve(1)", "noctule-proxy-rules(1)", "noctule-config(5)"],
+        see: &["noctule-proxy-serve(1)", "noctule-proxy-rules(1)", "noctule-proxy-share(1)", "noctule-config(5)"],
     },
     Page {
         name: "proxy-serve",
@@ -184,7 +184,7 @@ pub const PAGES: &[Page] = &[
             ("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the status is asked for; /run/noctule for root"),
             ("~/.local/state/noctule/proxy-quotas.json", "bytes of quotas; $XDG_STATE_HOME goes before ~/.local/state"),
         ],
-        see: &["noctule-proxy(1)", "noctule-proxy-status(1)", "noctule-proxy-kick(1)"],
+        see: &["noctule-proxy(1)", "noctule-proxy-status(1)", "noctule-proxy-kick(1)", "noctule-proxy-share(1)"],
     },
     Page {
         name: "proxy-status",
@@ -211,6 +211,26 @@ pub const PAGES: &[Page] = &[
         ],
         files: &[("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the server is asked; /run/noctule for root")],
         see: &["noctule-proxy-serve(1)", "noctule-proxy-status(1)"],
+    },
+    Page {
+        name: "proxy-share",
+        description: &[
+            "A link names the server and its public key, and perhaps the code that lets one peer in; no secret key stands in it. The link is the only line on standard output where that is no terminal. On a terminal its QR code stands below, if it fits.",
+            "Whoever makes the link decides what is trusted: pass it on by a way on which nobody can change it.",
+        ],
+        examples: &[
+            ("noctule proxy share hill.example.org --name 'the hill'", "A link to this host, by the name that others know."),
+            (
+                "noctule proxy share --code 4-otter-lagoon",
+                "One that lets a new peer in, once, with the code that noctule proxy serve shows.",
+            ),
+            (
+                "noctule proxy share hill.example.org --peer-key qdhg43ot4p4kontdusgyxkjrk3n4k3i2dakjllp74kz3brtztrzayhq5",
+                "A link to a server elsewhere.",
+            ),
+        ],
+        files: &[KEY],
+        see: &["noctule-proxy(1)", "noctule-proxy-serve(1)"],
     },
     Page {
         name: "proxy-rules",

@@ -1,6 +1,6 @@
 //! The few requests of man(7) that the pages need.
 
-/// A page under way.
+/// A page that is being written.
 pub struct Roff(Vec<u8>);
 
 /// Text as it is shown: no request begins it, no hyphen becomes another sign.

@@ -78,7 +78,7 @@ impl Connection {
         Ok(this)
     }
 
-    /// The same, after one round trip: the far end is who it should be, but has not said yet whether it takes us.
+    /// The same, after one round trip: the far end has the expected key, but has not said yet whether it takes this end.
     pub async fn early(peer: identity::Peer, cc: CcName, how: How<'_>) -> Result<Self, Failure> {
         let (mut config, _) = match peer.has_code() {
             true => identity::lasting_config(how.identity.key.as_deref())?,

@@ -1,4 +1,4 @@
-//! One end of a running test: sends or receives, and gives its view of each interval to whoever wants it.
+//! One end of a running test: sends or receives, and gives its figures of each interval to its subscribers.
 
 use super::protocol::{Record, Request};
 use super::sink::{Inlet, Sink};

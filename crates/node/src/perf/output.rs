@@ -37,7 +37,7 @@ impl Output {
     /// One line without a stamp: JSON has its own.
     pub fn plain(&mut self, text: &str) {
         let written = match &mut self.file {
-            // Whoever follows the file wants to see each line when it is there.
+            // Flushed at each line: a user may follow the file.
             Some((_, file)) => writeln!(file, "{}", guarded(text)).and_then(|()| file.flush()),
             None => crate::terminal::try_out(format_args!("{text}\n")),
         };

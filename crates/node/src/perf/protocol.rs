@@ -43,7 +43,7 @@ impl Mode {
     }
 }
 
-/// Who sends.
+/// Which end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -68,7 +68,7 @@ pub struct Request {
     pub interval: f64,
     /// Flows, in each direction that is used.
     pub parallel: u16,
-    /// Who sends.
+    /// Which end sends.
     pub direction: Direction,
     /// Offered rate of all flows of a direction together, bits per second.
     pub rate: Option<f64>,

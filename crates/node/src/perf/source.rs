@@ -17,7 +17,7 @@ use tokio::time::{Instant as TokioInstant, sleep, sleep_until, timeout, timeout_
 /// Bytes per write of a stream whose rate is given: small enough that a slow rate is smooth.
 const PACED_PIECE: usize = 8 * 1024;
 
-/// How long what is on its way when the time is over may take to arrive, beyond two base RTTs. The rest is given up, so that a test lasts as long as was
+/// How long data in flight at the end of the time may take to arrive, beyond two base RTTs. The rest is given up, so that a test lasts as long as was
 /// asked for, however slow the path is.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -29,7 +29,7 @@ pub enum Outlet {
     Tcp(Vec<OwnedWriteHalf>),
 }
 
-/// Opens the flows and sends for the time, or the bytes, asked for; then waits until what is on its way has arrived. With a file, its BLAKE3.
+/// Opens the flows and sends for the time, or the bytes, asked for; then waits until the data in flight have arrived. With a file, gives its BLAKE3.
 pub async fn run(outlet: Outlet, request: Request, file: Option<PathBuf>, progress: Arc<Progress>) -> Result<Option<String>, Failure> {
     let mut tasks = tokio::task::JoinSet::new();
     let start = Instant::now();
@@ -65,7 +65,7 @@ pub async fn run(outlet: Outlet, request: Request, file: Option<PathBuf>, progre
     Ok(hash)
 }
 
-/// How long what is on its way at the end may take; none: until it has arrived, because an amount was asked for.
+/// How long data in flight at the end may take. `None`: until all has arrived, because an amount was asked for.
 fn drain(request: &Request, session: &Session) -> Option<Duration> {
     let rtt = session.stats().paths().first().map_or(Duration::ZERO, |p| p.min_rtt);
     request.is_timed().then(|| DRAIN + 2 * rtt.min(Duration::from_secs(2)))

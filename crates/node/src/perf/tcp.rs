@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How long a connection may take to come up, and to say who it is.
+/// How long a connection may take to come up, and to send its token.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that have not said who they are, at most.
+/// Connections that have not sent a token yet, at most.
 const MAX_WAITING: usize = 64;
-/// The same of one host: a client's flows come one after the other, and say it at once.
+/// The same of one host: a client's flows come one after the other, and send it at once.
 const MAX_OF_HOST: usize = 16;
 /// Bytes of the kernel's name for a congestion control, at most: TCP_CA_NAME_MAX.
 const MAX_NAME: usize = 16;
@@ -29,7 +29,7 @@ pub struct Offer {
     pending: Mutex<Pending>,
 }
 
-/// Connections that have not said who they are; a client's next flow may be among them.
+/// Connections that have not sent a token yet; a client's next flow may be among them.
 #[derive(Default)]
 struct Pending {
     asked: JoinSet<Option<(TcpStream, [u8; 2 * TOKEN])>>,
@@ -53,8 +53,8 @@ impl Offer {
         Ok(TcpOffer { port, token: FarText::new(token) })
     }
 
-    /// The next connection that knows the token; others are closed. Connections say who they are side by side: one that says nothing keeps nobody waiting,
-    /// and when there are too many of them, of one host or of all, the oldest gives way.
+    /// The next connection that knows the token; others are closed. Tokens are read concurrently, so that a silent connection delays no other one.
+    /// When too many connections wait, of one host or of all, the oldest is closed.
     pub async fn accept(&self) -> Result<TcpStream, Failure> {
         let expected: String = self.token.iter().map(|b| format!("{b:02x}")).collect();
         let mut pending = self.pending.lock().await;

@@ -1,4 +1,4 @@
-//! Whose turn it is: one test at a time, for two at once would measure each other; the others wait, few of them, and know how long.
+//! Gives tests their turns: one at a time, since two at once would measure each other. A few may wait, and are told how long at most.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub struct Turns(Arc<Mutex<Line>>);
 
 #[derive(Default)]
 struct Line {
-    /// When the test that runs has to be over.
+    /// When the running test has to be over.
     until: Option<Instant>,
     waiting: VecDeque<(oneshot::Sender<Turn>, Duration)>,
 }
@@ -23,7 +23,7 @@ struct Line {
 /// The right to run a test; passed on when dropped.
 pub struct Turn(Option<Turns>);
 
-/// What becomes of a request for a turn.
+/// The answer to a request for a turn.
 pub enum Asked {
     /// Now.
     Now(Turn),

@@ -43,7 +43,7 @@ async fn begin(args: &PingArgs) -> Result<(Peer, Output), Failure> {
     Ok((Peer::far_end(&args.host, args.port, &args.peer, &args.identity, &args.via).await?, output))
 }
 
-/// An error comes with whether it stands in a report already.
+/// An error comes with whether a report has told it already.
 async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), (Failure, bool)> {
     let early = |e: Failure| (e, false);
     if let Some(count) = args.first {
@@ -89,7 +89,7 @@ fn how(args: &PingArgs) -> How<'_> {
     How { identity: &args.identity, via: &args.via, trace: &args.trace, title: "noctule ping" }
 }
 
-/// A new connection for each message: how long a user waits who has just begun.
+/// Measures a new connection for each message: the wait for the first answer.
 async fn first(args: &PingArgs, peer: &Peer, count: u32, all: &mut Vec<First>, output: &mut Output) -> Result<(), Failure> {
     // Where TCP is offered has to be asked once; each sample then is a TCP connection of its own.
     let control = match args.mode {

@@ -1,4 +1,4 @@
-//! The far end of a ping: sends every message back as it came, the way it came.
+//! The far end of a ping: sends every message back unchanged, in the mode in which it came.
 
 use crate::failure::Failure;
 use crate::perf::tcp::Offer;
@@ -19,7 +19,7 @@ pub fn length_error(length: usize) -> String {
 pub async fn messages(session: &Session, mut recv: MessageReceiver) -> Result<(), Failure> {
     let options = FlowOptions { answers: None, ..recv.options().clone() };
     let mut back = session.open_messages(options)?;
-    // Who goes in the middle has enough, or tells its user itself: no failure of this side.
+    // A client that leaves in the middle has enough, or tells its user itself: no failure of this side.
     while let Ok(Some(message)) = recv.recv().await {
         if back.send(message.data, MessageOptions::default()).await.is_err() {
             return Ok(());
@@ -36,7 +36,7 @@ pub async fn connections(offer: &Offer, length: usize) -> Result<(), Failure> {
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         let stream = offer.accept().await?;
-        // Who is done makes room: a client opens one connection after another.
+        // Finished connections are taken out: a client opens one after another.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(one(stream, length));
     }

@@ -1,4 +1,4 @@
-//! The line of a ping: one way there and back for numbered messages, over a flow of the protocol or over TCP.
+//! The line of a ping: carries numbered messages there and back, over a flow of the protocol or over TCP.
 
 use super::echo;
 use crate::cli::PingArgs;

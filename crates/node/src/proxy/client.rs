@@ -21,9 +21,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Rules of interception are looked at so often.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What can be said of a command line without doing anything: the host, if nothing is wrong.
-pub fn check(args: &ProxyArgs) -> Result<&str, Failure> {
-    let host = args.host.as_deref().ok_or_else(|| Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()))?;
+/// What can be said of a command line without doing anything.
+pub fn check(args: &ProxyArgs) -> Result<(), Failure> {
+    if args.host.is_none() && args.from_link.is_none() {
+        return Err(Failure::Usage("a host is missing: noctule proxy HOST -D 1080".into()));
+    }
     if args.local.is_empty() && args.dynamic.is_empty() && args.remote.is_empty() && args.stdio.is_none() && !args.intercepts() {
         return Err(Failure::Usage(
             "nothing to listen for: say -D PORT (SOCKS and HTTP), -L PORT:TARGET:PORT, -R PORT:TARGET:PORT, -W TARGET:PORT or --intercept own".into(),
@@ -32,12 +34,13 @@ pub fn check(args: &ProxyArgs) -> Result<&str, Failure> {
     if args.intercepts() {
         Plan::new(&args.intercept, &[]).map_err(Failure::Usage)?;
     }
-    Ok(host)
+    Ok(())
 }
 
 /// Runs until interrupted, or until the one connection of `-W` has ended.
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
-    let host = check(&args)?.to_owned();
+    check(&args)?;
+    let host = args.host.clone().unwrap_or_default();
     let (mut config, _) = identity::lasting_config(args.identity.key.as_deref())?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, accept: false, ..NodeConfig::default() };
     configure(&mut config.node);
@@ -48,7 +51,14 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     let uplink = Uplink::default();
     let mark = args.intercepts().then_some(intercept::OWN_MARK);
     config.mark = mark;
-    let options = NearOptions { udp_idle: args.udp_idle.0, udp_lifetime: args.udp_lifetime.0, interactive: args.interactive.clone(), mark };
+    let options = NearOptions {
+        udp_idle: args.udp_idle.0,
+        udp_lifetime: args.udp_lifetime.0,
+        interactive: args.interactive.clone(),
+        mark,
+        tell_source: args.tell_source,
+        accept_proxy: args.accept_proxy.clone(),
+    };
     let near = Near::new(uplink.clone(), options, Arc::new(log));
     // Before anybody is asked for anything: a port that is taken is an error of this command.
     let mut listeners = listen(&near, &args)?;

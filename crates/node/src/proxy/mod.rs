@@ -4,9 +4,11 @@ mod api;
 mod ask;
 mod client;
 mod intercept;
+pub mod link;
 mod metrics;
 mod screen;
 mod server;
+mod share;
 mod state;
 mod stdio;
 mod users;
@@ -27,6 +29,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         Some(ProxyTask::Status(args)) => ask::status(args).await,
         Some(ProxyTask::Kick(args)) => ask::kick(args).await,
         Some(ProxyTask::Rules(args)) => intercept::rules(*args).await,
+        Some(ProxyTask::Share(args)) => share::run(&args),
         None => client::run(args).await,
     }
 }

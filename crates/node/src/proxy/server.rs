@@ -4,6 +4,7 @@ use super::state::{self, Keeper};
 use super::users::{self, User};
 use super::{api, configure, intercept, transport, words};
 use crate::cli::{Cli, Command, ProxyServeArgs, ProxyTask};
+use crate::code::Code;
 use crate::code::gate::Gate;
 use crate::failure::Failure;
 use crate::identity;
@@ -12,7 +13,7 @@ use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::transfer::{Farewell, Reporter, voices};
 use clap::Parser;
-use noctule::{Endpoint, IncomingFlow, NodeConfig, Session, SessionAccess};
+use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, Session, SessionAccess};
 use noctule_proxy::{Account, Answer, End, Far, FarConfig, Limits, Outcome, Report, Rules, TAG, is_datagrams};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -32,6 +33,13 @@ const PROXY: &str = "proxy -D 1080";
 
 /// Serves until interrupted.
 pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
+    if !args.source.as_client.is_empty() {
+        noctule_proxy::may_dial_as_client().map_err(|error| {
+            Failure::System(format!(
+                "--as-client: this process may not connect from addresses of clients ({error}): it needs CAP_NET_ADMIN; run it as root, or by a unit with AmbientCapabilities=CAP_NET_ADMIN"
+            ))
+        })?;
+    }
     let users = users_of(&mut args)?;
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
@@ -69,9 +77,10 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
             );
         }
         tell!(
-            "proxy on {}; on the other host:\n\n{}\n\nprograms there use localhost:1080 as SOCKS or HTTP proxy then; -L PORT:TARGET:PORT leads to one target\n{}; {}; this side's fingerprint: {}{}",
+            "proxy on {}; on the other host:\n\n{}\n\nprograms there use localhost:1080 as SOCKS or HTTP proxy then; -L PORT:TARGET:PORT leads to one target\n{}{}; {}; this side's fingerprint: {}{}",
             invitation.place(),
             gate.commands(),
+            share(&args, &invitation, gate.code().as_ref(), public),
             gate.access().shown(),
             reach(&args),
             public.fingerprint(),
@@ -88,6 +97,7 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
         udp_idle: args.udp_idle.0,
         // A proxy on this host may intercept; without the right to mark, it has to leave this user alone.
         mark: intercept::permitted().is_ok().then_some(intercept::OWN_MARK),
+        sources: Arc::new(args.source.sources()),
         sink: Arc::new(log),
     });
     let keeper = state.map(|file| Keeper::new(file, Arc::clone(&far), usage));
@@ -175,7 +185,7 @@ async fn look_after(args: &ProxyServeArgs, keeper: Option<&Keeper>, endpoint: &E
 }
 
 /// What a reload does not change.
-fn fixed(args: &ProxyServeArgs) -> [(&'static str, String); 10] {
+fn fixed(args: &ProxyServeArgs) -> [(&'static str, String); 11] {
     [
         ("bind and port", format!("{:?}", args.listen)),
         ("only-target", format!("{:?}", args.only_target)),
@@ -186,6 +196,7 @@ fn fixed(args: &ProxyServeArgs) -> [(&'static str, String); 10] {
         ("via", format!("{:?}", args.via)),
         ("cc", format!("{:?}", args.cc)),
         ("api and api-secret", format!("{:?} {:?}", args.api, args.api_secret)),
+        ("what targets hear of clients", format!("{:?}", args.source)),
         ("state", format!("{:?}", args.state)),
     ]
 }
@@ -226,6 +237,15 @@ fn reload(before: &ProxyServeArgs, has_state: bool, endpoint: &Endpoint, gate: &
     let ended = far.end_sessions(|key| !gate.grant(key).is_some_and(|grant| grant.may_proxy), "this key may not use the proxy any more");
     let counted = |count: usize, thing| crate::units::counted(count as u64, thing);
     Ok(format!("{}, {} ended", counted(users.len(), "user"), counted(ended, "session")))
+}
+
+/// A line about links, if one says all that leads here.
+fn share(args: &ProxyServeArgs, invitation: &Invitation, code: Option<&Code>, public: PublicKey) -> String {
+    if !args.via.via.is_empty() || args.identity.psk.is_some() || args.identity.no_encryption {
+        return String::new();
+    }
+    let code = code.map_or_else(String::new, |code| format!(" --code {code}"));
+    format!("the same as a link and a QR code: noctule proxy share {} --peer-key {public}{code}\n", invitation.host())
 }
 
 /// What may be reached, in words.

@@ -1,7 +1,7 @@
 //! Going on after a break: a transfer whose path falls silent is tried again, over a new session, until it is through or its patience ends.
 //!
-//! Whatever is transferred, the loop is the same: try, tell [`Again::heard`] when a session stands, give [`Again::after`] the failure. Only silence begins
-//! it, and then whatever may be over in a while goes on with it; what the other side or the user has decided ends it.
+//! The loop is the same for every kind of transfer: try, call [`Again::heard`] once a session is open, give [`Again::after`] the failure. Only silence begins
+//! the loop. Then failures that may pass keep it going; a decision of the other side or of the user ends it.
 
 use super::progress::Reporter;
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ impl Again {
         Self { give_up, idle, is_heard: false, silent_since: None, pause: FIRST_PAUSE }
     }
 
-    /// The other side is there: a session with it stands. Patience begins anew.
+    /// A session with the other side is open: from here on patience counts anew.
     pub fn heard(&mut self) {
         self.is_heard = true;
         self.pause = FIRST_PAUSE;

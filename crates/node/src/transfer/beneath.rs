@@ -46,7 +46,7 @@ impl Root {
         if path == Path::new(".") { self.shown.clone() } else { self.shown.join(path) }
     }
 
-    /// A relative name without links for what this one stands for.
+    /// The relative name, free of links, of what this name leads to.
     ///
     /// # Errors
     /// There is nothing, or it lies outside.

@@ -1,4 +1,4 @@
-//! Contents on their way from disk to a stream: threads that read, hash and frame files, each the next one that nobody has begun.
+//! Turns files on disk into the records of a stream: threads read, hash and frame, each taking the next file that no other has begun.
 
 use super::entry::Kind;
 use super::hashing::{Comparing, hash_zeros};
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 /// Bytes per DATA record.
 const PIECE: usize = SMALL as usize;
-/// Bytes per HOLE record: the receiver may show how far it is.
+/// Bytes per HOLE record, at most, so that the receiver can show progress.
 const HOLE: u64 = 1 << 30;
 
 /// What the receiver has, as far as it has said so.
@@ -34,7 +34,7 @@ struct Plan {
 pub struct Contents {
     /// What is sent.
     pub items: Vec<Item>,
-    /// Nothing is sent before the plan has come: what is newer at the receiver need not be.
+    /// Nothing is sent before the plan has come: files that are newer at the receiver are not sent.
     is_update: bool,
     next: AtomicUsize,
     plan: Mutex<Plan>,
@@ -42,13 +42,13 @@ pub struct Contents {
     results: Mutex<HashMap<u64, Result<Hash, Problem>>>,
     /// Bytes that need not be sent because the receiver has them.
     pub spared: AtomicU64,
-    /// Bytes of holes that were read and said in a word.
+    /// Bytes of holes, which are sent as HOLE records.
     pub holes: AtomicU64,
-    /// How far the comparing with what the receiver has is.
+    /// Progress of the comparison with what the receiver has.
     pub comparing: Comparing,
     /// Standard input is waited for.
     pub is_waiting: AtomicBool,
-    /// Files of which it had the beginning.
+    /// Files of which the receiver had the beginning.
     pub resumed: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Contents {
-    /// Of these items.
+    /// The contents of these items.
     pub fn new(items: Vec<Item>, is_update: bool) -> Self {
         Self {
             items,
@@ -74,7 +74,7 @@ impl Contents {
         }
     }
 
-    /// The receiver has told a part of its plan; false: of entries that there are not, or twice.
+    /// Takes a part of the receiver's plan. False if it names entries that do not exist, or one twice.
     #[must_use]
     pub fn plan(&self, part: super::wire::Plan) -> bool {
         let mut plan = lock(&self.plan);
@@ -82,26 +82,26 @@ impl Contents {
             && part.into_iter().all(|(index, have)| index < self.items.len() as u64 && plan.haves.insert(index, have).is_none())
     }
 
-    /// An entry has failed at the receiver; false: there is none, or it has failed before.
+    /// Notes that an entry has failed at the receiver. False if there is no such entry, or it has failed before.
     #[must_use]
     pub fn refuse(&self, index: u64) -> bool {
         index < self.items.len() as u64 && lock(&self.plan).refused.insert(index)
     }
 
-    /// That was all of it.
+    /// Notes that the plan is complete.
     pub fn plan_is_complete(&self) {
         lock(&self.plan).is_complete = true;
         self.told.notify_all();
     }
 
-    /// Nobody needs anything any more; threads that wait end.
+    /// Ends the threads: no content is needed any more.
     pub fn give_up(&self) {
         lock(&self.plan).is_over = true;
         self.comparing.is_over.store(true, Relaxed);
         self.told.notify_all();
     }
 
-    /// What the receiver has of an entry. A large one waits for it; a small one is sent in the time that the question would take.
+    /// What the receiver has of an entry. With `waits`, as for a large file, waits until the plan says it; a small file is sent sooner than the answer comes.
     fn have(&self, index: u64, waits: bool) -> Option<Have> {
         let mut plan = lock(&self.plan);
         while waits && !plan.is_complete && !plan.is_over {
@@ -114,7 +114,7 @@ impl Contents {
         lock(&self.plan).is_complete
     }
 
-    /// How the reading of an entry ended.
+    /// The result of reading an entry: its hash, or the problem.
     pub fn result(&self, index: u64) -> Option<Result<Hash, Problem>> {
         lock(&self.results).get(&index).cloned()
     }
@@ -124,7 +124,7 @@ impl Contents {
         lock(&self.plan).haves.clone()
     }
 
-    /// Reads files until none is left or nobody listens.
+    /// Reads files until none is left, or the receiving end of `out` is closed.
     pub fn read(&self, out: mpsc::Sender<Bytes>) {
         let mut reading = Sending { contents: self, out, batch: Vec::with_capacity(CHUNK + PIECE) };
         loop {
@@ -142,13 +142,13 @@ impl Contents {
     }
 }
 
-/// Nobody listens any more.
+/// The receiving end of the channel is closed.
 struct Gone;
 
 struct Sending<'a> {
     contents: &'a Contents,
     out: mpsc::Sender<Bytes>,
-    /// Records that wait for company: many small files share a write.
+    /// Records that are collected for one write: many small files share it.
     batch: Vec<u8>,
 }
 
@@ -182,7 +182,7 @@ impl Sending<'_> {
         }
     }
 
-    /// Tells the receiver that nothing good comes of this entry.
+    /// Tells the receiver that this entry cannot be sent.
     fn broken(&mut self, index: u64, problem: Problem) -> Result<(), Gone> {
         self.put(&Record::File { index, offset: 0 })?;
         self.end(index, Hasher::new().finalize(), Some(problem))
@@ -217,13 +217,13 @@ impl Sending<'_> {
         }
     }
 
-    /// What is left to send of a large file when the receiver's part is known: the hasher of what it has, or nothing at all.
+    /// Compares a large file with the receiver's part of it: says what is left to send.
     fn compare(&self, index: u64, file: &Reading) -> Result<Compared, Problem> {
         let size = file.size();
         let Some(have) = self.contents.have(index, true).filter(|h| h.length > 0 && h.length <= size && !h.is_other) else {
             return Ok(Compared::Nothing);
         };
-        // Read once more: the receiver's part is only worth something if it is a part of what is here now.
+        // Hashed again: the receiver's part counts only if it is the beginning of the file as it is now.
         self.contents.comparing.total.fetch_add(have.length, Relaxed);
         let (known, length) = file.hash(have.length, &self.contents.comparing)?;
         if length < have.length {
@@ -241,7 +241,7 @@ impl Sending<'_> {
     }
 
     fn large(&mut self, index: u64, file: &Reading) -> Result<(), Gone> {
-        // What waits for company must not wait for what takes long.
+        // Collected records are sent first: waiting for the plan may take long.
         if !self.contents.is_planned() {
             self.flush()?;
         }
@@ -340,7 +340,7 @@ impl Sending<'_> {
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     self.put(&Record::Data(Bytes::copy_from_slice(&buffer[..n])))?;
-                    // Whoever types or pipes slowly wants it there now.
+                    // Input that comes slowly, as by typing, is sent at once.
                     self.flush()?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -354,7 +354,7 @@ impl Sending<'_> {
     }
 }
 
-/// What the receiver's part of a large file is worth.
+/// How much of a large file the receiver has.
 enum Compared {
     Nothing,
     Beginning(Box<Hasher>, u64),

@@ -40,7 +40,7 @@ struct Search<'a> {
     state: RandomState,
     /// Hashes of the manifest's names, keyed at random: a collision spares a file, and nobody can choose one.
     named: HashSet<u64>,
-    /// What the manifest's names stand for here.
+    /// Files and directories that the manifest's names lead to on this host.
     known: HashSet<Identity>,
     device: u64,
     extras: Vec<Extra>,
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(found(&target, &listed, &deleting), ["d/link", "d/old", "d/olddir/a", "d/olddir/a/b"]);
     }
 
-    /// Hard links stand for names that a file system takes for one.
+    /// Hard links simulate a file system that takes several names for one.
     #[test]
     fn neither_another_name_of_an_entry_nor_anything_for_an_empty_list_goes() {
         let (dir, target) = target();

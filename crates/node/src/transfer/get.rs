@@ -23,10 +23,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// How long the other side may take to hear the last word, or to say it.
+/// How long the other side may take to read the last record, or to send it.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// What is asked for, of whom, and where it goes.
+/// What is asked for, of which host, and where it goes.
 #[derive(Debug, PartialEq, Eq)]
 struct Wish {
     host: String,
@@ -62,7 +62,7 @@ pub fn host_of(args: &GetArgs) -> Option<String> {
     args.words.first().and_then(|word| split(word).ok()).map(|(host, _)| host)
 }
 
-/// A name as the server takes it.
+/// The name without `.` and trailing slashes, as the server takes it.
 fn tidy(path: Vec<u8>) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| *part != b".").collect();
     let mut name = parts.join(&b'/');
@@ -128,7 +128,7 @@ pub async fn run(args: GetArgs) -> Result<(), Failure> {
     persist(&near, config, peer, args.give_up.0, &reporter, getting).await.map_err(|failure| failure.of_transfer(true))
 }
 
-/// What is got.
+/// One `get`, as it is tried and tried again.
 struct Getting<'a> {
     args: &'a GetArgs,
     wish: &'a Wish,
@@ -140,7 +140,7 @@ struct Getting<'a> {
 
 impl Try for Getting<'_> {
     async fn once(&mut self, session: &Session) -> Result<(), Failure> {
-        // What a try has put in place is known to it alone.
+        // Each try has a target of its own, which records what that try has put in place.
         let target = self.target.as_ref().map(|target| target.below(None, self.rules)).transpose();
         self.run(session, target.map_err(|e| Failure::system("the directory", e))?).await
     }
@@ -178,7 +178,7 @@ impl Getting<'_> {
         }
     }
 
-    /// Why the other side ended it, if it said so.
+    /// The other side's reason for ending the transfer, if it gave one.
     async fn said(&self, control: &mut Records) -> Option<Refused> {
         let last = async {
             loop {
@@ -201,6 +201,8 @@ impl Getting<'_> {
             is_update: args.update,
             has_attributes: args.keeping.xattrs.is_some(),
             streams: u64::from(args.parallel),
+            // 0 would mean no limit: a rate below one byte per second is sent as 1.
+            limit: args.limit_rate.map_or(0, |rate| (rate.0.bytes_per_sec() as u64).max(1)),
             paths: self.wish.paths.clone(),
             rules: args.filter.rules.clone(),
         };
@@ -222,7 +224,7 @@ impl Getting<'_> {
         if !manifest.hello.is_complete && unlisted.is_empty() {
             reporter.say("noctule: not sent: what is neither a file, a directory nor a link there");
         }
-        // What is done here is this side's to say.
+        // What is done on this host is this side's choice, not the sender's.
         manifest.hello.is_update = args.update;
         manifest.hello.deletes = args.delete;
         manifest.filter = Filter::new(&args.filter.rules).map_err(|why| protocol(&why))?;
@@ -255,7 +257,7 @@ impl Getting<'_> {
     }
 }
 
-/// The other side hears that a list or a plan is all that was wanted.
+/// Tells the other side that a list or a plan is all that was wanted.
 async fn plan_is_heard(out: &mut SendStream, unlisted: &[(Vec<u8>, String)]) -> Result<(), Stop> {
     let mut words = Vec::new();
     Record::PlanEnd.emit(&mut words);
@@ -263,7 +265,7 @@ async fn plan_is_heard(out: &mut SendStream, unlisted: &[(Vec<u8>, String)]) -> 
     complete(unlisted)
 }
 
-/// What should be there and could not be sent makes it less than what was asked for.
+/// Fails if entries that were asked for could not be sent.
 fn complete(unlisted: &[(Vec<u8>, String)]) -> Result<(), Stop> {
     match unlisted.first() {
         None => Ok(()),
@@ -305,7 +307,7 @@ fn print_list(manifest: &Manifest, reporter: &Reporter) {
     }
 }
 
-/// The end of the year 9999: what is later has no date as people write it.
+/// Unix time, in seconds, of the end of the year 9999. Later times have no date with a year of four digits.
 const LAST_SECOND: u64 = 253_402_300_800;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// How far the hashing of a transfer is, for who shows it, and whether anybody still wants it.
+/// Progress of a transfer's hashing, for display, and whether its result is still wanted.
 #[derive(Debug, Default)]
 pub struct Comparing {
     /// Bytes that were compared.

@@ -1,7 +1,7 @@
 //! Which symbolic links a receiver makes: only those that cannot lead out of the target directory, unless it was told to make any.
 
-/// A link at `path` (components joined by `/`) with this target stays inside, provided that every directory of `path` is a real one: `..` stands only in
-/// front, and not more often than the link lies deep. Behind a name `..` would go up from wherever *that* name leads.
+/// A link at `path` (components joined by `/`) with this target stays inside, provided that every directory of `path` is a real one. So `..` may only come
+/// first, and not more often than the link lies deep: behind a name, `..` would go up from wherever *that* name leads.
 pub fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
         return false;

@@ -30,7 +30,7 @@ pub struct Manifest {
     pub filter: Filter,
     /// Entries that should be there and cannot be sent, the first of them.
     pub unlisted: Vec<(Vec<u8>, String)>,
-    /// The manifest lists what the target directory itself is to hold. Nothing that the sender says: who asked knows what it asked for.
+    /// The manifest lists what the target directory itself is to hold. Set by the receiver, which knows what it asked for; the sender does not say it.
     pub is_root: bool,
     /// Bytes of memory that attributes take.
     pub beside: usize,

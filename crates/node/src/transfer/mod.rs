@@ -2,7 +2,7 @@
 //!
 //! Sender: [`source`] makes the manifest below a directory descriptor ([`beneath`]), without what [`filter`] leaves out and with [`attributes`]; [`reading`] opens
 //! and checks files for every mode, [`content`] reads them on threads of its own, [`sending`] writes streams and listens to answers. [`send`] runs it for the
-//! command line, [`server`] for who asks; [`offer`] finds what is asked for. [`get`] asks, and then is a receiver.
+//! command line, [`server`] for a host that asks; [`offer`] finds what is asked for. [`get`] asks, and then is a receiver.
 //! Receiver: [`server`] serves sessions for [`recv`] and [`serve`], [`shares`] and [`turn`] say which may go on, [`manifest`] is read, [`survey`] looks at what is there, [`receive`] runs one
 //! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them, [`deleting`] takes away what the sender does not have. [`target`] and [`staging`] are the only places
 //! that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].

@@ -1,4 +1,4 @@
-//! `noctule serve`: what a directory offers to who asks. Names are resolved below the directory only, by descriptors.
+//! `noctule serve`: finds what a peer asks for in the offered directory. Names are resolved below that directory only, by descriptors.
 
 use super::attributes::Kept;
 use super::beneath::{Root, list};
@@ -19,17 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Names that patterns of one request may stand for.
+/// Names that the patterns of one request may match, at most.
 const MAX_MATCHES: usize = 100_000;
-/// Bytes of memory that the encoded manifest takes for each byte that it is made of, and what is held besides.
+/// Memory of a manifest, in bytes for each byte of its names and attributes: these, and their encoded form.
 const ENCODED: usize = 2;
 
-/// How far the looking is, and whether anybody still wants it.
+/// Progress of the search, and whether its result is still wanted.
 #[derive(Debug, Default)]
 pub struct Looking {
     /// Entries so far.
     pub entries: AtomicU64,
-    /// Nobody wants it any more.
+    /// Its result is not wanted any more.
     pub is_over: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ fn refuse<T>(refusal: Refusal, path: &[u8], message: impl Into<String>) -> Resul
     Err(Refused { refusal, path: path.to_vec(), message: message.into() })
 }
 
-/// Only what lies below may be named.
+/// Refuses names that are not below the directory.
 fn check(path: &[u8]) -> Result<(), Refused> {
     let refuse = |why: &str| refuse(Refusal::Name, path, why);
     if path.contains(&0) {
@@ -62,10 +62,10 @@ fn check(path: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What an error of looking means for who asked: without names of this host.
+/// The refusal that the peer gets for an error of the search: without names of this host.
 fn missing(path: &[u8], e: &io::Error) -> Refused {
     let (refusal, text) = match e.kind() {
-        // cap-std: it, or a link in it, leads out.
+        // An error of cap-std itself: the name, or a link in it, leads out.
         io::ErrorKind::PermissionDenied if e.raw_os_error().is_none() => {
             (Refusal::Name, "a symbolic link in it leads out of the directory that is served".to_owned())
         }
@@ -74,7 +74,7 @@ fn missing(path: &[u8], e: &io::Error) -> Refused {
     Refused { refusal, path: path.to_vec(), message: text }
 }
 
-/// More than may be asked for, or than there is room for now.
+/// The failure for more entries or memory than is allowed.
 fn too_much(text: String) -> Failure {
     Failure::Here { text, code: 17 }
 }
@@ -84,18 +84,18 @@ fn is_pattern(part: &[u8]) -> bool {
 }
 
 impl Offer {
-    /// Of this directory.
+    /// Offers this directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = Root::open(path)?;
-        // Found out now, and not by the first who asks.
+        // An unreadable directory is an error now, not at the first request.
         list(&root.open_dir(Path::new("."))?)?;
         Ok(Self { root: root.into() })
     }
 
-    /// Everything that is asked for. Blocks.
+    /// Lists everything that is asked for. Blocks.
     ///
     /// # Errors
-    /// Names that lead out or lead nowhere, or more than one may have.
+    /// Names that lead out or do not exist, or more than one request may ask for.
     pub fn gather(&self, below: Option<&Path>, request: &Request, place: &mut Place, looking: &Looking) -> Result<Sources, Refused> {
         if request.version != VERSION {
             return Err(protocol(&format!("version {} of the transfer; this side speaks version {VERSION}", request.version)));
@@ -152,7 +152,7 @@ impl Offer {
     }
 }
 
-/// What a name or a pattern stands for: names at the receiver, and here without links.
+/// What a name or a pattern matches: each with its name at the receiver, and its local name free of links.
 fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
     let literal = Path::new(OsStr::from_bytes(path));
     let error = match root.resolve(literal) {
@@ -180,9 +180,9 @@ fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
         for directory in &found {
             let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             let opened = root.resolve(here).and_then(|local| root.open_dir(&local)).and_then(|dir| list(&dir));
-            // What is no directory has nothing of the kind.
+            // A name that is no directory has no entries.
             for listed in opened.into_iter().flatten().flatten() {
-                // As a shell does it: hidden names only where the pattern says so.
+                // As in a shell, a pattern matches hidden names only if it begins with a dot.
                 let is_hidden = listed.name.starts_with(b".") && !part.starts_with(b".");
                 let name = OsStr::from_bytes(&listed.name);
                 if !is_hidden && listed.name != STAGING_NAME.as_bytes() && glob.is_match(name) {
@@ -200,7 +200,7 @@ fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
         let bytes = path.as_os_str().as_bytes();
         match root.resolve(&path) {
             Ok(local) => all.push(named(bytes, local)?),
-            // A pattern leaves out what is not there, or leads out.
+            // A pattern skips names that do not exist or lead out.
             Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error().is_none() => {}
             Err(e) => return Err(missing(bytes, &e)),
         }

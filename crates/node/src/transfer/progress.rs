@@ -1,4 +1,4 @@
-//! What the user sees of a transfer: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
+//! Shows a transfer to the user: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
 use super::entry::{Entry, shown};
 use crate::units::{counted, time};
@@ -10,11 +10,11 @@ use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Between JSON events.
+/// Time between JSON events.
 const JSON_EVERY: Duration = Duration::from_millis(100);
-/// Between plain lines.
+/// Time between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
-/// A peer that has said nothing for so long is told of.
+/// Silence of a peer after which the user is told.
 const NO_WORD: Duration = Duration::from_secs(5);
 
 /// Where reports go.
@@ -25,11 +25,11 @@ pub struct Reporter {
     is_taken: bool,
     /// Nothing is shown at all.
     is_silent: bool,
-    /// Where results go is a terminal.
+    /// Standard output is a terminal.
     is_shown: bool,
     /// How long the other side is tried again, or waited for, when it falls silent.
     give_up: Option<Duration>,
-    /// Beginnings and ends stand in the log.
+    /// Beginnings and ends are logged.
     is_logged: bool,
 }
 
@@ -39,7 +39,7 @@ impl Reporter {
         Self { is_json, is_taken, is_silent: false, is_shown: std::io::stdout().is_terminal(), give_up: None, is_logged: false }
     }
 
-    /// One that shows nothing.
+    /// A reporter that shows nothing.
     pub fn silent() -> Self {
         Self { is_json: false, is_taken: false, is_silent: true, is_shown: false, give_up: None, is_logged: false }
     }
@@ -136,9 +136,9 @@ pub struct Summary {
     pub bytes: u64,
     /// Of these files, those that were there before.
     pub same: u64,
-    /// Of these files, those that were gone on with.
+    /// Of these files, those of which a part was there before.
     pub resumed: u64,
-    /// Files besides that are newer at the receiver, and stay.
+    /// Further files, which are newer at the receiver and stay.
     pub newer: u64,
     /// What the receiver deleted.
     pub deleted: u64,
@@ -159,7 +159,7 @@ pub struct Progress {
     files: u64,
     /// Files that are in place.
     arrived: u64,
-    /// The moving of bytes, without the time before it that went into comparing.
+    /// The rate of the bytes that moved, without the time of comparing.
     moving: Moving,
     /// What is being compared.
     compared: Option<(u64, u64)>,
@@ -182,7 +182,7 @@ fn columns() -> u16 {
     rustix::termios::tcgetwinsize(std::io::stderr()).ok().map(|size| size.ws_col).filter(|n| *n > 0).unwrap_or(u16::MAX)
 }
 
-/// What fits into one line: a longer one would be folded, and drawn anew below the old each time.
+/// The bar's template that fits into one line. A longer one would wrap, and each update would leave the old one above.
 fn template(total: u64, columns: u16) -> &'static str {
     match (total, columns) {
         (0, _) => "{msg} {bytes}",
@@ -193,7 +193,7 @@ fn template(total: u64, columns: u16) -> &'static str {
     }
 }
 
-/// What has moved over the network, and how fast: what is there already, and the time that comparing it takes, say nothing about what is still to come.
+/// Bytes that moved over the network, and their rate. Bytes that are there already, and the time of comparing them, would mislead about the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moving {
     bytes: u64,
@@ -203,7 +203,7 @@ struct Moving {
 }
 
 impl Moving {
-    /// So many bytes have moved by now. Time in which none did, and something was compared, does not count.
+    /// Notes that so many bytes have moved by now. Time in which none did because files were compared does not count.
     fn note(&mut self, bytes: u64, is_comparing: bool, now: Instant) {
         let since = self.looked.replace(now).map_or(Duration::ZERO, |at| now - at);
         if bytes > 0 && (bytes > self.bytes || !is_comparing) {
@@ -220,16 +220,16 @@ impl Moving {
     }
 }
 
-/// Rate, and time that the rest takes with it.
+/// The rate, and the time that the rest takes at it.
 fn pace(left: u64, rate_mbit: f64) -> String {
     match rate_mbit > 0.0 {
         true => format!("{rate_mbit:.1} Mbit/s  {:.0} s left", left as f64 * 8e-6 / rate_mbit),
-        // Before anything has moved nobody can say.
+        // Before anything has moved the time is unknown.
         false => "0.0 Mbit/s".to_owned(),
     }
 }
 
-/// One line of how far it is.
+/// One line of progress.
 fn line(bytes: u64, total: u64, files: (u64, u64), rate_mbit: f64) -> String {
     if total == 0 {
         return format!("{bytes} bytes  {rate_mbit:.1} Mbit/s");
@@ -242,7 +242,7 @@ fn line(bytes: u64, total: u64, files: (u64, u64), rate_mbit: f64) -> String {
     format!("{share:.0} %  {bytes} of {total} bytes{many}  {}", pace(total.saturating_sub(bytes), rate_mbit))
 }
 
-/// How far comparing is, in words.
+/// The progress of comparing, in words.
 fn comparison(done: u64, total: u64) -> Option<String> {
     (total > 0).then(|| format!("comparing {:.0} %", 100.0 * done.min(total) as f64 / total as f64))
 }
@@ -252,7 +252,7 @@ impl Progress {
         named(&self.peer)
     }
 
-    /// So many bytes are done in all, of which so many did not have to travel. To be called at least ten times a second.
+    /// Notes that `bytes` are done in all, `spared` of which did not have to be sent. Call it at least ten times a second.
     pub fn set(&mut self, bytes: u64, spared: u64) {
         self.bytes = self.bytes.max(bytes);
         self.spared = spared;
@@ -281,7 +281,7 @@ impl Progress {
         }
     }
 
-    /// One of the ends compares what is there with what is sent: so many bytes of so many are done. Shown until [`set`](Self::set) is called again.
+    /// Notes that one end compares files: `done` bytes of `total`. Shown until [`set`](Self::set) is called again.
     pub fn comparing(&mut self, done: u64, total: u64) {
         self.compared = (total > 0).then_some((done, total));
         if self.to.is_json && total > 0 && self.shown.elapsed() >= JSON_EVERY {
@@ -336,13 +336,13 @@ impl Progress {
             self.to.event(&event);
             return;
         }
-        // A terminal shows them on demand; a file or pipe gets them.
+        // Hashes: on a terminal only with --verbose, in a file or pipe always.
         if !crate::terminal::is_quiet() && (!self.to.is_shown || crate::terminal::is_verbose()) {
             self.to.result(&format!("{hash}  {}", entry.shown()));
         }
     }
 
-    /// What became of one of several receivers.
+    /// Tells the result of one of several receivers.
     pub fn receiver(&self, name: &str, key: PublicKey, result: Result<(), &str>) {
         if self.to.is_json {
             let mut event = json!({"event": "receiver", "name": name, "peer": key.to_string(), "ok": result.is_ok()});
@@ -393,7 +393,7 @@ impl Progress {
         }
     }
 
-    /// Everything has gone out; nobody said what arrived.
+    /// Everything has been sent, in one direction: what arrived is unknown.
     pub fn sent(self, summary: &Summary, packets: u64) {
         let seconds = self.start.elapsed().as_secs_f64();
         self.clear();
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(shown(0, 40), "receiving 1023.99 GiB");
     }
 
-    /// A resumed transfer promised hours while it compared, and seconds when it had to move the rest.
+    /// Regression: a resumed transfer estimated hours while it compared, and seconds when it had to move the rest.
     #[test]
     fn rate_is_that_of_what_moved_and_comparing_takes_no_part_in_it() {
         let start = Instant::now();
@@ -494,7 +494,7 @@ mod tests {
             moving.note(s * 1_000_000, false, at(100 + s));
         }
         assert_eq!(moving.mbit(), 8.0);
-        // Compared in the middle, nothing moves: the rate stays; a path that stands still lowers it.
+        // While files are compared nothing moves, and the rate stays. A path that carries nothing lowers it.
         moving.note(10_000_000, true, at(140));
         assert_eq!(moving.mbit(), 8.0);
         moving.note(10_000_000, false, at(150));

@@ -1,4 +1,4 @@
-//! The reading of sources, for every mode: what is read is the file that was announced, all of it and no more, or the entry fails.
+//! Reads source files, for every mode. What is read is the whole file that was announced, and no more, or the entry fails.
 
 use super::hashing::{Comparing, hash_file, segment};
 use super::source::Item;
@@ -20,14 +20,14 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// In words.
+    /// The problem in words.
     pub fn text(&self) -> &str {
         match self {
             Self::Unreadable(text) | Self::Changed(text) => text,
         }
     }
 
-    /// For the user, of the entry of this name.
+    /// The failure of the entry of this name, for the user.
     pub fn failure(self, path: String) -> Failure {
         match self {
             Self::Unreadable(error) => Failure::Source { path, error },
@@ -45,10 +45,10 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// What shows that a file changed.
+/// Facts that change when a file changes.
 ///
-/// Not its inode: a file system in user space may make up another number each time that it is asked. A file that took the place of another has a later
-/// time of change, and what is read is read from one descriptor.
+/// The inode is none of them: a file system in user space may give another number each time. A file that replaced another has a later time of change,
+/// and all reading is by one descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     size: i64,
@@ -57,7 +57,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// As the file is now.
+    /// The stamp of the file as it is now.
     #[allow(clippy::unnecessary_cast, reason = "the types of times differ between systems")]
     pub fn of(stat: &Stat) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Reading {
         Ok(Self { file, stamp: item.stamp, is_sparse: stat.st_blocks * 512 < stat.st_size })
     }
 
-    /// For threads that read it in their own order; what they find is checked by [`end`](Self::end).
+    /// The file, for threads that read it in their own order. [`end`](Self::end) checks it afterwards.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -103,7 +103,7 @@ impl Reading {
         u64::try_from(self.stamp.size).unwrap_or(0)
     }
 
-    /// Content at `at`; at least a byte before the end that was announced.
+    /// Reads content at `at`: at least one byte, if that is before the announced end.
     pub fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<usize, Problem> {
         loop {
             match self.file.read_at(buffer, at) {
@@ -124,7 +124,7 @@ impl Reading {
         Ok(hash_file(&self.file, limit, comparing)?)
     }
 
-    /// It is what was announced, as far as can be told without reading.
+    /// Checks that the file has not changed, as far as can be told without reading.
     pub fn check(&self) -> Result<(), Problem> {
         match rustix::fs::fstat(&self.file) {
             Ok(stat) if Stamp::of(&stat) == self.stamp => Ok(()),
@@ -132,7 +132,7 @@ impl Reading {
         }
     }
 
-    /// All has been read: it must not go on behind its end, and not have changed.
+    /// Checks, after all has been read, that the file has not become longer and has not changed.
     pub fn end(&self) -> Result<(), Problem> {
         self.check()?;
         match self.file.read_at(&mut [0], self.size()) {

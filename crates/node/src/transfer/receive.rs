@@ -1,4 +1,4 @@
-//! One transfer at the receiver: plan out, data streams to their writers, results back.
+//! Runs one transfer at the receiver: sends the plan, hands data streams to their writers, and sends the results.
 
 use super::entry::{Kind, digest};
 use super::finish::{Finished, finish};
@@ -21,22 +21,22 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Batches between network and disk, per stream: 4 MiB, and then the sender has to wait.
+/// Batches that wait between network and disk, per stream (4 MiB). When they are full the sender has to wait.
 const QUEUE: usize = 16;
 /// Bytes that a writer takes at once if they have come.
 const BATCH: usize = 1 << 20;
 /// Looks at progress.
 const TICK: Duration = Duration::from_millis(50);
-/// Between words to the sender on what takes long here.
+/// Time between progress records to the sender, while something takes long here.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A sender that moves nothing for so long, and does not say what it does, loses its place.
+/// A sender that sends no content for so long, and tells no progress, loses its place.
 pub const IDLE: Duration = Duration::from_secs(30);
 
 /// Why receiving ended early.
 pub enum Stop {
     /// The sender is to be told.
     Refused(Refused),
-    /// There is nobody to tell.
+    /// The sender cannot be told any more.
     Failed(Failure),
     /// The sender's next try has come.
     Superseded,
@@ -81,7 +81,7 @@ impl From<RecordError> for Stop {
     }
 }
 
-/// The sender's words ended too early.
+/// The failure if the sender's stream ended too early.
 pub fn gone() -> Failure {
     Failure::PeerGone("its stream ended before everything had come".into())
 }
@@ -98,7 +98,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|e| Failure::system("a thread", e))
 }
 
-/// A sender that takes no answers loses its place like one that sends nothing.
+/// Sends records. A sender that does not read them loses its place, as one that sends nothing does.
 async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
     let mut out = Vec::new();
     records.iter().for_each(|r| r.emit(&mut out));
@@ -108,7 +108,7 @@ async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
     }
 }
 
-/// Streams under way: tasks that read the network, tasks that have written what came.
+/// The streams of a transfer: tasks that read the network, tasks that write to disk.
 struct Streams {
     readers: JoinSet<()>,
     writers: JoinSet<()>,
@@ -134,7 +134,7 @@ impl Streams {
         self.writers.spawn(write(Arc::clone(job), batches, self.events.clone()));
     }
 
-    /// Lets go of every file.
+    /// Ends all tasks and closes every file.
     async fn stop(mut self) {
         self.readers.shutdown().await;
         while self.writers.join_next().await.is_some() {}
@@ -174,7 +174,7 @@ async fn write(job: Arc<Job>, mut batches: mpsc::Receiver<BytesMut>, events: mps
     }
 }
 
-/// Says that the transfer is over, to whatever still works for it, however it ends.
+/// When dropped, tells the threads of the transfer that it is over.
 struct Ending(Arc<Comparing>);
 
 impl Drop for Ending {
@@ -183,7 +183,7 @@ impl Drop for Ending {
     }
 }
 
-/// Looks at what is there; both ends hear how far that is.
+/// Looks at what is there; both ends learn its progress.
 async fn look(
     session: &Session,
     answers: &mut SendStream,
@@ -200,7 +200,7 @@ async fn look(
         tokio::select! {
             prepared = &mut prepared => return Ok(prepared.map_err(|e| Failure::system("a thread", e))??),
             reason = session.closed() => {
-                // It ends soon, and lets go of what it has locked.
+                // Wait for the thread: it ends soon, and releases its locks.
                 comparing.is_over.store(true, Relaxed);
                 let _ = prepared.await;
                 return Err(Failure::PeerGone(format!("{}, while what is here was compared", reason.reason)).into());
@@ -218,7 +218,7 @@ async fn look(
     }
 }
 
-/// Looks at what a transfer would do, and does not do it.
+/// Finds out what a transfer would do, without doing it.
 pub async fn plan(session: &Session, answers: &mut SendStream, destination: Destination, manifest: Manifest) -> Result<Prepared, Stop> {
     let comparing = Arc::new(Comparing::default());
     let _ending = Ending(Arc::clone(&comparing));
@@ -226,7 +226,7 @@ pub async fn plan(session: &Session, answers: &mut SendStream, destination: Dest
     look(session, answers, destination, manifest, &comparing, &mut progress).await
 }
 
-/// Runs a transfer whose manifest has come. `stop` ends it early, with every file let go of.
+/// Runs a transfer whose manifest has come. `stop` ends it early, with every file closed.
 pub async fn run(
     session: &Session,
     control: &mut Records,
@@ -283,7 +283,7 @@ fn refusal(index: u64, refused: &Refused) -> Record {
     Record::Failed { index, refusal: refused.refusal, message: refused.message.clone() }
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 struct Course {
     hello: Hello,
     is_streamed: bool,
@@ -296,7 +296,7 @@ struct Course {
     first: Option<Refused>,
 }
 
-/// When something moved last: without it a sender that only keeps its session alive would keep its place.
+/// When content moved last. Without this, a sender that only keeps its session alive would keep its place.
 struct Movement {
     at: Instant,
     arrived: u64,
@@ -315,7 +315,7 @@ impl Movement {
         }
     }
 
-    /// The sender says that it works on its side: that counts as long as it advances, or waits for its input.
+    /// Notes the sender's own progress, such as hashing. It counts as movement while it advances, or while the sender waits for its input.
     fn hear(&mut self, done: u64, total: u64, is_streamed: bool) {
         if done > self.worked || (total == 0 && is_streamed) {
             (self.at, self.worked) = (Instant::now(), done);

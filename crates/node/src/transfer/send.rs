@@ -1,4 +1,4 @@
-//! `noctule send`.
+//! `noctule send`: finds the files, and transfers them to one receiver or several.
 
 use super::again::Again;
 use super::attributes;
@@ -70,7 +70,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
 struct Files<'a> {
     args: &'a SendArgs,
     names: Vec<PathBuf>,
-    /// What there was when the command began; a later try looks again, for files may have changed.
+    /// What was found when the command began, for the first try. Later tries look again, since files may have changed.
     found: Option<Sources>,
     reporter: Reporter,
 }
@@ -110,11 +110,11 @@ impl Try for Files<'_> {
 
 /// A transfer that can be tried again.
 pub(super) trait Try: Send {
-    /// Tries it over a session that stands.
+    /// Tries it over an open session.
     fn once(&mut self, session: &Session) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Transfers, and goes on after a silence: the receiver has kept what had arrived, and a new session begins with what is missing.
+/// Transfers, and tries again after a silence. The receiver keeps what has arrived, and a new session begins with what is missing.
 pub(super) async fn persist(
     near: &Reach<'_>,
     config: EndpointConfig,
@@ -134,7 +134,7 @@ pub(super) async fn persist(
         };
         let Err(failure) = result.await else { break Ok(()) };
         if again.is_heard() {
-            // It has proven its code, and so has this end.
+            // Both ends have proven the code: another session needs no code.
             peer = peer.proven();
         }
         if let Err(failure) = again.after(failure, reporter).await {
@@ -146,7 +146,7 @@ pub(super) async fn persist(
     result
 }
 
-/// Ends a session after this result; a failure is told by the reason that the receiver gave, if it gave one.
+/// Ends a session after this result. If it failed and the receiver gave a reason, that is the failure.
 pub(super) async fn part<T>(session: &Session, ours: PublicKey, result: Result<T, Failure>) -> Result<T, Failure> {
     match result {
         Ok(value) => {
@@ -166,7 +166,7 @@ pub(super) async fn part<T>(session: &Session, ours: PublicKey, result: Result<T
     }
 }
 
-/// What a command says about reaching the other side.
+/// A command's arguments about reaching the other side.
 #[derive(Clone, Copy)]
 pub(super) struct Reach<'a> {
     command: &'static str,
@@ -190,7 +190,7 @@ impl<'a> From<&'a GetArgs> for Reach<'a> {
     }
 }
 
-/// This end, attached to a node if it was asked to be.
+/// This end, attached to a node if `--via` says so.
 pub(super) struct Base {
     endpoint: Endpoint,
     /// Tells the receivers if this side goes.
@@ -202,9 +202,9 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// What the arguments say about this end.
+    /// The configuration of this end by the arguments.
     pub(super) fn config(args: &Reach<'_>) -> Result<EndpointConfig, Failure> {
-        // What a receiver keeps of an interrupted transfer belongs to this key; and what it learns to trust by a code should be there again.
+        // A lasting key: a receiver keeps an interrupted transfer for this key, and trusts it after a code.
         let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
         if is_ephemeral && args.command == "noctule send" {
             tell!(
@@ -218,7 +218,7 @@ impl Base {
         Ok(config)
     }
 
-    /// Ready to reach receivers.
+    /// Opens the endpoint, and attaches it to its node.
     pub(super) async fn attach(args: &Reach<'_>, config: EndpointConfig) -> Result<Self, Failure> {
         let ours = config.identity.public();
         let endpoint = Endpoint::client(config)?;
@@ -227,7 +227,7 @@ impl Base {
         Ok(Self { endpoint, farewell, ours, gateway })
     }
 
-    /// A session with a receiver. Early: the first file is under way while the receiver makes up its mind; its refusal is read from the session's end.
+    /// Opens a session with a receiver, early: the first file is sent before the receiver has accepted. A refusal comes with the session's end.
     pub(super) async fn reach(&self, args: &Reach<'_>, peer: &identity::Peer) -> Result<Session, Failure> {
         let session = overlay::reach(&self.endpoint, peer, self.ours, self.gateway.as_ref()).await?;
         identity::check_protection(&session, args.identity)?;
@@ -235,7 +235,7 @@ impl Base {
         Ok(session)
     }
 
-    /// Before another try: it leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
+    /// Before another try: moves to another port, in case a middlebox on the path blocks this one. Links to nodes do that themselves.
     pub(super) fn begin_again(&self) {
         if self.gateway.is_none() {
             let any = if self.endpoint.local_addr().is_ipv4() {
@@ -243,12 +243,12 @@ impl Base {
             } else {
                 (Ipv6Addr::UNSPECIFIED, 0).into()
             };
-            // Without another port the old one has to do.
+            // If no other port can be bound, the old one stays.
             let _ = self.endpoint.rebind(any);
         }
     }
 
-    /// Waits until all that was said last has left.
+    /// Waits until the last packets have left.
     pub(super) async fn leave(self) {
         drop(self.gateway);
         self.farewell.0.wait_idle().await;

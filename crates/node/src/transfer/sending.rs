@@ -1,4 +1,4 @@
-//! One transfer at its sender, over streams that are there already: manifest out, contents out, answers in. `send` runs it, and `serve` for who asks.
+//! One transfer at its sender, over streams that are there already: manifest out, contents out, answers in. `send` runs it, and `serve` for a peer that asks.
 
 use super::DATA_TAG;
 use super::content::Contents;
@@ -51,7 +51,7 @@ pub struct Options {
     pub patience: Option<Duration>,
 }
 
-/// A transfer under way.
+/// A transfer that has begun.
 pub struct Sending {
     contents: Arc<Contents>,
     options: Options,

@@ -1,4 +1,4 @@
-//! An endpoint that takes files from senders, offers a directory to who asks, or both; many sessions at once. `recv` and `serve` run it.
+//! An endpoint that takes files from senders, offers a directory to peers, or both; many sessions at once. `recv` and `serve` run it.
 
 use super::manifest::manifest;
 use super::object::recv::Above;
@@ -46,7 +46,7 @@ const SHOWN: usize = 10;
 /// Data streams to one that asked, at most: each is a thread that reads.
 const STREAMS: u64 = 4;
 
-/// What is done with files that somebody sends.
+/// What is done with files that a peer sends.
 pub enum Takes {
     /// They are refused.
     Nothing,
@@ -66,7 +66,7 @@ pub struct Offered {
 
 /// What all sessions share.
 pub struct Server {
-    /// Who may come in.
+    /// Which keys may open sessions, or a code that lets one in.
     pub gate: Gate,
     /// What is taken.
     pub takes: Takes,
@@ -174,8 +174,8 @@ impl Server {
     }
 
     async fn transfer(&self, session: Session) -> Outcome {
-        // Somebody looked in and left, or was turned away.
-        // A small transfer opens everything at once. What opens the conversation may be lost, and its data come first.
+        // A small transfer opens everything at once: if the flow that begins the conversation is lost, its data come first.
+        // A session without that flow was only a probe, or was refused.
         let begins = |options: &FlowOptions| options.tag != DATA_TAG && (options.tag != OBJECT_TAG || options.bidirectional);
         let Some(flow) = self.gate.first_flow_if(&session, PATIENCE, begins).await else { return Outcome::Nothing(None) };
         let known = [CONTROL_TAG, OBJECT_TAG, REQUEST_TAG];
@@ -354,11 +354,12 @@ impl Server {
             return not_allowed(message);
         }
         let mut place = self.shares.enter(session.peer_key())?;
+        let asked = (request.limit > 0).then(|| Bandwidth::from_bytes_per_sec(request.limit as f64));
         let options = Options {
             is_dry: request.is_dry,
             is_update: request.is_update,
             streams: request.streams.min(STREAMS),
-            limit: offered.limit,
+            limit: offered.limit.into_iter().chain(asked).min_by(|a, b| a.bytes_per_sec().total_cmp(&b.bytes_per_sec())),
             patience: Some(IDLE),
             ..Options::default()
         };

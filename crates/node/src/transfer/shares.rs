@@ -1,4 +1,4 @@
-//! What one key, and all together, may take of a receiver: transfers at a time, memory of manifests, threads that use the disk.
+//! Bounds what one key, and all keys together, take of a receiver: transfers at a time, memory of manifests, threads that use the disk.
 
 use super::target::Refused;
 use super::wire::Refusal;
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Jobs of writers that use the disk at the same time; what they leave free of the runtime's 512 threads, nobody's content can take.
+/// Jobs of writers that use the disk at the same time. The rest of the runtime's 512 threads stays free, however much content arrives.
 const DISK_JOBS: usize = 32;
-/// Memory for manifests that one transfer may take of what all may take.
+/// One transfer may take this fraction (1/2) of the memory for all manifests.
 const SHARE_OF_MEMORY: usize = 2;
 
-/// What is allowed.
+/// The bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Transfers of one key at a time.
@@ -34,7 +34,7 @@ impl Default for Limits {
     }
 }
 
-/// Of one key.
+/// What one key takes.
 #[derive(Default)]
 struct OfKey {
     places: usize,
@@ -67,10 +67,10 @@ impl Shares {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a transfer of this key.
+    /// Takes a place for a transfer of this key.
     ///
     /// # Errors
-    /// Busy.
+    /// Busy: the key, or all keys together, have as many transfers as allowed.
     pub fn enter(self: &Arc<Self>, key: PublicKey) -> Result<Place, Refused> {
         let mut taken = self.taken();
         if taken.in_all >= self.limits.in_all {
@@ -86,7 +86,7 @@ impl Shares {
         Ok(Place { shares: Arc::clone(self), key, memory: 0, objects: 0 })
     }
 
-    /// Runs short work that uses the disk, on a thread that is free again afterwards.
+    /// Runs short work that uses the disk on a thread of the runtime's pool, once one of the `DISK_JOBS` is free.
     pub async fn disk<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let _permit = self.disk.acquire().await.map_err(|e| Failure::system("a thread", e))?;
         tokio::task::spawn_blocking(work).await.map_err(|e| Failure::system("a thread", e))
@@ -106,7 +106,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whose transfer it is.
+    /// The peer's key.
     pub fn key(&self) -> PublicKey {
         self.key
     }
@@ -121,7 +121,7 @@ impl Place {
         &self.shares
     }
 
-    /// The transfer holds so many bytes in all now.
+    /// Notes that the transfer now holds so many bytes in all.
     ///
     /// # Errors
     /// Too many for it, or too many for all together.
@@ -141,7 +141,7 @@ impl Place {
         Ok(())
     }
 
-    /// The transfer is that of an object whose blocks take so many bytes at most.
+    /// Notes that the transfer is of an object whose blocks take at most so many bytes.
     ///
     /// # Errors
     /// Busy: the objects of its key, or of all, take as much as they may.

@@ -1,4 +1,4 @@
-//! What is sent: the manifest, from names on the command line, or from what somebody asks of a served directory ([`super::offer`]).
+//! What is sent: the manifest, from names on the command line, or from a peer's request to a served directory ([`super::offer`]).
 
 use super::attributes::{self, Attributes, Kept};
 use super::beneath::{Listed, Root, list};
@@ -125,7 +125,7 @@ pub struct Sources {
     pub memory: usize,
 }
 
-/// Looks at everything that was named. A link that is named itself stands for what it leads to; links below a directory are sent as links.
+/// Looks at everything that was named. A link that is named itself is followed; links below a directory are sent as links.
 pub fn collect(names: &[PathBuf], stdin_name: Option<&OsStr>, choice: &Choice) -> Result<Sources, Failure> {
     let mut sources = Sources::default();
     let mut tops = HashSet::new();
@@ -185,7 +185,7 @@ fn streamed(top: Top) -> Item {
     Item { entry, top: top.into(), stamp: Stamp::default() }
 }
 
-/// An entry on its way into the manifest.
+/// An entry that was found, before it is in the manifest.
 struct Seen {
     entry: Entry,
     stamp: Stamp,
@@ -202,7 +202,7 @@ type Found = (Vec<u8>, bool, Result<Option<Seen>, Failure>);
 pub type Watch<'a> = dyn FnMut(&Sources) -> Result<(), Failure> + 'a;
 
 impl Sources {
-    /// Takes what a top stands for. Below it each entry fails alone: files come and go while a tree is listed, and some are not for everybody to read.
+    /// Adds a top and what lies below it. Below it each entry fails alone: files come and go while a tree is listed, and some may not be readable.
     pub fn walk(&mut self, top: Top, choice: &Choice, watch: &mut Watch<'_>) -> Result<(), Failure> {
         let shown = top.root.shown(&top.local);
         let (dir, listed) = top.root.look(&top.local).map_err(|e| Failure::source(&shown, e))?;

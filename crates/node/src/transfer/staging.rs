@@ -23,11 +23,11 @@ const MOMENT: &str = "tmp-";
 const NAME_LEN: usize = 32;
 /// Hexadecimal digits by which the files of one key are known.
 const OWNER_LEN: usize = 16;
-/// What nobody has gone on with for so long is removed.
+/// Partial files that no transfer has gone on with for so long are removed.
 const KEPT_FOR: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Files that are kept for one key.
 const KEPT_FILES: usize = 256;
-/// Opens no link and waits for no FIFO, whatever stands under the name.
+/// Opens no link and waits for no FIFO, whatever has the name.
 const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The staging directory as one transfer uses it, with a shared lock on it.
@@ -295,7 +295,7 @@ impl Staging {
         self.leave();
     }
 
-    /// Removes the directory, unless somebody else uses it or files wait there to be gone on with.
+    /// Removes the directory, unless another transfer uses it or partial files are kept there.
     fn leave(&self) {
         if rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;

@@ -222,7 +222,7 @@ pub fn prepare(destination: Destination, manifest: Manifest, comparing: Arc<Comp
         return Err(Refused { refusal: Refusal::NotAllowed, path: Vec::new(), message: message.into() });
     }
     if hello.deletes {
-        // Hashes of names, and what they stand for here.
+        // Hashes of names, and the identities of the files that they lead to.
         place.hold(entries.memory() + beside + entries.len() * PER_NAME)?;
     }
     let deleting = hello.deletes.then_some(Deleting { filter, is_root });

@@ -1,6 +1,6 @@
 //! The target directory: what may be written there, what is there already, and putting things under their names.
 //!
-//! All access goes through a directory handle of `cap-std`: no name, and no symbolic link in the way, leads out of it. What is opened there is opened without
+//! All access goes through a directory handle of `cap-std`: no name, and no symbolic link in it, leads out of that. What is opened there is opened without
 //! following a link of that name or waiting for a FIFO, and its kind is read from the descriptor.
 
 use super::attributes::Kept;
@@ -117,7 +117,7 @@ pub struct Target {
     placed: Mutex<HashMap<Identity, u64>>,
 }
 
-/// What stands under an entry's name.
+/// What has an entry's name at the target.
 pub enum There {
     /// Nothing.
     Nothing,
@@ -278,7 +278,7 @@ impl Target {
         }
     }
 
-    /// Looks at what stands under an entry's name.
+    /// Looks at what has an entry's name at the target.
     pub fn look(&self, entry: &Entry, parents: &mut Parents) -> Result<There, Refused> {
         let path = entry.as_path();
         let refused = |e: &io::Error| Refused::from_io(path, e);
@@ -461,7 +461,7 @@ fn is_same_content(a: &File, b: &File) -> bool {
     }
 }
 
-/// Gives a file the permissions and the time of its entry. A file system that keeps none is no reason to fail: said once in a while by who calls.
+/// Gives a file the permissions and the time of its entry. False if the file system keeps none: no failure, and the caller says it once.
 pub fn set_attributes(file: &File, entry: &Entry, rules: &Rules) -> io::Result<bool> {
     let is_refused = |e: Errno| match e {
         Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ACCESS => Ok(false),

@@ -35,7 +35,7 @@ pub struct Ended {
 pub struct Trial<'a> {
     /// Where to.
     pub directory: &'a Path,
-    /// Who sends.
+    /// The sender's key.
     pub sender: PublicKey,
     /// What it may do.
     pub rules: Rules,
@@ -244,7 +244,7 @@ mod tests {
         assert!(room.read("f") == whole);
     }
 
-    /// The same from within: an altered partial file does not get the name, whoever altered it.
+    /// A partial file that was altered on this host does not get the name either.
     #[test]
     fn file_is_verified_from_its_descriptor_before_it_gets_its_name() {
         let (room, whole) = (Room::new(), whole());
@@ -320,7 +320,7 @@ mod tests {
             room.receive(B, false, &entries, &[Record::Same { index: 0, hash: blake3::hash(b"guess!") }, small(1, b"new")]).unwrap();
         let [(0, have)] = ended.plan[..] else { panic!("{:?}", ended.plan) };
         assert!(have.is_in_place && have.is_untold && have.hash == blake3::hash(b""));
-        // One file in the way keeps no other away.
+        // A file that exists already fails alone: the other is stored.
         assert!(ended.failed[0].1.refusal == Refusal::Exists && ended.stored == [(1, blake3::hash(b"new"))]);
         // The very content, with another time: done (F11), by hash alone and with the content.
         let entries = [file("f", b"secret")];
@@ -328,12 +328,12 @@ mod tests {
             let ended = room.receive(B, false, &entries, &[record]).unwrap();
             assert_eq!((ended.stored.len(), ended.failed.len()), (1, 0));
         }
-        // Who may replace it may know it.
+        // A sender that may replace the file may know its hash.
         let ended = room.receive(A, true, &entries, &[small(0, b"secret")]).unwrap();
         assert_eq!(ended.plan[0].1.hash, blake3::hash(b"secret"));
     }
 
-    /// F1: what this transfer has put in place is never replaced by this transfer. Hard links stand for names that the target takes for one.
+    /// F1: what this transfer has put in place is never replaced by this transfer. Hard links simulate a target that takes several names for one.
     #[test]
     fn names_that_are_one_at_the_target_fail_and_name_each_other() {
         let room = Room::new();
@@ -367,7 +367,7 @@ mod tests {
         let (events, mut told) = mpsc::unbounded_channel();
         let mut writer = Writer::new(Arc::new(job), events);
         writer.feed(BytesMut::from(&bytes(&content(0, 0, &whole, &whole))[..]));
-        // Somebody takes the name at the last moment.
+        // Another program takes the name at the last moment.
         fs::write(room.0.path().join("f"), b"in the way").unwrap();
         while writer.step().unwrap() {}
         assert!(matches!(told.try_recv(), Ok(Event::Failed(0, refused)) if refused.refusal == Refusal::Exists));

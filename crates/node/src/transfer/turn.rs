@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What must be done by one session at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Work {
-    /// Who sends.
+    /// The sender's key.
     pub sender: PublicKey,
     /// Where to; `None`: standard output.
     pub directory: Option<Identity>,
@@ -111,7 +111,7 @@ impl Turns {
     /// Waits for the turn. An earlier session of the same sender is ended once it does not answer any more; one that answers keeps it.
     ///
     /// # Errors
-    /// Busy: that session goes on, or another sender writes the same there, or `is_only` and any transfer is under way.
+    /// Busy: that session goes on, another sender writes the same there, or `is_only` and any transfer is running.
     pub async fn take(&self, work: Work, session: impl Life + Clone + 'static, is_only: bool) -> Result<Turn<'_>, Refused> {
         let deadline = Instant::now() + PATIENCE;
         let mut heard = (0, Instant::now());

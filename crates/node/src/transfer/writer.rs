@@ -72,7 +72,7 @@ pub struct Job {
 pub struct Counts {
     /// Bytes that came from the network.
     pub arrived: AtomicU64,
-    /// Steps of writers under way.
+    /// Steps of writers that are running now.
     pub steps: AtomicUsize,
     /// Bytes of content that are through.
     pub bytes: AtomicU64,

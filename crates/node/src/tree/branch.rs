@@ -1,4 +1,4 @@
-//! What a neighbour is asked to pass on: which object, in which cut, and to whom.
+//! What a neighbour is asked to pass on: which object, how it is cut, and to which receivers.
 
 use noctule_proto::object::{Layout, ObjectError};
 use noctule_proto::wire::WireError;
@@ -30,7 +30,7 @@ pub struct Branch {
     pub hops: u8,
     /// How the object is cut.
     pub layout: Layout,
-    /// For whom it is.
+    /// The receivers that it is for.
     pub members: Vec<Member>,
 }
 

@@ -1,14 +1,14 @@
-//! Flows of branches that somebody waits for.
+//! Hands flows of branches to the tasks that wait for them.
 
 use noctule::{IncomingFlow, PublicKey, Session};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Whose flow, and its tag.
+/// Key of the flow's opener, and the flow's tag.
 type Name = (PublicKey, u64);
 
-/// Who waits for which flows; shared by all who give and take.
+/// Which flows are waited for, and by which task; its clones share it.
 #[derive(Clone, Default)]
 pub struct Expected(Arc<Mutex<HashMap<Name, mpsc::Sender<IncomingFlow>>>>);
 
@@ -24,7 +24,7 @@ impl Expected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on flows of this neighbour with this tag are wanted; `None` if somebody else wants them already.
+    /// From now on flows of this neighbour with this tag are wanted; `None` if another task wants them already.
     pub fn expect(&self, from: PublicKey, tag: u64) -> Option<Expectation> {
         // A stream and a flow of packets.
         let (sender, flows) = mpsc::channel(2);
@@ -38,7 +38,7 @@ impl Expected {
         }
     }
 
-    /// Gives a flow to who waits for it. One that nobody wants is dropped, which its far end is told.
+    /// Gives a flow to the task that waits for it. A flow that no task wants is dropped, which its far end is told.
     pub fn give(&self, from: PublicKey, flow: IncomingFlow) {
         let waiting = self.lock().get(&(from, flow.tag())).cloned();
         if let Some(waiting) = waiting {
@@ -46,7 +46,7 @@ impl Expected {
         }
     }
 
-    /// Keeps a session until its far end ends it; of its flows only those of branches that are wanted find anybody.
+    /// Takes the flows of a session until its far end ends it. Only those of branches that are waited for are used.
     pub async fn serve(self, session: Session) {
         while let Ok(flow) = session.accept_flow().await {
             self.give(session.peer_key(), flow);

@@ -1,8 +1,8 @@
 //! One object down a tree of nodes (`docs/spec/object.md` 6), so that each link carries each packet about once: what its source, the nodes that pass it on and its
 //! receivers have in common.
 //!
-//! [`Branch`] says what a neighbour is to pass on and to whom, [`child::follow`] asks it and hears how far it is, [`Ways`] gives packets to all children, and [`Expected`] takes what
-//! comes from above. The source is `transfer::object::send`, the node `daemon::trees`, the receiver `transfer::object::recv`.
+//! [`Branch`] says what a neighbour is to pass on and to which receivers, [`child::follow`] asks it and hears how far it is.
+//! [`Ways`] gives packets to all children, [`Expected`] takes what comes from above. The source is `transfer::object::send`, the node `daemon::trees`, the receiver `transfer::object::recv`.
 
 mod branch;
 pub mod child;

@@ -94,11 +94,11 @@ impl Ways {
         self.relay.stats()
     }
 
-    /// Gives packets as long as `next` has one that is wanted and somebody has room.
+    /// Gives packets as long as `next` has one that is wanted and some child has room.
     pub fn give(&mut self, now: Time, mut next: impl FnMut() -> Option<(PacketId, Bytes)>) -> Waits {
         loop {
             if self.ways.is_empty() {
-                // Whoever comes next wants what would be thrown away now.
+                // Without a child a packet would be lost: the next child wants it.
                 return Waits::Room(Time::MAX);
             }
             let ways = &self.ways;

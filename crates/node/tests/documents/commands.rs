@@ -70,7 +70,7 @@ impl Program {
             }
             let flag = word.split(['=', '|', '/']).next().unwrap();
             let is_number = flag[1..].starts_with(|c: char| c.is_ascii_digit() || c == '.');
-            // "-c60" and "-qv": short flags stand together, or with their value.
+            // "-c60" and "-qv": short flags are written together, or with their value.
             let short = if flag.starts_with("--") { flag } else { &flag[..flag.len().min(2)] };
             if flag.len() > 1 && flag != "--" && !is_number && !self.help(&path).flags.contains(short) {
                 return Some(format!("{} {} has no flag {short}", self.name, path.join(" ")));
@@ -80,7 +80,7 @@ impl Program {
     }
 }
 
-/// The command lines of a program in a piece of text: what stands behind its name, up to the end of the command.
+/// The command lines of a program in a piece of text: the words behind its name, up to the end of the command.
 fn invocations<'a>(text: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut found = Vec::new();

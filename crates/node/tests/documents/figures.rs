@@ -1,4 +1,4 @@
-//! Figures: the index of results is made from marks in their pages, and a number in the README stands in one of them.
+//! Figures: the index of results is made from marks in their pages, and every number in the README is in one of them.
 //!
 //! A mark is a comment of its own line: `<!-- figure: 97.6 % | what it is | command -->`.
 
@@ -46,7 +46,7 @@ fn the_index_of_results_is_what_their_pages_say() {
             for number in numbers(&figure) {
                 assert!(known.contains(&number), "docs/results/{name}: {number} of a mark stands nowhere in the page");
             }
-            // Flags may be named in the page by a letter that stands for several values.
+            // The page may name a flag's value by a letter, for several values.
             let begins: Vec<&str> =
                 command.split(' ').take_while(|w| !w.starts_with('-') && w.contains(|c: char| c.is_lowercase())).collect();
             assert!(visible.contains(&begins.join(" ")), "docs/results/{name}: the page does not name the command `{command}`");

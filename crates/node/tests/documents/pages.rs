@@ -18,7 +18,7 @@ impl Line {
         format!("{}:{}", self.page, self.number)
     }
 
-    /// What stands between single backticks, and the rest of the line.
+    /// The text between single backticks, and the rest of the line.
     pub fn code_and_prose(&self) -> (Vec<&str>, String) {
         let parts: Vec<&str> = self.text.split('`').collect();
         (parts.iter().skip(1).step_by(2).copied().collect(), parts.iter().step_by(2).copied().collect::<Vec<_>>().join("``"))

@@ -4,15 +4,30 @@ use super::pages::files;
 use super::read;
 
 /// Rooms whose comments are held to it. The others follow, one by one.
-const ROOMS: [&str; 7] = [
+const ROOMS: [&str; 10] = [
+    "bindings/",
     "crates/codes/",
     "crates/lab/",
-    "crates/node/src/daemon/",
+    "crates/net/examples/",
+    "crates/net/tests/",
+    "crates/node/",
     "crates/proto/src/congestion",
     "crates/proto/src/path/",
     "crates/proto/src/wire",
     "crates/proto/src/redundancy",
 ];
+
+/// Files of these rooms that are not held to it yet.
+const LATER: [&str; 5] = [
+    "crates/node/src/cli/intercept.rs",
+    "crates/node/src/cli/proxy.rs",
+    "crates/node/src/proxy/",
+    "crates/node/tests/intercept.rs",
+    "crates/node/tests/proxy.rs",
+];
+
+/// Endings of files whose comments begin with `//`.
+const CODE: [&str; 6] = [".rs", ".c", ".cc", ".cpp", ".h", ".hpp"];
 
 /// Words of persons.
 const PERSONS: [&str; 7] = ["who", "whoever", "whom", "he", "his", "him", "himself"];
@@ -29,12 +44,14 @@ fn persons(text: &str) -> Vec<&str> {
 #[test]
 fn a_flow_a_packet_or_a_peer_is_it() {
     let mut found = Vec::new();
-    for file in files().iter().filter(|f| f.ends_with(".rs") && ROOMS.iter().any(|r| f.starts_with(r))) {
+    let is_in = |rooms: &[&str], file: &str| rooms.iter().any(|room| file.starts_with(room));
+    let is_held = |file: &str| is_in(&ROOMS, file) && !is_in(&LATER, file) && CODE.iter().any(|end| file.ends_with(end));
+    for file in files().iter().filter(|file| is_held(file)) {
         for (n, line) in read(file).lines().enumerate() {
             found.extend(persons(comment(line)).iter().map(|w| format!("{file}:{}: {w}: {}", n + 1, line.trim())));
         }
     }
     assert!(found.is_empty(), "{} comments speak of persons:\n{}", found.len(), found.join("\n"));
-    assert_eq!(persons(comment("    x(); // Who sends: the rest is his, whose? The other")), ["Who", "his"]);
+    assert_eq!(persons(comment(concat!("    x(); /", "/ Who sends: the rest is his, whose? The other"))), ["Who", "his"]);
     assert_eq!(persons(comment("let url = \"https://he\";")), Vec::<&str>::new());
 }

@@ -213,7 +213,7 @@ pub fn tcp(host: &Namespace, to: &str) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends so many bytes and reads them back, which must be the same; `midway` runs while they are on their way.
+/// Sends so many bytes and reads them back, which must be the same; `midway` runs meanwhile.
 pub fn there_and_back(stream: TcpStream, bytes: usize, midway: impl FnOnce()) {
     let content: Vec<u8> = (0..bytes).map(|i| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect();
     let mut sender = stream.try_clone().unwrap();

@@ -74,7 +74,7 @@ pub fn receiver(bind: &str, into: &Path, more: &[&str]) -> Receiver {
 /// The line about listening comes on standard error if contents go to standard output.
 pub fn receiver_on(bind: &str, more: &[&str]) -> Receiver {
     let is_stdout = more.contains(&"--stdout");
-    // Senders of tests have keys of one run, unless the test is about who may send.
+    // Senders of tests have fresh keys, unless the test is about which keys may send.
     let is_choosy = more.iter().any(|word| ["--allow", "--authorised-keys", "--code"].contains(word));
     let mut command = noctule();
     command.args(["recv", "--json", "--bind", bind]).args(more).stdout(Stdio::piped());

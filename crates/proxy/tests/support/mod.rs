@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
 use noctule::{Endpoint, EndpointConfig, SecretKey, Session};
-use noctule_proxy::{Account, Far, FarConfig, Forward, Limits, Listener, Near, NearOptions, Report, Rules, Uplink};
+use noctule_proxy::{Account, Far, FarConfig, Forward, Limits, Listener, Near, NearOptions, Report, Rules, Sources, Uplink};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,9 @@ pub struct Allowed {
     pub remote_listen: bool,
     pub max_connections: usize,
     pub accounts: Vec<Account>,
+    pub sources: Arc<Sources>,
+    pub tell_source: bool,
+    pub accept_proxy: Vec<ipnet::IpNet>,
 }
 
 impl Default for Allowed {
@@ -42,6 +45,9 @@ impl Default for Allowed {
             remote_listen: true,
             max_connections: 10_000,
             accounts: Vec::new(),
+            sources: Arc::default(),
+            tell_source: false,
+            accept_proxy: Vec::new(),
         }
     }
 }
@@ -71,6 +77,7 @@ impl Pair {
             limits: Limits { rules: allowed.rules, max_connections: allowed.max_connections, ..Limits::default() },
             accounts: allowed.accounts,
             usage: Default::default(),
+            sources: allowed.sources,
             only_target: None,
             allow_remote_listen: allowed.remote_listen,
             udp_idle: Duration::from_secs(60),
@@ -84,7 +91,11 @@ impl Pair {
         });
         let (near_reports, near_sink) = sink();
         let uplink = Uplink::default();
-        let near = Near::new(uplink.clone(), NearOptions::default(), near_sink);
+        let near = Near::new(
+            uplink.clone(),
+            NearOptions { tell_source: allowed.tell_source, accept_proxy: allowed.accept_proxy, ..NearOptions::default() },
+            near_sink,
+        );
         let session = within(client.connect_early(server.local_addr(), None)).await.unwrap();
         uplink.set(Some(session.clone()));
         Self { near, far, session, client, server, uplink, near_reports, far_reports }

@@ -302,7 +302,7 @@ impl Checker<'_, '_> {
             }
             routes.push(StaticRoute { to, via: via.key, metric: r.metric });
         }
-        // A remote without any way to it would never be reached; the kernel's table may know one.
+        // A remote without a route would never be reached; the kernel's table may have one.
         if file.kernel_routes.is_none() {
             for r in &file.remotes {
                 let Some(node) = nodes.iter().find(|n| &n.name == r.name.get_ref()) else { continue };

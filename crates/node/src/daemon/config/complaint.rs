@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub struct Complaint {
     /// Line in the file, from 1.
     pub line: usize,
-    /// Key, with the table that it stands in.
+    /// Key, with its table.
     pub key: String,
     /// What is wrong and what to do.
     pub text: String,

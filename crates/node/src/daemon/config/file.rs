@@ -62,10 +62,10 @@ pub struct File {
     /// Nodes further away.
     #[serde(default, rename = "remote")]
     pub remotes: Vec<RemoteTable>,
-    /// Ways to them.
+    /// Routes to them.
     #[serde(default, rename = "route")]
     pub routes: Vec<RouteTable>,
-    /// Ways to them from the kernel's table.
+    /// The kernel's table to take routes from.
     pub kernel_routes: Option<KernelTable>,
     /// Streams in one direction.
     #[serde(default, rename = "one-way")]

@@ -4,7 +4,7 @@
 /// A key of a table.
 pub struct Key {
     pub name: &'static str,
-    /// What stands when it is left out; `needed`, if it must not be.
+    /// The value if it is left out; `needed`, if it must not be.
     pub default: &'static str,
     pub text: &'static str,
 }

@@ -60,7 +60,7 @@ pub struct Config {
     pub keep_alive: Option<Duration>,
     /// All other nodes that the file names, neighbours first.
     pub nodes: Vec<RemoteNode>,
-    /// Ways to them.
+    /// Routes to them.
     pub routes: Vec<StaticRoute>,
     /// The kernel's table to follow.
     pub kernel_routes: Option<KernelRoutes>,
@@ -253,9 +253,9 @@ pub enum Lan {
 /// How tunnelled traffic is treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Treatment {
-    /// How long a packet that is not TCP may be on its way.
+    /// Lifetime of a packet that is not TCP.
     pub datagram_lifetime: Duration,
-    /// How long a TCP packet may be on its way.
+    /// Lifetime of a TCP packet.
     pub tcp_lifetime: Duration,
     /// A flow without packets is closed after this long.
     pub flow_idle: Duration,
@@ -311,7 +311,7 @@ impl Config {
         Ok(check::check(path, &content)?)
     }
 
-    /// Whether all that the file says of a way to a node is a stream in one direction.
+    /// Whether a stream in one direction is all that the file says of how to reach a node.
     pub fn is_one_way_only(&self, node: &RemoteNode) -> bool {
         let is_named = |o: &OneWay| match o {
             OneWay::To(to) => to.key == node.key,

@@ -1,4 +1,4 @@
-//! From TOML to the file as it is written. What is wrong in its form is told all at once: each key that does not exist, each value of the wrong kind.
+//! Reads the TOML of a node's file. All faults of its form are told at once: each unknown key, each value of the wrong type.
 
 use super::complaint::Book;
 use super::file::File;
@@ -8,11 +8,11 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, Deserializer};
 
-/// Values of the wrong kind that are told; each is looked for anew.
+/// Values of the wrong type that are told, at most: the file is parsed again for each.
 const MOST: usize = 20;
 
-/// The file, and whether all of it is there: where a value was of the wrong kind, what is told of its meaning would mislead. `None`, if nothing can be
-/// read.
+/// The file, and whether it is complete: values of the wrong type are left out, so complaints about its meaning would mislead then. `None` if it
+/// cannot be parsed.
 pub fn read(book: &mut Book<'_>, content: &str) -> Option<(File, bool)> {
     let (table, errors) = DeTable::parse_recoverable(content);
     if !errors.is_empty() {
@@ -28,7 +28,7 @@ pub fn read(book: &mut Book<'_>, content: &str) -> Option<(File, bool)> {
             Err(error) => error,
         };
         book.complain_of_kind(&error);
-        // The next one is found without it. A key that is missing cannot be left out.
+        // Without this value the next error is found. A missing key cannot be removed: that ends the search.
         let is_removed = error.span().is_some_and(|span| remove(&mut table, &span));
         if !is_removed {
             return None;
@@ -37,7 +37,7 @@ pub fn read(book: &mut Book<'_>, content: &str) -> Option<(File, bool)> {
     None
 }
 
-/// Keeps those entries of a table that are wanted.
+/// Keeps the entries of a table for which `is_wanted` is true.
 fn keep<'i>(table: &mut DeTable<'i>, mut is_wanted: impl FnMut(&Spanned<DeString<'i>>, &mut Spanned<DeValue<'i>>) -> bool) {
     for (name, mut value) in std::mem::replace(table, DeTable::new()) {
         if is_wanted(&name, &mut value) {
@@ -64,7 +64,7 @@ fn refuse_unknown(book: &mut Book<'_>, root: &mut DeTable<'_>) {
                     }
                 }
             }
-            // Of the wrong kind.
+            // A value of the wrong type: not told here.
             _ => {}
         }
         true
@@ -84,7 +84,7 @@ fn refuse_unknown_keys(book: &mut Book<'_>, table: &Table, keys: &mut DeTable<'_
     });
 }
 
-/// Takes out the innermost key whose value holds this place; whether there was one.
+/// Removes the innermost key whose value contains this place in the file. False if there was none.
 fn remove(table: &mut DeTable<'_>, place: &Range<usize>) -> bool {
     let mut is_removed = false;
     keep(table, |_, value| {
@@ -95,13 +95,13 @@ fn remove(table: &mut DeTable<'_>, place: &Range<usize>) -> bool {
         }
         let is_whole = span == *place;
         match value.get_mut() {
-            // A table without a key that it needs is no value of the wrong kind.
+            // The error is about the table as a whole: it lacks a key, and is not of the wrong type.
             DeValue::Table(_) if is_whole => true,
             DeValue::Table(inner) => {
                 is_removed = remove(inner, place);
                 true
             }
-            // The place of a list of tables is that of the first one's heading.
+            // The span of a list of tables covers the first heading only, so all entries are searched.
             DeValue::Array(list) if !is_whole && list.iter().any(|entry| entry.get_ref().is_table()) => {
                 is_removed = list.iter_mut().any(|entry| match entry.get_mut() {
                     DeValue::Table(inner) => remove(inner, place),

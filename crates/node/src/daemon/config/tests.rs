@@ -1,4 +1,4 @@
-//! Every way to write the file wrongly names its line and its key, and says what to do.
+//! Every mistake in the file is told with its line, its key and what to do.
 
 use super::check::check;
 use super::*;
@@ -8,7 +8,7 @@ fn key(n: u8) -> String {
     SecretKey::from_bytes([n; 32]).public().to_string()
 }
 
-/// A right file with two neighbours, a remote node, routes and a tunnel.
+/// A valid file with two neighbours, a remote node, routes and a tunnel.
 fn right() -> String {
     let (hill, mast, valley) = (key(2), key(3), key(4));
     format!(
@@ -71,7 +71,7 @@ fn read(content: &str) -> Result<Config, Complaints> {
     check(Path::new("/etc/noctule/node.toml"), content)
 }
 
-/// The complaints about the right file with one text replaced by another.
+/// The complaints about the valid file with one text replaced by another.
 fn complaints(from: &str, to: &str) -> Vec<String> {
     let right = right();
     assert!(right.contains(from), "{from} is in the file");
@@ -174,7 +174,7 @@ fn each_mistake_names_file_line_and_key_and_what_to_do() {
     }
 }
 
-/// The right file with a node beyond a link that carries in one direction, a stream to it, streams from it and from another, and those of others.
+/// The valid file with streams in one direction: one to a node, one from that node and another, and one between other nodes.
 fn with_one_ways() -> String {
     let sat = key(5);
     right().replace(
@@ -368,7 +368,7 @@ fn a_file_that_is_not_there_says_how_to_name_one() {
     assert!(error.contains("/nowhere/node.toml") && error.contains("--config"), "{error}");
 }
 
-/// Nobody hostile writes this file; a slip must not make the node panic (`RANDOM_INPUTS` times).
+/// The file is trusted, but a mistake in it must not make the node panic (`RANDOM_INPUTS` times).
 #[test]
 fn altered_files_are_taken_or_refused_with_a_line() {
     let rounds = std::env::var("RANDOM_INPUTS").map_or(1_000, |n| n.parse().unwrap());

@@ -1,4 +1,4 @@
-//! What Prometheus is told: names, units and labels (docs/guide/metrics.md lists them all).
+//! The metrics for Prometheus: names, units and labels (docs/guide/metrics.md lists them all).
 //!
 //! By the conventions of prometheus.io/docs/practices/naming: base units, `_total` for counters, one quantity for each family. No address is a label: it
 //! changes when a NAT forgets, and each change would begin a new series.
@@ -33,7 +33,7 @@ pub fn text(report: Report) -> String {
     out
 }
 
-/// What every process of Prometheus's world says under the same name.
+/// The metrics that every process exports by Prometheus's conventions.
 #[derive(Debug)]
 pub struct Process {
     /// When it began.
@@ -74,7 +74,7 @@ impl Families<'_> {
         Ok(())
     }
 
-    /// `_total` comes behind the name.
+    /// Writes a family of counters; `_total` is added to the name.
     pub fn counter(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, u64)>) -> fmt::Result {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
@@ -91,7 +91,7 @@ impl Families<'_> {
     }
 }
 
-/// Names of a file, and what other nodes say, as a label shows them.
+/// Escapes labels: they have names from the file, and text of other nodes.
 fn told(labels: Labels) -> Labels {
     labels.into_iter().map(|(name, value)| (name, escaped(&value).to_string())).collect()
 }

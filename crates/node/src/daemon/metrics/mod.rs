@@ -1,4 +1,4 @@
-//! Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. What is told stands in `families`.
+//! Serves Prometheus: the report in its text format over HTTP, on loopback unless the file says otherwise. `families` lists the metrics.
 
 pub mod families;
 
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// A client that connects and asks nothing is not waited for.
+/// How long a request may take, from the connection on.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time; the oldest gives way.
+/// Requests at a time; the oldest is closed for a new one.
 const MAX_REQUESTS: usize = 8;
 
 /// Binds the port.
 ///
 /// # Errors
-/// It is taken or not permitted.
+/// The address is taken, or not permitted.
 pub async fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(at).await.map_err(|e| Failure::Listen(format!("metrics on {at}: {e}; choose another address with [metrics] listen")))
 }
 
-/// Answers for ever.
+/// Answers requests, and never returns.
 pub async fn serve(listener: TcpListener, daemon: Arc<Daemon>) {
     let mut places = Places::new(MAX_REQUESTS, PATIENCE);
     loop {

@@ -1,4 +1,4 @@
-//! Streams of other nodes: datagrams in, packets for the tunnel out.
+//! Receives streams of other nodes: datagrams in, packets for the tunnel out.
 
 use super::stamps::{Stamps, Whose};
 use super::{Clock, Listening, is_source, random};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Packets on their way to the device.
+/// Packets for the device.
 const QUEUE: usize = 256;
-/// How often the newest announcements are kept: what a node that is started anew may believe a second time.
+/// How often the newest announcements are stored. After a restart a node may accept those of the last interval a second time.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// See the file's heading.
@@ -28,7 +28,7 @@ pub struct Inlet {
 /// What `noctule status` shows of it.
 #[derive(Clone, Debug, Default)]
 pub struct InletView {
-    /// What was no use.
+    /// Counts of the receiver, of rejected datagrams too.
     pub receiver: ReceiverStats,
     /// The senders, in the order of the file.
     pub senders: Vec<SenderView>,

@@ -1,4 +1,4 @@
-//! A stream to another node: packets of the tunnel in, datagrams out, by a thread of its own, because each datagram has its time.
+//! Sends a stream to another node: packets of the tunnel in, datagrams out. It has a thread of its own, because each datagram has its time.
 
 use super::stamps::{Stamps, Whose};
 use super::{Clock, random, socket_for};
@@ -15,14 +15,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Packets between the tunnel and the thread; the stream has a queue of its own.
 const QUEUE: usize = 64;
-/// Stamps that are kept as used before they are: a sender that begins anew begins behind them.
+/// Stamps, in microseconds, that are stored as used in advance. After a restart the sender begins behind them, so that no stamp is used twice.
 const AHEAD: u64 = 10_000_000;
 
 /// See the file's heading.
 #[derive(Debug)]
 pub struct Outlet {
     config: OneWayTo,
-    /// None when the stream is over.
+    /// `None` when the stream is over.
     queue: Mutex<Option<SyncSender<Vec<u8>>>>,
     counts: Mutex<SenderStats>,
     dropped: AtomicU64,
@@ -134,7 +134,7 @@ impl Work {
             }
             let pause = self.sender.poll_timeout().since(self.clock.now());
             if self.sender.room() == 0 {
-                // The tunnel finds the queue full meanwhile.
+                // Packets wait in the queue meanwhile; the tunnel drops them when that is full.
                 std::thread::sleep(pause.max(Duration::from_micros(1)));
                 continue;
             }
@@ -152,14 +152,14 @@ impl Work {
     }
 
     fn take(&mut self, packet: Vec<u8>) {
-        // The tunnel lets nothing longer through than the stream was cut for; should the file have changed meanwhile, it is dropped.
+        // The tunnel gives no packet that is longer than the stream allows, unless the file has just changed: then it is dropped.
         if self.sender.push(packet).is_err() {
             self.outlet.dropped.fetch_add(1, Relaxed);
         }
     }
 }
 
-/// Microseconds of the clock, or behind where the last announcement can have come to, if the clock went back.
+/// The first stamp: the clock in microseconds, or the one behind `kept`, if the clock went back.
 fn first_stamp(clock: u128, kept: u64) -> u64 {
     u64::try_from(clock).unwrap_or(u64::MAX).max(kept.saturating_add(1))
 }

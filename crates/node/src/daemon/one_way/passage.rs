@@ -26,7 +26,7 @@ pub struct PassageView {
     pub relay: RelayStats,
     /// Batches by rank.
     pub ranks: Vec<u64>,
-    /// How long what stands takes to leave.
+    /// Queueing delay: how long the queued packets take to leave.
     pub standing: Duration,
     /// Bytes held.
     pub memory: usize,

@@ -1,11 +1,11 @@
-//! What a file means, for people.
+//! Describes a node's file in words.
 
 use super::super::config::{Config, OneWay};
 use super::table::{join, rate};
 use noctule::PublicKey;
 use std::fmt::Write;
 
-/// What a file means, for `noctule node --check`.
+/// The description that `noctule node --check` prints.
 pub fn describe(config: &Config, key: PublicKey) -> String {
     let mut out = String::new();
     let addresses = join(&config.addresses);
@@ -56,7 +56,7 @@ pub fn describe(config: &Config, key: PublicKey) -> String {
             let _ = writeln!(out, "  tunnel {} with MTU {}, addresses {}", tun.name, tun.mtu, join(&tun.addresses));
         }
         None if config.addresses.is_empty() => out.push_str("  no tunnel\n"),
-        // The far side's `ping` would be a riddle.
+        // Said because an unanswered `ping` would be hard to explain at the far end.
         None => {
             let _ = writeln!(
                 out,

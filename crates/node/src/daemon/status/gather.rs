@@ -1,4 +1,4 @@
-//! From the node's state to its report.
+//! Makes the report from the node's state.
 
 use super::super::Daemon;
 use super::super::one_way::{Inlet, Outlet, Passage, Stream};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::UNIX_EPOCH;
 
 impl Daemon {
-    /// How things are now.
+    /// The report of this moment.
     pub fn report(&self) -> Report {
         let config = self.config();
         let stats = self.endpoint.stats();

@@ -23,7 +23,7 @@ pub struct Report {
     pub version: String,
     /// The commit that it was built from.
     pub commit: String,
-    /// Since it started.
+    /// Time since it started.
     pub uptime_s: f64,
     /// UDP address.
     pub listen: String,
@@ -59,9 +59,9 @@ pub struct Report {
 pub struct OneWayReport {
     /// To other nodes.
     pub to: Vec<OneWayToReport>,
-    /// Where those of other nodes come.
+    /// From other nodes to this one.
     pub from: Vec<OneWayFromReport>,
-    /// Those of others, as they pass.
+    /// Between other nodes, passing this one.
     pub relays: Vec<OneWayRelayReport>,
 }
 
@@ -87,18 +87,18 @@ pub struct OneWayToReport {
     pub sent_datagrams: u64,
     pub sent_bytes: u64,
     pub announcements: u64,
-    /// Streams begun: another key each.
+    /// Streams begun; each has another key.
     pub streams: u64,
     /// Datagrams that the system did not take.
     pub send_errors: u64,
 }
 
-/// Where streams of other nodes come.
+/// A port on which streams of other nodes arrive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWayFromReport {
     pub listen: String,
-    /// Datagrams that were no use: `garbage`, packets of `unknown` streams, those of another `source` than the file's, announcements that were `unaddressed`, `refused`,
-    /// `replayed` or `unread`.
+    /// Datagrams that were rejected, by reason: `garbage`, packets of `unknown` streams, those of another `source` than the file's, announcements that were
+    /// `unaddressed`, `refused`, `replayed` or `unread`.
     pub ignored: BTreeMap<String, u64>,
     /// The nodes.
     pub senders: Vec<OneWaySenderReport>,
@@ -111,15 +111,15 @@ pub struct OneWaySenderReport {
     pub name: String,
     /// Streams that it announced.
     pub streams: u64,
-    /// Since something of it came that checked.
+    /// Time since a packet of it came that was authentic.
     pub heard_s: Option<f64>,
     /// Datagrams of its streams.
     pub datagrams: u64,
-    /// Of these, told something new.
+    /// Of these, innovative ones: they raised the rank.
     pub innovative: u64,
-    /// Of these, altered or invented on the way.
+    /// Of these, altered or forged on the path.
     pub polluted: u64,
-    /// Of these, of blocks that lie behind: late, or played again.
+    /// Of these, those of past blocks: late, or replayed.
     pub over: u64,
     /// Blocks that became whole, and that were given up.
     pub blocks: u64,
@@ -131,7 +131,7 @@ pub struct OneWaySenderReport {
     pub lost: u64,
 }
 
-/// Streams of others that pass.
+/// Streams of other nodes that pass this one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OneWayRelayReport {
     pub listen: String,
@@ -146,7 +146,7 @@ pub struct OneWayRelayReport {
     /// Packets passed on as they came, and combined here.
     pub passed: u64,
     pub recoded: u64,
-    /// Packets that told nothing new, that came too late, and for which there was no room.
+    /// Packets that were not innovative, that came too late, and for which there was no room.
     pub redundant: u64,
     pub late: u64,
     pub dropped: u64,
@@ -163,7 +163,7 @@ pub struct OneWayRelayReport {
     pub ranks: Vec<u64>,
 }
 
-/// An object that passes on its way to several.
+/// An object that this node passes on to several receivers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeReport {
     /// The neighbour that gives it.
@@ -254,7 +254,7 @@ pub struct LinkReport {
     pub paths: Vec<PathReport>,
     /// Datagrams that could not be authenticated.
     pub undecryptable: u64,
-    /// Packets of sealed flows that came by it and were altered or invented on the way: by the neighbour, or a node behind it.
+    /// Packets of sealed flows that came by it and were altered or forged, by the neighbour or a node behind it.
     #[serde(default)]
     pub polluted: u64,
     /// All flows that it carries or has carried.

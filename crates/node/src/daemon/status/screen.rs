@@ -14,7 +14,7 @@ const LEAST_WIDTH: usize = 40;
 /// A lower one scrolls.
 const LEAST_HEIGHT: usize = 8;
 
-/// A part of the report: what always stands, and rows of which the last go first.
+/// A part of the report: lines that are always shown, and rows, of which the last are hidden first.
 #[derive(Debug, Default)]
 pub struct Section {
     /// Sentences, wrapped.
@@ -51,7 +51,7 @@ impl Screen {
                 all + parts.len().saturating_sub(1) + hidden.iter().filter(|n| **n > 0).count()
             };
             while lines(&parts, &hidden) > room {
-                // The longest gives way; of two as long the later.
+                // The longest part loses a row; of two as long the later one.
                 let Some((longest, _)) = parts.iter().enumerate().filter(|(_, p)| p.1.len() > 1).max_by_key(|(_, p)| p.1.len()) else {
                     break;
                 };

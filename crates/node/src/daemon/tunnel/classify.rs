@@ -1,21 +1,21 @@
-//! Which flow of the transport a packet belongs to, and what that flow promises.
+//! Chooses a packet's flow of the transport, and what that flow promises.
 //!
-//! TCP keeps its order within a 5-tuple, because reordering costs it throughput, and may wait longer, because it would send again what is missing
-//! (its own repair is what the transport spares it). Everything else is handed over as it comes and soon given up: it is late or it is there.
+//! TCP packets of a 5-tuple stay in order, because reordering lowers TCP's goodput. They have a longer lifetime, because TCP would send a missing packet again,
+//! and lower its rate. All other packets are handed over as they arrive, and given up soon: late packets are worth nothing.
 
 use super::packet::{self, Header};
 use crate::daemon::config::Treatment;
 use noctule::{Class, FlowKind, FlowOptions, Mode};
 use std::net::IpAddr;
 
-/// Marks flows that carry IP packets; the lowest byte is the version of this use.
+/// Tag of flows that carry IP packets; the lowest byte is the version of this use.
 pub const TAG: u64 = 0x6970_0001;
-/// Bytes that may wait in the transport's own queue: a few packets, so that the next one is chosen late, by CoDel.
+/// Bytes that may wait in the transport's own queue: a few packets, so that queueing delay arises in CoDel's queue, which can act on it.
 const SEND_BUFFER: usize = 32 * 1024;
-/// From class selector 4 on (CS4, AF4x, VA, EF, CS6: RFC 4594 §2): somebody waits for it.
+/// From class selector 4 on (CS4, AF4x, VA, EF, CS6: RFC 4594 §2): interactive traffic.
 const INTERACTIVE_DSCP: u8 = 32;
 
-/// What tells flows apart: the 5-tuple and the class of service.
+/// What identifies a flow: the 5-tuple and the class of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The sender.
@@ -38,7 +38,7 @@ impl std::fmt::Display for Key {
 }
 
 impl Key {
-    /// Of a packet.
+    /// The key of a packet.
     pub fn of(header: &Header) -> Self {
         let Header { source, destination, protocol, ports, dscp, .. } = *header;
         Self { source, destination, protocol, ports, dscp }
@@ -52,7 +52,7 @@ impl Key {
         Self { source: any(self.source), destination: any(self.destination), protocol, ports: (0, 0), dscp }
     }
 
-    /// Somebody waits for these packets.
+    /// Whether the packets are of interactive traffic.
     fn is_interactive(&self) -> bool {
         self.dscp >= INTERACTIVE_DSCP || matches!(self.protocol, packet::ICMP | packet::ICMPV6)
     }
@@ -67,7 +67,7 @@ impl Key {
             lifetime: Some(if is_tcp { treatment.tcp_lifetime } else { treatment.datagram_lifetime }),
             tag: TAG,
             send_buffer: Some(SEND_BUFFER),
-            // Sessions take turns at the routes (peer.rs); an inner TCP takes what overtakes by another route for loss.
+            // One flow stays on one route: reordering between routes looks like loss to an inner TCP. Sessions are spread over the routes instead (peer.rs).
             one_route: true,
             ..FlowOptions::default()
         }

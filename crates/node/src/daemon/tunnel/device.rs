@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
-/// Packets that the kernel keeps while the daemon is kept from running. What stands longer stands in CoDel's queues.
+/// Packets that the kernel keeps while the daemon is kept from running. All other queueing is in CoDel's queues.
 const QUEUE_PACKETS: u32 = 4096;
 /// Others change many things in a row; the state is looked at once they are through.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub enum DeviceError {
     /// Another program has it.
     #[error("the device {0} exists already, another program or another node has it: choose another [tun] name")]
     Busy(String),
-    /// Somebody has removed it.
+    /// Another program has removed it.
     #[error("the device {0} is gone: another program or a person has removed it; the node ends, for its supervisor to start it again")]
     Gone(String),
     /// Anything else.

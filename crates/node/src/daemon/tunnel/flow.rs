@@ -1,4 +1,4 @@
-//! One flow of tunnelled packets towards one node: its CoDel queue and the task that empties it into the transport.
+//! One flow of tunnelled packets towards one node: its CoDel queue, and the task that gives its packets to the transport.
 
 use super::classify::Key;
 use super::node::TunnelNode;
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A flow that gets no session for so long gives up what waits.
+/// A flow that gets no session for so long drops its queue.
 const SESSION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// See the file's heading.
 #[derive(Debug)]
 pub struct TunnelFlow {
-    /// What its packets have in common.
+    /// The key that its packets have in common.
     pub key: Key,
     state: Mutex<State>,
     news: Notify,
@@ -31,7 +31,7 @@ struct State {
     /// The queue's clock.
     origin: Instant,
     used: Instant,
-    /// The task has ended: nobody will take what is put in.
+    /// The task has ended: packets that are put in would not leave.
     is_over: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct FlowView {
     pub counts: codel::Counts,
     /// Packets and bytes that wait.
     pub waiting: (usize, usize),
-    /// What the transport did; none before there is a session.
+    /// Counts of the transport; `None` before there is a session.
     pub transport: Option<FlowStats>,
 }
 
@@ -55,7 +55,7 @@ impl State {
 }
 
 impl TunnelFlow {
-    /// A flow with its task.
+    /// Makes a flow and starts its task.
     pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
         let now = Instant::now();
         let state = State { queue: codel::Queue::new(mark_congestion), origin: now, used: now, is_over: false };
@@ -100,7 +100,7 @@ impl TunnelFlow {
         rest.map_or(Ok(()), Err)
     }
 
-    /// The task has ended.
+    /// Whether the task has ended.
     pub fn is_over(&self) -> bool {
         self.state().is_over
     }

@@ -1,11 +1,11 @@
-//! What the kernel must hold for the tunnel: the device up with its addresses, a table of routes into it, and the rules that lead there. All of it is
-//! followed over rtnetlink and put back when others take it away (decision 0160).
+//! Keeps the kernel's state for the tunnel: the device up with its addresses, a table of routes into it, and the rules that lead there. It follows that over
+//! rtnetlink, and restores what other programs remove (decision 0160).
 //!
 //! The node's own datagrams never go into the tunnel: a rule in front sends UDP from the node's own ports by the main table, whatever lies behind other
 //! nodes, the whole internet included. A network of the main table that stays outside ([`super::lan`]) is left to it by a *throw* route (RFC 1812
 //! §5.2.4.3, longest match, over two tables).
 //!
-//! Where IPv6 is off on the device (`disable_ipv6`), IPv6 prefixes of the tunnel become *unreachable*: nothing for them leaves the host beside the tunnel.
+//! If IPv6 is off on the device (`disable_ipv6`), IPv6 prefixes of the tunnel become *unreachable*: no packet for them leaves the host outside the tunnel.
 
 use super::lan;
 use crate::daemon::config::{Lan, TunConfig};
@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// `ip route` and `ip rule` show it as "proto 110"; free according to /etc/iproute2/rt_protos.
 pub const PROTOCOL: RouteProtocol = RouteProtocol::Other(110);
-/// Rules are looked at in this order, before that of the main table (32766).
+/// Priorities of the rules: the kernel follows them in this order, before the main table's (32766).
 pub(super) const OWN_PACKETS: u32 = 5110;
 pub(super) const INTO_TUNNEL: u32 = 5111;
 const MAIN: u32 = 254;
-/// Tables of tunnels are numbered from here on, by the device's name: a node that was killed finds what it left.
+/// Tables of tunnels have numbers from here on, made from the device's name: so a node that was killed finds its routes again.
 pub(super) const FIRST_TABLE: u32 = 0x6e6f_0000;
 
 /// Why the state cannot be what it must be.
@@ -39,14 +39,14 @@ pub enum Broken {
     Refused(String),
 }
 
-/// What is wanted beside the device and its addresses.
+/// The state that is wanted besides the device and its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Prefixes that lead into the tunnel.
     pub prefixes: BTreeSet<IpNet>,
     /// The node's own UDP ports.
     pub ports: BTreeSet<u16>,
-    /// What stays outside of them; `None`: by what the prefixes are.
+    /// Networks that stay outside of the tunnel; `None`: the prefixes decide.
     pub lan: Option<Lan>,
 }
 
@@ -65,7 +65,7 @@ pub struct KernelState {
     is_v6_off: AtomicBool,
 }
 
-/// FNV-1a, folded to 16 bits.
+/// The table of a device: its name's FNV-1a hash, folded to 16 bits, is the offset.
 pub(super) fn table_of(name: &str) -> u32 {
     let hash = name.bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     FIRST_TABLE + ((hash >> 16) ^ (hash & 0xffff))
@@ -83,7 +83,7 @@ fn errno(error: &rtnetlink::Error) -> i32 {
     }
 }
 
-/// Something that was asked for is so already, or is gone already.
+/// Ignores the error that says that a change was made already.
 ///
 /// # Errors
 /// The result's, but for the error number `done`.
@@ -92,12 +92,12 @@ pub fn unless(done: i32, result: Result<(), rtnetlink::Error>) -> Result<(), rtn
 }
 
 impl KernelState {
-    /// Of the device with this index.
+    /// The state of the device with this index.
     pub fn new(netlink: Handle, index: u32, config: TunConfig) -> Self {
         Self { netlink, index, table: table_of(&config.name), config, is_v6_off: AtomicBool::new(false) }
     }
 
-    /// Compares the kernel's state with what it must be and mends it. Says what it has changed, one line each.
+    /// Compares the kernel's state with the wanted one and repairs it. Gives a line for each change.
     ///
     /// # Errors
     /// The device is gone, or the kernel refuses something.
@@ -114,7 +114,7 @@ impl KernelState {
         Ok(done)
     }
 
-    /// Takes away what would outlive the device: the routes, and the rules for these ports, whether or not it is still there.
+    /// Removes what would outlive the device: the routes, and the rules for these ports. The device may be gone already.
     ///
     /// # Errors
     /// The kernel refuses it; what could be taken away is gone.
@@ -227,7 +227,7 @@ impl KernelState {
                 _ => format!("route to {net} set"),
             });
         }
-        // The rule into the tunnel after that for the node's own packets, and after the routes: nothing of the node's goes in meanwhile.
+        // In order of priority: the rule into the tunnel is set last. If it was there before the rule for the node's own packets, those would enter the tunnel.
         let rules: BTreeSet<Rule> = match prefixes.is_empty() {
             true => BTreeSet::new(),
             false => wanted.ports.iter().map(|port| (OWN_PACKETS, Some(*port))).chain([(INTO_TUNNEL, None)]).collect(),
@@ -250,7 +250,7 @@ impl KernelState {
         Ok(())
     }
 
-    /// Our table's routes, and destinations of the main table, with whether the kernel itself has set them.
+    /// The routes of the tunnel's table, and the destinations of the main table, each with whether the kernel itself has set it.
     async fn read_routes(&self, is_v4: bool) -> Result<(Routes, BTreeMap<IpNet, bool>), Broken> {
         let request = match is_v4 {
             true => RouteMessageBuilder::<Ipv4Addr>::new().build(),

@@ -1,8 +1,10 @@
 //! IP over the overlay: packets from the TUN device to the node that has their destination, and packets of other nodes to the device.
 //!
-//! A packet on its way in: (1) read from the device; (2) its destination chooses the node, longest prefix first; (3) what is too big for the
-//! way there is answered with ICMP; (4) TCP's segment size is clamped; (5) its 5-tuple and DSCP choose the flow; (6) CoDel's queue,
-//! then the transport. A node to which a stream in one direction leads gets it by that instead of (5) and (6). On its way out: a flow of another node gives the packet, and it goes to the device if its source lies behind that node.
+//! A packet into the tunnel: (1) is read from the device; (2) its destination chooses the node, longest prefix first; (3) if it is too big for the
+//! path there, it is answered with ICMP; (4) TCP's segment size is clamped; (5) its 5-tuple and DSCP choose the flow; (6) it goes through CoDel's
+//! queue to the transport. If a stream in one direction leads to the node, that replaces (5) and (6).
+//!
+//! A packet out of the tunnel comes from a flow of another node, and goes to the device if its source lies behind that node.
 
 mod classify;
 mod device;

@@ -1,4 +1,4 @@
-//! Another node as the tunnel sees it: the flows towards it, and what came from it.
+//! The tunnel's state for another node: the flows towards it, and counts of what came from it.
 
 use super::classify::Key;
 use super::flow::{FlowView, TunnelFlow};
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 pub struct TunnelNode {
     peer: Arc<Peer>,
     flows: Mutex<HashMap<Key, Arc<TunnelFlow>>>,
-    /// Flows that have asked for a session.
+    /// Number of flows that have asked for a session: flows take turns at the routes.
     turns: AtomicUsize,
-    /// Flows that ended, and what became of their packets; those that left by a stream in one direction, which has no flows, are among them.
+    /// Sums over flows that ended. Packets that left by a stream in one direction, which has no flows, are counted here too.
     ended: Ended,
     /// What came from the node.
     pub received: Received,
@@ -80,7 +80,7 @@ impl TunnelNode {
         self.peer.name()
     }
 
-    /// A session for the next flow towards the node, once there is one, and what it took to open it: flows take turns at the routes that are equally good.
+    /// A session for the next flow towards the node, once there is one, and how long it took to open. Flows take turns at equally good routes.
     pub async fn session(&self) -> (Session, Option<Duration>) {
         self.peer.session_by(self.turns.fetch_add(1, Relaxed)).await
     }
@@ -92,7 +92,7 @@ impl TunnelNode {
     /// Sends a packet towards the node by the flow that it belongs to.
     pub fn send(self: &Arc<Self>, now: Instant, header: &Header, mut packet: BytesMut, mtu: u16, treatment: &Treatment) {
         packet::clamp_segment_size(&mut packet, header, mtu);
-        // A flow that has just ended makes room for its successor.
+        // A flow that has just ended gives the packet back: it goes to the flow that comes next.
         let Err(packet) = self.flow(Key::of(header), treatment).push(now, packet) else { return };
         if self.flow(Key::of(header), treatment).push(now, packet).is_err() {
             self.ended.dropped.fetch_add(1, Relaxed);
@@ -139,19 +139,19 @@ impl TunnelNode {
         self.ended.dropped.fetch_add(counts.dropped + counts.overflowed + lost, Relaxed);
     }
 
-    /// The session has no room for another flow.
+    /// Counts a flow for which the session had no room.
     pub fn note_refused_flow(&self) {
         self.ended.refused.fetch_add(1, Relaxed);
     }
 
-    /// The node is not in the file any more: what waits is sent, nothing new begins.
+    /// Called when the node is not in the file any more: queued packets are still sent, and no flow begins.
     pub fn retire(&self) {
         for flow in self.flows().values() {
             flow.retire();
         }
     }
 
-    /// Every flow that is there.
+    /// Every present flow.
     pub fn views(&self) -> Vec<FlowView> {
         let flows: Vec<_> = self.flows().values().cloned().collect();
         flows.iter().map(|f| f.view()).collect()

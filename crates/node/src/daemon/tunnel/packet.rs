@@ -1,6 +1,6 @@
 //! What a tunnel reads of an IP packet and what it may change in it: addresses, ports, DSCP, ECN, the maximum segment size of TCP.
 //!
-//! Packets come from this host's kernel and, on the way out of the tunnel, from another node: nothing in them is trusted to be well-formed.
+//! Packets come from this host's kernel and, out of the tunnel, from another node: nothing in them is trusted to be well-formed.
 
 use bytes::{Bytes, BytesMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,7 +34,7 @@ pub struct Header {
     pub ports: (u16, u16),
     /// Where the header of the upper protocol begins; `None` in fragments after the first.
     pub upper: Option<usize>,
-    /// IPv4's "don't fragment"; always true for IPv6, which nobody on the way fragments.
+    /// IPv4's "don't fragment"; always true for IPv6, which no router fragments.
     pub may_not_fragment: bool,
 }
 
@@ -166,7 +166,7 @@ pub fn clamp_segment_size(packet: &mut [u8], header: &Header, mtu: u16) -> bool 
                         return false;
                     }
                     packet[option + 2..option + 4].copy_from_slice(&limit.to_be_bytes());
-                    // An option may begin at an odd offset: then its bytes stand swapped in the sum.
+                    // An option may begin at an odd offset: then its bytes are swapped in the sum.
                     let swap = |v: u16| if (option - at) % 2 == 0 { v } else { v.swap_bytes() };
                     amend_checksum(packet, at + 16, swap(old), swap(limit));
                     return true;

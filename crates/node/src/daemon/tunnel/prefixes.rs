@@ -1,4 +1,4 @@
-//! Longest prefix first: which node has a destination, and which node a source belongs to.
+//! Finds the longest prefix that covers an address: the node of a destination, or of a source.
 
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap};
@@ -30,7 +30,7 @@ impl<T> Default for Prefixes<T> {
 }
 
 impl<T> Prefixes<T> {
-    /// Enters a prefix; a later one replaces an earlier one.
+    /// Adds a prefix, or replaces its value.
     pub fn insert(&mut self, prefix: IpNet, value: T) {
         let family = if prefix.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
         family.lengths.insert(prefix.prefix_len());

@@ -1,4 +1,4 @@
-//! The report as JSON. Fields have iperf3's names where they mean the same, and all that its Python parser asks for is there; ours stand beside them.
+//! Writes the report as JSON. Fields have iperf3's names where they mean the same, and all that its Python parser asks for is there, besides noctule's own.
 
 use super::super::protocol::{Direction, Mode, Request};
 use super::leg::{Interval, Sums};
@@ -14,7 +14,7 @@ pub struct Start<'a> {
     pub local: Option<SocketAddr>,
     pub cc: &'a str,
     pub started: SystemTime,
-    /// Seconds at the beginning that count for nothing.
+    /// Seconds at the beginning that are not counted.
     pub omit: f64,
 }
 
@@ -139,7 +139,7 @@ pub fn end(request: &Request, s: &Sums) -> Value {
     })
 }
 
-/// What went and came by one of several nodes, as the ends know it.
+/// Counts of one of several routes: what was sent and received by it, as the ends know it.
 pub fn route(name: &str, r: &RouteStats) -> Value {
     json!({
         "via": name, "sent_packets": r.sent_packets, "sent_bytes": r.sent_bytes,

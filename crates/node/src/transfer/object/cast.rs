@@ -1,7 +1,7 @@
-//! An object on its way to its receivers: one sender, as many flows as lead to somebody, each receiver's answers by its own session.
+//! Sends an object to its receivers: one sender, a flow for each tree and for each receiver outside of them, answers by each receiver's session.
 //!
-//! Each receiver has a session with this end, by which it is offered the object and says that it has it. Packets go by a flow of that session, or, where an end that is attached to a node sends to
-//! several, down a tree of nodes; whom the tree does not reach gets a flow of its own.
+//! Each receiver has a session with this end, by which it is offered the object and says that it has it. Packets go by a flow of that session. Where an end that is
+//! attached to a node sends to several, they go down a tree of nodes; a receiver that the tree does not reach gets a flow of its own.
 
 use super::super::target::Refused;
 use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// After so long nothing that was sent is still on its way.
+/// Time after which nothing that was sent is in flight any more.
 const SETTLE: Duration = Duration::from_millis(3500);
 /// Looks at progress.
 const TICK: Duration = Duration::from_millis(50);
@@ -71,7 +71,7 @@ struct Tree {
     gateway: Session,
     key: DataKey,
     offer: OfferTree,
-    /// Whom it reaches, as far as is known.
+    /// The receivers that it reaches, as far as is known.
     members: BTreeSet<usize>,
     is_asked: bool,
     /// It has answered, or ended.
@@ -86,7 +86,7 @@ pub struct Cast {
     members: Vec<Member>,
     tree: Option<Tree>,
     start: Instant,
-    /// When whoever has not answered yet is not waited for any more.
+    /// When receivers that have not answered yet are no longer waited for.
     gathered_at: Option<Instant>,
     loading: Option<Loading>,
     limit: Option<Bandwidth>,
@@ -165,7 +165,7 @@ impl Cast {
         (self.members.iter().map(there).sum(), self.members.iter().map(|m| m.spared).sum())
     }
 
-    /// Sessions of those who do not have everything yet.
+    /// Sessions of the receivers that do not have everything yet.
     pub fn open_sessions(&self) -> impl Iterator<Item = &Session> {
         self.members.iter().filter(|m| m.result.is_none()).map(|m| &m.session)
     }
@@ -175,7 +175,7 @@ impl Cast {
         self.sender.stats()
     }
 
-    /// What became of each receiver, in their order; those who have it have heard that this end knows.
+    /// The outcome of each receiver, in their order. Receivers that have the object have been told that this end knows it.
     pub async fn end(mut self) -> Vec<(String, Session, Result<Delivered, Failure>)> {
         drop(self.answers);
         let _ = tokio::time::timeout(LAST_WORD, async { while self.conversations.join_next().await.is_some() {} }).await;
@@ -210,7 +210,7 @@ impl Cast {
                 self.loading = None;
                 self.sender.add(source?);
             }
-            // Whoever wants no more says why by its answer.
+            // A child that wants no more says why by its answer.
             room = self.ways.room() => if let Err(child) = room {
                 self.part(child);
             },

@@ -89,7 +89,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
         let settled = tokio::select! {
             got = socket.recv_from(&mut buffer) => match got {
                 Ok((len, from)) => listener.on_datagram(Time::ZERO + start.elapsed(), from.ip(), &mut buffer[..len]).await,
-                // An answer to somebody else's datagram from this port is no failure.
+                // An ICMP error about a datagram that another program sent from this port is no failure here.
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
                 Err(e) => return Err(Failure::system("receiving", e)),
             },
@@ -283,7 +283,7 @@ impl Listener {
                     self.reporter.say(&format!("noctule: passed over: {}", OneWayError::Version(version)));
                     return None;
                 }
-                // Somebody else's, or noise.
+                // An announcement for another key, or noise.
                 Err(_) => return None,
             };
         let root = announcement.root;
@@ -333,7 +333,7 @@ impl Listener {
         }
     }
 
-    /// A place for an object of this key and host. When all are taken, one of which nothing comes gives way, or one of a key or host that has more than its share.
+    /// Makes room for an object of this key and host. When all places are taken, a silent object is dropped, or one of a key or host that has more than its share.
     fn make_room(&mut self, sender: PublicKey, host: Host) -> Result<(), Refused> {
         let busy = || Err(Refused { refusal: Refusal::Busy, path: Vec::new(), message: "as many objects come as can be held".into() });
         if self.objects.len() < MAX_OBJECTS {
@@ -381,7 +381,7 @@ struct Held {
 /// Which object leaves its place to one of this key and host, if any.
 fn gives_way(held: &[Held], sender: PublicKey, host: Host) -> Option<Root> {
     let silent = held.iter().filter(|o| o.silent > SILENCE);
-    // Whoever has its share already displaces nobody.
+    // A key or host that has its share already displaces no other.
     let has_share = held.iter().filter(|o| o.sender == sender || o.host == host).count() >= MAX_OF_ONE;
     let has_more = |o: &&Held| {
         let of_key = held.iter().filter(|other| other.sender == o.sender).count();

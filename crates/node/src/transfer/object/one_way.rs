@@ -1,4 +1,4 @@
-//! `noctule send --mode brctp --one-way`: datagrams at a given rate to whoever listens; nothing ever comes back.
+//! `noctule send --mode brctp --one-way`: datagrams at a given rate, to any host that listens; nothing ever comes back.
 
 use super::super::progress::{Reporter, Summary};
 use super::cores::InOrder;

@@ -1,4 +1,4 @@
-//! Verified blocks become a file: written where they belong as they come, moved to its name when all are there.
+//! Writes verified blocks to a file, each at its offset as it comes, and gives the file its name when all are there.
 
 use super::super::entry::{Entry, shown};
 use super::super::hashing::segment;
@@ -16,18 +16,18 @@ use tokio::sync::mpsc;
 /// Blocks between network and disk.
 const QUEUE: usize = 4;
 
-/// What the target directory says to an object.
+/// What the target directory has of an object.
 pub enum Prepared {
-    /// It is there, whole and right.
+    /// The whole file, verified.
     InPlace,
-    /// It can grow.
+    /// A part of it, or nothing: a place to write it.
     Place(Box<Place>),
 }
 
 /// The thread that writes a file, and what became of it.
 pub type Writer = JoinHandle<Result<(), Refused>>;
 
-/// A file that grows.
+/// A file that is being written.
 pub struct Place {
     target: Target,
     staging: Staging,
@@ -36,15 +36,15 @@ pub struct Place {
     layout: Layout,
     /// It may replace what has its name.
     replaces: bool,
-    /// Nothing was there of it: what is zero needs not be written.
+    /// Nothing was there of it, so zeros need not be written.
     is_new: bool,
 }
 
 impl Place {
-    /// Refuses what can be refused, and offers `receiver` what is there of the object from before (as far as it knows the blocks' hashes). Blocks.
+    /// Refuses what can be refused already. Offers `receiver` what an earlier transfer left of the object, as far as it knows the blocks' hashes. Blocks.
     ///
     /// # Errors
-    /// A name, a file in the way, too little room, or the disk.
+    /// The name is refused, a file has it already, there is too little room, or the disk fails.
     pub fn prepare(target: Target, entry: Entry, sender: PublicKey, root: &Root, receiver: &mut Receiver) -> Result<Prepared, Refused> {
         target.check_entry(&entry)?;
         let (layout, path) = (*receiver.layout(), entry.as_path().to_owned());
@@ -81,7 +81,7 @@ impl Place {
         Ok(Prepared::Place(Box::new(Self { target, staging, grown, entry, layout, replaces, is_new })))
     }
 
-    /// Writes what comes on a thread of its own, until the channel is closed; then the file gets its name if `is_complete` was sent.
+    /// Starts the thread that writes the pieces, until the channel is closed. The file gets its name if [`Piece::End`] was sent.
     pub fn write(self) -> Result<(mpsc::Sender<Piece>, Writer), Refused> {
         let (pieces, mut incoming) = mpsc::channel(QUEUE);
         let path = self.entry.as_path().to_owned();
@@ -95,7 +95,7 @@ impl Place {
                     Piece::End => return self.finish(),
                 }
             }
-            // What has come stays for the next try.
+            // The part stays for the next try.
             Ok(())
         });
         Ok((pieces, thread.map_err(|e| Refused::from_io(&path, &e))?))
@@ -134,7 +134,7 @@ impl Place {
             }
         };
         if let Err(refused) = finish() {
-            // The whole stays for the next try, which must be able to open it.
+            // The whole file stays for the next try, which must be able to open it.
             let _ = rustix::fs::fchmod(&grown.file, Mode::RUSR | Mode::WUSR);
             return Err(refused);
         }
@@ -143,14 +143,14 @@ impl Place {
     }
 }
 
-/// What is left out as a hole at least: file systems make none that are smaller.
+/// Smallest hole, in bytes: file systems make none that are smaller.
 const PAGE: usize = 4096;
 
 fn is_zero(page: &[u8]) -> bool {
     page.iter().all(|b| *b == 0)
 }
 
-/// What a writer gets.
+/// What is sent to a writer.
 pub enum Piece {
     /// A verified block.
     Block(u32, Vec<u8>),
@@ -168,7 +168,7 @@ fn offer(found: &std::fs::File, receiver: &mut Receiver) -> bool {
     error.is_none()
 }
 
-/// Offers those blocks of a file in which there is data: the others have not come.
+/// Offers the blocks of a file that hold data: holes have not been received.
 fn offer_data(found: &std::fs::File, receiver: &mut Receiver) {
     let layout = *receiver.layout();
     let has_data = |block: &u32| {
@@ -182,7 +182,7 @@ fn offer_data(found: &std::fs::File, receiver: &mut Receiver) {
     }
 }
 
-/// A writer's end, in words if it panicked.
+/// Waits for a writer; a panic of it becomes a refusal.
 pub fn joined(thread: Writer, entry: &Entry) -> Result<(), Refused> {
     thread.join().unwrap_or_else(|_| {
         Err(Refused { refusal: Refusal::Target, path: entry.path.clone(), message: format!("writing {} failed", shown(&entry.path)) })

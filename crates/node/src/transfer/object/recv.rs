@@ -1,4 +1,4 @@
-//! An object that comes over a session: the receiving end of [`super::send`].
+//! Receives an object over a session: the receiving end of [`super::send`].
 
 use super::super::entry::{Entry, shown};
 use super::super::progress::{Progress, Reporter, Summary};
@@ -21,11 +21,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The same to the sender while the object comes down a tree, whose nodes hear it more often.
+/// Time between statuses to the sender while the object comes down a tree, whose nodes get them more often.
 const SELDOM: Duration = Duration::from_secs(1);
-/// A sender of which no packet comes for so long loses its place; one of many receivers may have to wait for the others.
+/// A sender that sends no packet for so long loses its place. Long, since a receiver may have to wait while others are served.
 const IDLE: Duration = Duration::from_secs(120);
-/// How long the last word to the node above may take.
+/// How long the last status to the node above may take.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// An object that was announced.
@@ -40,11 +40,11 @@ pub struct Offer {
 pub struct Above {
     /// Its key.
     pub node: PublicKey,
-    /// What it opens.
+    /// The flows that it opens.
     pub flows: Expected,
 }
 
-/// What there is to know of a tree at its end.
+/// A receiver's end of a tree.
 struct Twig {
     key: DataKey,
     flows: Option<Expectation>,
@@ -61,7 +61,7 @@ impl Offer {
     }
 }
 
-/// Reads what is said first.
+/// Reads the offer, which comes first.
 pub async fn offer(control: &mut Records, place: &mut Share) -> Result<Offer, Stop> {
     let (layout, root, about, tree) = match control.next().await? {
         Some(Record::Offer { version: VERSION | OFFER_BY_TREE, layout, root, about, tree }) => (layout, root, about, tree),
@@ -81,7 +81,7 @@ pub async fn offer(control: &mut Records, place: &mut Share) -> Result<Offer, St
             _ => return Err(protocol("hashes of the object are missing").into()),
         }
     }
-    // No more than the whole object is ever held, but two blocks always, and decoding takes as much again.
+    // At most the whole object is held, and at least two blocks. Decoding takes as much memory again.
     let blocks = layout.size().max(2 * layout.block_bytes() as u64);
     place.hold_object(2 * RECEIVER_MEMORY.min(usize::try_from(blocks).unwrap_or(usize::MAX)))?;
     let described = |e: noctule_proto::object::ObjectError| protocol(&e.to_string());
@@ -200,7 +200,7 @@ async fn blocks(
                         Some(twig) => twig.open(&message.data, &mut decoding),
                     }
                 }
-                // The sender has no more and was not asked for more: it is leaving, and its stream says why.
+                // The flow ended: the sender is leaving, and its control stream says why.
                 Ok(None) | Err(_) => data = None,
             },
             message = packet_of(&mut twig) => match (message, &mut twig) {
@@ -249,7 +249,7 @@ async fn blocks(
             tell_at = tell_at.min(tokio::time::Instant::now() + SOON);
         }
     }
-    // No more packets, please.
+    // Tells the sender that no more packets are wanted.
     drop(data);
     if let Some(twig) = twig {
         twig.end(decoding.receiver().status()).await;
@@ -266,14 +266,14 @@ async fn blocks(
     Ok(())
 }
 
-/// The next packet from the node above; waits for it, and for what the node opens. Nothing is lost if the future is dropped.
+/// The next packet from the node above; meanwhile takes the flows that the node opens. Nothing is lost if the future is dropped.
 async fn packet_of(twig: &mut Option<Twig>) -> Option<noctule::Message> {
     let Some(twig) = twig else { return std::future::pending().await };
     loop {
         tokio::select! {
             message = packet(twig.data.as_mut()) => match message {
                 Ok(Some(message)) => return Some(message),
-                // The sender hears of it, and sends by itself what is still missing.
+                // The sender learns of it, and sends what is still missing itself.
                 Ok(None) | Err(_) => twig.data = None,
             },
             flow = flow_of(&mut twig.flows) => match flow {
@@ -321,7 +321,7 @@ impl Twig {
         Ok(Self { key: announcement.data_key()?, flows, status, answer: None, data: None })
     }
 
-    /// What does not open was not sent by the sender.
+    /// Decrypts a packet and hands it on. A packet that fails was not made by the sender.
     fn open(&self, datagram: &[u8], decoding: &mut Decoding) {
         let mut datagram = datagram.to_vec();
         if let Ok(packet) = self.key.open(&mut datagram) {
@@ -329,7 +329,7 @@ impl Twig {
         }
     }
 
-    /// The last word.
+    /// Sends the last status, and ends.
     async fn end(self, status: Status) {
         let Self { status: tell, answer, data, flows, .. } = self;
         drop((data, flows));

@@ -1,7 +1,7 @@
 //! `noctule send --mode brctp`: over sessions with one receiver or several, with block feedback.
 //!
-//! The packets go as datagrams (`btp`) whose lifetime lets the links repair what they lose; what the links give up is made up for by fresh packets of
-//! the outer code, which the receivers' statuses ask for. [`Cast`] does all that; here is who is sent to, and what the user sees.
+//! The packets go as datagrams (`btp`) whose lifetime lets the links repair what they lose; fresh packets of the outer code make up for
+//! what the links give up, as the receivers' statuses ask. [`Cast`] does all that; this file settles the receivers and reports to the user.
 
 use super::super::again::Again;
 use super::super::progress::{Progress, Reporter, Summary};
@@ -47,7 +47,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let names = vec![name];
     let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
     let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
-    // Whom nobody knows is asked about before anything begins.
+    // The user is asked about unknown hosts before anything begins.
     let mut peers = Vec::new();
     for (host, key) in hosts.iter().zip(keys) {
         let asked = PeerArgs { peer_key: key, ..args.peer.clone() };
@@ -122,7 +122,7 @@ fn split(words: &[OsString]) -> Result<(OsString, Vec<String>), Failure> {
     if hosts.len() > MAX_RECEIVERS {
         return Err(Failure::Usage(format!("{} receivers; at most {MAX_RECEIVERS} at a time", hosts.len())));
     }
-    // `a b host` is a mistake of who knows the other mode.
+    // `a b host` is the default mode's form: an easy mistake here.
     if let Some(file) = hosts[..hosts.len() - 1].iter().find(|word| Path::new(word).exists()) {
         return Err(Failure::Usage(format!(
             "--mode brctp sends one file, to the hosts named after it, and {} is another file: pack them into one, or send them without --mode",

@@ -113,7 +113,7 @@ pub fn parse_plan(r: &mut Reader<'_>) -> Result<Plan, Malformed> {
     Ok(plan)
 }
 
-/// Rules in their order: all of them stand in one record.
+/// Appends the rules in their order: one record has all of them.
 pub fn emit_rules(b: &mut Vec<u8>, rules: &[Rule]) {
     for rule in rules {
         b.push(u8::from(rule.is_include));

@@ -1,4 +1,4 @@
-//! Records of a stream.
+//! Reads records from a stream.
 
 use super::super::CHUNK;
 use super::{MAX_RECORD, Malformed, Record, malformed};
@@ -9,7 +9,7 @@ use noctule_proto::wire::varint::Reader;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Takes a whole record from the front of `buffer`, if there is one; those of unknown optional types are passed over.
+/// Takes a whole record from the front of `buffer`, if there is one. Records of unknown optional types are skipped.
 pub fn split(buffer: &mut BytesMut) -> Result<Option<Record>, Malformed> {
     loop {
         let mut r = Reader::new(buffer);
@@ -29,7 +29,7 @@ pub fn split(buffer: &mut BytesMut) -> Result<Option<Record>, Malformed> {
     }
 }
 
-/// Records of a stream, for tasks.
+/// Reads records of a stream in a task.
 pub struct Records {
     stream: RecvStream,
     /// How long the other side may take for its next bytes.
@@ -44,7 +44,7 @@ pub enum RecordError {
     /// The stream broke.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// It makes no sense.
+    /// The bytes are no valid record.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// Nothing came for too long.
@@ -58,7 +58,7 @@ impl Records {
         Self { stream, idle: Duration::MAX, buffer: BytesMut::new(), chunks: Vec::new() }
     }
 
-    /// Bears silence of the other side for so long only from now on.
+    /// Sets how long the other side may be silent, from now on.
     pub fn set_idle(&mut self, idle: Duration) {
         self.idle = idle;
     }
@@ -77,7 +77,7 @@ impl Records {
         }
     }
 
-    /// What a receiver says next to its sender; it has to say something. Dropping it loses nothing.
+    /// The receiver's next record; the end of the stream is an error. Dropping the future loses nothing.
     pub async fn answer(&mut self) -> Result<Record, Failure> {
         match self.next().await {
             Ok(Some(record)) => Ok(record),

@@ -38,6 +38,7 @@ fn samples() -> Vec<Record> {
             is_update: true,
             has_attributes: true,
             streams: 3,
+            limit: 250_000,
             paths: vec![b"a/*.c".to_vec(), b"\xff".to_vec()],
             rules: vec![Rule { is_include: false, pattern: "*.o".into() }],
         }),
@@ -85,7 +86,7 @@ fn samples() -> Vec<Record> {
     ]
 }
 
-/// What this program does not fuzz with coverage: altered records, the same each time (`RANDOM_INPUTS` times).
+/// Altered records from a fixed seed, `RANDOM_INPUTS` of them: a fuzz test that `cargo test` runs, without coverage.
 #[test]
 fn altered_records_are_read_or_refused_and_mean_the_same_when_written_again() {
     let rounds = std::env::var("RANDOM_INPUTS").map_or(2_000, |n| n.parse().unwrap());

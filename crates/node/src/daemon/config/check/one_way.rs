@@ -1,4 +1,4 @@
-//! `[[one-way]]`: what each node is in a stream over links that bring nothing back, and how the stream is cut for the rate, loss and delay that the file states.
+//! `[[one-way]]`: checks each node's part in a stream over links that bring nothing back. Cuts the stream for the rate, loss and delay that the file states.
 
 use super::super::file::{File, OneWayTable, Text};
 use super::super::{OneWay, OneWayFrom, OneWayRelay, OneWayTo, RemoteNode, TunConfig};
