@@ -27,7 +27,7 @@ pub use log::LogArgs;
 pub use measure::{PerfArgs, PingArgs};
 pub use node::{AddNeighbourArgs, InitArgs, NODE_FILE, NodeArgs, NodeTask, ReloadArgs, StatusArgs};
 pub use overlay::ViaArgs;
-pub use proxy::{ProxyArgs, ProxyRulesArgs, ProxyServeArgs, ProxyTask};
+pub use proxy::{ProxyApiArgs, ProxyArgs, ProxyKickArgs, ProxyRulesArgs, ProxyServeArgs, ProxyStatusArgs, ProxyTask};
 pub use serve::{FilterArgs, GetArgs, KeepArgs, LimitArgs, ServeArgs};
 pub use share::{ProxyShareArgs, SourceArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, ManArgs, TraceArgs};
@@ -122,7 +122,7 @@ impl Command {
         match self {
             Self::Recv(_) | Self::Serve(_) | Self::Node(_) => true,
             Self::Perf(args) => args.client.is_none(),
-            Self::Proxy(args) => args.task.is_some(),
+            Self::Proxy(args) => matches!(args.task, Some(ProxyTask::Serve(_) | ProxyTask::Rules(_))),
             _ => false,
         }
     }

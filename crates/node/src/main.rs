@@ -14,6 +14,7 @@ mod further_path;
 pub mod fuzzing;
 mod hardening;
 mod host_config;
+mod http;
 mod identity;
 mod invitation;
 mod log;

@@ -121,6 +121,12 @@ pub struct Rules {
     pub allow_private: bool,
 }
 
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.allows { "allow" } else { "deny" }, self.pattern)
+    }
+}
+
 /// Why a target may not be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
@@ -143,6 +149,29 @@ impl Denial {
 }
 
 impl Rules {
+    /// What decides about an address of the host that was asked for, for a log.
+    pub(crate) fn reason(&self, asked: &Host, ip: IpAddr, port: u16) -> String {
+        let ip = ip.to_canonical();
+        let denies_inner =
+            |inner: Ipv4Addr| self.rules.iter().find(|rule| rule.pattern.matches(asked, inner.into(), port)).filter(|rule| !rule.allows);
+        let of_rule = embedded(ip).and_then(denies_inner).or_else(|| self.rules.iter().find(|rule| rule.pattern.matches(asked, ip, port)));
+        match of_rule {
+            Some(rule) => rule.to_string(),
+            None if self.allow_private => "allow-private".into(),
+            None if self.check(asked, ip, port).is_ok() => "public address".into(),
+            None => "private address".into(),
+        }
+    }
+
+    /// The rule that decides about a name whatever its address is, if there is one.
+    pub(crate) fn by_name(&self, target: &Target) -> Option<String> {
+        let is_about = |rule: &&Rule| match &rule.pattern.hosts {
+            Hosts::Net(_) => false,
+            _ => rule.pattern.matches(&target.host, Ipv4Addr::UNSPECIFIED.into(), target.port),
+        };
+        self.rules.iter().find(is_about).map(Rule::to_string)
+    }
+
     /// Whether an address of the host that was asked for may be dialled.
     pub(crate) fn check(&self, asked: &Host, ip: IpAddr, port: u16) -> Result<(), Denial> {
         let ip = ip.to_canonical();

@@ -4,34 +4,41 @@ use crate::access::Rules;
 use crate::dial::{self, Dialler};
 use crate::forward::Bind;
 use crate::listen;
+use crate::live::{ConnectionView, GuestsView, Live, Snapshot, Targets, UserView};
 use crate::relay::{prepare, relay, reset};
-use crate::report::{Counts, End, Report, Sink};
+use crate::report::{Counts, End, Report, Sink, Wire};
 use crate::source::{Client, Sources};
 use crate::stream::{self, Incoming, NoRecord, accept, refuse};
-use crate::target::Target;
+use crate::target::{Host, Target};
 use crate::udp;
+use crate::user::{Account, Limits, Usage, User, Users};
 use crate::wire::{ACCEPTORS, Answer, Outcome, Record, RecordError, TAG, Transport};
 use noctule::{Class, FarText, IncomingFlow, PublicKey, SendStream, Session};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// What those hear whose connection the owner of the server ends.
+const KICKED: &str = "ended by the server's owner";
+
 /// What a server allows.
 pub struct FarConfig {
-    /// Targets.
-    pub rules: Rules,
+    /// Of each key that is not a listed user's.
+    pub limits: Limits,
+    /// Users.
+    pub accounts: Vec<Account>,
+    /// What users, by their names, had moved before.
+    pub usage: BTreeMap<String, Usage>,
     /// Whatever is asked for, this is what is meant; the rules are not asked.
     pub only_target: Option<Target>,
     /// Listeners here, for the other end's `-R`.
     pub allow_remote_listen: bool,
-    /// Connections and listeners of one key at a time, and as many associations besides.
-    pub max_connections: usize,
     /// Datagrams come and go for an association for so long after the last one.
     pub udp_idle: Duration,
     /// Of the sockets by which targets are reached (`SO_MARK`), so that what this host intercepts is never this server's own.
@@ -44,62 +51,220 @@ pub struct FarConfig {
 
 /// A server. It serves any number of sessions.
 pub struct Far {
-    config: FarConfig,
-    /// Of each key, connections and associations apart.
-    open: Mutex<HashMap<(PublicKey, Transport), usize>>,
+    only_target: Option<Target>,
+    allow_remote_listen: bool,
+    udp_idle: Duration,
+    mark: Option<u32>,
+    sources: Arc<Sources>,
+    sink: Sink,
+    users: Mutex<Users>,
+    open: Mutex<Open>,
     ids: AtomicU32,
 }
 
-/// One of the connections that a key may have.
+/// What is open.
+#[derive(Default)]
+struct Open {
+    last: u64,
+    connections: BTreeMap<u64, Arc<Live>>,
+    sessions: BTreeMap<u64, Session>,
+    targets: Targets,
+}
+
+/// One of the connections that a user may have.
 struct Place {
     far: Arc<Far>,
-    key: (PublicKey, Transport),
+    live: Arc<Live>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.far.lock();
-        if let Some(count) = open.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.key);
-            }
-        }
+        self.live.user.open(self.live.transport).fetch_sub(1, Relaxed);
+        open.connections.remove(&self.live.id);
+        let (down, up) = self.live.counts.get();
+        open.targets.add(&self.live.target, up, down);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Far {
     /// One with these rules.
     pub fn new(config: FarConfig) -> Arc<Self> {
-        Arc::new(Self { config, open: Mutex::default(), ids: AtomicU32::new(0) })
+        let FarConfig { limits, accounts, usage, only_target, allow_remote_listen, udp_idle, mark, sources, sink } = config;
+        let users = Mutex::new(Users::new(limits, accounts, usage));
+        Arc::new(Self {
+            only_target,
+            allow_remote_listen,
+            udp_idle,
+            mark,
+            sources,
+            sink,
+            users,
+            open: Mutex::default(),
+            ids: AtomicU32::new(0),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(PublicKey, Transport), usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        lock(&self.open)
     }
 
     /// Connections, associations and listeners of all keys at present.
     pub fn open(&self) -> usize {
-        self.lock().values().sum()
+        self.lock().connections.len()
+    }
+
+    /// Other limits and users from now on. Users that keep their names keep their counts. Connections go on, but for those that are not allowed any more.
+    pub fn configure(&self, limits: Limits, accounts: Vec<Account>) {
+        lock(&self.users).configure(limits, accounts);
+        if self.only_target.is_some() {
+            return;
+        }
+        let connections: Vec<Arc<Live>> = self.lock().connections.values().cloned().collect();
+        for live in connections {
+            let Some((address, _)) = live.reached.get() else { continue };
+            let Ok(target) = live.target.parse::<Target>() else { continue };
+            if live.user.limits().rules.check(&target.host, address.ip(), target.port).is_err() {
+                live.end("the rules do not allow it any more");
+            }
+        }
+    }
+
+    /// What users have moved, to be kept.
+    pub fn usage(&self) -> BTreeMap<String, Usage> {
+        lock(&self.users).usage()
+    }
+
+    /// Users, targets, and how much there is of each.
+    pub fn snapshot(&self) -> Snapshot {
+        let (users, guests) = {
+            let users = lock(&self.users);
+            (users.all().collect::<Vec<_>>(), GuestsView::of(users.guest_traffic()))
+        };
+        let whose: Vec<PublicKey> = self.lock().sessions.values().map(Session::peer_key).collect();
+        let whose: Vec<Arc<User>> = whose.into_iter().map(|key| lock(&self.users).of(key)).collect();
+        let open = self.lock();
+        let of = |user: &Arc<User>| {
+            let count = |transport| user.open(transport).load(Relaxed);
+            let sessions = whose.iter().filter(|of| Arc::ptr_eq(of, user)).count();
+            UserView::of(user, sessions, count(Transport::Tcp) + count(Transport::Udp))
+        };
+        let (targets, other_targets) = open.targets.view(open.connections.values().map(|live| live.view()));
+        Snapshot { users: users.iter().map(of).collect(), guests, connections: open.connections.len(), targets, other_targets }
+    }
+
+    /// Connections at present, in the order in which they began.
+    pub fn connections(&self) -> Vec<ConnectionView> {
+        self.lock().connections.values().map(|live| live.view()).collect()
+    }
+
+    /// Ends a connection; false if there is none of this number.
+    pub fn kick_connection(&self, id: u64) -> bool {
+        let live = self.lock().connections.get(&id).cloned();
+        live.inspect(|live| live.end(KICKED)).is_some()
+    }
+
+    /// Ends all connections and sessions of a user, by its name or one of its keys; how many of both, `None` if there is no such user.
+    /// It may open a session again as long as its key may.
+    pub fn kick_user(&self, name: &str) -> Option<(usize, usize)> {
+        let key = name.parse::<PublicKey>().ok();
+        let user = {
+            let mut users = lock(&self.users);
+            let found = users.all().find(|user| user.name == name);
+            found.or_else(|| key.map(|key| users.of(key)).filter(|user| user.is_listed))?
+        };
+        let connections: Vec<Arc<Live>> = self.lock().connections.values().filter(|live| Arc::ptr_eq(&live.user, &user)).cloned().collect();
+        connections.iter().for_each(|live| live.end(KICKED));
+        let is_its = |key: &PublicKey| Arc::ptr_eq(&lock(&self.users).of(*key), &user);
+        Some((connections.len(), self.end_sessions(is_its, KICKED)))
+    }
+
+    /// Ends the sessions of the keys for which `is_meant` is true; how many they were.
+    pub fn end_sessions(&self, is_meant: impl Fn(&PublicKey) -> bool, why: &str) -> usize {
+        let sessions: Vec<Session> = self.lock().sessions.values().cloned().collect();
+        let meant = sessions.iter().filter(|session| is_meant(&session.peer_key()));
+        meant.inspect(|session| session.abort(1, why)).count()
     }
 
     /// A place for a connection (or a listener), or for an association: datagrams take none from connections.
-    fn place(self: &Arc<Self>, key: PublicKey, transport: Transport) -> Result<Place, Answer> {
-        let (key, what) = ((key, transport), if transport == Transport::Tcp { "connections" } else { "UDP sources" });
-        let most = self.config.max_connections;
+    fn place(self: &Arc<Self>, session: &Session, transport: Transport, source: String, target: String) -> Result<Place, Answer> {
+        let user = lock(&self.users).of(session.peer_key());
+        let what = if transport == Transport::Tcp { "connections" } else { "UDP sources" };
         let mut open = self.lock();
-        let count = open.entry(key).or_default();
-        if *count >= most {
-            return Err(Answer::new(Outcome::Busy, format!("this key has {most} {what} already, the most that are allowed there")));
+        // Changed under this lock only.
+        let refused = user.admit(user.open(transport).load(Relaxed), what);
+        user.add(|traffic| if refused.is_ok() { &traffic.connections } else { &traffic.refused }, 1);
+        refused?;
+        user.open(transport).fetch_add(1, Relaxed);
+        open.last += 1;
+        let counts = Arc::new(Counts::of(Arc::clone(&user)));
+        let (id, begun, reached) = (open.last, Instant::now(), OnceLock::new());
+        let live = Arc::new(Live { id, user, transport, source, target, begun, counts, reached });
+        open.connections.insert(id, Arc::clone(&live));
+        Ok(Place { far: Arc::clone(self), live })
+    }
+
+    /// A connection for which there is no place, in the log.
+    fn refused(&self, session: &Session, transport: Transport, source: String, target: String, answer: Answer) {
+        let user = Some(lock(&self.users).of(session.peer_key()).name.clone());
+        let (to_target, from_target, wire, duration) = (0, 0, Wire::default(), Duration::ZERO);
+        let (peer, rule, end) = (Some(session.peer_key()), None, End::Refused(answer));
+        (self.sink)(&Report { peer, user, transport, source, target, rule, to_target, from_target, wire, duration, end });
+    }
+
+    /// A connection that has ended, in the log. `outward`: its socket is the target's; otherwise it is that of the one who came.
+    fn report(&self, session: &Session, live: &Live, outward: bool, end: End) {
+        let (up, down) = live.counts.get();
+        let (to_target, from_target) = if outward { (down, up) } else { (up, down) };
+        if matches!(end, End::Refused(_)) {
+            live.user.add(|traffic| &traffic.refused, 1);
         }
-        *count += 1;
-        Ok(Place { far: Arc::clone(self), key })
+        let rule = live.reached.get().map(|(_, rule)| rule.clone()).or_else(|| self.denied_by(live, &end));
+        (self.sink)(&Report {
+            peer: Some(session.peer_key()),
+            user: Some(live.user.name.clone()),
+            transport: live.transport,
+            source: live.source.clone(),
+            target: live.target.clone(),
+            rule,
+            to_target,
+            from_target,
+            wire: live.counts.wire(),
+            duration: live.begun.elapsed(),
+            end,
+        });
+    }
+
+    /// The rule that denied a target, where that does not depend on what its name led to.
+    fn denied_by(&self, live: &Live, end: &End) -> Option<String> {
+        match (end, live.target.parse::<Target>()) {
+            (End::Refused(Answer { outcome: Outcome::Denied, .. }), Ok(target)) => match &target.host {
+                Host::Ip(ip) => Some(live.user.limits().rules.reason(&target.host, *ip, target.port)),
+                Host::Name(_) => live.user.limits().rules.by_name(&target),
+            },
+            _ => None,
+        }
     }
 
     /// Serves a session until it ends; `first`: a flow of it that was accepted already.
     pub async fn serve(self: Arc<Self>, session: Session, first: Option<IncomingFlow>) {
         let mut tasks = JoinSet::new();
         let mut next = first;
+        let number = {
+            let mut open = self.lock();
+            open.last += 1;
+            let number = open.last;
+            open.sessions.insert(number, session.clone());
+            number
+        };
+        // Also where this future is dropped.
+        let _listed = Listed { far: Arc::clone(&self), number };
+        // What is counted for the key of a guest lasts as long as its session.
+        let _user = lock(&self.users).of(session.peer_key());
         loop {
             if let Some(flow) = next.take() {
                 match flow {
@@ -146,77 +311,85 @@ impl Far {
             return;
         }
         let transport = if matches!(request, Record::Associate { .. }) { Transport::Udp } else { Transport::Tcp };
-        let place = match self.place(session.peer_key(), transport) {
+        let meant = self.only_target.clone();
+        let target = match &request {
+            Record::Connect { target, .. } => meant.as_ref().unwrap_or(target).to_string(),
+            Record::Associate { target, .. } => meant.as_ref().or(target.as_ref()).map_or_else(|| "any".to_owned(), Target::to_string),
+            Record::Listen { bind, .. } => format!("listener {bind}"),
+            _ => return refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await,
+        };
+        // A session that is over does not know it any more.
+        let told = match &request {
+            Record::Connect { source, .. } => self.sources.told(&session.peer_key(), source.as_ref()),
+            _ => Ok(None),
+        };
+        let source = told.as_ref().ok().copied().flatten().map_or_else(|| source_of(&session), |at| at.to_string());
+        let place = match self.place(&session, transport, source.clone(), target.clone()) {
             Ok(place) => place,
             Err(busy) => {
                 if let Record::Associate { id, .. } = request {
                     udp::forget(&session, id);
                 }
+                self.refused(&session, transport, source, target, busy.clone());
                 return refuse(send, incoming, busy).await;
             }
         };
-        let (meant, dialler) = (self.config.only_target.clone(), self.dialler());
+        let (mut dialler, live) = (self.dialler(&place.live.user), Arc::clone(&place.live));
         match request {
-            Record::Connect { target, source } => {
-                let told = self.config.sources.told(&session.peer_key(), source.as_ref());
-                self.connect(&session, send, incoming, meant.unwrap_or(target), told, dialler).await;
+            Record::Connect { target: asked, source: _ } => {
+                let target = meant.unwrap_or(asked);
+                let reached = |at| self.reached(&live, &target, at);
+                let near = || session.far_address().map(|ip| SocketAddr::new(ip, 0)).or_else(|| session.remote_address());
+                let at = told.as_ref().ok().copied().flatten();
+                dialler.client = Some(Client { sources: Arc::clone(&self.sources), at: at.or_else(near) });
+                let end = match told {
+                    Ok(_) => serve_connect(send, incoming, &target, &dialler, &live.counts, reached).await,
+                    Err(denied) => {
+                        refuse(send, incoming, denied.clone()).await;
+                        End::Refused(denied)
+                    }
+                };
+                self.report(&session, &live, true, end);
             }
             Record::Associate { id, lifetime, target } => {
                 let target = meant.or(target);
-                // A session that is over does not know it any more.
-                let (begun, source) = (Instant::now(), source_of(&session));
-                let asked = target.as_ref().map_or_else(|| "any".to_owned(), Target::to_string);
-                let served = udp::Served { id, lifetime, target, dialler, idle: self.config.udp_idle };
-                let (counts, end) = udp::serve(&session, send, incoming, served).await;
-                self.report(&session, Transport::Udp, source, asked, begun, &counts, end);
+                let reached: Box<dyn Fn(SocketAddr) + Send + Sync> = match target.clone() {
+                    Some(target) => {
+                        let (far, live) = (Arc::clone(&self), Arc::clone(&live));
+                        Box::new(move |at| far.reached(&live, &target, at))
+                    }
+                    None => Box::new(|_| {}),
+                };
+                let served = udp::Served { id, lifetime, target, dialler, idle: self.udp_idle, reached };
+                let end = udp::serve(&session, send, incoming, served, &live.counts).await;
+                self.report(&session, &live, true, end);
             }
-            Record::Listen { id, transport, bind } => self.listen(&session, send, incoming, id, transport, &bind).await,
-            Record::Arrival { .. } | Record::Datagrams { .. } | Record::Answer(_) | Record::Hello => {
-                refuse(send, incoming, Answer::new(Outcome::Unsupported, "")).await;
+            Record::Listen { id, transport, bind } => {
+                tokio::select! {
+                    () = self.listen(&session, send, incoming, id, transport, &bind) => {}
+                    _ = live.counts.ended() => {}
+                }
             }
+            Record::Arrival { .. } | Record::Datagrams { .. } | Record::Answer(_) | Record::Hello => {}
         }
         drop(place);
     }
 
-    fn dialler(&self) -> Dialler {
-        let rules = match self.config.only_target {
+    /// Notes which address was dialled, and by which rule.
+    fn reached(&self, live: &Live, target: &Target, at: SocketAddr) {
+        let rule = match self.only_target {
+            Some(_) => "only-target".into(),
+            None => live.user.limits().rules.reason(&target.host, at.ip(), target.port),
+        };
+        let _ = live.reached.set((at, rule));
+    }
+
+    fn dialler(&self, user: &User) -> Dialler {
+        let rules = match self.only_target {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
-            None => self.config.rules.clone(),
+            None => user.limits().rules.clone(),
         };
-        Dialler { rules, mark: self.config.mark, client: None }
-    }
-
-    /// `told`: where the connection comes from, as a trusted near end says.
-    async fn connect(
-        &self,
-        session: &Session,
-        send: SendStream,
-        incoming: Incoming,
-        target: Target,
-        told: Result<Option<SocketAddr>, Answer>,
-        mut dialler: Dialler,
-    ) {
-        let (begun, counts) = (Instant::now(), Counts::default());
-        let near = || session.far_address().map(|ip| SocketAddr::new(ip, 0)).or_else(|| session.remote_address());
-        let at = told.as_ref().ok().copied().flatten();
-        let source = at.map_or_else(|| source_of(session), |at| at.to_string());
-        dialler.client = Some(Client { sources: Arc::clone(&self.config.sources), at: at.or_else(near) });
-        let end = match told {
-            Ok(_) => serve_connect(send, incoming, &target, &dialler, &counts).await,
-            Err(denied) => {
-                refuse(send, incoming, denied.clone()).await;
-                End::Refused(denied)
-            }
-        };
-        self.report(session, Transport::Tcp, source, target.to_string(), begun, &counts, end);
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the fields of a report")]
-    fn report(&self, session: &Session, transport: Transport, source: String, target: String, begun: Instant, counts: &Counts, end: End) {
-        // The socket here is the target's.
-        let (from_target, to_target) = counts.get();
-        let peer = Some(session.peer_key());
-        (self.config.sink)(&Report { peer, transport, source, target, to_target, from_target, duration: begun.elapsed(), end });
+        Dialler { rules, mark: self.mark, client: None }
     }
 
     /// A listener here for as long as its stream lives.
@@ -229,7 +402,7 @@ impl Far {
         transport: Transport,
         at: &Target,
     ) {
-        if !self.config.allow_remote_listen {
+        if !self.allow_remote_listen {
             let denied = Answer::new(Outcome::Denied, "listeners there need noctule proxy serve --allow-remote-listen");
             return refuse(send, incoming, denied).await;
         }
@@ -276,45 +449,58 @@ impl Far {
     /// A connection that came in at a listener of the other end.
     async fn arrival(self: Arc<Self>, session: Session, tcp: TcpStream, source: SocketAddr, listener: u32) {
         prepare(&tcp);
-        let (begun, counts) = (Instant::now(), Counts::default());
         let target = tcp.local_addr().map_or_else(|_| "?".to_owned(), |a| a.to_string());
-        let opened = async {
-            let place = self.place(session.peer_key(), Transport::Tcp)?;
-            let opened = stream::open(&session, &Record::Arrival { listener, source: source.into() }, &[], Class::Bulk).await?;
-            Ok((place, opened))
+        let place = match self.place(&session, Transport::Tcp, source.to_string(), target.clone()) {
+            Ok(place) => place,
+            Err(busy) => {
+                reset(&tcp);
+                return self.refused(&session, Transport::Tcp, source.to_string(), target, busy);
+            }
         };
-        let end = match opened.await {
-            Ok((_place, (send, incoming))) => relay(tcp, send, incoming, u64::MAX, true, &counts).await,
+        let counts = &place.live.counts;
+        let end = match stream::open(&session, &Record::Arrival { listener, source: source.into() }, &[], Class::Bulk).await {
+            Ok((send, incoming)) => relay(tcp, send, incoming, u64::MAX, true, counts).await,
             Err(answer) => {
                 reset(&tcp);
                 End::Refused(answer)
             }
         };
-        let ((to_target, from_target), peer) = (counts.get(), Some(session.peer_key()));
-        let (transport, source) = (Transport::Tcp, source.to_string());
-        (self.config.sink)(&Report { peer, transport, source, target, to_target, from_target, duration: begun.elapsed(), end });
+        self.report(&session, &place.live, false, end);
     }
 
     async fn take_datagrams(self: Arc<Self>, session: Session, socket: tokio::net::UdpSocket, listener: u32) {
         let target = socket.local_addr().map_or_else(|_| "?".to_owned(), |a| a.to_string());
-        let this = &self;
+        let (this, shown) = (&self, target.clone());
         let open = |source: SocketAddr| {
-            let (session, this) = (session.clone(), Arc::clone(this));
+            let (session, this, target) = (session.clone(), Arc::clone(this), target.clone());
             async move {
-                let place = this.place(session.peer_key(), Transport::Udp)?;
+                let place = this.place(&session, Transport::Udp, source.to_string(), target)?;
                 let id = this.ids.fetch_add(1, Relaxed) | ACCEPTORS;
                 let record = Record::Datagrams { listener, id, lifetime: udp::LIFETIME, source: source.into() };
                 let association = udp::open(&session, &record, id, udp::LIFETIME).await?;
-                Ok((place, association))
+                Ok((Arc::clone(&place.live.counts), place, association))
             }
         };
-        let (sink, peer) = (Arc::clone(&self.config.sink), session.peer_key());
-        udp::listen(socket, self.config.udp_idle, open, move |source, counts: &Counts, begun, end| {
-            let (to_target, from_target) = counts.get();
-            let (peer, source, target) = (Some(peer), source.to_string(), target.clone());
-            sink(&Report { peer, transport: Transport::Udp, source, target, to_target, from_target, duration: begun.elapsed(), end });
+        let (sink, peer) = (Arc::clone(&self.sink), Some(session.peer_key()));
+        udp::listen(socket, self.udp_idle, open, move |source, counts: &Counts, begun, end| {
+            let ((to_target, from_target), user) = (counts.get(), counts.user().map(|user| user.name.clone()));
+            let (source, target, rule, transport) = (source.to_string(), shown.clone(), None, Transport::Udp);
+            let (wire, duration) = (counts.wire(), begun.elapsed());
+            sink(&Report { peer, user, transport, source, target, rule, to_target, from_target, wire, duration, end });
         })
         .await;
+    }
+}
+
+/// A session among those that are open.
+struct Listed {
+    far: Arc<Far>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.far.lock().sessions.remove(&self.number);
     }
 }
 
@@ -327,8 +513,20 @@ fn source_of(session: &Session) -> String {
 }
 
 /// Dials, answers, and carries the connection.
-pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, target: &Target, dialler: &Dialler, counts: &Counts) -> End {
-    let mut tcp = match dial::dial(target, dialler).await {
+/// `reached` hears which address it is.
+pub(crate) async fn serve_connect(
+    mut send: SendStream,
+    incoming: Incoming,
+    target: &Target,
+    dialler: &Dialler,
+    counts: &Counts,
+    reached: impl Fn(SocketAddr),
+) -> End {
+    let dialled = tokio::select! {
+        dialled = dial::dial(target, dialler) => dialled,
+        end = counts.ended() => Err(Answer::new(Outcome::Denied, end.to_string())),
+    };
+    let mut tcp = match dialled {
         Ok(tcp) => tcp,
         Err(answer) => {
             refuse(send, incoming, answer.clone()).await;
@@ -336,6 +534,9 @@ pub(crate) async fn serve_connect(mut send: SendStream, incoming: Incoming, targ
         }
     };
     prepare(&tcp);
+    if let Ok(at) = tcp.peer_addr() {
+        reached(at);
+    }
     if let (Some(client), Ok(to)) = (&dialler.client, tcp.peer_addr())
         && let Some(header) = client.header(&target.host, to)
         // A target that would read bytes without it would take them for the header.

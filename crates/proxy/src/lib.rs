@@ -15,8 +15,10 @@ pub mod http;
 #[cfg(target_os = "linux")]
 mod intercept;
 mod listen;
+mod live;
 mod near;
 mod proxy_protocol;
+mod rate;
 mod relay;
 mod report;
 pub mod socks;
@@ -25,6 +27,7 @@ mod stream;
 mod target;
 mod udp;
 mod uplink;
+mod user;
 pub mod wire;
 
 pub use access::{Pattern, Rule, Rules};
@@ -33,10 +36,12 @@ pub use forward::{Bind, Forward, Forwards, On};
 #[cfg(target_os = "linux")]
 pub use intercept::{Diversion, Interception};
 pub use listen::BindError;
+pub use live::{ConnectionView, GuestsView, MOST_TARGETS, QuotaView, Snapshot, TargetView, UserView};
 pub use near::{Connection, Greeting, Listener, Near, NearOptions, Remote};
-pub use report::{End, Report, Sink};
+pub use report::{End, Report, Sink, Wire};
 pub use source::{Sources, Trusted, may_dial_as_client};
 pub use target::{Host, Target};
 pub use udp::{LIFETIME as UDP_LIFETIME, is_datagrams};
 pub use uplink::Uplink;
+pub use user::{Account, Limits, Period, Quota, Usage};
 pub use wire::{Answer, Outcome, TAG, Transport};

@@ -214,7 +214,8 @@ impl Near {
         end: End,
     ) {
         let (to_target, from_target) = counts.get();
-        (self.sink)(&Report { peer, transport, source, target, to_target, from_target, duration: begun.elapsed(), end });
+        let (wire, duration) = (counts.wire(), begun.elapsed());
+        (self.sink)(&Report { peer, user: None, transport, source, target, rule: None, to_target, from_target, wire, duration, end });
     }
 
     fn datagrams(&self, forward: &Forward) -> Result<Listener, BindError> {
@@ -227,7 +228,7 @@ impl Near {
                 let near = near.clone();
                 move |_| {
                     let (near, target) = (near.clone(), target.clone());
-                    async move { Ok(((), near.associate(Some(target)).await?)) }
+                    async move { Ok((Arc::default(), (), near.associate(Some(target)).await?)) }
                 }
             };
             let report = move |source: SocketAddr, counts: &Counts, begun, end| {
@@ -339,15 +340,22 @@ impl Near {
         match incoming.request().await {
             Ok(Record::Arrival { listener, source }) => match leads(listener) {
                 Some(Forward { transport: Transport::Tcp, target, .. }) => {
-                    let end = serve_connect(send, incoming, &target, &dialler, &counts).await;
+                    let end = serve_connect(send, incoming, &target, &dialler, &counts, |_| {}).await;
                     self.report(peer, Transport::Tcp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
                 }
                 _ => refuse(send, incoming, unknown).await,
             },
             Ok(Record::Datagrams { listener, id, lifetime, source }) => match leads(listener) {
                 Some(Forward { transport: Transport::Udp, target, .. }) => {
-                    let served = udp::Served { id, lifetime, target: Some(target.clone()), dialler, idle: self.options.udp_idle };
-                    let (counts, end) = udp::serve(&session, send, incoming, served).await;
+                    let served = udp::Served {
+                        id,
+                        lifetime,
+                        target: Some(target.clone()),
+                        dialler,
+                        idle: self.options.udp_idle,
+                        reached: Box::new(|_| {}),
+                    };
+                    let end = udp::serve(&session, send, incoming, served, &counts).await;
                     self.report(peer, Transport::Udp, source.to_string(), target.to_string(), begun, &swapped(&counts), end);
                 }
                 _ => refuse(send, incoming, unknown).await,

@@ -17,8 +17,6 @@ use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
-/// Bytes that are read or written at once, at most.
-const CHUNK: usize = 64 << 10;
 /// Pieces of one system call.
 const MOST_SLICES: usize = 64;
 /// How long what a reset connection had sent before may take to be handed over.
@@ -61,6 +59,7 @@ fn of_flow(error: FlowError) -> Broken {
 pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: Incoming, most: u64, awaits: bool, counts: &Counts) -> End {
     let mut state = State::default();
     let end = run(&tcp, &mut send, &mut incoming, most, awaits, counts, &mut state).await;
+    counts.note(&send.stats(), &incoming.recv.stats());
     match &end {
         End::Finished => {}
         End::ResetHere => {
@@ -151,6 +150,7 @@ async fn run(
                 // Its reader may wait for credit, or have ended, and does not notice.
                 () = is_broken(tcp), if !state.is_reset_there => Err(Broken::Here),
                 () = &mut deadline, if state.is_reset_there => return End::ResetThere,
+                end = counts.ended() => return end,
             };
             match ended {
                 Ok(()) => {}
@@ -215,14 +215,14 @@ async fn up(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Cou
 /// What is there to be read, of which `left` bytes may come; false at the end of the connection.
 async fn read_all(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Counts) -> Result<bool, Broken> {
     // Only while there is something: an idle connection holds no buffer.
-    let mut buffer = Vec::with_capacity(CHUNK);
+    let mut buffer = Vec::with_capacity(counts.chunk_up());
     loop {
         buffer.clear();
         match tcp.try_read_buf(&mut buffer) {
             Ok(0) => return Ok(false),
             Ok(len) => {
                 *left = left.checked_sub(len as u64).ok_or(Broken::Here)?;
-                counts.up(len);
+                counts.pass_up(len).await.map_err(Broken::Gone)?;
                 send.write_all(&buffer).await.map_err(of_flow)?;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
@@ -242,10 +242,10 @@ async fn down(tcp: &TcpStream, incoming: &mut Incoming, awaits: bool, counts: &C
     }
     let mut chunks = vec![incoming.take_rest()];
     loop {
-        counts.down(chunks.iter().map(Bytes::len).sum());
+        counts.pass_down(chunks.iter().map(Bytes::len).sum()).await.map_err(Broken::Gone)?;
         write_all(tcp, &mut chunks).await.map_err(|_| Broken::Here)?;
         chunks = Vec::new();
-        if incoming.recv.read_chunks(&mut chunks, CHUNK).await.map_err(of_flow)? == 0 {
+        if incoming.recv.read_chunks(&mut chunks, counts.chunk_down()).await.map_err(of_flow)? == 0 {
             break;
         }
         consume_budget().await;

@@ -1,10 +1,14 @@
 //! What became of a connection, for a log.
 
+use crate::user::{User, Way};
 use crate::wire::{Answer, Transport};
-use noctule::PublicKey;
+use noctule::{FlowStats, PublicKey};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum End {
     Refused(Answer),
     /// Nothing was heard for the idle time.
     Idle,
+    /// The server ended it: a quota is used up, its owner wished it, or the rules allow it no more.
+    Closed(String),
 }
 
 impl fmt::Display for End {
@@ -31,7 +37,7 @@ impl fmt::Display for End {
             Self::Finished => f.write_str("finished"),
             Self::ResetHere | Self::ResetBehind => f.write_str("reset at this end"),
             Self::ResetThere => f.write_str("reset at the other end"),
-            Self::Lost(why) => f.write_str(why),
+            Self::Lost(why) | Self::Closed(why) => f.write_str(why),
             Self::Refused(answer) => f.write_str(&answer.words()),
             Self::Idle => f.write_str("idle"),
         }
@@ -43,16 +49,22 @@ impl fmt::Display for End {
 pub struct Report {
     /// The key at the other end of the session; `None` if there was no session.
     pub peer: Option<PublicKey>,
+    /// Whose the key is, at the server.
+    pub user: Option<String>,
     /// TCP or UDP.
     pub transport: Transport,
     /// Who asked for it: an address, if this end knows it.
     pub source: String,
     /// What was asked for.
     pub target: String,
+    /// The rule by which the target may be reached or not, at the server.
+    pub rule: Option<String>,
     /// Bytes from the source to the target, as far as this end has them.
     pub to_target: u64,
     /// Bytes from the target to the source.
     pub from_target: u64,
+    /// What coding made of it.
+    pub wire: Wire,
     /// From the request to the end.
     pub duration: Duration,
     /// How it ended.
@@ -62,14 +74,40 @@ pub struct Report {
 /// Takes reports.
 pub type Sink = std::sync::Arc<dyn Fn(&Report) + Send + Sync>;
 
-/// Bytes between a socket and a stream.
+/// What a connection was between the two ends of the session, as far as this end knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wire {
+    /// Bytes of source and repair packets that this end sent.
+    pub sent: u64,
+    /// The same that it received.
+    pub received: u64,
+    /// Repair packets that this end sent.
+    pub repairs: u64,
+    /// Packets that were lost, and that this end made up from repair packets.
+    pub repaired: u64,
+}
+
+/// Bytes between a socket and a stream, whose they are, and whether they may go on.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     up: AtomicU64,
     down: AtomicU64,
+    wire: OnceLock<Wire>,
+    /// `None`: nobody limits them.
+    user: Option<Arc<User>>,
+    end: OnceLock<End>,
+    ending: Notify,
 }
 
+/// Read at once where nobody limits it.
+const CHUNK: usize = 64 << 10;
+
 impl Counts {
+    /// Those of a connection of this user.
+    pub fn of(user: Arc<User>) -> Self {
+        Self { user: Some(user), ..Self::default() }
+    }
+
     /// From the socket.
     pub fn up(&self, bytes: usize) {
         self.up.fetch_add(bytes as u64, Relaxed);
@@ -81,5 +119,98 @@ impl Counts {
     /// From and to the socket.
     pub fn get(&self) -> (u64, u64) {
         (self.up.load(Relaxed), self.down.load(Relaxed))
+    }
+
+    /// How much to read from the socket at once.
+    pub fn chunk_up(&self) -> usize {
+        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Way::Down))
+    }
+    /// How much to read for the socket at once.
+    pub fn chunk_down(&self) -> usize {
+        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Way::Up))
+    }
+
+    /// Waits until bytes of the socket may go on, and counts them. What the user gets comes from the socket: it is the target's, or leads here from outside.
+    ///
+    /// # Errors
+    /// The connection ends.
+    pub async fn pass_up(&self, bytes: usize) -> Result<(), End> {
+        self.pass(Way::Down, bytes).await?;
+        self.up(bytes);
+        Ok(())
+    }
+    /// The same for the socket.
+    pub async fn pass_down(&self, bytes: usize) -> Result<(), End> {
+        self.pass(Way::Up, bytes).await?;
+        self.down(bytes);
+        Ok(())
+    }
+
+    async fn pass(&self, way: Way, bytes: usize) -> Result<(), End> {
+        if let Some(user) = self.user.as_ref().filter(|_| bytes > 0) {
+            let at = user.take(way, bytes as u64).map_err(End::Closed)?;
+            if at > Instant::now() {
+                sleep_until(at).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a datagram of the socket may go on; counts it.
+    pub fn passes_up(&self, bytes: usize) -> bool {
+        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Way::Down, bytes as u64));
+        if passes {
+            self.up(bytes);
+        }
+        passes
+    }
+    /// The same for the socket.
+    pub fn passes_down(&self, bytes: usize) -> bool {
+        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Way::Up, bytes as u64));
+        if passes {
+            self.down(bytes);
+        }
+        passes
+    }
+
+    /// Ends the connection.
+    pub fn end(&self, end: End) {
+        let _ = self.end.set(end);
+        self.ending.notify_waiters();
+    }
+
+    /// Waits until somebody ends the connection.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn ended(&self) -> End {
+        loop {
+            // Before the look: what comes in between is heard.
+            let ending = self.ending.notified();
+            if let Some(end) = self.end.get() {
+                return end.clone();
+            }
+            ending.await;
+        }
+    }
+
+    /// Whose they are.
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+
+    /// Notes what coding made of it.
+    pub fn note(&self, sent: &FlowStats, received: &FlowStats) {
+        let _ = self.wire.set(Wire {
+            sent: sent.coded_bytes,
+            received: received.coded_bytes,
+            repairs: sent.repair_packets,
+            repaired: received.decoded_packets,
+        });
+    }
+
+    /// What was noted.
+    pub fn wire(&self) -> Wire {
+        self.wire.get().copied().unwrap_or_default()
     }
 }

@@ -93,7 +93,9 @@ pub(crate) async fn open(session: &Session, record: &Record, id: u32, lifetime: 
 
 /// Sends a datagram; one for which there is no room is lost, as on any link.
 fn send(out: &MessageSender, target: Option<&Target>, data: &[u8], counts: &Counts) {
-    counts.up(data.len());
+    if !counts.passes_up(data.len()) {
+        return;
+    }
     let _ = out.try_send(emit_datagram(target, data).into(), MessageOptions::default());
 }
 
@@ -169,12 +171,14 @@ impl Association {
                 data = coming.next() => {
                     let Some(data) = data else { return ended(&self.session) };
                     if let Ok((source, data)) = parse_datagram(&data) {
-                        counts.down(data.len());
-                        deliver(source, data);
+                        if counts.passes_down(data.len()) {
+                            deliver(source, data);
+                        }
                     }
                     last = Instant::now();
                 }
                 _ = self.stream.stopped() => return ended(&self.session),
+                end = counts.ended() => return end,
                 () = sleep_until(last + idle) => return End::Idle,
             }
         }
@@ -205,13 +209,16 @@ pub(crate) struct Served {
     pub target: Option<Target>,
     pub dialler: Dialler,
     pub idle: Duration,
+    /// Hears which address a target that is fixed has.
+    pub reached: Box<dyn Fn(SocketAddr) + Send + Sync>,
 }
 
 /// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
-pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served) -> (Counts, End) {
-    let Served { id, lifetime, target, dialler, idle } = served;
-    let Dialler { rules, mark, .. } = dialler;
-    let counts = Counts::default();
+pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served, counts: &Counts) -> End {
+    let Served { id, lifetime, target, dialler, idle, reached } = served;
+    let Dialler { mut rules, mark, .. } = dialler;
+    let version = || counts.user().map(|user| user.version());
+    let mut rules_of = version();
     let prepared = async {
         let fixed = match &target {
             Some(target) => dial::resolve(target, &rules).await?.front().copied(),
@@ -226,12 +233,15 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
         Err(answer) => {
             forget(session, id);
             refuse(stream, incoming, answer.clone()).await;
-            return (counts, End::Refused(answer));
+            return End::Refused(answer);
         }
     };
     let bound = socket.local_addr().ok().map(Target::from);
     if let Err(error) = accept(&mut stream, Answer { outcome: Outcome::Connected, bound, text: FarText::default() }).await {
-        return (counts, End::Lost(error.to_string()));
+        return End::Lost(error.to_string());
+    }
+    if let Some(fixed) = fixed {
+        reached(fixed);
     }
     let mut coming = Coming { session: session.clone(), id, flow: None };
     let mut lookups = JoinSet::new();
@@ -245,17 +255,23 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                 let Some(data) = data else { break ended(session) };
                 last = Instant::now();
                 let Ok((named, payload)) = parse_datagram(&data) else { continue };
+                // Where the target is fixed, whoever changes the rules looks after it.
+                if let Some(user) = counts.user().filter(|_| fixed.is_none() && version() != rules_of) {
+                    (rules, rules_of) = (user.limits().rules.clone(), version());
+                    known.clear();
+                    lookups.abort_all();
+                }
                 match (fixed, named) {
-                    (Some(to), _) => send_to(&socket, to, payload, &counts).await,
+                    (Some(to), _) => send_to(&socket, to, payload, counts).await,
                     (None, None) => {}
                     (None, Some(named)) => match (known.get(&named).and_then(Known::get), &named.host) {
-                        (Some(Some(to)), _) => send_to(&socket, to, payload, &counts).await,
+                        (Some(Some(to)), _) => send_to(&socket, to, payload, counts).await,
                         // Denied, or not found.
                         (Some(None), _) => {}
                         (None, Host::Ip(ip)) => {
                             let to = rules.check(&named.host, *ip, named.port).is_ok().then(|| SocketAddr::new(*ip, named.port));
                             if let Some(to) = to {
-                                send_to(&socket, to, payload, &counts).await;
+                                send_to(&socket, to, payload, counts).await;
                             }
                             remember(&mut known, named, to);
                         }
@@ -273,7 +289,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
             }
             Some(found) = lookups.join_next() => if let Ok((named, to, payload)) = found {
                 if let Some(to) = to {
-                    send_to(&socket, to, &payload, &counts).await;
+                    send_to(&socket, to, &payload, counts).await;
                 }
                 remember(&mut known, named, to);
             },
@@ -282,17 +298,19 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                 let Ok((len, source)) = received else { continue };
                 let source = SocketAddr::new(source.ip().to_canonical(), source.port());
                 match fixed {
-                    Some(fixed) if fixed == source => send(&out, None, &buffer[..len], &counts),
+                    Some(fixed) if fixed == source => send(&out, None, &buffer[..len], counts),
                     Some(_) => continue,
-                    None => send(&out, Some(&source.into()), &buffer[..len], &counts),
+                    None => send(&out, Some(&source.into()), &buffer[..len], counts),
                 }
                 last = Instant::now();
             }
             () = incoming.ended() => break ended(session),
+            end = counts.ended() => break end,
             () = sleep_until(last + idle) => break End::Idle,
         }
     };
-    (counts, end)
+    counts.note(&out.stats(), &coming.flow.as_ref().map(MessageReceiver::stats).unwrap_or_default());
+    end
 }
 
 /// What a target was found to be; `to` is `None` if it was denied or not found, which may be over soon.
@@ -317,7 +335,9 @@ fn remember(known: &mut HashMap<Target, Known>, target: Target, to: Option<Socke
 
 /// Sends to an address, from a socket that may be of IPv6. What cannot be sent is lost.
 async fn send_to(socket: &UdpSocket, to: SocketAddr, data: &[u8], counts: &Counts) {
-    counts.down(data.len());
+    if !counts.passes_down(data.len()) {
+        return;
+    }
     let to = match (socket.local_addr().map(|a| a.is_ipv6()), to.ip()) {
         (Ok(true), IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
         _ => to,
@@ -333,7 +353,7 @@ pub(crate) async fn listen<P, F>(
     report: impl Fn(SocketAddr, &Counts, Instant, End) + Clone + Send + 'static,
 ) where
     P: Send + 'static,
-    F: Future<Output = Result<(P, Association), Answer>> + Send + 'static,
+    F: Future<Output = Result<(Arc<Counts>, P, Association), Answer>> + Send + 'static,
 {
     let socket = Arc::new(socket);
     let mut sources: HashMap<SocketAddr, mpsc::Sender<(Option<Target>, Bytes)>> = HashMap::new();
@@ -364,9 +384,10 @@ pub(crate) async fn listen<P, F>(
                 sources.insert(from, queue);
                 let (opening, socket, report) = (open(from), Arc::clone(&socket), report.clone());
                 tasks.spawn(async move {
-                    let (begun, counts) = (Instant::now(), Counts::default());
+                    let (begun, mut counts) = (Instant::now(), Arc::default());
                     let end = match opening.await {
-                        Ok((_place, association)) => {
+                        Ok((of_it, _place, association)) => {
+                            counts = of_it;
                             association.run(&mut waiting, idle, &counts, |_, data| {
                                 // One for which there is no room is lost.
                                 let _ = socket.try_send_to(data, from);

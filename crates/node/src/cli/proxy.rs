@@ -27,7 +27,7 @@ const LEAST_TIME: Duration = Duration::from_millis(1);
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy [OPTIONS] HOST --intercept own|clients...\n       noctule proxy [OPTIONS] --from-link LINK -D PORT...\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]\n       noctule proxy rules [OPTIONS] [HOST]\n       noctule proxy share [OPTIONS] [HOST]"
+    override_usage = "noctule proxy [OPTIONS] HOST -L PORT:TARGET:PORT... -D PORT... -R PORT:TARGET:PORT...\n       noctule proxy [OPTIONS] HOST -W TARGET:PORT\n       noctule proxy [OPTIONS] HOST --intercept own|clients...\n       noctule proxy [OPTIONS] --from-link LINK -D PORT...\n       noctule proxy --config FILE [--check]\n       noctule proxy serve [OPTIONS]\n       noctule proxy rules [OPTIONS] [HOST]\n       noctule proxy share [OPTIONS] [HOST]\n       noctule proxy status [OPTIONS]\n       noctule proxy kick USER|CONNECTION"
 )]
 pub struct ProxyArgs {
     /// Be the other side.
@@ -153,7 +153,8 @@ impl ProxyArgs {
     pub fn has_json_errors(&self) -> bool {
         match &self.task {
             Some(ProxyTask::Serve(args)) => args.json,
-            Some(ProxyTask::Rules(_) | ProxyTask::Share(_)) => false,
+            Some(ProxyTask::Status(args)) => args.json,
+            Some(ProxyTask::Rules(_) | ProxyTask::Share(_) | ProxyTask::Kick(_)) => false,
             None => self.json,
         }
     }
@@ -164,10 +165,53 @@ impl ProxyArgs {
 pub enum ProxyTask {
     /// Connect to what `noctule proxy` on the other side asks for; prints the command for it.
     Serve(Box<ProxyServeArgs>),
+    /// Show users, connections, rates and quotas of the `noctule proxy serve` that runs on this host.
+    Status(ProxyStatusArgs),
+    /// End the connections and sessions of a user, or one connection.
+    Kick(ProxyKickArgs),
     /// Print the rules of the firewall by which connections are intercepted, for nft or iptables; `noctule proxy` installs them itself.
     Rules(Box<ProxyRulesArgs>),
     /// Print a link that leads to a server, and its QR code: for `noctule proxy --from-link` on other hosts.
     Share(Box<ProxyShareArgs>),
+}
+
+/// Where the server is asked.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ProxyApiArgs {
+    /// Its socket, or its address on loopback, as --api of proxy serve names it [default: the one socket in the runtime directory that answers].
+    #[arg(long, value_name = "PATH|ADDR:PORT")]
+    pub api: Option<String>,
+    /// The file with the secret of an address.
+    #[arg(long, value_name = "FILE", requires = "api")]
+    pub api_secret: Option<PathBuf>,
+}
+
+/// `noctule proxy status`.
+#[derive(Debug, Args)]
+#[command(after_help = exits::help(EXITS))]
+pub struct ProxyStatusArgs {
+    #[command(flatten)]
+    pub api: ProxyApiArgs,
+    /// Show every connection, not only how many there are.
+    #[arg(long)]
+    pub connections: bool,
+    /// As JSON, for programs.
+    #[arg(long)]
+    pub json: bool,
+    /// Again and again, this far apart.
+    #[arg(short, long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s", value_parser = some_time)]
+    pub watch: Option<Span>,
+}
+
+/// `noctule proxy kick`.
+#[derive(Debug, Args)]
+#[command(after_help = exits::help(EXITS))]
+pub struct ProxyKickArgs {
+    /// Name or key of a user, or the number of a connection, as noctule proxy status shows them.
+    #[arg(value_name = "USER|CONNECTION")]
+    pub what: String,
+    #[command(flatten)]
+    pub api: ProxyApiArgs,
 }
 
 /// `noctule proxy rules`.
@@ -212,12 +256,21 @@ pub struct ProxyServeArgs {
     /// Forget a UDP source that has neither sent nor received anything for so long.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub udp_idle: Span,
-    /// Take options from FILE (TOML): its keys are the long options. Those of the command line go before it.
+    /// Take options from FILE (TOML): its keys are the long options, and [[user]] tables say what each user may do. Options of the command line go before it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Only check the file, and say which command it stands for.
     #[arg(long, requires = "config")]
     pub check: bool,
+    /// Where the status is told and users are ended: a Unix socket, an address on loopback (with --api-secret), or no [default: a socket in the runtime directory].
+    #[arg(long, value_name = "PATH|ADDR:PORT|no")]
+    pub api: Option<String>,
+    /// A file with the secret that whoever asks at an address has to know.
+    #[arg(long, value_name = "FILE", requires = "api")]
+    pub api_secret: Option<PathBuf>,
+    /// Where the bytes of quotas are kept over restarts [default: proxy-quotas.json in the state directory].
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
     /// Show a code that lets one more peer in, besides the keys that may connect [default: if nothing else says who may].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,

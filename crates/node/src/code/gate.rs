@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::identity::authorised::{Access, Grant};
 use noctule::{FlowOptions, IncomingFlow, PublicKey, RecvStream, SendStream, Session};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ type Commands = Box<dyn Fn(Option<&Code>) -> String + Send + Sync>;
 
 /// See the file's heading.
 pub struct Gate {
-    access: Access,
+    access: RwLock<Arc<Access>>,
     ours: PublicKey,
     guesses: Option<Mutex<Guesses>>,
     places: Places,
@@ -53,6 +53,7 @@ impl Gate {
             }
             false => None,
         };
+        let access = RwLock::new(Arc::new(access));
         Ok(Self { access, ours, guesses, places: Places::default(), strangers: Strangers::default(), tell, commands: Box::new(commands) })
     }
 
@@ -67,13 +68,18 @@ impl Gate {
     }
 
     /// Which keys may open sessions.
-    pub fn access(&self) -> &Access {
-        &self.access
+    pub fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces which keys may open sessions; those that are open stay. Whether a code is taken stays as it is.
+    pub fn set_access(&self, access: Access) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
     }
 
     /// What a key may do at present; `None`: nothing, until it proves that it has the code.
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
-        let listed = self.access.grant(key);
+        let listed = self.access().grant(key);
         match self.guesses.as_ref().is_some_and(|guesses| lock(guesses).is_admitted(key)) {
             true => Some(Grant { may_write: true, may_read: true, may_proxy: true, ..listed.unwrap_or_default() }),
             false => listed,
@@ -207,7 +213,7 @@ impl Gate {
                         &format!("noctule: {from} had the code: its key {key} is taken for the rest of this run"),
                         serde_json::json!({"event": "admitted", "address": from, "key": key.to_string()}),
                     );
-                    if let Some((file, error)) = self.access.remember(&key, &from) {
+                    if let Some((file, error)) = self.access().remember(&key, &from) {
                         (self.tell)(
                             &format!("noctule: warning: the key could not be added to {}: {error}", file.display()),
                             serde_json::json!({"event": "not_remembered", "key": key.to_string()}),

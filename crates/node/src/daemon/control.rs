@@ -26,7 +26,7 @@ const MAX_REQUEST: u64 = 4096;
 /// A client that connects and says nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for the first rates of `status --watch`.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+pub const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// The bound socket; removes its file when the node ends.
 pub struct Listener {
@@ -64,15 +64,41 @@ enum Answer {
     Error { message: String },
 }
 
-/// Binds the socket, for its owner and group only.
+/// How a socket is made, and what is said about it.
+pub struct Local {
+    /// What it is.
+    pub name: &'static str,
+    /// What has it.
+    pub owner: &'static str,
+    /// What names another place.
+    pub option: &'static str,
+    /// Its rights.
+    pub mode: u32,
+}
+
+/// The node's.
+pub const CONTROL: Local = Local { name: "control socket", owner: "node", option: "[control] socket", mode: 0o660 };
+
+impl Listener {
+    /// The next client.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        self.socket.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+/// Binds the socket, for its owner and group at most.
 ///
 /// # Errors
-/// Another node has it, or the directory cannot be written.
-pub fn listen(path: &Path) -> Result<Listener, Failure> {
-    let refuse = |what: String| Failure::Listen(format!("control socket {}: {what}", path.display()));
+/// Another process has it, or the directory cannot be written.
+pub fn listen(path: &Path, local: &Local) -> Result<Listener, Failure> {
+    let Local { name, owner, option, mode } = local;
+    let refuse = |what: String| Failure::Listen(format!("{name} {}: {what}", path.display()));
     if let Some(directory) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         (std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory))
-            .map_err(|e| refuse(format!("cannot make its directory: {e}; choose another place with [control] socket")))?;
+            .map_err(|e| refuse(format!("cannot make its directory: {e}; choose another place with {option}")))?;
     }
     // Nobody but this user may connect in the moment before its rights are set. The mask is the process's: a file that another thread makes in this
     // moment gets fewer rights, not more.
@@ -85,23 +111,23 @@ pub fn listen(path: &Path) -> Result<Listener, Failure> {
     let listener = match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             if !std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-                return Err(refuse("there is a file of another kind: remove it, or choose another place with [control] socket".into()));
+                return Err(refuse(format!("there is a file of another kind: remove it, or choose another place with {option}")));
             }
             match std::os::unix::net::UnixStream::connect(path) {
                 // Left behind by a node that was killed: only then nobody listens.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path).and_then(|()| bind()),
                 Err(error) => {
                     return Err(refuse(format!(
-                        "another node may have it, asking it fails: {error}; choose another place with [control] socket"
+                        "another {owner} may have it, asking it fails: {error}; choose another place with {option}"
                     )));
                 }
-                Ok(_) => return Err(refuse("another node has it: end that node, or give this one its own with [control] socket".into())),
+                Ok(_) => return Err(refuse(format!("another {owner} has it: end that {owner}, or give this one its own with {option}"))),
             }
         }
         result => result,
     };
-    let socket = listener.map_err(|e| refuse(format!("{e}; choose another place with [control] socket")))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(|e| refuse(format!("cannot restrict it: {e}")))?;
+    let socket = listener.map_err(|e| refuse(format!("{e}; choose another place with {option}")))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(*mode)).map_err(|e| refuse(format!("cannot restrict it: {e}")))?;
     let file = file_of(path).map_err(|e| refuse(e.to_string()))?;
     Ok(Listener { socket, path: path.to_owned(), file })
 }
@@ -178,7 +204,7 @@ async fn ask(socket: &Path, request: &Request) -> Result<Answer, Failure> {
 }
 
 /// Every text in what a node says: its user may have fewer rights than the one that asks, and names come from its file.
-fn escape(value: &mut Value) {
+pub fn escape(value: &mut Value) {
     match value {
         Value::String(text) => *text = escaped(text).to_string(),
         Value::Array(values) => values.iter_mut().for_each(escape),
@@ -258,7 +284,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("made/node.sock");
         let before = rustix::process::umask(rustix::fs::Mode::empty());
-        let listener = listen(&path).expect("binds");
+        let listener = listen(&path, &CONTROL).expect("binds");
         assert_eq!(rustix::process::umask(before), rustix::fs::Mode::empty());
         let mode = |path: &Path| std::fs::metadata(path).expect("is there").mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().expect("made"))), (0o660, 0o750));
@@ -270,7 +296,7 @@ mod tests {
     async fn only_a_socket_that_nobody_listens_to_is_taken_over() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("node.sock");
-        let told = |path: &Path| listen(path).map(|_| ()).expect_err("refused").to_string();
+        let told = |path: &Path| listen(path, &CONTROL).map(|_| ()).expect_err("refused").to_string();
         std::fs::write(&path, "kept").expect("written");
         assert!(told(&path).contains("another kind"), "{}", told(&path));
         assert_eq!(std::fs::read(&path).expect("still there"), b"kept");
@@ -278,7 +304,7 @@ mod tests {
         let other = StdListener::bind(&path).expect("binds");
         assert!(told(&path).contains("another node has it"));
         drop(other);
-        let ours = listen(&path).expect("stale, so taken over");
+        let ours = listen(&path, &CONTROL).expect("stale, so taken over");
         // The socket is another node's by now: it stays.
         std::fs::remove_file(&path).expect("removed");
         let other = StdListener::bind(&path).expect("binds");
@@ -293,7 +319,7 @@ mod tests {
         let path = directory.path().join("node.sock");
         // Of another type: connecting fails with another error than "refused".
         let datagrams = std::os::unix::net::UnixDatagram::bind(&path).expect("binds");
-        let error = listen(&path).map(|_| ()).expect_err("refused").to_string();
+        let error = listen(&path, &CONTROL).map(|_| ()).expect_err("refused").to_string();
         assert!(error.contains("asking it fails") && path.exists(), "{error}");
         drop(datagrams);
     }

@@ -7,14 +7,14 @@ pub mod config;
 pub mod control;
 mod kernel;
 mod lanes;
-mod metrics;
+pub mod metrics;
 mod neighbours;
 mod one_way;
 mod peer;
-mod places;
+pub mod places;
 mod routes;
 pub mod setup;
-mod status;
+pub mod status;
 pub mod strangers;
 mod trees;
 mod tunnel;
@@ -149,7 +149,7 @@ impl Daemon {
         let one_ways = one_way::OneWays::new(identity.identity.clone(), config.state.clone());
         let endpoint = bind(&config.listen, identity.with_node(node))?;
         // The control socket before the device: a second node of the same file fails without touching the first one's.
-        let listener = control::listen(&config.control)?;
+        let listener = control::listen(&config.control, &control::CONTROL)?;
         let metrics = match &config.metrics {
             Some(metrics) => Some(metrics::listen(metrics.listen).await?),
             None => None,

@@ -66,6 +66,11 @@ pub fn read_trusted(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// A text that only this user, or root, may have read.
+pub fn read_secret(path: &Path) -> Result<String, Failure> {
+    load(path)
+}
+
 /// As a shell takes it.
 fn shown(path: &Path) -> String {
     shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |quoted| quoted.into_owned())

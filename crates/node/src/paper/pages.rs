@@ -165,7 +165,10 @@ pub const PAGES: &[Page] = &[
         description: &[
             "Connects to what noctule proxy asks for. Public addresses may be reached; those of this host and of private networks only with --allow-private or by a rule. A rule is asked about the address that is dialled, \
              after its name was resolved.",
-            "A key may use the proxy with the option proxy of its line in the file of authorised keys. Each connection is a line of the log with key, source, target, bytes both ways, duration and how it ended.",
+            "A key may use the proxy with the option proxy of its line in the file of authorised keys. Each connection is a line of the log with key, user, source, target, rule, bytes both ways, bytes on the wire, repaired packets, duration and how it ended.",
+            "In the file of --config, a table [[user]] says of a user its name and key, and what it may do: allow-target and deny-target, which come before those of all; allow-private; \
+             rate-up and rate-down, in bits or bytes per second over all of its connections; max-connections; quota-day, quota-month and quota-total, in bytes of both directions. \
+             SIGHUP makes the server read the file again: connections go on that are still allowed.",
         ],
         examples: &[
             ("noctule proxy serve", "Serve the peer that has the code which is shown, and listed keys."),
@@ -175,8 +178,39 @@ pub const PAGES: &[Page] = &[
                 "No mail; ports here may lead to the other side.",
             ),
         ],
-        files: &[KEY, AUTHORISED],
-        see: &["noctule-proxy(1)", "noctule-proxy-share(1)"],
+        files: &[
+            KEY,
+            AUTHORISED,
+            ("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the status is asked for; /run/noctule for root"),
+            ("~/.local/state/noctule/proxy-quotas.json", "bytes of quotas; $XDG_STATE_HOME goes before ~/.local/state"),
+        ],
+        see: &["noctule-proxy(1)", "noctule-proxy-status(1)", "noctule-proxy-kick(1)", "noctule-proxy-share(1)"],
+    },
+    Page {
+        name: "proxy-status",
+        description: &[
+            "Asks the server on this host, which tells it on a Unix socket that only its user may open, or on loopback with a secret.",
+            "The same is there for programs over HTTP: GET /v1/status, GET /v1/connections, GET /metrics for Prometheus, and POST /v1/kick with a user or a connection.",
+        ],
+        examples: &[
+            ("noctule proxy status", "Users, their rates and quotas, and the largest targets."),
+            ("noctule proxy status --connections --watch 2s", "Every connection, again and again."),
+            ("noctule proxy status --api 127.0.0.1:9495 --api-secret secret --json", "From a server that listens on loopback."),
+        ],
+        files: &[("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the server is asked; /run/noctule for root")],
+        see: &["noctule-proxy-serve(1)", "noctule-proxy-kick(1)"],
+    },
+    Page {
+        name: "proxy-kick",
+        description: &[
+            "Connections are reset, and sessions closed. A user whose key may still use the proxy comes back: take it out of the file and reload to keep it out.",
+        ],
+        examples: &[
+            ("noctule proxy kick ann", "End all that the user ann has."),
+            ("noctule proxy kick 17", "End the connection of this number."),
+        ],
+        files: &[("$XDG_RUNTIME_DIR/noctule/proxy-PORT.sock", "where the server is asked; /run/noctule for root")],
+        see: &["noctule-proxy-serve(1)", "noctule-proxy-status(1)"],
     },
     Page {
         name: "proxy-share",

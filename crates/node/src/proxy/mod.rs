@@ -1,11 +1,17 @@
 //! `noctule proxy`: keys, hosts, codes and screens of both ends; the proxy itself is the crate `noctule-proxy`.
 
+mod api;
+mod ask;
 mod client;
 mod intercept;
 pub mod link;
+mod metrics;
+mod screen;
 mod server;
 mod share;
+mod state;
 mod stdio;
+mod users;
 pub mod words;
 
 use crate::cli::{ProxyArgs, ProxyTask};
@@ -20,6 +26,8 @@ const FLOWS: usize = 16_384;
 pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
     match args.task {
         Some(ProxyTask::Serve(args)) => server::run(*args).await,
+        Some(ProxyTask::Status(args)) => ask::status(args).await,
+        Some(ProxyTask::Kick(args)) => ask::kick(args).await,
         Some(ProxyTask::Rules(args)) => intercept::rules(*args).await,
         Some(ProxyTask::Share(args)) => share::run(&args),
         None => client::run(args).await,

@@ -1,7 +1,9 @@
 //! `noctule proxy serve`: the end that connects to targets.
 
-use super::{configure, intercept, transport};
-use crate::cli::ProxyServeArgs;
+use super::state::{self, Keeper};
+use super::users::{self, User};
+use super::{api, configure, intercept, transport, words};
+use crate::cli::{Cli, Command, ProxyServeArgs, ProxyTask};
 use crate::code::Code;
 use crate::code::gate::Gate;
 use crate::failure::Failure;
@@ -10,20 +12,27 @@ use crate::identity::authorised::{Access, Wanted};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::transfer::{Farewell, Reporter, voices};
-use noctule::{IncomingFlow, NodeConfig, PublicKey, Session};
-use noctule_proxy::{Answer, End, Far, FarConfig, Outcome, Report, Rules, TAG, is_datagrams};
+use clap::Parser;
+use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, Session, SessionAccess};
+use noctule_proxy::{Account, Answer, End, Far, FarConfig, Limits, Outcome, Report, Rules, TAG, is_datagrams};
 use serde_json::json;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::Instrument;
 
 /// How long the other end of a session may take to say what it is for.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of quotas are kept so often: what a kill of the process loses.
+const KEEP: Duration = Duration::from_secs(10);
 /// The command for the other side.
 const PROXY: &str = "proxy -D 1080";
 
 /// Serves until interrupted.
-pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
+pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
     if !args.source.as_client.is_empty() {
         noctule_proxy::may_dial_as_client().map_err(|error| {
             Failure::System(format!(
@@ -31,6 +40,7 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
             ))
         })?;
     }
+    let users = users_of(&mut args)?;
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
@@ -42,6 +52,8 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
     let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());
     let gateway = Gateway::attach(&endpoint, public, &args.via, &args.identity, true).await?;
+    let status = api::bind(args.api.as_deref(), args.api_secret.as_deref(), endpoint.local_addr().port()).await?;
+    let (state, usage) = kept(&args, &users)?;
     let reporter = Reporter::new(args.json, false).logging();
     let invitation = Invitation::new(endpoint.local_addr(), public, &args.identity, &args.via);
     let (tell, commands) = voices(&reporter, &invitation, &[PROXY]);
@@ -75,28 +87,156 @@ pub async fn run(args: ProxyServeArgs) -> Result<(), Failure> {
             invitation.notes()
         );
     }
+    let (limits, accounts) = limits_of(&args, &users);
     let far = Far::new(FarConfig {
-        rules: Rules { rules: args.targets.rules.clone(), allow_private: args.allow_private },
+        limits,
+        accounts,
+        usage: usage.clone(),
         only_target: args.only_target.clone(),
         allow_remote_listen: args.allow_remote_listen,
-        max_connections: args.max_connections as usize,
         udp_idle: args.udp_idle.0,
         // A proxy on this host may intercept; without the right to mark, it has to leave this user alone.
         mark: intercept::permitted().is_ok().then_some(intercept::OWN_MARK),
         sources: Arc::new(args.source.sources()),
         sink: Arc::new(log),
     });
+    let keeper = state.map(|file| Keeper::new(file, Arc::clone(&far), usage));
+    if let Some(status) = status {
+        // Its file goes with this future.
+        let serving = api::serve(status, Arc::clone(&far));
+        tokio::select! {
+            biased;
+            result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
+            result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
+            () = serving => Ok(()),
+        }
+    } else {
+        tokio::select! {
+            biased;
+            result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
+            result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
+        }
+    }
+}
+
+async fn accept(endpoint: &Endpoint, gateway: Option<&Gateway>, gate: &Arc<Gate>, far: &Arc<Far>) -> Result<(), Failure> {
     while let Some(session) = endpoint.accept().await {
-        if gateway.as_ref().is_some_and(|g| g.takes(&session)) {
+        if gateway.is_some_and(|g| g.takes(&session)) {
             continue;
         }
-        let (gate, far) = (Arc::clone(&gate), Arc::clone(&far));
+        let (gate, far) = (Arc::clone(gate), Arc::clone(far));
         tokio::spawn(async move {
             let span = gate.span("proxy", &session);
             serve(&gate, far, session).instrument(span).await;
         });
     }
     Err(Failure::System("the endpoint was closed".into()))
+}
+
+/// The users of the file, whose keys may connect.
+fn users_of(args: &mut ProxyServeArgs) -> Result<Vec<User>, Failure> {
+    let users = match &args.config {
+        Some(file) => users::load(file, args.only_target.is_some())?,
+        None => Vec::new(),
+    };
+    args.access.allow.extend(users.iter().flat_map(|user| user.keys()));
+    Ok(users)
+}
+
+/// What everybody may do, and each user.
+fn limits_of(args: &ProxyServeArgs, users: &[User]) -> (Limits, Vec<Account>) {
+    let rules = Rules { rules: args.targets.rules.clone(), allow_private: args.allow_private };
+    let limits = Limits { rules, max_connections: args.max_connections as usize, ..Limits::default() };
+    let accounts = users.iter().map(|user| user.account(&limits)).collect();
+    (limits, accounts)
+}
+
+type Kept = (Option<std::path::PathBuf>, BTreeMap<String, noctule_proxy::Usage>);
+
+/// Where the bytes of quotas are kept, if that is wanted, and what was kept. That it can be written is found out now.
+fn kept(args: &ProxyServeArgs, users: &[User]) -> Result<Kept, Failure> {
+    let file = match &args.state {
+        Some(file) => file.clone(),
+        None if users.iter().any(User::has_quota) => state::default_file()?,
+        None => return Ok((None, BTreeMap::new())),
+    };
+    let usage = state::load(&file)?;
+    state::write(&file, &usage)
+        .map_err(|e| Failure::System(format!("quotas cannot be kept in {}: {e}; --state names another file", file.display())))?;
+    Ok((Some(file), usage))
+}
+
+/// Reads the file again when that is asked for, and keeps quotas.
+async fn look_after(args: &ProxyServeArgs, keeper: Option<&Keeper>, endpoint: &Endpoint, gate: &Gate, far: &Far) -> Result<(), Failure> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(|e| Failure::system("cannot listen for signals", e))?;
+    let mut keep = interval(KEEP);
+    keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => match reload(args, keeper.is_some(), endpoint, gate, far) {
+                Ok(notes) => tracing::info!(notes, "reloaded"),
+                Err(error) => tracing::error!("not reloaded, the server goes on as it was: {error}"),
+            },
+            _ = keep.tick() => if let Some(keeper) = keeper && let Err(error) = tokio::task::block_in_place(|| keeper.save()) {
+                tracing::error!("what counts for quotas cannot be kept: {error}");
+            },
+        }
+    }
+}
+
+/// What a reload does not change.
+fn fixed(args: &ProxyServeArgs) -> [(&'static str, String); 11] {
+    [
+        ("bind and port", format!("{:?}", args.listen)),
+        ("only-target", format!("{:?}", args.only_target)),
+        ("allow-remote-listen", args.allow_remote_listen.to_string()),
+        ("udp-idle", format!("{:?}", args.udp_idle)),
+        ("code, anyone and remember", format!("{} {} {}", args.code, args.access.anyone, args.access.remember)),
+        ("keys of this side", format!("{:?}", args.identity)),
+        ("via", format!("{:?}", args.via)),
+        ("cc", format!("{:?}", args.cc)),
+        ("api and api-secret", format!("{:?} {:?}", args.api, args.api_secret)),
+        ("what targets hear of clients", format!("{:?}", args.source)),
+        ("state", format!("{:?}", args.state)),
+    ]
+}
+
+/// Reads file and lists of keys again: users, limits, targets, and who may connect. Connections go on that are still allowed.
+fn reload(before: &ProxyServeArgs, has_state: bool, endpoint: &Endpoint, gate: &Gate, far: &Far) -> Result<String, Failure> {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let cli = Cli::try_parse_from(&line).map_err(|e| Failure::Usage(e.to_string()))?;
+    let Some(Cli { command: Command::Proxy(args), .. }) = words::expand(cli, &line)? else {
+        return Err(Failure::Usage("the command line says something else now".into()));
+    };
+    let Some(ProxyTask::Serve(mut args)) = args.task else {
+        return Err(Failure::Usage("the file says something else than proxy serve now".into()));
+    };
+    let changed: Vec<&str> =
+        fixed(before).into_iter().zip(fixed(&args)).filter(|(before, now)| before != now).map(|((name, _), _)| name).collect();
+    if !changed.is_empty() {
+        return Err(Failure::Usage(format!("{} cannot change while the server runs: start it again", changed.join(", "))));
+    }
+    let users = users_of(&mut args)?;
+    if !has_state && users.iter().any(User::has_quota) {
+        return Err(Failure::Usage(
+            "the first quota needs a new start, or --state FILE from the beginning: its bytes are kept there".into(),
+        ));
+    }
+    let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
+    if access.takes_code() != gate.access().takes_code() {
+        return Err(Failure::Usage("whether a code is taken cannot change while the server runs: start it again".into()));
+    }
+    let sessions = match args.via.via.is_empty() {
+        true => SessionAccess::AsLinks,
+        false => access.keys().map_or(SessionAccess::Anyone, SessionAccess::Keys),
+    };
+    endpoint.set_authorised(access.keys(), sessions);
+    gate.set_access(access);
+    let (limits, accounts) = limits_of(&args, &users);
+    far.configure(limits, accounts);
+    let ended = far.end_sessions(|key| !gate.grant(key).is_some_and(|grant| grant.may_proxy), "this key may not use the proxy any more");
+    let counted = |count: usize, thing| crate::units::counted(count as u64, thing);
+    Ok(format!("{}, {} ended", counted(users.len(), "user"), counted(ended, "session")))
 }
 
 /// A line about links, if one says all that leads here.
@@ -144,10 +284,25 @@ async fn serve(gate: &Gate, far: Arc<Far>, session: Session) {
 
 /// A line for each connection.
 fn log(report: &Report) {
-    let Report { source, target, to_target, from_target, end, .. } = report;
+    let Report { source, target, to_target, from_target, end, user, rule, wire, .. } = report;
     let (key, seconds, transport) = (report.peer.map(|key| key.to_string()), report.duration.as_secs_f64(), transport(report));
     match end {
-        End::Refused(_) => tracing::warn!(key, transport, %source, %target, seconds, "refused: {end}"),
-        _ => tracing::info!(key, transport, %source, %target, to_target, from_target, seconds, "{end}"),
+        End::Refused(_) => tracing::warn!(key, user, transport, %source, %target, rule, seconds, "refused: {end}"),
+        _ => tracing::info!(
+            key,
+            user,
+            transport,
+            %source,
+            %target,
+            rule,
+            to_target,
+            from_target,
+            wire_sent = wire.sent,
+            wire_received = wire.received,
+            repairs_sent = wire.repairs,
+            repaired = wire.repaired,
+            seconds,
+            "{end}"
+        ),
     }
 }

@@ -36,6 +36,9 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
     let is_server = matches!(args.task, Some(ProxyTask::Serve(_)));
     let content = std::fs::read_to_string(&file).map_err(|e| Failure::source(&file, e))?;
     let words = read(&content, is_server).map_err(|(line, why)| wrong(&file, line, &why))?;
+    if is_server {
+        super::users::read(&content).map_err(|(line, why)| wrong(&file, line, &why))?;
+    }
     let last = if is_server { "serve" } else { "proxy" };
     let at = line.iter().position(|word| word == last).map_or(line.len(), |at| at + 1);
     let mut whole = line[..at].to_vec();
@@ -61,12 +64,12 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
 fn source(args: &ProxyArgs) -> (Option<PathBuf>, bool) {
     match &args.task {
         Some(ProxyTask::Serve(serve)) => (serve.config.clone(), serve.check),
-        Some(ProxyTask::Rules(_) | ProxyTask::Share(_)) => (None, false),
+        Some(_) => (None, false),
         None => (args.config.clone(), args.check),
     }
 }
 
-fn wrong(file: &Path, line: usize, why: &str) -> Failure {
+pub fn wrong(file: &Path, line: usize, why: &str) -> Failure {
     Failure::Usage(match line {
         0 => format!("{}: {why}", file.display()),
         line => format!("{}:{line}: {why}", file.display()),
@@ -114,6 +117,10 @@ fn read(content: &str, is_server: bool) -> Result<Vec<Word>, (usize, String)> {
     let mut words = Vec::new();
     for (name, value) in entries {
         let (key, at) = (name.get_ref().as_ref().to_owned(), line(name.span().start));
+        // Tables of their own.
+        if key == "user" && is_server {
+            continue;
+        }
         if key == "host" && !is_server {
             let text = text(&value).ok_or_else(|| (at, "host is a text".to_owned()))?;
             words.push(Word { text, line: at });
@@ -126,7 +133,7 @@ fn read(content: &str, is_server: bool) -> Result<Vec<Word>, (usize, String)> {
                 at,
                 format!(
                     "unknown key `{key}`: the keys are the long options of {of}, without the dashes{}",
-                    if is_server { "" } else { ", and host" }
+                    if is_server { ", and user" } else { ", and host" }
                 ),
             ));
         };
@@ -150,7 +157,7 @@ fn read(content: &str, is_server: bool) -> Result<Vec<Word>, (usize, String)> {
     Ok(words)
 }
 
-fn text(value: &Spanned<DeValue<'_>>) -> Option<String> {
+pub fn text(value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => Some(number.to_string()),

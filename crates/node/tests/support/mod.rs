@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn noctule() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_noctule"));
     // No key of the user's own is touched or used.
-    command.env("XDG_CONFIG_HOME", "/dev/null/nowhere").env_remove("HOME").stdin(Stdio::null());
+    command.env("XDG_CONFIG_HOME", "/dev/null/nowhere").env("XDG_RUNTIME_DIR", "/dev/null/nowhere").env_remove("HOME").stdin(Stdio::null());
     command
 }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file is a crate and uses what it needs")]
 
 use noctule::{Endpoint, EndpointConfig, SecretKey, Session};
-use noctule_proxy::{Far, FarConfig, Forward, Listener, Near, NearOptions, Report, Rules, Sources, Uplink};
+use noctule_proxy::{Account, Far, FarConfig, Forward, Limits, Listener, Near, NearOptions, Report, Rules, Sources, Uplink};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,7 @@ pub struct Allowed {
     pub rules: Rules,
     pub remote_listen: bool,
     pub max_connections: usize,
+    pub accounts: Vec<Account>,
     pub sources: Arc<Sources>,
     pub tell_source: bool,
     pub accept_proxy: Vec<ipnet::IpNet>,
@@ -43,6 +44,7 @@ impl Default for Allowed {
             rules: Rules { allow_private: true, ..Rules::default() },
             remote_listen: true,
             max_connections: 10_000,
+            accounts: Vec::new(),
             sources: Arc::default(),
             tell_source: false,
             accept_proxy: Vec::new(),
@@ -72,11 +74,12 @@ impl Pair {
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
             mark: None,
+            limits: Limits { rules: allowed.rules, max_connections: allowed.max_connections, ..Limits::default() },
+            accounts: allowed.accounts,
+            usage: Default::default(),
             sources: allowed.sources,
-            rules: allowed.rules,
             only_target: None,
             allow_remote_listen: allowed.remote_listen,
-            max_connections: allowed.max_connections,
             udp_idle: Duration::from_secs(60),
             sink: far_sink,
         });

@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-type Labels = Vec<(&'static str, String)>;
+/// Labels of one sample.
+pub type Labels = Vec<(&'static str, String)>;
 /// Name, help and value of one family for each entry of a report.
 type Of<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
@@ -34,8 +35,9 @@ pub fn text(report: Report) -> String {
 
 /// The metrics that every process exports by Prometheus's conventions.
 #[derive(Debug)]
-struct Process {
-    start: SystemTime,
+pub struct Process {
+    /// When it began.
+    pub start: SystemTime,
 }
 
 impl Collector for Process {
@@ -49,14 +51,15 @@ impl Collector for Process {
 struct Node(Report);
 
 /// Writes families; those without a sample are left out.
-struct Families<'a>(DescriptorEncoder<'a>);
+pub struct Families<'a>(pub DescriptorEncoder<'a>);
 
 fn node(name: &str) -> Labels {
     vec![("node", name.to_owned())]
 }
 
 impl Families<'_> {
-    fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) -> fmt::Result {
+    /// A family of gauges.
+    pub fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) -> fmt::Result {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
             return Ok(());
@@ -72,7 +75,7 @@ impl Families<'_> {
     }
 
     /// Writes a family of counters; `_total` is added to the name.
-    fn counter(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, u64)>) -> fmt::Result {
+    pub fn counter(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, u64)>) -> fmt::Result {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
             return Ok(());

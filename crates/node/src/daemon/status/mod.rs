@@ -6,7 +6,7 @@ mod screen;
 mod table;
 
 pub use describe::describe;
-pub use screen::Screen;
+pub use screen::{Screen, Section};
 pub use table::print;
 
 use serde::{Deserialize, Serialize};
