@@ -55,8 +55,8 @@ pub struct ProxyArgs {
     /// The grid: the flags of `sim`, each with one value or with a list.
     #[command(flatten)]
     pub grid: GridFlags,
-    /// Of idle: how many connections.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    /// Of idle: how many connections; each takes two descriptors of this process.
+    #[arg(long, default_value_t = 9_000, value_parser = clap::value_parser!(u32).range(1..=25_000))]
     pub count: u32,
     /// Folder in which each result is kept as soon as it is there; what is there is not run again.
     #[arg(long, value_name = "DIR")]
@@ -82,6 +82,7 @@ impl ProxyArgs {
             }
         }
         prepare()?;
+        load::raise_descriptor_limit()?;
         let mut contenders = Vec::new();
         for contender in &self.contenders {
             match contender.missing() {

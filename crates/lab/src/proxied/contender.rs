@@ -94,7 +94,7 @@ impl Contender {
         }
     }
 
-    /// The kernel's congestion control, of its own packets or of the program's short ways.
+    /// The kernel's congestion control, of the packets on the links or of the program's short ways to the proxies.
     pub(super) fn congestion(self) -> Congestion {
         match self {
             Self::TcpBbr | Self::Shadowsocks => Congestion::Bbr,
@@ -123,8 +123,11 @@ impl Contender {
 
     /// Starts what it consists of, so that connections to the address that it gives reach [`TARGET`] on the far host.
     pub(super) fn start(self, ends: &Ends<'_>, chain: &Chain, scenario: &Scenario) -> Result<Carried, ContestError> {
-        for host in [ends.near, ends.far] {
-            host.sysctl("net.ipv4.tcp_congestion_control", self.congestion().name())?;
+        // CUBIC is named at each socket: where BBR is its default, a kernel lets namespaces have no other but Reno.
+        if self.congestion() == Congestion::Bbr {
+            for host in [ends.near, ends.far] {
+                host.sysctl("net.ipv4.tcp_congestion_control", "bbr")?;
+            }
         }
         match self {
             Self::TcpCubic | Self::TcpBbr => {
@@ -163,16 +166,18 @@ fn start_noctule(ends: &Ends<'_>, chain: &Chain, scenario: &Scenario) -> Result<
     };
     let (port, cc) = (WIRE.to_string(), scenario.cc.to_string());
     let mut command = ends.far.command(&binary);
-    command.args(["proxy", "serve", "--json", "-p", &port, "--cc", &cc, "--only-target", &target()]);
+    command.args(["proxy", "serve", "--json", "--cc", &cc, "--only-target", &target()]);
     command.args(["--max-connections", "100000", "--allow", &client_public, "--key"]).arg(&server_key);
-    command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
+    // An address of the overlay has no ports.
+    command.args(relays.as_ref().map_or_else(|| vec!["-p".to_owned(), port.clone()], Chained::far));
     let far = start_saying(&mut command, r#""event":"listening""#, "did not serve")?;
     let host = relays.as_ref().map_or(ends.far_address, Chained::far_address);
     let mut command = ends.near.command(&binary);
-    command.args(["proxy", &host.to_string(), "--json", "-p", &port, "--cc", &cc, "-L", &format!("127.0.0.1:{NEAR}:any:1")]);
+    command.args(["proxy", &host.to_string(), "--json", "--cc", &cc, "-L", &format!("127.0.0.1:{NEAR}:any:1")]);
     command.args(["--peer-key", &public, "--key"]).arg(&client_key);
-    command.args(relays.as_ref().map(Chained::near).unwrap_or_default());
-    let near = start_saying(&mut command, r#""event":"session","up":true"#, "had no session")?;
+    command.args(relays.as_ref().map_or_else(|| vec!["-p".to_owned(), port], Chained::near));
+    // It listens as soon as it has a session.
+    let near = start_saying(&mut command, r#""event":"listening""#, "had no session")?;
     Ok(Carried { address: near_address(), processes: vec![near, far], _relays: relays, _keys: Some(keys) })
 }
 

@@ -76,7 +76,13 @@ impl<'a> Lane<'a> {
     where
         F: Fn(TcpStream) -> io::Result<()> + Clone + Send + 'static,
     {
-        let listener = self.far.enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, TARGET)))??;
+        let control = self.contender.congestion().name();
+        let listener = self.far.enter(|| -> io::Result<TcpListener> {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, TARGET))?;
+            // What is accepted has it, too.
+            socket2::SockRef::from(&listener).set_tcp_congestion(control.as_bytes())?;
+            Ok(listener)
+        })??;
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for _ in 0..workers {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::contender::TARGET;
+use super::contender::{Contender, TARGET};
 use super::course::Lane;
 use super::table::Figure;
 use crate::net::contest::ContestError;
@@ -24,6 +24,16 @@ const CONNECTIONS: usize = 6;
 const FILES: usize = 500;
 const LONGEST: Duration = Duration::from_secs(120);
 const READY: Duration = Duration::from_secs(10);
+
+/// The server is not ours: its sockets have the kernel's default.
+fn refuse_cubic(lane: &Lane<'_>) -> Result<(), ContestError> {
+    match lane.contender {
+        Contender::TcpCubic => {
+            Err(ContestError::Unsupported("tcp-cubic: the congestion control of this server's sockets cannot be named".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Runs a program on the near host to its end and gives what it printed.
 fn run(lane: &Lane<'_>, program: &str, words: &[&str]) -> Result<(String, Duration), ContestError> {
@@ -80,6 +90,7 @@ pub(super) fn objects(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
 
 /// redis-benchmark: 20 clients that ask for a key, one request at a time each.
 pub(super) fn redis(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    refuse_cubic(lane)?;
     let port = TARGET.to_string();
     let mut command = lane.far.command("redis-server");
     command.args(["--port", &port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"]);
@@ -105,6 +116,7 @@ pub(super) fn redis(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
 
 /// rsync of a tree of 500 files of 2 to 40 KB from a daemon on the far host.
 pub(super) fn rsync(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    refuse_cubic(lane)?;
     let folder = Scratch::new("noctule-lab-rsync")?;
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     let content = |number: usize| vec![number as u8; 2_000 * (1 + number % 20)];

@@ -86,8 +86,8 @@ pub(super) fn markdown(records: &[Record]) -> String {
     }
     for record in records {
         if let Some(failure) = &record.failure {
-            let cell: Vec<String> = record.cell.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            let _ = writeln!(out, "\n- {} {}, seed {}: {failure}", record.contender.name(), cell.join(", "), record.seed);
+            let cell: String = record.cell.iter().map(|(key, value)| format!(" {key} {value},")).collect();
+            let _ = writeln!(out, "\n- {}{cell} seed {}: {failure}", record.contender.name(), record.seed);
         }
     }
     out
