@@ -117,15 +117,18 @@ bool Coded::accept(const std::string &local, noctule::Session session) {
 bool Coded::begin() {
     std::weak_ptr<Coded> weak = me();
     auto flow = session_.open_messages(flow_options(settings_));
-    if (!flow) {
+    // A far end that has left already is told with `on_closed`, after what it sent.
+    if (!flow && !session_.outcome()) {
         failed(BatsConnEvent::BATS_CONNECTION_FAILED, "the connection was lost at once: " + flow.error().words);
         return false;
     }
-    out_ = *std::move(flow);
-    out_.on_writable([weak] {
-        if (auto connection = weak.lock()) connection->room();
-    });
-    out_id_ = out_.handle().id;
+    if (flow) {
+        out_ = *std::move(flow);
+        out_.on_writable([weak] {
+            if (auto connection = weak.lock()) connection->room();
+        });
+        out_id_ = out_.handle().id;
+    }
     session_.on_flow([weak] {
         if (auto connection = weak.lock()) connection->take_flows();
     });

@@ -94,6 +94,7 @@ behaviour! {
     an_exception_in_a_callback_closes_its_connection_and_nothing_else: "exceptions";
     a_callback_may_destroy_its_connection_its_protocol_and_its_context: "destroyed_in_callbacks";
     a_callback_that_blocks_does_not_stop_the_network: "blocking_callbacks";
+    a_far_end_that_left_before_it_was_accepted_is_heard_first: "gone_before_accepted";
     what_cannot_be_had_fails_with_an_event: "refused";
     a_key_file_is_an_identity_and_a_public_key_in_a_certificate_file_a_pin: "keys";
     connections_that_outlive_their_protocol_say_that_they_are_closed: "lifetimes";

@@ -418,8 +418,8 @@ impl Session {
             return Some(path.remote);
         }
         let state = self.handle.shared.lock();
-        let link = state.sessions.get(&self.handle.session)?.link;
-        state.links.get(&link)?.remote
+        let entry = state.sessions.get(&self.handle.session)?;
+        state.links.get(&entry.link).and_then(|link| link.remote).or(entry.came_from)
     }
 
     /// The far end's overlay address, if the session is or may be relayed; `None` if the neighbour is the far end.

@@ -60,6 +60,8 @@ pub(crate) struct LinkEntry {
 pub(crate) struct SessionEntry {
     pub(crate) link: LinkId,
     pub(crate) peer: PublicKey,
+    /// The far end's address when it opened the session: a far end that leaves at once has no path any more when it is accepted.
+    pub(crate) came_from: Option<SocketAddr>,
     pub(crate) outcome: Option<SessionOutcome>,
     /// This end has begun to close it, with this code and reason.
     pub(crate) closing: Option<(u64, String)>,
@@ -395,7 +397,8 @@ impl State {
             None if self.incoming.len() >= self.backlog => Some((Code::TooMany, "too many sessions are waiting to be accepted")),
             None => None,
         };
-        self.sessions.insert(session, SessionEntry::new(link, peer));
+        let came_from = self.node.link_stats(link).and_then(|stats| Some(stats.paths.first()?.remote));
+        self.sessions.insert(session, SessionEntry { came_from, ..SessionEntry::new(link, peer) });
         if let Some((code, text)) = refused {
             self.abandon_session(now, session, code as u64, text);
             return;
@@ -725,6 +728,7 @@ impl SessionEntry {
         Self {
             link,
             peer,
+            came_from: None,
             outcome: None,
             closing: None,
             is_orphan: false,

@@ -59,6 +59,20 @@ async fn the_wrong_family_a_wrong_name_and_a_malformed_one_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_session_that_ended_before_it_was_accepted_says_where_it_came_from_and_gives_what_it_brought() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let session = within(client.connect(server.local_addr(), None)).await.unwrap();
+    let mut stream = session.open_uni(Default::default()).unwrap();
+    within(stream.write_all(b"and gone")).await.unwrap();
+    within(stream.finish()).await.unwrap();
+    within(session.close(0, "")).await;
+    let accepted = within(server.accept()).await.unwrap();
+    within(accepted.closed()).await;
+    assert_eq!(accepted.remote_address().map(|address| address.port()), Some(client.local_addr().port()));
+    assert_eq!(within(accept_stream(&accepted).await.read_to_end(100)).await.unwrap(), b"and gone");
+}
+
+#[tokio::test]
 async fn a_peer_with_another_key_is_not_connected_to() {
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
     let expected = PublicKey([9; 32]);

@@ -371,8 +371,21 @@ fn attributes_come_when_both_sides_ask_and_are_told_of_when_they_do_not() {
         return;
     }
     xattr::set(p.served.join("t"), "user.of-dir", b"d").unwrap();
+    let access = acl(&[(0x01, 6, None), (0x02, 4, Some(12_345)), (0x04, 4, None), (0x10, 4, None), (0x20, 0, None)]);
+    let default = acl(&[(0x01, 7, None), (0x02, 5, Some(12_345)), (0x04, 5, None), (0x10, 5, None), (0x20, 0, None)]);
+    let has_acls = xattr::set(&file, "system.posix_acl_access", &access).is_ok()
+        && xattr::set(p.served.join("t"), "system.posix_acl_default", &default).is_ok();
+    if !has_acls {
+        println!("*** SKIPPED: this file system has no ACLs");
+    }
+    let check_acls = || {
+        let got = [("t/f", "system.posix_acl_access"), ("t", "system.posix_acl_default")];
+        let got = got.map(|(name, attribute)| xattr::get(p.into.join(name), attribute).unwrap());
+        assert!(!has_acls || got == [Some(access.clone()), Some(default.clone())], "{got:?}");
+    };
     let server = serve(&p.served, &[]);
     ok(run(server.get(&["t"], &p.into, &["--xattrs"])));
+    check_acls();
     assert_eq!(xattr::get(p.into.join("t/f"), "user.note").unwrap(), Some(b"n".to_vec()));
     assert_eq!(xattr::get(p.into.join("t"), "user.of-dir").unwrap(), Some(b"d".to_vec()));
     let send = |to: &Receiver, more: &[&str]| {
@@ -387,4 +400,32 @@ fn attributes_come_when_both_sides_ask_and_are_told_of_when_they_do_not() {
     assert!(got.is_none(), "the receiver did not ask for them");
     let (said, got) = send(&receiver("127.0.0.1:0", &p.into, &["--xattrs"]), &["--xattrs"]);
     assert!(!said.contains("warning") && got.is_some(), "{said}");
+    check_acls();
+}
+
+/// An ACL as `setfacl` writes it: a version, and for each entry its tag, permissions and the number of a user or group.
+fn acl(entries: &[(u16, u16, Option<u32>)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.unwrap_or(u32::MAX).to_le_bytes());
+    }
+    bytes
+}
+
+/// A lower bound only: a busy machine makes it longer.
+#[test]
+fn the_smaller_of_both_ends_rates_holds() {
+    let p = places();
+    write(&p.served.join("file"), content(400_000, 1));
+    for (name, there, here) in [("asked", "100mbit", "4mbit"), ("granted", "4mbit", "100mbit")] {
+        let server = serve(&p.served, &["--limit-rate", there]);
+        let into = p.root.join(name);
+        fs::create_dir(&into).unwrap();
+        let start = std::time::Instant::now();
+        ok(run(server.get(&["file"], &into, &["--limit-rate", here])));
+        // All but the last piece, which is of 20 ms.
+        assert!(start.elapsed() >= Duration::from_millis(770), "{name}: {:?}", start.elapsed());
+    }
 }

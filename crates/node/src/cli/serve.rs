@@ -96,6 +96,9 @@ pub struct GetArgs {
     pub filter: FilterArgs,
     #[command(flatten)]
     pub keeping: KeepArgs,
+    /// Ask for contents no faster than this (500kbit, 20mbit, 2MB: bits or bytes per second), which the other side keeps.
+    #[arg(long, value_name = "RATE", conflicts_with = "list")]
+    pub limit_rate: Option<Rate>,
     /// Refuse lists of more files, directories and links.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub max_entries: u64,

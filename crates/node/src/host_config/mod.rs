@@ -216,6 +216,7 @@ impl GetArgs {
         let (host, settings) = config.resolve(&host, self.port)?;
         self.resolved = Some(host);
         self.cc = self.cc.or(settings.cc);
+        self.limit_rate = self.limit_rate.or(settings.limit_rate);
         apply_peer(&settings, &mut self.peer);
         config.apply(&settings, &mut self.identity, &mut self.via)
     }
@@ -291,6 +292,7 @@ mod tests {
         let mut command = Cli::try_parse_from(std::iter::once("noctule").chain(words)).unwrap().command;
         match &mut command {
             Command::Send(a) => a.fill_in()?,
+            Command::Get(a) => a.fill_in()?,
             Command::Ping(a) => a.fill_in()?,
             Command::Perf(a) => a.fill_in()?,
             Command::Doctor(a) => a.fill_in()?,
@@ -328,6 +330,8 @@ mod tests {
         assert!(ping("over --via other --address 10.9.0.2").via.via == ["other"]);
         let Command::Send(send) = filled(&path, "send -F FILE file hill").unwrap() else { unreachable!() };
         assert_eq!((send.words[1].to_str(), send.limit_rate.is_some(), send.peer.peer_key), (Some("192.0.2.7:5000"), true, Some(key(1))));
+        let Command::Get(get) = filled(&path, "get -F FILE hill:docs .").unwrap() else { unreachable!() };
+        assert_eq!((get.resolved.as_deref(), get.limit_rate.is_some()), (Some("192.0.2.7:5000"), true));
         let Command::Send(many) = filled(&path, "send --mode brctp -F FILE file hall hut").unwrap() else { unreachable!() };
         assert_eq!(many.pinned, [None, None]);
         let failure = filled(&path, "send --mode brctp -F FILE file hut home").map(|_| ()).unwrap_err().to_string();

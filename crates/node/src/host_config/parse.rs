@@ -27,7 +27,7 @@ pub const KEYWORDS: [(&str, &str, &str); 16] = [
     ("ViaPskFile", "FILE", "the pre-shared key of the link to the node, as --via-psk"),
     ("Address", "IP", "this side's address in the overlay, as --address"),
     ("CC", "NAME", "congestion control, as --cc"),
-    ("LimitRate", "RATE", "of `noctule send`, as --limit-rate"),
+    ("LimitRate", "RATE", "of `noctule send` and `noctule get`, as --limit-rate"),
     ("MTU", "BYTES", "largest IPv4 packet to send, as --mtu"),
     ("Timeout", "TIME", "silence after which the other side is given up, as --timeout"),
     ("Path", "FROM[,TO]...", "further paths to it, as --path"),

@@ -201,6 +201,8 @@ impl Getting<'_> {
             is_update: args.update,
             has_attributes: args.keeping.xattrs.is_some(),
             streams: u64::from(args.parallel),
+            // A rate below one byte per second is one, not none.
+            limit: args.limit_rate.map_or(0, |rate| (rate.0.bytes_per_sec() as u64).max(1)),
             paths: self.wish.paths.clone(),
             rules: args.filter.rules.clone(),
         };

@@ -354,11 +354,12 @@ impl Server {
             return not_allowed(message);
         }
         let mut place = self.shares.enter(session.peer_key())?;
+        let asked = (request.limit > 0).then(|| Bandwidth::from_bytes_per_sec(request.limit as f64));
         let options = Options {
             is_dry: request.is_dry,
             is_update: request.is_update,
             streams: request.streams.min(STREAMS),
-            limit: offered.limit,
+            limit: offered.limit.into_iter().chain(asked).min_by(|a, b| a.bytes_per_sec().total_cmp(&b.bytes_per_sec())),
             patience: Some(IDLE),
             ..Options::default()
         };

@@ -19,7 +19,7 @@ use noctule_proto::wire::varint::{Reader, emit, emit_prefixed};
 use thiserror::Error;
 
 /// Version of this format.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Longest body of a record in bytes.
 pub const MAX_RECORD: usize = 1 << 20;
 /// A record of many parts is closed at this size.

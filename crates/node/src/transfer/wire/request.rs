@@ -24,6 +24,8 @@ pub struct Request {
     pub has_attributes: bool,
     /// Data streams, at most.
     pub streams: u64,
+    /// Contents no faster than this, bytes per second; 0: as fast as it goes.
+    pub limit: u64,
     /// Names below the served directory, patterns among them; none: all that it holds.
     pub paths: Vec<Vec<u8>>,
     /// What is left out of it.
@@ -35,7 +37,7 @@ impl Request {
     pub fn emit(&self, b: &mut Vec<u8>) {
         let flags = [self.is_dry, self.is_shallow, self.is_update, self.has_attributes];
         let flags = (0..).zip(flags).map(|(bit, is_set)| u64::from(is_set) << bit).sum();
-        for n in [self.version, flags, self.streams, self.paths.len() as u64] {
+        for n in [self.version, flags, self.streams, self.limit, self.paths.len() as u64] {
             emit(b, n);
         }
         self.paths.iter().for_each(|path| emit_prefixed(b, path));
@@ -51,7 +53,7 @@ impl Request {
         if version != VERSION {
             return Ok(Self { version, ..Self::default() });
         }
-        let (flags, streams, count) = (r.varint()?, r.varint()?, r.varint()?);
+        let (flags, streams, limit, count) = (r.varint()?, r.varint()?, r.varint()?, r.varint()?);
         let [is_dry, is_shallow, is_update, has_attributes] = [1, 2, 4, 8].map(|bit| flags & bit != 0);
         if count > MAX_PATHS as u64 || !(1..=MAX_STREAMS).contains(&streams) {
             return malformed(format!(
@@ -66,6 +68,6 @@ impl Request {
             }
         }
         let rules = parse_rules(&mut Reader::new(r.prefixed()?))?;
-        Ok(Self { version, is_dry, is_shallow, is_update, has_attributes, streams, paths, rules })
+        Ok(Self { version, is_dry, is_shallow, is_update, has_attributes, streams, limit, paths, rules })
     }
 }

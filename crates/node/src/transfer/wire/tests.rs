@@ -38,6 +38,7 @@ fn samples() -> Vec<Record> {
             is_update: true,
             has_attributes: true,
             streams: 3,
+            limit: 250_000,
             paths: vec![b"a/*.c".to_vec(), b"\xff".to_vec()],
             rules: vec![Rule { is_include: false, pattern: "*.o".into() }],
         }),
