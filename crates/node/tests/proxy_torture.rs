@@ -199,8 +199,7 @@ fn torture(count: u64, kills: u64, seed: u64) {
                 }
                 let mut random = Random(seed ^ (id << 20));
                 let (here, there) = (Plan::drawn(&mut random), Plan::drawn(&mut random));
-                // None listens while the near proxy is being started.
-                let result = TcpStream::connect(("127.0.0.1", near_port)).ok().and_then(|mut tcp| {
+                let result = connect(near_port).and_then(|mut tcp| {
                     let head = [&id.to_le_bytes()[..], &there.bytes.to_le_bytes(), &[u8::from(there.resets)]].concat();
                     tcp.write_all(&head).ok()?;
                     Some(converse(tcp, 2 * id, 2 * id + 1, here))
@@ -245,6 +244,18 @@ fn torture(count: u64, kills: u64, seed: u64) {
     assert!(whole > 0 && truncated > 0);
     if kills == 0 {
         wait_until(|| (server.descriptors(), client.descriptors()) == before);
+    }
+}
+
+/// None listens while the near proxy is being started.
+fn connect(port: u16) -> Option<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(tcp) => return Some(tcp),
+            Err(_) if begun.elapsed() > PATIENCE => return None,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -104,15 +104,19 @@ pub(super) fn rate(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
         stream.read(&mut [0]).map(drop)
     })?;
     let (address, seconds) = (lane.address(), lane.scenario.seconds.0);
-    let made = Arc::new(AtomicU64::new(0));
+    let (made, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let start = Instant::now();
     let mut openers = Vec::new();
     for _ in 0..OPENERS {
-        let made = Arc::clone(&made);
+        let (made, refused) = (Arc::clone(&made), Arc::clone(&refused));
         openers.push(lane.near.spawn_thread("opener", move || -> io::Result<()> {
             while start.elapsed() < seconds {
-                drop(ask_one(address)?);
-                made.fetch_add(1, Ordering::Relaxed);
+                match ask_one(address) {
+                    Ok(_) => made.fetch_add(1, Ordering::Relaxed),
+                    // The contender has too many, and takes the next one again.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => refused.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => return Err(error),
+                };
             }
             Ok(())
         })?);
@@ -120,7 +124,8 @@ pub(super) fn rate(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
     for opener in openers {
         opener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
     }
-    Ok(vec![Figure::new("connections per second", made.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64())])
+    let per_second = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
+    Ok(vec![Figure::new("connections per second", per_second(&made)), Figure::new("reset per second", per_second(&refused))])
 }
 
 /// Several connections that are kept full at once.
