@@ -49,7 +49,7 @@ pub struct ProxyArgs {
     /// What to measure.
     #[arg(value_enum)]
     pub what: Measure,
-    /// Who carries the connections, one after the other in each cell; those whose programs are missing are left out, which is said.
+    /// What carries the connections, one after the other in each cell; those whose programs are missing are left out, which is said.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "noctule,tcp-cubic,tcp-bbr,kcptun,shadowsocks")]
     pub contenders: Vec<Contender>,
     /// The grid: the flags of `sim`, each with one value or with a list.

@@ -29,13 +29,13 @@ const READY: Duration = Duration::from_secs(20);
 /// Payload of a segment of KCP at its MTU of 1350.
 const KCP_SEGMENT: u64 = 1326;
 
-/// Who carries the connections.
+/// What carries the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
     /// `noctule proxy`.
     Noctule,
-    /// Nobody: the program's own connection by the kernel's CUBIC.
+    /// Nothing: the program's own connection by the kernel's CUBIC.
     TcpCubic,
     /// The same by the kernel's BBR.
     TcpBbr,
