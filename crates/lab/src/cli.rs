@@ -38,6 +38,8 @@ pub enum Command {
     Demo(crate::demo::DemoArgs),
     /// Run noctule or kernel TCP between network namespaces joined by emulated links.
     Net(crate::net::command::NetArgs),
+    /// Run TCP programs through noctule proxy, kernel TCP and other proxies between namespaces, one after the other.
+    Proxy(Box<crate::proxied::ProxyArgs>),
     /// Measure an emulated link against its description.
     Fidelity(crate::net::command::FidelityArgs),
     /// Run a grid of conditions, in the simulator or on namespaces: tables, CSV, JSON, heat map, bars.

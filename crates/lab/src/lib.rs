@@ -10,6 +10,7 @@ pub mod matrix;
 pub mod net;
 pub mod oasis;
 pub mod plot;
+pub mod proxied;
 pub mod report;
 pub mod scenario;
 pub mod sim;

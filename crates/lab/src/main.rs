@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Matrix(matrix) => matrix.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
+        Command::Proxy(proxy) => proxy.execute(),
         Command::Fidelity(fidelity) => Ok(fidelity.execute()),
     };
     result.unwrap_or_else(|error| {

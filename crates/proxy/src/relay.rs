@@ -1,7 +1,7 @@
 //! Between a TCP connection and a stream: bytes both ways, ends as ends, resets as resets.
 //!
-//! A reset travels as "stop" of the way back beside an orderly end of the way there: so what the connection had sent before it is not lost. Where the way
-//! back has ended already, the stream itself is reset.
+//! A reset travels as "stop" of the way back and as a reset of the way there, once what the connection had sent before was delivered: so that is not lost,
+//! and no end that looks orderly comes in its place.
 
 use crate::report::{Counts, End};
 use crate::stream::{Incoming, RESET};
@@ -57,25 +57,33 @@ fn of_flow(error: FlowError) -> Broken {
 /// Carries a connection until both ways have ended. One that says more than `most` bytes is reset. With `awaits` the far end's answer comes before
 /// its bytes; one that is not "connected" resets the connection.
 pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: Incoming, most: u64, awaits: bool, counts: &Counts) -> End {
+    // A process that is killed does not close its connections in an orderly way: what it still held is lost.
+    reset(&tcp);
     let mut state = State::default();
     let end = run(&tcp, &mut send, &mut incoming, most, awaits, counts, &mut state).await;
     counts.note(&send.stats(), &incoming.recv.stats());
     match &end {
-        End::Finished => {}
+        End::Finished => {
+            let _ = SockRef::from(&tcp).set_linger(None);
+        }
         End::ResetHere => {
             reset(&tcp);
             drop(tcp);
-            if !state.is_delivered {
-                heard(&send, 1).await;
+            if state.is_delivered {
+                incoming.recv.stop(RESET);
+            } else {
+                heard(&send).await;
+                incoming.recv.stop(RESET);
+                // An end might come there before the stop, and look like an orderly one.
+                send.reset(RESET);
             }
-            incoming.recv.stop(RESET);
         }
         // Nothing is left by which the far end could be told but this, which may overtake what was sent before.
         End::ResetBehind => {
             reset(&tcp);
             drop(tcp);
             if !state.is_delivered {
-                heard(&send, u64::MAX).await;
+                heard(&send).await;
             }
             send.reset(RESET);
         }
@@ -88,14 +96,13 @@ pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: In
     end
 }
 
-/// Waits until the far end has so many packets of this stream, or all that were sent. One that is told of a reset before it knows the stream takes it for one
-/// that will not come.
-async fn heard(send: &SendStream, packets: u64) {
+/// Waits until the far end has all that was sent: a reset overtakes the rest.
+async fn heard(send: &SendStream) {
     let mut pause = Duration::from_millis(1);
     let arriving = async {
         loop {
             let stats = send.stats();
-            if stats.outstanding == 0 && stats.source_packets > 0 || stats.source_packets >= stats.outstanding.saturating_add(packets) {
+            if stats.outstanding == 0 && stats.source_packets > 0 {
                 return;
             }
             tokio::time::sleep(pause).await;

@@ -102,8 +102,14 @@ fn once(name: &str, job: &Job, contend: &impl Fn(&Chain) -> Result<Ran, ContestE
 }
 
 fn over_tcp(chain: &Chain, files: &Files<'_>, congestion: Congestion, limit: Duration) -> Result<Ran, ContestError> {
-    let transfer =
-        Transfer { congestion, to: chain.last_address(), payload: Payload::File(files.file.to_owned()), limit, proxies: Vec::new() };
+    let transfer = Transfer {
+        congestion,
+        to: chain.last_address(),
+        payload: Payload::File(files.file.to_owned()),
+        limit,
+        proxies: Vec::new(),
+        relayed: None,
+    };
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
     let complete = received.complete && received.bytes == files.bytes;
     let expected = if complete { files.hash } else { hash_of_beginning(files.file, received.bytes)? };

@@ -13,6 +13,7 @@ mod table;
 pub use beside::{Beside, BesideError};
 pub use command::MatrixArgs;
 pub(crate) use command::{FAILED, IMPOSSIBLE};
+pub use flags::GridFlags;
 pub use outcome::{Outcome, RunFailure};
 pub use summary::{Axis, Cell, Spread, Summary};
 pub use table::{Heading, Layout, csv, markdown, plane_name};

@@ -23,7 +23,7 @@ mod ping;
 pub mod privilege;
 pub mod process;
 pub mod realtime;
-mod relays;
+pub(crate) mod relays;
 pub mod rtnetlink;
 pub mod run;
 pub mod scratch;

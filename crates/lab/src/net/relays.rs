@@ -15,7 +15,7 @@ pub(super) const PORT: u16 = 4243;
 const READY: Duration = Duration::from_secs(10);
 
 /// Running relays; they end when this is dropped.
-pub(super) struct Chained {
+pub(crate) struct Chained {
     _processes: Vec<Process>,
     near: Attachment,
     far: Attachment,
@@ -41,7 +41,7 @@ pub(super) fn overlay(index: usize) -> IpAddr {
 
 impl Chained {
     /// Starts the relays of `chain`, whose ends have these public keys, and waits until each has a session with the next.
-    pub(super) fn start(chain: &Chain, scenario: &Scenario, binary: &Path, scratch: &Path, ends: [&str; 2]) -> Result<Self, ContestError> {
+    pub(crate) fn start(chain: &Chain, scenario: &Scenario, binary: &Path, scratch: &Path, ends: [&str; 2]) -> Result<Self, ContestError> {
         let (Some((near, far)), last) = (chain.gateways(), chain.hosts().len() - 1) else {
             return Err(ContestError::Unsupported("a chain of one link has no relays".to_owned()));
         };
@@ -72,17 +72,17 @@ impl Chained {
     }
 
     /// Flags of the end that calls.
-    pub(super) fn near(&self) -> Vec<String> {
+    pub(crate) fn near(&self) -> Vec<String> {
         self.near.words()
     }
 
     /// Flags of the end that is called.
-    pub(super) fn far(&self) -> Vec<String> {
+    pub(crate) fn far(&self) -> Vec<String> {
         self.far.words()
     }
 
     /// How the far end is named.
-    pub(super) fn far_address(&self) -> IpAddr {
+    pub(crate) fn far_address(&self) -> IpAddr {
         self.far.address
     }
 }

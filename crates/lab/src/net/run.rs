@@ -155,7 +155,7 @@ fn contend(way: &Way<'_>, scenario: &Scenario, peer: Peer, started: &dyn Fn()) -
 }
 
 /// What a flag cannot do here is an error, never ignored.
-fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestError> {
+pub(crate) fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestError> {
     let ours = peer == Peer::Noctule;
     // Every field by name: a new one does not compile until it is decided here.
     let Scenario {
@@ -214,7 +214,7 @@ fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), ContestErro
 }
 
 /// Buffers by the bandwidth-delay product of the path, queue included.
-fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
+pub(crate) fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
     let bdp = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min().map_or(64 << 20, |rate| {
         let round_trip = scenario.base_rtt() + Duration::from_millis(10);
         rate.bytes_in(round_trip)
@@ -269,7 +269,7 @@ fn bulk_tcp(way: &Way<'_>, scenario: &Scenario, congestion: tcp::Congestion, sta
         Relays::Recode | Relays::Ip | Relays::Tunnel => Vec::new(),
     };
     let payload = Payload::Pattern(scenario.seed);
-    let transfer = Transfer { congestion, to: way.far, payload, limit: scenario.seconds.0, proxies };
+    let transfer = Transfer { congestion, to: way.far, payload, limit: scenario.seconds.0, proxies, relayed: None };
     started();
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
     Ok(Arrivals { bytes_wrong: Some(received.bytes_wrong), ..Arrivals::of(received.timeline) })

@@ -78,6 +78,17 @@ pub struct Transfer {
     pub limit: Duration,
     /// Proxies on the way, in the direction of the data: the connection ends at each, and another one goes on.
     pub proxies: Vec<Place>,
+    /// Programs of others carry the connection.
+    pub relayed: Option<Relayed>,
+}
+
+/// A connection that programs of others carry.
+#[derive(Debug, Clone, Copy)]
+pub struct Relayed {
+    /// Where the receiver listens for what they bring.
+    pub port: u16,
+    /// Where the sender connects to.
+    pub by: SocketAddr,
 }
 
 /// What a transfer did, as its receiver saw it.
@@ -120,8 +131,9 @@ pub fn run(sender: &Namespace, receiver: &Namespace, transfer: &Transfer) -> io:
         ));
     }
     let to = transfer.to;
-    let listener = receiver.enter(|| TcpListener::bind((to, 0)))??;
-    let mut address = listener.local_addr()?;
+    let relayed = transfer.relayed;
+    let listener = receiver.enter(|| TcpListener::bind((to, relayed.map_or(0, |relayed| relayed.port))))??;
+    let mut address = relayed.map_or_else(|| listener.local_addr(), |relayed| Ok(relayed.by))?;
     let over = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
     let mut proxies = Vec::new();
@@ -246,7 +258,7 @@ fn receive(listener: TcpListener, transfer: &Transfer, start: Instant, over: &At
 }
 
 /// Waits for the connection without blocking past the end of the time.
-pub(super) fn accept(listener: &TcpListener, limit: Duration, start: Instant, over: &AtomicBool) -> io::Result<Option<TcpStream>> {
+pub(crate) fn accept(listener: &TcpListener, limit: Duration, start: Instant, over: &AtomicBool) -> io::Result<Option<TcpStream>> {
     listener.set_nonblocking(true)?;
     while !over.load(Ordering::Acquire) && start.elapsed() < limit {
         use std::os::fd::AsFd;

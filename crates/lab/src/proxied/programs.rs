@@ -1,0 +1,148 @@
+//! What people run: curl, redis-benchmark, rsync.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::contender::{Contender, TARGET};
+use super::course::Lane;
+use super::table::Figure;
+use crate::net::contest::ContestError;
+use crate::net::noctule::{Protocol, wait_for_port};
+use crate::net::process::Process;
+use crate::net::scratch::Scratch;
+
+/// Objects of a page, and the bytes of each.
+const OBJECTS: usize = 100;
+const OBJECT: usize = 20_000;
+/// Connections of a browser to one host.
+const CONNECTIONS: usize = 6;
+/// Files of the tree; each is 2 KB longer than the one before it, up to twenty times.
+const FILES: usize = 500;
+const LONGEST: Duration = Duration::from_secs(120);
+const READY: Duration = Duration::from_secs(10);
+
+/// The server is not ours: its sockets have the kernel's default.
+fn refuse_cubic(lane: &Lane<'_>) -> Result<(), ContestError> {
+    match lane.contender {
+        Contender::TcpCubic => {
+            Err(ContestError::Unsupported("tcp-cubic: the congestion control of this server's sockets cannot be named".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a program on the near host to its end and gives what it printed.
+fn run(lane: &Lane<'_>, program: &str, words: &[&str]) -> Result<(String, Duration), ContestError> {
+    let (heard, lines) = std::sync::mpsc::channel();
+    let start = Instant::now();
+    let mut command: Command = lane.near.command(program);
+    // The receiver is gone only when this function has returned.
+    let mut process =
+        Process::start(command.args(words), move |line| drop(heard.send(line.to_owned()))).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => ContestError::Unsupported(format!("there is no {program} on this machine: install it")),
+            _ => ContestError::System(error),
+        })?;
+    match process.wait(start + LONGEST)? {
+        Some(status) if status.success() => {}
+        Some(status) => return Err(ContestError::Process(format!("{program} failed ({status}): {}", process.complaint()))),
+        None => return Err(ContestError::Process(format!("{program} did not end within {LONGEST:?}"))),
+    }
+    let time = start.elapsed();
+    let text: Vec<String> = lines.try_iter().collect();
+    Ok((text.join("\n"), time))
+}
+
+/// Answers requests on a connection until it ends (RFC 9112).
+fn http(mut stream: TcpStream) -> io::Result<()> {
+    let mut requests = BufReader::new(stream.try_clone()?);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {OBJECT}\r\n\r\n");
+    let answer = [head.as_bytes(), &[0x5a; OBJECT]].concat();
+    let mut line = String::new();
+    while requests.read_line(&mut line)? > 0 {
+        if line == "\r\n" {
+            stream.write_all(&answer)?;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// A page of 100 objects of 20 KB by curl, over at most six connections at once, as browsers do.
+pub(super) fn objects(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    let _server = lane.serve(CONNECTIONS, http)?;
+    let folder = Scratch::new("noctule-lab-objects")?;
+    let url = format!("http://{}/[1-{OBJECTS}]", lane.address());
+    let output = folder.path().join("#1").display().to_string();
+    let parallel = CONNECTIONS.to_string();
+    let (_, time) = run(lane, "curl", &["-sS", "--noproxy", "*", "-Z", "--parallel-max", &parallel, "-o", &output, &url])?;
+    for number in 1..=OBJECTS {
+        let bytes = fs::read(folder.path().join(number.to_string()))?;
+        if bytes != [0x5a; OBJECT] {
+            return Err(ContestError::Process(format!("object {number} is not what was sent")));
+        }
+    }
+    Ok(vec![Figure::new("seconds", time.as_secs_f64())])
+}
+
+/// redis-benchmark: 20 clients that ask for a key, one request at a time each.
+pub(super) fn redis(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    refuse_cubic(lane)?;
+    let port = TARGET.to_string();
+    let mut command = lane.far.command("redis-server");
+    command.args(["--port", &port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"]);
+    let mut server = Process::start(&mut command, |_| {})
+        .map_err(|_| ContestError::Unsupported("there is no redis-server on this machine".to_owned()))?;
+    wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
+    let (host, near) = (lane.address().ip().to_string(), lane.address().port().to_string());
+    let (text, _) = run(lane, "redis-benchmark", &["-h", &host, "-p", &near, "-t", "get", "-n", "2000", "-c", "20", "--csv"])?;
+    let line = text.lines().find(|line| line.starts_with("\"GET\"")).unwrap_or_default();
+    let numbers: Vec<f64> = line.split(',').filter_map(|field| field.trim_matches('"').parse().ok()).collect();
+    // rps, avg_latency_ms, min_latency_ms, p50_latency_ms, p95_latency_ms, p99_latency_ms, max_latency_ms
+    let [per_second, mean, _, p50, _, p99, most] = numbers[..] else {
+        return Err(ContestError::Process(format!("redis-benchmark printed no figures of GET: {text}")));
+    };
+    Ok(vec![
+        Figure::new("requests per second", per_second),
+        Figure::new("mean ms", mean),
+        Figure::new("p50 ms", p50),
+        Figure::new("p99 ms", p99),
+        Figure::new("longest ms", most),
+    ])
+}
+
+/// rsync of a tree of 500 files of 2 to 40 KB from a daemon on the far host.
+pub(super) fn rsync(lane: &Lane<'_>) -> Result<Vec<Figure>, ContestError> {
+    refuse_cubic(lane)?;
+    let folder = Scratch::new("noctule-lab-rsync")?;
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let content = |number: usize| vec![number as u8; 2_000 * (1 + number % 20)];
+    for number in 0..FILES {
+        let name = file_of(&from, number);
+        fs::create_dir_all(name.parent().unwrap_or(&from))?;
+        fs::write(name, content(number))?;
+    }
+    let config = folder.path().join("rsyncd.conf");
+    let uid = "uid = root\ngid = root\nuse chroot = no\n";
+    fs::write(&config, format!("{uid}port = {TARGET}\n[tree]\npath = {}\nread only = yes\n", from.display()))?;
+    let mut command = lane.far.command("rsync");
+    command.args(["--daemon", "--no-detach", "--config"]).arg(&config);
+    let mut server =
+        Process::start(&mut command, |_| {}).map_err(|_| ContestError::Unsupported("there is no rsync on this machine".to_owned()))?;
+    wait_for_port(&lane.far, Protocol::Tcp, TARGET, READY, &mut server)?;
+    let url = format!("rsync://{}/tree/", lane.address());
+    let (_, time) = run(lane, "rsync", &["-a", &url, &to.display().to_string()])?;
+    for number in 0..FILES {
+        if fs::read(file_of(&to, number))? != content(number) {
+            return Err(ContestError::Process(format!("file {number} is not what was sent")));
+        }
+    }
+    Ok(vec![Figure::new("seconds", time.as_secs_f64())])
+}
+
+fn file_of(root: &Path, number: usize) -> std::path::PathBuf {
+    root.join(format!("d{}", number % 20)).join(format!("f{number}"))
+}
