@@ -182,7 +182,16 @@ fn a_user_reaches_what_its_rules_say_and_the_log_and_the_status_tell_it() {
             server.running.line(&["refused: denied", rule, to, "\"user\":\"ann\""]);
         }
     }
-    let (second, _) = connect(proxy, &format!("127.0.0.1:{target}"));
+    // A denied one has its place until its client has heard why.
+    let began = Instant::now();
+    let mut second = loop {
+        let (tcp, answer) = connect(proxy, &format!("127.0.0.1:{target}"));
+        if answer.starts_with("HTTP/1.1 200") {
+            break tcp;
+        }
+        assert!(answer.contains("this user has 2 connections already") && began.elapsed() < PATIENCE, "{answer}");
+    };
+    second.read_exact(&mut [0; 1000]).unwrap();
     let (_, answer) = connect(proxy, &format!("127.0.0.1:{target}"));
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("this user has 2 connections already"), "{answer}");
     server.running.line(&["too many connections", "\"user\":\"ann\""]);

@@ -170,10 +170,10 @@ impl Association {
                 },
                 data = coming.next() => {
                     let Some(data) = data else { return ended(&self.session) };
-                    if let Ok((source, data)) = parse_datagram(&data) {
-                        if counts.passes_down(data.len()) {
-                            deliver(source, data);
-                        }
+                    if let Ok((source, data)) = parse_datagram(&data)
+                        && counts.passes_down(data.len())
+                    {
+                        deliver(source, data);
                     }
                     last = Instant::now();
                 }
