@@ -221,8 +221,8 @@ fn a_quota_ends_and_is_kept_over_a_restart() {
     let target = source(500_000);
     let server = Server::start("allow-private = true", "quota-total = \"300kB\"");
     let (client, proxy) = server.client();
-    let (mut tcp, _) = connect(proxy, &format!("127.0.0.1:{target}"));
-    assert!(is_reset(&mut tcp));
+    let (mut tcp, answer) = connect(proxy, &format!("127.0.0.1:{target}"));
+    assert!(answer.starts_with("HTTP/1.1 200") && is_reset(&mut tcp), "{answer}");
     server.running.line(&["the quota of 300000 bytes is used up", "\"from_target\":"]);
     let (_, answer) = connect(proxy, &format!("127.0.0.1:{target}"));
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("the quota of 300000 bytes is used up"), "{answer}");
