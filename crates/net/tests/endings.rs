@@ -458,7 +458,9 @@ async fn flows_that_end_in_any_way_give_their_memory_back() {
         server.node.node_memory = 4 << 20;
         let (_client, _server, ours, theirs) = pair_on("127.0.0.1:0", config(1), server).await;
         for n in 0..200 {
-            if n % 20 == 0 { eprintln!("{way} {n}"); }
+            if n % 20 == 0 {
+                eprintln!("{way} {n}");
+            }
             let (mut send, mut recv) = ours.open_bi(Default::default()).unwrap_or_else(|e| panic!("{way} {n}: {e}"));
             within(send.write_all(b"question")).await.unwrap_or_else(|e| panic!("{way} {n}: {e}"));
             match way {

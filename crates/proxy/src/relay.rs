@@ -62,7 +62,13 @@ pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: In
     let mut state = State::default();
     let end = run(&tcp, &mut send, &mut incoming, most, awaits, counts, &mut state).await;
     counts.note(&send.stats(), &incoming.recv.stats());
-    match &end {
+    // The server's owner ends a connection as its target might: what was let through arrives, the answer to the request before all.
+    let manner = match &end {
+        End::Closed(_) if state.down_ended => &End::ResetBehind,
+        End::Closed(_) => &End::ResetHere,
+        other => other,
+    };
+    match manner {
         End::Finished => {
             let _ = SockRef::from(&tcp).set_linger(None);
         }

@@ -77,14 +77,14 @@ pub type Sink = std::sync::Arc<dyn Fn(&Report) + Send + Sync>;
 /// What a connection was between the two ends of the session, as far as this end knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wire {
-    /// Bytes of source and repair packets that this end sent.
-    pub sent: u64,
+    /// Bytes of source and repair packets that this end sent; `None`: its counts went with the flow, which has ended.
+    pub sent: Option<u64>,
     /// The same that it received.
-    pub received: u64,
+    pub received: Option<u64>,
     /// Repair packets that this end sent.
-    pub repairs: u64,
+    pub repairs: Option<u64>,
     /// Packets that were lost, and that this end made up from repair packets.
-    pub repaired: u64,
+    pub repaired: Option<u64>,
 }
 
 /// Bytes between a socket and a stream, whose they are, and whether they may go on.
@@ -201,11 +201,12 @@ impl Counts {
 
     /// Notes what coding made of it.
     pub fn note(&self, sent: &FlowStats, received: &FlowStats) {
+        let known = |of: &FlowStats, count: u64| (of.coded_bytes > 0).then_some(count);
         let _ = self.wire.set(Wire {
-            sent: sent.coded_bytes,
-            received: received.coded_bytes,
-            repairs: sent.repair_packets,
-            repaired: received.decoded_packets,
+            sent: known(sent, sent.coded_bytes),
+            received: known(received, received.coded_bytes),
+            repairs: known(sent, sent.repair_packets),
+            repaired: known(received, received.decoded_packets),
         });
     }
 

@@ -148,7 +148,11 @@ impl Api {
         };
         match (kicked, kick) {
             (Some(kicked), kick) => {
-                tracing::info!(?kick, connections = kicked.connections, sessions = kicked.sessions, "kicked");
+                let what = match kick {
+                    Kick::User(name) => name,
+                    Kick::Connection(id) => id.to_string(),
+                };
+                tracing::info!(%what, connections = kicked.connections, sessions = kicked.sessions, "kicked");
                 told(&kicked)
             }
             (None, Kick::User(name)) => problem(StatusCode::NOT_FOUND, &format!("there is no user {name:?}")),
