@@ -9,7 +9,7 @@ use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
 use noctule_proto::event::{Event, SessionOutcome};
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
-use noctule_proto::options::FlowOptions;
+use noctule_proto::options::{FlowKind, FlowOptions};
 use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats};
 use noctule_proto::units::Time;
 use smallvec::SmallVec;
@@ -311,8 +311,13 @@ impl State {
             Event::FlowIncoming { session, flow, options } => self.on_flow_incoming(now, session, flow, options),
             Event::FlowReadable(flow) | Event::FlowWritable(flow) => self.wake_flow(flow),
             Event::FlowFinished(flow) => {
+                self.snapshot_flow(flow);
                 if let Some(entry) = self.flows.get_mut(&flow) {
                     entry.is_finished = true;
+                    // The node keeps a stream until its end is read; handles ask `is_finished` instead.
+                    if entry.options.kind == FlowKind::Stream {
+                        let _ = self.node.read(now, flow, 1);
+                    }
                 }
                 self.wake_flow(flow);
             }
