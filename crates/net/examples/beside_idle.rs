@@ -35,7 +35,7 @@ fn options() -> Result<Options, String> {
     Ok(o)
 }
 
-/// Room for all of them, whoever opens them.
+/// Room for all of them, at each end.
 fn config(o: &Options) -> EndpointConfig {
     let mut config = EndpointConfig::ephemeral().expect("the system has randomness");
     let node = &mut config.node;

@@ -84,6 +84,15 @@ async fn connect(address: SocketAddr, from: Option<IpAddr>, mark: Option<u32>) -
         source::bind_as(&SockRef::from(&socket), from)?;
     }
     let stream = timeout(PATIENCE, socket.connect(address)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    // Linux binds to a broadcast address, and sends from an address of its own then: the target would take the client for this host.
+    if let (Some(from), Ok(local)) = (from, stream.local_addr())
+        && local.ip() != from
+    {
+        return Err(io::Error::other(format!(
+            "it cannot be dialled from the client's address {from}: the system takes {} for it",
+            local.ip()
+        )));
+    }
     // A port of this host that nobody listens at may be the one that this socket got for itself: TCP then connects it to itself.
     if stream.local_addr().ok() == Some(address) {
         return Err(io::ErrorKind::ConnectionRefused.into());

@@ -25,6 +25,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// What those hear whose connection the owner of the server ends.
+/// Characters of the beginning of a key that stand for it, if it is the only one.
+const LEAST_BEGINNING: usize = 8;
 const KICKED: &str = "ended by the server's owner";
 
 /// What a server allows.
@@ -121,11 +123,16 @@ impl Far {
     /// Other limits and users from now on. Users that keep their names keep their counts. Connections go on, but for those that are not allowed any more.
     pub fn configure(&self, limits: Limits, accounts: Vec<Account>) {
         lock(&self.users).configure(limits, accounts);
-        if self.only_target.is_some() {
-            return;
-        }
         let connections: Vec<Arc<Live>> = self.lock().connections.values().cloned().collect();
         for live in connections {
+            // It would keep the rates, quotas and rights of the user that its key was.
+            if !Arc::ptr_eq(&lock(&self.users).of(live.key), &live.user) {
+                live.end("its key belongs to another user now");
+                continue;
+            }
+            if self.only_target.is_some() {
+                continue;
+            }
             let Some((address, _)) = live.reached.get() else { continue };
             let Ok(target) = live.target.parse::<Target>() else { continue };
             if live.user.limits().rules.check(&target.host, address.ip(), target.port).is_err() {
@@ -175,6 +182,11 @@ impl Far {
         let user = {
             let mut users = lock(&self.users);
             let found = users.all().find(|user| user.name == name);
+            // As the table of status cuts it.
+            let beginning = name.trim_end_matches('…');
+            let is_it = |user: &Arc<User>| !user.is_listed && beginning.len() >= LEAST_BEGINNING && user.name.starts_with(beginning);
+            let mut begun: Vec<Arc<User>> = users.all().filter(is_it).collect();
+            let found = found.or_else(|| begun.pop().filter(|_| begun.is_empty()));
             found.or_else(|| key.map(|key| users.of(key)).filter(|user| user.is_listed))?
         };
         let connections: Vec<Arc<Live>> = self.lock().connections.values().filter(|live| Arc::ptr_eq(&live.user, &user)).cloned().collect();
@@ -203,7 +215,8 @@ impl Far {
         open.last += 1;
         let counts = Arc::new(Counts::of(Arc::clone(&user)));
         let (id, begun, reached) = (open.last, Instant::now(), OnceLock::new());
-        let live = Arc::new(Live { id, user, transport, source, target, begun, counts, reached });
+        let key = session.peer_key();
+        let live = Arc::new(Live { id, key, user, transport, source, target, begun, counts, reached });
         open.connections.insert(id, Arc::clone(&live));
         Ok(Place { far: Arc::clone(self), live })
     }

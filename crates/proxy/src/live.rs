@@ -3,6 +3,7 @@
 use crate::report::{Counts, End};
 use crate::user::{Period, Traffic, User, seconds};
 use crate::wire::Transport;
+use noctule::PublicKey;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ pub const MOST_TARGETS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub id: u64,
+    pub key: PublicKey,
     pub user: Arc<User>,
     pub transport: Transport,
     pub source: String,

@@ -108,7 +108,7 @@ async fn heard(send: &SendStream) {
     let arriving = async {
         loop {
             let stats = send.stats();
-            if stats.outstanding == 0 && stats.source_packets > 0 {
+            if stats.waiting == 0 && stats.outstanding == 0 && stats.source_packets > 0 {
                 return;
             }
             tokio::time::sleep(pause).await;
@@ -139,9 +139,9 @@ async fn run(
     counts: &Counts,
     state: &mut State,
 ) -> End {
-    let (mut is_whole, mut left) = (true, most);
+    let (mut is_whole, mut reading, mut over) = (true, Reading::new(most), None);
     {
-        let mut up = pin!(up(tcp, send, &mut left, counts));
+        let mut up = pin!(up(tcp, send, &mut reading, counts));
         let mut down = pin!(down(tcp, incoming, awaits, counts));
         let mut deadline = pin!(sleep_until(Instant::now()));
         while !(state.up_ended && state.down_ended) {
@@ -163,7 +163,7 @@ async fn run(
                 // Its reader may wait for credit, or have ended, and does not notice.
                 () = is_broken(tcp), if !state.is_reset_there => Err(Broken::Here),
                 () = &mut deadline, if state.is_reset_there => return End::ResetThere,
-                end = counts.ended() => return end,
+                end = counts.ended() => Err(Broken::Gone(end)),
             };
             match ended {
                 Ok(()) => {}
@@ -175,9 +175,19 @@ async fn run(
                     state.is_reset_there = true;
                     deadline.as_mut().reset(Instant::now() + LAST_BYTES);
                 }
-                Err(Broken::Gone(end)) => return end,
+                Err(Broken::Gone(end)) => {
+                    over = Some(end);
+                    break;
+                }
             }
         }
+    }
+    if let Some(end) = over {
+        if matches!(end, End::Closed(_)) && reading.is_let_through {
+            // It was counted, so it arrives.
+            let _ = tokio::time::timeout(LAST_BYTES, reading.pass_on(send, counts)).await;
+        }
+        return end;
     }
     match *state {
         State { is_reset_there: true, .. } => End::ResetThere,
@@ -185,7 +195,7 @@ async fn run(
         State { down_ended: true, .. } => End::ResetBehind,
         _ => {
             // What the connection said before it broke.
-            let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, &mut left, counts)).await;
+            let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, &mut reading, counts)).await;
             End::ResetHere
         }
     }
@@ -209,13 +219,13 @@ async fn is_broken(tcp: &TcpStream) {
 }
 
 /// From the connection to the stream.
-async fn up(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Counts) -> Result<(), Broken> {
+async fn up(tcp: &TcpStream, send: &mut SendStream, reading: &mut Reading, counts: &Counts) -> Result<(), Broken> {
     loop {
         tokio::select! {
             ready = tcp.readable() => ready.map_err(|_| Broken::Here)?,
             error = send.stopped() => return Err(of_flow(error)),
         }
-        if !read_all(tcp, send, left, counts).await? {
+        if !read_all(tcp, send, reading, counts).await? {
             break;
         }
     }
@@ -225,20 +235,52 @@ async fn up(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Cou
     }
 }
 
-/// What is there to be read, of which `left` bytes may come; false at the end of the connection.
-async fn read_all(tcp: &TcpStream, send: &mut SendStream, left: &mut u64, counts: &Counts) -> Result<bool, Broken> {
-    // Only while there is something: an idle connection holds no buffer.
-    let mut buffer = Vec::with_capacity(counts.chunk_up());
+/// What was read from a connection and is not in the stream yet. It outlives the task that read it: a connection may break while that task waits for its rate
+/// or for credit, and what it read comes before what is still to be read.
+struct Reading {
+    /// Bytes that may still come.
+    left: u64,
+    buffer: Vec<u8>,
+    /// So much of the buffer is in the stream.
+    at: usize,
+    /// The user has paid for the buffer.
+    is_let_through: bool,
+}
+
+impl Reading {
+    fn new(left: u64) -> Self {
+        Self { left, buffer: Vec::new(), at: 0, is_let_through: false }
+    }
+
+    /// Into the stream with it. Dropping the future loses nothing.
+    async fn pass_on(&mut self, send: &mut SendStream, counts: &Counts) -> Result<(), Broken> {
+        if self.at < self.buffer.len() && !self.is_let_through {
+            let at = counts.charge_up(self.buffer.len()).map_err(Broken::Gone)?;
+            self.is_let_through = true;
+            counts.wait(at).await;
+        }
+        while self.at < self.buffer.len() {
+            self.at += send.write(&self.buffer[self.at..]).await.map_err(of_flow)?;
+        }
+        self.buffer.clear();
+        (self.at, self.is_let_through) = (0, false);
+        Ok(())
+    }
+}
+
+/// What is there to be read; false at the end of the connection.
+async fn read_all(tcp: &TcpStream, send: &mut SendStream, reading: &mut Reading, counts: &Counts) -> Result<bool, Broken> {
     loop {
-        buffer.clear();
-        match tcp.try_read_buf(&mut buffer) {
+        reading.pass_on(send, counts).await?;
+        reading.buffer.reserve(counts.chunk_up());
+        match tcp.try_read_buf(&mut reading.buffer) {
             Ok(0) => return Ok(false),
-            Ok(len) => {
-                *left = left.checked_sub(len as u64).ok_or(Broken::Here)?;
-                counts.pass_up(len).await.map_err(Broken::Gone)?;
-                send.write_all(&buffer).await.map_err(of_flow)?;
+            Ok(len) => reading.left = reading.left.checked_sub(len as u64).ok_or(Broken::Here)?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // An idle connection holds no buffer.
+                reading.buffer = Vec::new();
+                return Ok(true);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
             Err(_) => return Err(Broken::Here),
         }
         consume_budget().await;

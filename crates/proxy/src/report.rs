@@ -134,26 +134,28 @@ impl Counts {
     ///
     /// # Errors
     /// The connection ends.
-    pub async fn pass_up(&self, bytes: usize) -> Result<(), End> {
-        self.pass(Way::Down, bytes).await?;
+    pub fn charge_up(&self, bytes: usize) -> Result<Option<Instant>, End> {
+        let at = self.charge(Way::Down, bytes)?;
         self.up(bytes);
-        Ok(())
+        Ok(at)
     }
     /// The same for the socket.
     pub async fn pass_down(&self, bytes: usize) -> Result<(), End> {
-        self.pass(Way::Up, bytes).await?;
+        let at = self.charge(Way::Up, bytes)?;
+        self.wait(at).await;
         self.down(bytes);
         Ok(())
     }
 
-    async fn pass(&self, way: Way, bytes: usize) -> Result<(), End> {
-        if let Some(user) = self.user.as_ref().filter(|_| bytes > 0) {
-            let at = user.take(way, bytes as u64).map_err(End::Closed)?;
-            if at > Instant::now() {
-                sleep_until(at).await;
-            }
+    /// Waits until bytes that are charged for may go on.
+    pub async fn wait(&self, at: Option<Instant>) {
+        if let Some(at) = at.filter(|at| *at > Instant::now()) {
+            sleep_until(at).await;
         }
-        Ok(())
+    }
+
+    fn charge(&self, way: Way, bytes: usize) -> Result<Option<Instant>, End> {
+        self.user.as_ref().filter(|_| bytes > 0).map(|user| user.take(way, bytes as u64)).transpose().map_err(End::Closed)
     }
 
     /// Whether a datagram of the socket may go on; counts it.

@@ -51,10 +51,16 @@ impl Sources {
             Host::Ip(ip) => ip.to_canonical(),
             Host::Name(_) => return Err(Answer::new(Outcome::Denied, format!("the source {said} is no address"))),
         };
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || is_own(ip) {
+        let is_a_clients = match ip {
+            // RFC 1122 §3.2.1.3: 0/8 is this network, 255.255.255.255 everything on it.
+            IpAddr::V4(v4) => v4.octets()[0] != 0 && !v4.is_broadcast(),
+            // RFC 4291 §2.5.5.1: IPv4 within ::/96, no more in use.
+            IpAddr::V6(v6) => v6.octets()[..12] != [0; 12],
+        };
+        if !is_a_clients || ip.is_multicast() || ip.is_loopback() || is_own(ip) {
             return Err(Answer::new(
                 Outcome::Denied,
-                format!("no client of that side has the source address {ip}, which is one of this host or nobody's"),
+                format!("the source address {ip} is the server's own or no host's: no client can have it"),
             ));
         }
         Ok(Some((ip, said.port).into()))
@@ -140,7 +146,18 @@ mod tests {
         assert_eq!(Sources::default().told(&friend, Some(&said)), Ok(None), "nobody is believed unless it is said");
         let all = Sources { trusted: Trusted::All, ..Sources::default() };
         assert_eq!(all.told(&other, Some(&said)), Ok(Some(at("198.51.100.9:4000"))));
-        for odd in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "0.0.0.0:1", "[::]:1", "224.0.0.1:1", "host.example:1"] {
+        for odd in [
+            "127.0.0.1:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+            "0.0.0.0:1",
+            "[::]:1",
+            "0.1.2.3:1",
+            "255.255.255.255:1",
+            "[::127.0.0.1]:1",
+            "224.0.0.1:1",
+            "host.example:1",
+        ] {
             let denied = all.told(&friend, Some(&odd.parse().unwrap())).unwrap_err();
             assert_eq!(denied.outcome, Outcome::Denied, "{odd}");
         }

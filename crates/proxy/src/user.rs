@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
+/// 2025-01-01: earlier than any version of this program.
+const OLDEST: Duration = Duration::from_secs(20_089 * 86_400);
+
 /// What a user may do.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
@@ -68,6 +71,11 @@ impl Period {
     }
 }
 
+/// Hosts without a clock of their own begin in 1970, until they hear the time.
+fn is_unset(now: SystemTime) -> bool {
+    now < UNIX_EPOCH + OLDEST
+}
+
 /// Months since the year 0, from days since 1970: the civil calendar counted from March, whose leap day is the last of a year.
 fn month(days: u64) -> u64 {
     let day = days + 719_468;
@@ -93,7 +101,8 @@ impl Usage {
     fn add(&mut self, bytes: u64, now: SystemTime) {
         for (period, (number, sum)) in [(Period::Day, &mut self.day), (Period::Month, &mut self.month)] {
             let current = period.number(now);
-            if *number != current {
+            // A clock that was not set yet says nothing about periods.
+            if *number != current && !is_unset(now) {
                 (*number, *sum) = (current, 0);
             }
             *sum = sum.saturating_add(bytes);
@@ -105,6 +114,8 @@ impl Usage {
     pub fn of(&self, period: Period, now: SystemTime) -> u64 {
         match period {
             Period::Total => self.total,
+            Period::Day if is_unset(now) => self.day.1,
+            Period::Month if is_unset(now) => self.month.1,
             Period::Day if self.day.0 == period.number(now) => self.day.1,
             Period::Month if self.month.0 == period.number(now) => self.month.1,
             _ => 0,
@@ -406,12 +417,16 @@ mod tests {
     #[test]
     fn a_period_begins_again_and_what_was_moved_in_all_does_not() {
         let mut usage = Usage::default();
-        usage.add(10, at(30));
-        usage.add(5, at(31));
+        usage.add(10, at(20_818));
+        usage.add(5, at(20_819));
         let of = |usage: &Usage, days| [Period::Day, Period::Month, Period::Total].map(|period| usage.of(period, at(days)));
-        assert_eq!(of(&usage, 31), [5, 5, 15]);
-        assert_eq!(of(&usage, 32), [0, 5, 15]);
-        assert_eq!(of(&usage, 60), [0, 0, 15]);
+        assert_eq!(of(&usage, 20_819), [5, 5, 15]);
+        assert_eq!(of(&usage, 20_820), [0, 5, 15]);
+        assert_eq!(of(&usage, 20_850), [0, 0, 15]);
+        // A host that does not know the time yet forgets nothing.
+        assert_eq!(of(&usage, 0), [5, 5, 15]);
+        usage.add(1, at(0));
+        assert_eq!(of(&usage, 20_819), [6, 6, 16]);
     }
 
     fn key(n: u8) -> PublicKey {

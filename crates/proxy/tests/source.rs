@@ -57,7 +57,7 @@ async fn a_header_at_the_near_end_says_what_the_target_hears() {
     let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (_listener, port) = pair.leads_to(target.local_addr().unwrap());
     for (said, why) in
-        [(&b"GET / HTTP/1.1\r\n\r\n"[..], "has to begin with a header"), (b"PROXY TCP4 0.0.0.0 192.0.2.1 1 2\r\n", "nobody's")]
+        [(&b"GET / HTTP/1.1\r\n\r\n"[..], "has to begin with a header"), (b"PROXY TCP4 0.0.0.0 192.0.2.1 1 2\r\n", "no host's")]
     {
         pair.near_reports.lock().unwrap().clear();
         let mut client = TcpStream::connect(port).await.unwrap();

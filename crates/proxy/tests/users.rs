@@ -183,3 +183,65 @@ async fn the_owner_ends_connections_and_what_new_rules_forbid_ends_and_nothing_e
     assert_eq!(pair.far.kick_user("ann"), Some((1, 1)));
     until("all is gone", || pair.far.open() == 0 && pair.session.close_reason().is_some()).await;
 }
+
+/// Bytes of which each four say where they are.
+fn numbered(len: u32) -> Vec<u8> {
+    (0..len / 4).flat_map(u32::to_be_bytes).collect()
+}
+
+/// Reads until the connection is reset.
+async fn read_to_reset(client: &mut TcpStream) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match within(client.read(&mut buffer)).await {
+            Ok(0) => panic!("an orderly end after {}", all.len()),
+            Ok(len) => all.extend_from_slice(&buffer[..len]),
+            Err(_) => return all,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_target_said_before_its_reset_has_no_hole_while_it_waits_for_its_rate() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
+    let says = numbered(2 * RATE as u32);
+    let said = says.clone();
+    tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.write_all(&said[..3 * BURST as usize]).await.unwrap();
+        // Those that are read wait now, and more is in the socket.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        socket2::SockRef::from(&tcp).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    });
+    let pair = pair(Limits { rate_down: Some(RATE), ..Limits::default() }).await;
+    let (_listener, address) = pair.leads_to(target);
+    let mut client = within(TcpStream::connect(address)).await.unwrap();
+    let got = read_to_reset(&mut client).await;
+    assert!(got.len() > BURST as usize / 2 && says.starts_with(&got), "{} bytes, with a hole", got.len());
+}
+
+#[tokio::test]
+async fn what_a_quota_has_counted_arrives_also_at_a_rate() {
+    let quotas = vec![Quota { period: Period::Total, bytes: 3 * BURST }];
+    let (pair, target) = (pair(Limits { quotas, rate_down: Some(RATE), ..Limits::default() }).await, source().await);
+    let (_listener, address) = pair.leads_to(target);
+    let mut client = within(TcpStream::connect(address)).await.unwrap();
+    let got = read_to_reset(&mut client).await;
+    until("told", || !pair.far_reports.lock().unwrap().is_empty()).await;
+    assert_eq!(pair.far_reports.lock().unwrap()[0].from_target, got.len() as u64);
+}
+
+#[tokio::test]
+async fn a_connection_does_not_keep_the_limits_of_a_user_that_its_key_is_no_more() {
+    let (pair, target) = (pair(Limits { rate_down: Some(RATE), ..Limits::default() }).await, source().await);
+    let (_listener, address) = pair.leads_to(target);
+    let mut client = within(TcpStream::connect(address)).await.unwrap();
+    within(client.read_exact(&mut [0; 1000])).await.unwrap();
+    let renamed = Account { name: "bobby".into(), ..user(Limits { rate_down: Some(RATE), ..Limits::default() }) };
+    pair.far.configure(Limits::default(), vec![renamed]);
+    read_to_reset(&mut client).await;
+    until("told", || !pair.far_reports.lock().unwrap().is_empty()).await;
+    let end = pair.far_reports.lock().unwrap()[0].clone();
+    assert!(matches!(&end.end, End::Closed(why) if why.contains("belongs to another user")), "{end:?}");
+}

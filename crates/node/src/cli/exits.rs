@@ -12,7 +12,7 @@ pub const EXITS: &[(u8, &str)] = &[
     (7, "the peer went away"),
     (8, "the peer's key is not the expected one"),
     (9, "this key is not authorised by the peer"),
-    (10, "an address or a port cannot be listened at, or another proxy intercepts"),
+    (10, "an address or a port is taken"),
     (11, "a name was refused"),
     (12, "a hash did not match, or a file changed"),
     (13, "the host name cannot be resolved"),
@@ -33,7 +33,7 @@ pub const NODE_EXITS: &[(u8, &str)] = &[
     (2, "the file is wrong; the message names line and key"),
     (3, "file or key cannot be read"),
     (4, "file or key cannot be written"),
-    (10, "an address or a port cannot be listened at, or another proxy intercepts"),
+    (10, "an address or a port is taken"),
 ];
 
 /// The text for `--help`, in two columns.

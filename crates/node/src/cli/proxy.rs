@@ -12,6 +12,7 @@ use crate::units::{CcName, Span};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
 use ipnet::IpNet;
 use noctule_proxy::{Bind, Forwards, Pattern, Rule, Target};
+use std::io::{BufRead, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -105,6 +106,9 @@ pub struct ProxyArgs {
     pub json: bool,
 }
 
+/// Bytes of standard input in which a link has to stand.
+const MOST_OF_A_LINE: u64 = 4096;
+
 /// A link on the command line, or one that is to be read.
 #[derive(Clone, Debug)]
 pub enum FromLink {
@@ -133,7 +137,8 @@ impl ProxyArgs {
             Some(FromLink::Link(link)) => *link,
             Some(FromLink::Stdin) => {
                 let mut line = String::new();
-                std::io::stdin().read_line(&mut line).map_err(|e| Failure::system("standard input", e))?;
+                // More than any link has.
+                std::io::stdin().lock().take(MOST_OF_A_LINE).read_line(&mut line).map_err(|e| Failure::system("standard input", e))?;
                 line.trim().parse().map_err(|e| Failure::Usage(format!("--from-link -: {e}")))?
             }
         };

@@ -157,6 +157,11 @@ impl Access {
     /// Adds a key that had the code to the file of authorised keys, if that is wanted; what failed.
     pub fn remember(&self, key: &PublicKey, from: &str) -> Option<(&Path, io::Error)> {
         let path = self.remembers.as_deref().filter(|_| self.grant(key).is_none())?;
+        // The file may have it since this program has started, by the same code.
+        let has_it = std::fs::read_to_string(path).is_ok_and(|text| parse(path, &text).is_ok_and(|grants| grants.contains_key(key)));
+        if has_it {
+            return None;
+        }
         super::known_hosts::append_line(path, &format!("{}{key} by a code, from {from}", self.options)).err().map(|e| (path, e))
     }
 }

@@ -32,48 +32,61 @@ fn quota(quota: &QuotaView) -> String {
     format!("{period} {} of {}{end}", size(quota.used as f64), size(quota.bytes as f64))
 }
 
-fn user(user: &UserView) -> String {
-    let quotas: Vec<String> = user.quotas.iter().map(quota).collect();
-    format!(
-        "{:NAME$}  {:>8}  {:>7}  {:>10}  {:>10}  {:<30}  {:<30}  {}",
+/// A line of what has passed, one of rates if there are any, and one for each quota.
+fn user(user: &UserView) -> Vec<String> {
+    let mut rows = vec![format!(
+        "{:NAME$}  {:>9}  {:>7}  {:>10}  {:>10}",
         short(&user.name, NAME),
         format!("{}/{}", user.connections, user.max_connections),
         user.refused,
         size(user.up as f64),
-        size(user.down as f64),
-        rate(user.rate_up, user.max_rate_up),
-        rate(user.rate_down, user.max_rate_down),
-        quotas.join("; ")
-    )
+        size(user.down as f64)
+    )];
+    if user.rate_up + user.rate_down > 0 || user.max_rate_up.is_some() || user.max_rate_down.is_some() {
+        rows.push(format!("    now {} up, {} down", rate(user.rate_up, user.max_rate_up), rate(user.rate_down, user.max_rate_down)));
+    }
+    rows.extend(user.quotas.iter().map(|one| format!("    quota: {}", quota(one))));
+    rows
 }
 
 fn target(target: &TargetView) -> String {
     format!("{:40}  {:>7}  {:>10}  {:>10}", short(&target.target, 40), target.connections, size(target.up as f64), size(target.down as f64))
 }
 
-fn connection(view: &ConnectionView) -> String {
-    format!(
-        "{:>6}  {:NAME$}  {:3}  {:28}  {:32}  {:>10}  {:>10}  {:>8}  {}",
-        view.id,
-        short(&view.user, NAME),
-        view.transport,
-        short(&view.source, 28),
-        short(&view.target, 32),
-        size(view.up as f64),
-        size(view.down as f64),
-        units::time(Duration::from_secs_f64(view.seconds.max(0.0))),
-        view.rule.as_deref().unwrap_or("-")
-    )
+/// A line of what it is and has passed, and one of where it comes from.
+fn connection(view: &ConnectionView) -> Vec<String> {
+    vec![
+        format!(
+            "{:>6}  {:16}  {:3}  {:26}  {:>9}  {:>9}",
+            view.id,
+            short(&view.user, 16),
+            view.transport,
+            short(&view.target, 26),
+            size(view.up as f64),
+            size(view.down as f64)
+        ),
+        format!(
+            "        from {}, {}, by {}",
+            short(&view.source, 28),
+            units::time(seconds(view.seconds)),
+            view.rule.as_deref().unwrap_or("no rule yet")
+        ),
+    ]
+}
+
+/// What a server says; one that says what cannot be is shown as one that has just started.
+fn seconds(said: f64) -> Duration {
+    Duration::try_from_secs_f64(said).unwrap_or_default()
 }
 
 /// A report as text.
 pub fn print(report: &Report, connections: Option<&[ConnectionView]>, screen: Screen) -> String {
     let now = &report.now;
-    let dropped: u64 = now.users.iter().filter(|user| user.listed).map(|user| user.dropped).sum::<u64>() + now.guests.dropped;
+    let dropped: u64 = now.users.iter().filter(|user| user.listed).fold(now.guests.dropped, |sum, user| sum.saturating_add(user.dropped));
     let mut first = format!(
         "noctule proxy serve {}, up {}: {}, {}",
         report.version,
-        units::time(Duration::from_secs_f64(report.uptime_s.max(0.0))),
+        units::time(seconds(report.uptime_s)),
         counted(now.users.len() as u64, "user"),
         counted(now.connections as u64, "connection")
     );
@@ -82,11 +95,8 @@ pub fn print(report: &Report, connections: Option<&[ConnectionView]>, screen: Sc
     }
     let mut sections = vec![Section { text: vec![first], ..Section::default() }];
     if !now.users.is_empty() {
-        let heading = format!(
-            "{:NAME$}  {:>8}  {:>7}  {:>10}  {:>10}  {:<30}  {:<30}  QUOTAS",
-            "USER", "OPEN", "REFUSED", "UP", "DOWN", "RATE UP", "RATE DOWN"
-        );
-        sections.push(Section { heading: Some(heading), rows: now.users.iter().map(user).collect(), ..Section::default() });
+        let heading = format!("{:NAME$}  {:>9}  {:>7}  {:>10}  {:>10}", "USER", "OPEN", "REFUSED", "UP", "DOWN");
+        sections.push(Section { heading: Some(heading), rows: now.users.iter().flat_map(user).collect(), ..Section::default() });
     }
     if !now.targets.is_empty() {
         let mut rows: Vec<String> = now.targets.iter().take(TARGETS).map(target).collect();
@@ -103,11 +113,9 @@ pub fn print(report: &Report, connections: Option<&[ConnectionView]>, screen: Sc
         sections.push(Section { heading: Some(heading), rows, ..Section::default() });
     }
     if let Some(connections) = connections.filter(|connections| !connections.is_empty()) {
-        let heading = format!(
-            "{:>6}  {:NAME$}  {:3}  {:28}  {:32}  {:>10}  {:>10}  {:>8}  RULE",
-            "NUMBER", "USER", "", "SOURCE", "TARGET", "UP", "DOWN", "TIME"
-        );
-        sections.push(Section { heading: Some(heading), rows: connections.iter().map(connection).collect(), ..Section::default() });
+        let heading = format!("{:>6}  {:16}  {:3}  {:26}  {:>9}  {:>9}", "NUMBER", "USER", "", "TARGET", "UP", "DOWN");
+        let rows = connections.iter().flat_map(connection).collect();
+        sections.push(Section { heading: Some(heading), rows, ..Section::default() });
     }
     screen.fit(sections)
 }

@@ -254,7 +254,7 @@ fn reach(args: &ProxyServeArgs) -> String {
         return format!("only {target} is reached");
     }
     let private = if args.allow_private { "every address may be reached" } else { "this host's own network may not be reached" };
-    match args.targets.rules.len() {
+    match args.targets.rules.iter().filter(|rule| rule.allows).count() {
         0 => private.to_owned(),
         count => format!("{private}, but for {}", crate::units::counted(count as u64, "rule")),
     }
