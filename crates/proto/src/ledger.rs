@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 /// This part of the limit is lent to nobody: flows that open find their floors there.
 const KEPT_FOR_FLOORS: usize = 8;
-/// Of what others leave, so many parts in four may be floors of flows that one neighbour has opened: no neighbour opens so many that another finds
-/// nothing.
-const FLOORS_OF_ONE: usize = 3;
+/// Of what others leave, so many parts in four may be floors of flows that one neighbour has opened, and what they hold: no neighbour opens or fills so many
+/// that another finds nothing.
+const PARTS_OF_ONE: usize = 3;
 
 /// What one flow has to do with the ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,25 +48,33 @@ pub(crate) struct Ledger {
     charged: usize,
     used: usize,
     peak: usize,
-    /// Floors of the flows that each neighbour has opened.
-    floors: BTreeMap<Neighbour, usize>,
+    /// The part of `charged` that is for flows that each neighbour has opened.
+    charges: BTreeMap<Neighbour, usize>,
 }
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, charged: 0, used: 0, peak: 0, floors: BTreeMap::new() }
+        Self { limit, charged: 0, used: 0, peak: 0, charges: BTreeMap::new() }
     }
 
     /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
     pub(crate) fn open_for(&mut self, opener: Neighbour, floor: usize, ceiling: usize) -> Option<Account> {
-        let floors = self.floors.get(&opener).copied().unwrap_or(0);
-        let left = self.limit.saturating_sub(self.charged.saturating_sub(floors));
-        if floors + floor > left / 4 * FLOORS_OF_ONE && !switch::is_off(Mechanism::FairFloors) {
+        if floor > self.left_to(opener) {
             return None;
         }
         let account = Account { opener: Some(opener), ..self.open(floor, ceiling)? };
-        self.floors.insert(opener, floors + floor);
+        *self.charges.entry(opener).or_default() += account.charge();
         Some(account)
+    }
+
+    /// How much more may be charged for flows of this neighbour.
+    fn left_to(&self, opener: Neighbour) -> usize {
+        if switch::is_off(Mechanism::FairFloors) {
+            return usize::MAX;
+        }
+        let charge = self.charges.get(&opener).copied().unwrap_or(0);
+        let left = self.limit.saturating_sub(self.charged.saturating_sub(charge));
+        (left / 4 * PARTS_OF_ONE).saturating_sub(charge)
     }
 
     /// An account for a new flow with this floor, and a ceiling above it; `None` if the floor is not free.
@@ -84,11 +92,11 @@ impl Ledger {
         self.charged = self.charged.saturating_sub(account.charge());
         self.used = self.used.saturating_sub(account.held);
         if let Some(opener) = account.opener
-            && let Some(floors) = self.floors.get_mut(&opener)
+            && let Some(charge) = self.charges.get_mut(&opener)
         {
-            *floors = floors.saturating_sub(account.floor);
-            if *floors == 0 {
-                self.floors.remove(&opener);
+            *charge = charge.saturating_sub(account.charge());
+            if *charge == 0 {
+                self.charges.remove(&opener);
             }
         }
     }
@@ -96,11 +104,17 @@ impl Ledger {
     /// The flow now holds so much; returns how much it may hold.
     pub(crate) fn settle(&mut self, account: &mut Account, held: usize) -> usize {
         if held != account.held {
-            self.charged -= account.charge().min(self.charged);
+            let before = account.charge();
             self.used = (self.used + held).saturating_sub(account.held);
             self.peak = self.peak.max(self.used);
             account.held = held;
-            self.charged += account.charge();
+            let after = account.charge();
+            self.charged = (self.charged + after).saturating_sub(before);
+            if after != before
+                && let Some(charge) = account.opener.and_then(|opener| self.charges.get_mut(&opener))
+            {
+                *charge = (*charge + after).saturating_sub(before);
+            }
         }
         self.allowed(account)
     }
@@ -109,7 +123,8 @@ impl Ledger {
     pub(crate) fn allowed(&self, account: &Account) -> usize {
         let others = self.charged.saturating_sub(account.charge());
         let left = (self.limit - self.limit / KEPT_FOR_FLOORS).saturating_sub(others);
-        (left / 3 * 2).clamp(account.floor, account.ceiling)
+        let most = account.opener.map_or(usize::MAX, |opener| account.charge().saturating_add(self.left_to(opener)));
+        (left / 3 * 2).min(most).clamp(account.floor, account.ceiling)
     }
 
     pub(crate) fn memory(&self) -> Memory {
@@ -195,6 +210,22 @@ mod tests {
         assert_eq!((first.len(), second.len(), opened(&mut ledger, 3).len()), (75, 18, 5));
         first.iter().for_each(|account| ledger.close(account));
         assert!(opened(&mut ledger, 4).len() > 50, "what is closed is free");
+    }
+
+    #[test]
+    fn a_neighbour_whose_flows_are_full_leaves_a_quarter_to_each_that_comes_later() {
+        let fill_by = |ledger: &mut Ledger, link| {
+            let mut accounts: Vec<_> = (0..400).filter_map(|_| ledger.open_for(Neighbour::Link(LinkId(link)), FLOOR, 128 * MIB)).collect();
+            fill(ledger, &mut accounts).into_iter().sum::<usize>()
+        };
+        let mut ledger = Ledger::new(512 * MIB);
+        let (first, second) = (fill_by(&mut ledger, 1), fill_by(&mut ledger, 2));
+        assert!((300 * MIB..=384 * MIB).contains(&first) && second > 60 * MIB, "{first} and {second}");
+        let (first, unfair) = switch::without(Mechanism::FairFloors, || {
+            let mut ledger = Ledger::new(512 * MIB);
+            (fill_by(&mut ledger, 1), fill_by(&mut ledger, 2))
+        });
+        assert!(first > 400 * MIB && unfair < 45 * MIB, "{first} and {unfair}: floors are all that is left");
     }
 
     #[test]
