@@ -186,17 +186,12 @@ void destroyed_in_callbacks() {
 void blocking_callbacks() {
     for (const int mode : {1, 10}) {
         Pair pair(mode);
-        std::mutex gate;
-        std::unique_lock<std::mutex> closed(gate);
-        pair.far.also = [&](const IBatsConnPtr &, E event, const octet *, int) {
-            if (event == E::BATS_CONNECTION_DATA_RECEIVED) std::lock_guard<std::mutex> lock(gate);
-            return true;
-        };
+        Gate gate(pair.far);
         const auto connection = pair.connect().near.connection();
         const std::string block(connection->GetIdealBufferLength(), 'b');
         // More than the sender may buffer: packets are still received while the far end's callback waits.
         for (int i = 0; i < 12; i++) send(connection, block);
-        closed.unlock();
+        gate.open();
         pair.far.wait([&] { return pair.far.messages.size() == 12; });
     }
 }
@@ -205,12 +200,7 @@ void blocking_callbacks() {
 void gone_before_accepted() {
     for (const int mode : {1, 2, 10}) {
         Pair pair(mode);
-        std::mutex gate;
-        std::unique_lock<std::mutex> closed(gate);
-        pair.far.also = [&](const IBatsConnPtr &, E event, const octet *, int) {
-            if (event == E::BATS_CONNECTION_DATA_RECEIVED) std::lock_guard<std::mutex> lock(gate);
-            return true;
-        };
+        Gate gate(pair.far);
         // The listener's thread is kept busy by the first connection.
         send(pair.connect().near.connection(), "busy");
         End second;
@@ -220,7 +210,7 @@ void gone_before_accepted() {
         if (mode != 10) second.wait_for(E::BATS_CONNECTION_ALL_DATA_ACKED);
         pair.client->StopConnection(second.connection());
         second.wait_for(E::BATS_CONNECTION_CLOSED);
-        closed.unlock();
+        gate.open();
         pair.far.wait_for(E::BATS_CONNECTION_SHUTDOWN_BY_PEER);
         CHECK(pair.far.messages.size() == 2 && pair.far.messages[1] == "and gone");
         CHECK(std::count(pair.far.listen_events.begin(), pair.far.listen_events.end(), L::BATS_LISTEN_NEW_CONNECTION) == 2);

@@ -116,6 +116,20 @@ struct End {
     }
 };
 
+// Keeps an end's thread in its callback for data until it is opened.
+struct Gate {
+    std::mutex mutex;
+    std::unique_lock<std::mutex> closed{mutex};
+
+    explicit Gate(End &end) {
+        end.also = [this](const IBatsConnPtr &, E event, const octet *, int) {
+            if (event == E::BATS_CONNECTION_DATA_RECEIVED) std::lock_guard<std::mutex> lock(mutex);
+            return true;
+        };
+    }
+    void open() { closed.unlock(); }
+};
+
 inline BatsConfiguration configured(int mode) {
     BatsConfiguration configuration;
     configuration.SetMode(static_cast<TransMode>(mode));

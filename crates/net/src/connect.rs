@@ -106,9 +106,16 @@ pub(crate) async fn link_to_host(shared: &Arc<Shared>, host: &str, peer: PublicK
 /// The key that the first answering address of `host` proves to own; the link ends at once.
 pub(crate) async fn key_of_host(shared: &Arc<Shared>, host: &str) -> Result<PublicKey, ConnectError> {
     let addresses = resolve(shared, host).await?;
-    race(addresses, |remote| Box::pin(async move { Ok(link_up(shared, remote, None).await?.1) }), telling)
+    race(addresses, |remote| Box::pin(key_at(shared, remote)), telling)
         .await
         .unwrap_or_else(|| Err(ConnectError::NoAddress(host.to_owned())))
+}
+
+async fn key_at(shared: &Shared, remote: SocketAddr) -> Result<PublicKey, ConnectError> {
+    let attempt = Attempt::begin(shared, remote, |node, now| node.connect(now, remote, None))?;
+    let outcome = attempt::outcome(shared, attempt.link, remote, None).await;
+    // A host that refuses this end has proven its key first, which may be heard at the same moment.
+    outcome.or_else(|error| shared.lock().links.get(attempt.link).and_then(|entry| entry.up).ok_or(error))
 }
 
 async fn resolve(shared: &Shared, host: &str) -> Result<VecDeque<SocketAddr>, ConnectError> {

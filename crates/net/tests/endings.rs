@@ -58,6 +58,18 @@ async fn the_wrong_family_a_wrong_name_and_a_malformed_one_are_told_apart() {
     assert!(matches!(unknown, Err(ConnectError::Resolve { .. })), "{unknown:?}");
 }
 
+/// The refusal may arrive together with the proof, and be what is looked at first.
+#[tokio::test]
+async fn a_host_that_refuses_strangers_tells_its_key_all_the_same() {
+    let mut closed = config(2);
+    closed.node.authorised = Some(Vec::new());
+    let server = bind("127.0.0.1:0", closed);
+    for _ in 0..30 {
+        let stranger = bind("127.0.0.1:0", noctule::EndpointConfig::ephemeral().unwrap());
+        assert_eq!(within(stranger.key_of_host(&server.local_addr().to_string())).await.unwrap(), key_of(2));
+    }
+}
+
 #[tokio::test]
 async fn a_session_that_ended_before_it_was_accepted_says_where_it_came_from_and_gives_what_it_brought() {
     let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));

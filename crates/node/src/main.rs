@@ -28,6 +28,7 @@ mod threads;
 mod transfer;
 mod tree;
 mod units;
+mod whole_file;
 
 use clap::Parser;
 use failure::Failure;

@@ -271,7 +271,10 @@ fn a_reload_changes_users_and_cuts_only_what_is_not_allowed_any_more() {
     let told = server.reload(&user(&stranger, ""));
     assert!(told.contains("1 session ended"), "{told}");
     let check = noctule().args(["proxy", "serve", "--check", "--config"]).arg(&server.file).output().unwrap();
-    assert!(check.status.success(), "{check:?}");
+    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).contains("and 1 user: ann"), "{check:?}");
+    // The last one, too: nobody may use the proxy then.
+    let told = server.reload("");
+    assert!(told.contains("0 users") && !told.contains("not reloaded"), "{told}");
     std::fs::write(&server.file, "[[user]]\nname = \"x\"\n").unwrap();
     let check = noctule().args(["proxy", "serve", "--check", "--config"]).arg(&server.file).output().unwrap();
     assert_fails(&check, 2, "serve.toml:1: the user \"x\" has no key");

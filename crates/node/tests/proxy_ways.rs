@@ -273,10 +273,10 @@ mod linux {
         let (from, peer, read) = ask(&as_client, &["--tell-source"]);
         assert_eq!((peer.ip(), &read[..]), (from.ip(), &b"hello"[..]), "it comes from the client");
         let (_, peer, _) = ask(&as_client, &[]);
-        assert_eq!(peer.ip().to_string(), "10.79.1.1", "who says nothing is the client itself");
+        assert_eq!(peer.ip().to_string(), "10.79.1.1", "a near end that says nothing is the client itself");
         let untrusting = served(&["--as-client", TARGET]);
         let (_, peer, _) = ask(&untrusting, &["--tell-source"]);
-        assert_eq!(peer.ip().to_string(), "10.79.1.1", "who is not trusted is, too");
+        assert_eq!(peer.ip().to_string(), "10.79.1.1", "one that is not trusted is, too");
         let header = served(&["--send-proxy-v2", &format!("{TARGET}:{PORT}"), "--trust-source", "all"]);
         let (from, peer, read) = ask(&header, &["--tell-source"]);
         assert_eq!(peer.ip().to_string(), "10.79.2.1", "it is dialled as always");

@@ -85,7 +85,10 @@ impl Drop for Place {
         self.live.user.open(self.live.transport).fetch_sub(1, Relaxed);
         open.connections.remove(&self.live.id);
         let (down, up) = self.live.counts.get();
-        open.targets.add(&self.live.target, up, down);
+        // One that was denied has begun nowhere.
+        if self.live.reached.get().is_some() || up + down > 0 {
+            open.targets.add(&self.live.target, up, down);
+        }
     }
 }
 
@@ -204,10 +207,10 @@ impl Far {
 
     /// A place for a connection (or a listener), or for an association: datagrams take none from connections.
     fn place(self: &Arc<Self>, session: &Session, transport: Transport, source: String, target: String) -> Result<Place, Answer> {
-        let user = lock(&self.users).of(session.peer_key());
         let what = if transport == Transport::Tcp { "connections" } else { "UDP sources" };
         let mut open = self.lock();
-        // Changed under this lock only.
+        // Within the lock: a change of users is followed by a walk over the connections, which finds this one then.
+        let user = lock(&self.users).of(session.peer_key());
         let refused = user.admit(user.open(transport).load(Relaxed), what);
         user.add(|traffic| if refused.is_ok() { &traffic.connections } else { &traffic.refused }, 1);
         refused?;
@@ -229,7 +232,7 @@ impl Far {
         (self.sink)(&Report { peer, user, transport, source, target, rule, to_target, from_target, wire, duration, end });
     }
 
-    /// A connection that has ended, in the log. `outward`: its socket is the target's; otherwise it is that of the one who came.
+    /// A connection that has ended, in the log. `outward`: its socket is the target's; otherwise it is the client's.
     fn report(&self, session: &Session, live: &Live, outward: bool, end: End) {
         let (up, down) = live.counts.get();
         let (to_target, from_target) = if outward { (down, up) } else { (up, down) };

@@ -4,7 +4,7 @@
 //! them each TCP connection is a bidirectional stream with a record in front ([`wire`]), and each UDP association a flow of messages each way;
 //! `docs/spec/proxy.md` describes the bytes. What TCP tells its two ends, an end, a reset, a refusal, is told here as the kernel tells it.
 //!
-//! What is not here: who may open a session and how it is opened. An [`Uplink`] takes whatever session its owner has.
+//! What is not here: which keys may open a session, and how it is opened. An [`Uplink`] takes whatever session its owner has.
 
 pub mod access;
 mod dial;

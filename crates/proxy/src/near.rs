@@ -331,7 +331,7 @@ impl Near {
     /// What came in at a listener of the server.
     async fn arrival(self, session: Session, send: SendStream, mut incoming: Incoming) {
         let (begun, counts) = (Instant::now(), Counts::default());
-        // Where this end leads to is its owner's to say, who said it on the command line.
+        // The command line says where this end leads to.
         let rules = Rules { allow_private: true, ..Rules::default() };
         let dialler = Dialler { rules, mark: self.options.mark, client: None };
         let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();

@@ -49,7 +49,8 @@ enum Broken {
 fn of_flow(error: FlowError) -> Broken {
     match error {
         FlowError::Closed(reason) if reason.code == noctule::Code::Stopped => Broken::Stopped,
-        FlowError::Closed(_) => Broken::Gone(End::ResetThere),
+        FlowError::Closed(reason) if reason.code == noctule::Code::Reset => Broken::Gone(End::ResetThere),
+        // The session is over, or the far end has no room for the stream.
         other => Broken::Gone(End::Lost(other.to_string())),
     }
 }

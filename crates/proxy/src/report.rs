@@ -53,7 +53,7 @@ pub struct Report {
     pub user: Option<String>,
     /// TCP or UDP.
     pub transport: Transport,
-    /// Who asked for it: an address, if this end knows it.
+    /// Where it comes from: an address, if this end knows it.
     pub source: String,
     /// What was asked for.
     pub target: String,

@@ -22,7 +22,7 @@ pub enum Trusted {
 /// How targets hear where a connection came from. The source is what a trusted near end says; otherwise it is the near end itself.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// Who is believed.
+    /// Near ends that are believed.
     pub trusted: Trusted,
     /// Connections to these begin with a header of the PROXY protocol, version 2.
     pub send_proxy_v2: Vec<Pattern>,

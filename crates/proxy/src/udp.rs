@@ -255,7 +255,7 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                 let Some(data) = data else { break ended(session) };
                 last = Instant::now();
                 let Ok((named, payload)) = parse_datagram(&data) else { continue };
-                // Where the target is fixed, whoever changes the rules looks after it.
+                // Where the target is fixed, a change of the rules looks after it.
                 if let Some(user) = counts.user().filter(|_| fixed.is_none() && version() != rules_of) {
                     (rules, rules_of) = (user.limits().rules.clone(), version());
                     known.clear();

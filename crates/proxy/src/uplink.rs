@@ -55,13 +55,13 @@ impl Uplink {
         self.current.borrow().as_ref().and_then(Session::remote_address)
     }
 
-    /// The same for somebody who waits.
+    /// The same, for a caller that waits.
     pub(crate) async fn soon(&self) -> Result<Session, Answer> {
         let none = |_| Answer::new(Outcome::Unreachable, "there is no session with the server at present");
         timeout(PATIENCE, self.session()).await.map_err(none)
     }
 
-    /// Asks the far end for something, and sends the bytes that are there already; whom was asked.
+    /// Asks the far end for something, and sends the bytes that are there already; the session that was asked.
     pub(crate) async fn open(&self, request: &Record, first: &[u8], class: Class) -> Result<(PublicKey, SendStream, Incoming), Answer> {
         let session = self.soon().await?;
         let (send, incoming) = stream::open(&session, request, first, class).await?;

@@ -343,8 +343,6 @@ impl Users {
         }
         for (name, user) in before {
             self.left.insert(name, user.usage());
-            // Its connections may be somebody's who is still let in, by another line.
-            user.set_limits(Arc::clone(&self.limits));
         }
     }
 

@@ -10,7 +10,7 @@ pub mod contest;
 pub mod counters;
 mod curl;
 pub mod emulator;
-mod ends;
+pub(crate) mod ends;
 pub mod fidelity;
 mod ip;
 mod iperf3;

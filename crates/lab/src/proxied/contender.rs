@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::chain::Chain;
 use crate::net::contest::ContestError;
+use crate::net::ends::Footing;
 use crate::net::namespace::Namespace;
 use crate::net::noctule::{self, Protocol, wait_for_port};
 use crate::net::process::Process;
 use crate::net::relays::Chained;
-use crate::net::scratch::Scratch;
 use crate::net::tcp::Congestion;
 use crate::scenario::Scenario;
 
@@ -59,8 +59,7 @@ pub(super) struct Carried {
     pub(super) address: SocketAddr,
     /// Its processes, near and far, if it has any.
     pub(super) processes: Vec<Process>,
-    _relays: Option<Chained>,
-    _keys: Option<Scratch>,
+    _footing: Option<Footing>,
 }
 
 impl Contender {
@@ -132,7 +131,7 @@ impl Contender {
         match self {
             Self::TcpCubic | Self::TcpBbr => {
                 let address = SocketAddr::new(ends.far_address, TARGET);
-                Ok(Carried { address, processes: Vec::new(), _relays: None, _keys: None })
+                Ok(Carried { address, processes: Vec::new(), _footing: None })
             }
             Self::Noctule => start_noctule(ends, chain, scenario),
             Self::Kcptun => start_kcptun(ends, scenario),
@@ -155,30 +154,23 @@ fn target() -> String {
 }
 
 fn start_noctule(ends: &Ends<'_>, chain: &Chain, scenario: &Scenario) -> Result<Carried, ContestError> {
-    let binary = noctule::binary()?;
-    let keys = Scratch::new("noctule-lab-proxy")?;
-    let (client_key, server_key) = (keys.path().join("client"), keys.path().join("server"));
-    let client_public = noctule::keygen(&binary, &client_key)?;
-    let public = noctule::keygen(&binary, &server_key)?;
-    let relays = match scenario.network.is_end_to_end() {
-        true => None,
-        false => Some(Chained::start(chain, scenario, &binary, keys.path(), [&client_public, &public])?),
-    };
+    let footing = Footing::make(chain, scenario)?;
+    let Footing { binary, client_key, client_public, server_key, server_public, relays, .. } = &footing;
     let (port, cc) = (WIRE.to_string(), scenario.cc.to_string());
-    let mut command = ends.far.command(&binary);
+    let mut command = ends.far.command(binary);
     command.args(["proxy", "serve", "--json", "--cc", &cc, "--only-target", &target()]);
-    command.args(["--max-connections", "100000", "--allow", &client_public, "--key"]).arg(&server_key);
+    command.args(["--max-connections", "100000", "--allow", client_public, "--key"]).arg(server_key);
     // An address of the overlay has no ports.
     command.args(relays.as_ref().map_or_else(|| vec!["-p".to_owned(), port.clone()], Chained::far));
     let far = start_saying(&mut command, r#""event":"listening""#, "did not serve")?;
     let host = relays.as_ref().map_or(ends.far_address, Chained::far_address);
-    let mut command = ends.near.command(&binary);
+    let mut command = ends.near.command(binary);
     command.args(["proxy", &host.to_string(), "--json", "--cc", &cc, "-L", &format!("127.0.0.1:{NEAR}:any:1")]);
-    command.args(["--peer-key", &public, "--key"]).arg(&client_key);
+    command.args(["--peer-key", server_public, "--key"]).arg(client_key);
     command.args(relays.as_ref().map_or_else(|| vec!["-p".to_owned(), port], Chained::near));
     // It listens as soon as it has a session.
     let near = start_saying(&mut command, r#""event":"listening""#, "had no session")?;
-    Ok(Carried { address: near_address(), processes: vec![near, far], _relays: relays, _keys: Some(keys) })
+    Ok(Carried { address: near_address(), processes: vec![near, far], _footing: Some(footing) })
 }
 
 /// Starts a process and waits until it prints a line with `word` in it.
@@ -215,7 +207,7 @@ fn start_kcptun(ends: &Ends<'_>, scenario: &Scenario) -> Result<Carried, Contest
     let mut command = ends.near.command("kcptun-client");
     let mut near = Process::start(command.args(["-l", &near_address().to_string(), "-r", &wire]).args(&flags), |_| {})?;
     wait_for_port(ends.near, Protocol::Tcp, NEAR, READY, &mut near)?;
-    Ok(Carried { address: near_address(), processes: vec![near, far], _relays: None, _keys: None })
+    Ok(Carried { address: near_address(), processes: vec![near, far], _footing: None })
 }
 
 fn start_shadowsocks(ends: &Ends<'_>) -> Result<Carried, ContestError> {
@@ -226,7 +218,7 @@ fn start_shadowsocks(ends: &Ends<'_>) -> Result<Carried, ContestError> {
     let mut command = ends.near.command("ss-tunnel");
     let mut near = Process::start(command.args(shared).args(["-b", "127.0.0.1", "-l", &near_port, "-L", &target()]), |_| {})?;
     wait_for_port(ends.near, Protocol::Tcp, NEAR, READY, &mut near)?;
-    Ok(Carried { address: near_address(), processes: vec![near, far], _relays: None, _keys: None })
+    Ok(Carried { address: near_address(), processes: vec![near, far], _footing: None })
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub struct ProxyArgs {
     /// Forget a UDP source that has neither sent nor received anything for so long.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub udp_idle: Span,
-    /// Connections to these ports go before others and are repaired ahead of losses: for people who type.
+    /// Connections to these ports go before others and are repaired ahead of losses: for typing.
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "22,23,3389,5900")]
     pub interactive: Vec<u16>,
     /// Tell the server from which address each TCP connection comes; it believes that if it has --trust-source for this key.
@@ -270,13 +270,13 @@ pub struct ProxyServeArgs {
     /// Where the status is told and users are ended: a Unix socket, an address on loopback (with --api-secret), or no [default: a socket in the runtime directory].
     #[arg(long, value_name = "PATH|ADDR:PORT|no")]
     pub api: Option<String>,
-    /// A file with the secret that whoever asks at an address has to know.
+    /// A file with the secret that questions to an address have to name.
     #[arg(long, value_name = "FILE", requires = "api")]
     pub api_secret: Option<PathBuf>,
     /// Where the bytes of quotas are kept over restarts [default: proxy-quotas.json in the state directory].
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Show a code that lets one more peer in, besides the keys that may connect [default: if nothing else says who may].
+    /// Show a code that lets one more peer in, besides the keys that may connect [default: if nothing else says which keys may].
     #[arg(long, help_heading = KEYS)]
     pub code: bool,
     #[command(flatten)]

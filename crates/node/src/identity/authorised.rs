@@ -75,18 +75,7 @@ impl Access {
             return Ok(Self { grants: None, takes_code: false, remembers: None, options });
         }
         let default = super::config_file("authorised_keys");
-        // Keys named for this run are meant to be the only ones, unless a file is named too.
-        let existing = || default.clone().filter(|p| p.exists() && args.allow.is_empty());
-        let file = args.authorised_keys.clone().or_else(existing);
-        let mut grants = match &file {
-            Some(path) if args.remember && !path.exists() => HashMap::new(),
-            Some(path) => parse(path, &super::read_trusted(path)?)?,
-            None => HashMap::new(),
-        };
-        for key in &args.allow {
-            let grant = grants.entry(*key).or_default();
-            (grant.may_write, grant.may_read, grant.may_proxy) = (true, true, true);
-        }
+        let (file, grants) = lists(args, default.as_deref())?;
         // The default file is made by --remember before it has a key, and then says nothing yet.
         let is_unsaid = grants.is_empty() && args.authorised_keys.is_none();
         if wanted == Wanted::OneWayFiles && (is_unsaid || wants_code || args.remember) {
@@ -122,6 +111,17 @@ impl Access {
             (is_on, file) => file.filter(|_| is_on),
         };
         Ok(Self { grants: Some(grants), takes_code, remembers, options })
+    }
+
+    /// The same lists, read again by a server at work. They may name no key any more; whether a code is taken stays.
+    ///
+    /// # Errors
+    /// A list cannot be read, or is wrong.
+    pub fn again(&self, args: &AccessArgs) -> Result<Self, Failure> {
+        let default = super::config_file("authorised_keys");
+        let read = |_: &HashMap<_, _>| lists(args, default.as_deref()).map(|(_, grants)| grants);
+        let grants = self.grants.as_ref().map(read).transpose()?;
+        Ok(Self { grants, takes_code: self.takes_code, remembers: self.remembers.clone(), options: self.options })
     }
 
     /// The keys that may connect; `None`: any, though one that needs a code can do nothing before it has proven it.
@@ -176,6 +176,23 @@ impl Wanted {
             Self::Offer { is_writable: true } => "get and send files",
         }
     }
+}
+
+/// The file that is read, if there is one, and what it and the command line say of keys.
+fn lists(args: &AccessArgs, default: Option<&Path>) -> Result<(Option<PathBuf>, HashMap<PublicKey, Grant>), Failure> {
+    // Keys named for this run are meant to be the only ones, unless a file is named too.
+    let existing = || default.filter(|p| p.exists() && args.allow.is_empty()).map(Path::to_owned);
+    let file = args.authorised_keys.clone().or_else(existing);
+    let mut grants = match &file {
+        Some(path) if args.remember && !path.exists() => HashMap::new(),
+        Some(path) => parse(path, &super::read_trusted(path)?)?,
+        None => HashMap::new(),
+    };
+    for key in &args.allow {
+        let grant = grants.entry(*key).or_default();
+        (grant.may_write, grant.may_read, grant.may_proxy) = (true, true, true);
+    }
+    Ok((file, grants))
 }
 
 fn parse(path: &Path, text: &str) -> Result<HashMap<PublicKey, Grant>, Failure> {

@@ -5,6 +5,7 @@ use super::{config_file, load};
 use crate::address::host_port;
 use crate::cli::KeygenArgs;
 use crate::failure::Failure;
+use crate::whole_file;
 use noctule::{PublicKey, SecretKey, SharedKey};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -78,21 +79,16 @@ pub fn make<K: FileKey>(path: &Path, force: bool) -> Result<K, Failure> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|e| Failure::system("no randomness from the operating system", e))?;
     let key = K::from_random(bytes);
-    let fresh = if force { path.with_extension("new") } else { path.to_owned() };
+    let text = format!("{}\n", key.text());
     if force {
-        match std::fs::remove_file(&fresh) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::target(&fresh, &e)),
-            _ => {}
-        }
+        whole_file::replace(path, text.as_bytes(), None).map_err(|e| Failure::target(path, &e))?;
+        return Ok(key);
     }
-    let mut file = OpenOptions::new().write(true).mode(0o600).create_new(true).open(&fresh).map_err(|e| match e.kind() {
+    let mut file = OpenOptions::new().write(true).mode(0o600).create_new(true).open(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => Failure::KeyExists(path.display().to_string()),
         _ => Failure::target(path, &e),
     })?;
-    file.write_all(format!("{}\n", key.text()).as_bytes()).and_then(|()| file.sync_all()).map_err(|e| Failure::target(path, &e))?;
-    if force {
-        std::fs::rename(&fresh, path).map_err(|e| Failure::target(path, &e))?;
-    }
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|e| Failure::target(path, &e))?;
     Ok(key)
 }
 

@@ -1,6 +1,7 @@
 //! Trust on first use: the file of remembered keys, one line `HOST:PORT KEY` each, `#` begins a comment.
 
 use crate::failure::Failure;
+use crate::whole_file;
 use noctule::PublicKey;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -80,13 +81,7 @@ impl KnownHosts {
         }
         let count = gone.len();
         let text: String = kept.iter().map(|l| format!("{l}\n")).collect();
-        let fresh = self.path.with_extension("new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh).map_err(|e| Failure::target(&fresh, &e))?;
-        file.write_all(text.as_bytes())
-            .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&fresh, &self.path))
-            .map_err(|e| Failure::target(&self.path, &e))?;
+        whole_file::replace(&self.path, text.as_bytes(), None).map_err(|e| Failure::target(&self.path, &e))?;
         self.text = text;
         Ok(count)
     }

@@ -216,7 +216,7 @@ pub const PAGES: &[Page] = &[
         name: "proxy-share",
         description: &[
             "A link names the server and its public key, and perhaps the code that lets one peer in; no secret key stands in it. The link is the only line on standard output where that is no terminal. On a terminal its QR code stands below, if it fits.",
-            "Whoever makes the link decides what is trusted: pass it on by a way on which nobody can change it.",
+            "The maker of the link decides what is trusted: pass it on by a channel on which it cannot be changed.",
         ],
         examples: &[
             ("noctule proxy share hill.example.org --name 'the hill'", "A link to this host, by the name that others know."),

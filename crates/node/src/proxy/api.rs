@@ -1,4 +1,4 @@
-//! The status of a server over HTTP: on a Unix socket that only its user may open, or on loopback for whoever knows a secret.
+//! The status of a server over HTTP: on a Unix socket that only its user may open, or on loopback for programs that know a secret.
 
 use super::metrics;
 use crate::daemon::control::{self, Local};
@@ -41,6 +41,7 @@ impl Place {
     /// As it is written: an address has a port, a path a slash.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 => Err(Failure::Usage(format!("--api {text}: a port from 1 to 65535"))),
             Ok(address) if address.ip().is_loopback() => Ok(Self::Address(address)),
             Ok(address) => Err(Failure::Usage(format!("--api {address}: only on loopback, as 127.0.0.1:{}", address.port()))),
             Err(_) if text.contains('/') => Ok(Self::Socket(text.into())),
@@ -60,8 +61,9 @@ pub fn runtime_directory() -> Option<PathBuf> {
 pub fn secret(file: &Path) -> Result<blake3::Hash, Failure> {
     let text = identity::read_secret(file)?;
     match text.trim() {
-        secret if secret.len() < LEAST_SECRET => {
-            Err(Failure::source(file, format!("a secret of {LEAST_SECRET} characters at least: head -c 24 /dev/urandom | base64")))
+        secret if secret.len() < LEAST_SECRET || !secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            let what = format!("a secret has {LEAST_SECRET} characters of ASCII at least, and no spaces: head -c 24 /dev/urandom | base64");
+            Err(Failure::source(file, what))
         }
         secret => Ok(blake3::hash(secret.as_bytes())),
     }
@@ -79,7 +81,7 @@ pub struct Report {
     pub now: Snapshot,
 }
 
-/// Who is to be ended.
+/// What is to be ended.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kick {
@@ -102,7 +104,7 @@ pub struct Kicked {
 pub struct Api {
     far: Arc<Far>,
     begun: (Instant, SystemTime),
-    /// The hash of what whoever asks has to say: hashes are compared in constant time.
+    /// The hash of the secret that a request has to name: hashes are compared in constant time.
     secret: Option<blake3::Hash>,
 }
 
@@ -196,7 +198,10 @@ pub async fn bind(named: Option<&str>, secret_file: Option<&Path>, port: u16) ->
         });
     };
     if named == "no" {
-        return Ok(None);
+        return match secret_file {
+            None => Ok(None),
+            Some(_) => Err(Failure::Usage("--api no has no use for --api-secret: leave one of them out".into())),
+        };
     }
     match (Place::parse(named)?, secret_file) {
         (Place::Socket(_), Some(_)) => Err(Failure::Usage("--api-secret is for an address: a socket is its user's alone".into())),

@@ -280,7 +280,7 @@ fn tell_remote(remote: &Remote, is_json: bool) {
     }
 }
 
-/// A line for each connection; those that ended well only for who wants to see them.
+/// A line for each connection; those that ended well are logged at a finer level.
 fn log(report: &Report) {
     let Report { source, target, to_target, from_target, end, .. } = report;
     let (seconds, transport) = (report.duration.as_secs_f64(), transport(report));

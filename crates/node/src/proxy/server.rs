@@ -100,22 +100,19 @@ pub async fn run(mut args: ProxyServeArgs) -> Result<(), Failure> {
         sources: Arc::new(args.source.sources()),
         sink: Arc::new(log),
     });
-    let keeper = state.map(|file| Keeper::new(file, Arc::clone(&far), usage));
-    if let Some(status) = status {
-        // Its file goes with this future.
-        let serving = api::serve(status, Arc::clone(&far));
-        tokio::select! {
-            biased;
-            result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
-            result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
-            () = serving => Ok(()),
+    let keeper = state.map(|(file, lock)| Keeper::new(file, lock, Arc::clone(&far), usage));
+    let serving = async {
+        match status {
+            // Its file goes with this future.
+            Some(status) => api::serve(status, Arc::clone(&far)).await,
+            None => std::future::pending().await,
         }
-    } else {
-        tokio::select! {
-            biased;
-            result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
-            result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
-        }
+    };
+    tokio::select! {
+        biased;
+        result = accept(&endpoint, gateway.as_ref(), &gate, &far) => result,
+        result = look_after(&args, keeper.as_ref(), &endpoint, &gate, &far) => result,
+        () = serving => Ok(()),
     }
 }
 
@@ -151,7 +148,7 @@ fn limits_of(args: &ProxyServeArgs, users: &[User]) -> (Limits, Vec<Account>) {
     (limits, accounts)
 }
 
-type Kept = (Option<std::path::PathBuf>, BTreeMap<String, noctule_proxy::Usage>);
+type Kept = (Option<(std::path::PathBuf, state::Lock)>, BTreeMap<String, noctule_proxy::Usage>);
 
 /// Where the bytes of quotas are kept, if that is wanted, and what was kept. That it can be written is found out now.
 fn kept(args: &ProxyServeArgs, users: &[User]) -> Result<Kept, Failure> {
@@ -160,10 +157,8 @@ fn kept(args: &ProxyServeArgs, users: &[User]) -> Result<Kept, Failure> {
         None if users.iter().any(User::has_quota) => state::default_file()?,
         None => return Ok((None, BTreeMap::new())),
     };
-    let usage = state::load(&file)?;
-    state::write(&file, &usage)
-        .map_err(|e| Failure::System(format!("quotas cannot be kept in {}: {e}; --state names another file", file.display())))?;
-    Ok((Some(file), usage))
+    let (lock, usage) = state::open(&file)?;
+    Ok((Some((file, lock)), usage))
 }
 
 /// Reads the file again when that is asked for, and keeps quotas.
@@ -201,7 +196,7 @@ fn fixed(args: &ProxyServeArgs) -> [(&'static str, String); 11] {
     ]
 }
 
-/// Reads file and lists of keys again: users, limits, targets, and who may connect. Connections go on that are still allowed.
+/// Reads file and lists of keys again: users, limits, targets, and the keys that may connect. Connections go on that are still allowed.
 fn reload(before: &ProxyServeArgs, has_state: bool, endpoint: &Endpoint, gate: &Gate, far: &Far) -> Result<String, Failure> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let cli = Cli::try_parse_from(&line).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -222,10 +217,7 @@ fn reload(before: &ProxyServeArgs, has_state: bool, endpoint: &Endpoint, gate: &
             "the first quota needs a new start, or --state FILE from the beginning: its bytes are kept there".into(),
         ));
     }
-    let access = Access::load(&args.access, args.code, Wanted::Proxy)?;
-    if access.takes_code() != gate.access().takes_code() {
-        return Err(Failure::Usage("whether a code is taken cannot change while the server runs: start it again".into()));
-    }
+    let access = gate.access().again(&args.access)?;
     let sessions = match args.via.via.is_empty() {
         true => SessionAccess::AsLinks,
         false => access.keys().map_or(SessionAccess::Anyone, SessionAccess::Keys),

@@ -2,8 +2,10 @@
 
 use super::words::{text, wrong};
 use crate::failure::Failure;
+use crate::identity;
 use crate::units::{Rate, Size};
 use noctule::PublicKey;
+use noctule_proto::far_text::is_deceptive;
 use noctule_proxy::{Account, Limits, Pattern, Period, Quota, Rule, Rules};
 use std::path::Path;
 use std::str::FromStr;
@@ -48,6 +50,11 @@ impl User {
         }
     }
 
+    /// How it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its keys.
     pub fn keys(&self) -> &[PublicKey] {
         &self.keys
@@ -63,6 +70,10 @@ impl User {
 pub fn load(file: &Path, is_only_target: bool) -> Result<Vec<User>, Failure> {
     let content = std::fs::read_to_string(file).map_err(|e| Failure::source(file, e))?;
     let users = read(&content).map_err(|(line, why)| wrong(file, line, &why))?;
+    if !users.is_empty() {
+        // It is a list of keys then.
+        identity::read_trusted(file)?;
+    }
     match users.iter().find(|user| is_only_target && (!user.rules.is_empty() || user.allow_private)) {
         Some(user) => {
             Err(wrong(file, user.line, &format!("the targets of {:?} have no effect: with only-target no rule is asked", user.name)))
@@ -140,10 +151,10 @@ fn one(entry: &DeTable<'_>, at: usize, line: &impl Fn(usize) -> usize) -> Result
 
 fn named(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     let name = text(value).ok_or("a text")?;
-    match name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        true => Err(format!("{name:?}: 1 to {LONGEST_NAME} bytes without spaces")),
+    match name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(|c| c.is_whitespace() || is_deceptive(c)) {
+        true => Err(format!("{name:?}: 1 to {LONGEST_NAME} bytes without spaces, and without what cannot be seen")),
         // They are connections, for `noctule proxy kick`.
-        false if name.bytes().all(|byte| byte.is_ascii_digit()) => Err(format!("{name:?}: a number is a connection's, not a user's")),
+        false if name.parse::<u64>().is_ok() => Err(format!("{name:?}: a number is a connection's, not a user's")),
         false => Ok(name),
     }
 }
@@ -226,6 +237,8 @@ mod tests {
             ("[[user]]\nname = \"ann\"".to_owned(), (1, "has no key")),
             (format!("\n[[user]]\nkey = \"{k}\""), (2, "has no name")),
             ("[[user]]\nname = \"12\"".to_owned(), (2, "a connection's")),
+            ("[[user]]\nname = \"+12\"".to_owned(), (2, "a connection's")),
+            ("[[user]]\nname = \"a\u{202e}b\"".to_owned(), (2, "cannot be seen")),
             ("[[user]]\nname = \"a b\"".to_owned(), (2, "without spaces")),
             ("[[user]]\nname = \"a\"\nkey = \"nonsense\"".to_owned(), (3, "key: ")),
             ("[user]\nname = \"a\"".to_owned(), (1, "double brackets")),

@@ -1,6 +1,7 @@
 //! The command line of `noctule proxy` from elsewhere: from a TOML file whose keys are the long options (`--config`), and from the environment of a
 //! program that takes it for its plugin (SIP003, `--plugin`).
 
+use super::users::{self, User};
 use crate::cli::{Cli, Command, ProxyArgs, ProxyTask};
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue};
@@ -36,9 +37,6 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
     let is_server = matches!(args.task, Some(ProxyTask::Serve(_)));
     let content = std::fs::read_to_string(&file).map_err(|e| Failure::source(&file, e))?;
     let words = read(&content, is_server).map_err(|(line, why)| wrong(&file, line, &why))?;
-    if is_server {
-        super::users::read(&content).map_err(|(line, why)| wrong(&file, line, &why))?;
-    }
     let last = if is_server { "serve" } else { "proxy" };
     let at = line.iter().position(|word| word == last).map_or(line.len(), |at| at + 1);
     let mut whole = line[..at].to_vec();
@@ -52,10 +50,18 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
         {
             return Err(wrong(&file, 0, &why));
         }
+        let users = match &parsed.command {
+            Command::Proxy(ProxyArgs { task: Some(ProxyTask::Serve(args)), .. }) => users::load(&file, args.only_target.is_some())?,
+            _ => Vec::new(),
+        };
         let shown: Vec<String> =
             words.iter().map(|word| shlex::try_quote(&word.text).map_or_else(|_| word.text.clone(), Into::into)).collect();
         let serve = if is_server { "serve " } else { "" };
         say!("{}: nothing is wrong with it; it stands for\n\n  noctule proxy {serve}{}", file.display(), shown.join(" "));
+        if !users.is_empty() {
+            let names: Vec<&str> = users.iter().map(User::name).collect();
+            say!("\nand {}: {}", crate::units::counted(users.len() as u64, "user"), names.join(", "));
+        }
         return Ok(None);
     }
     Ok(Some(parsed))

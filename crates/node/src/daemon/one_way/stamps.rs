@@ -2,10 +2,11 @@
 //! of older streams are not believed, and how far this node's own announcements may have come, should its clock go back.
 
 use crate::failure::Failure;
+use crate::whole_file;
 use noctule::PublicKey;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -94,14 +95,9 @@ fn read(line: &str) -> Option<(Whose, u64)> {
     }
 }
 
-/// The old file or the new one is there at any time, after a loss of power too.
 fn write(path: &Path, known: &BTreeMap<Whose, u64>) -> io::Result<()> {
     let text: String = known.iter().map(|(whose, stamp)| format!("{whose} {stamp}\n")).collect();
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = std::fs::File::create(&beside)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
-    std::fs::rename(&beside, path)
+    whole_file::replace(path, text.as_bytes(), None)
 }
 
 #[cfg(test)]

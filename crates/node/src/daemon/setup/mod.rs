@@ -6,12 +6,13 @@ use crate::cli::{AddNeighbourArgs, InitArgs};
 use crate::failure::Failure;
 use crate::identity::{self, keygen};
 use crate::invitation::outward;
+use crate::whole_file;
 use noctule::{PublicKey, SecretKey};
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// A file with every key explained, as `noctule node --example` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -204,28 +205,8 @@ fn place(listen: Option<SocketAddr>) -> String {
 
 /// Puts a new content in place of a file's, as a whole or not at all; mode and owner stay.
 fn replace(path: &Path, content: &str) -> Result<(), Failure> {
-    let failed = |e: io::Error| Failure::target(path, &e);
-    let meta = std::fs::metadata(path).map_err(failed)?;
-    let fresh: PathBuf = path.with_extension("toml.new");
-    match std::fs::remove_file(&fresh) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Failure::target(&fresh, &e)),
-        _ => {}
-    }
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all(content.as_bytes())?;
-        file.set_permissions(std::fs::Permissions::from_mode(meta.permissions().mode()))?;
-        let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&meta), std::os::unix::fs::MetadataExt::gid(&meta));
-        if std::os::unix::fs::MetadataExt::uid(&file.metadata()?) != uid {
-            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
-        }
-        file.sync_all()?;
-        std::fs::rename(&fresh, path)
-    };
-    write().map_err(|e| {
-        let _ = std::fs::remove_file(&fresh);
-        failed(e)
-    })
+    let put = |meta: std::fs::Metadata| whole_file::replace(path, content.as_bytes(), Some(&meta));
+    std::fs::metadata(path).and_then(put).map_err(|e| Failure::target(path, &e))
 }
 
 /// Whether a place to listen is one, before it is written down.
