@@ -446,7 +446,6 @@ mod tests {
         let full = ann.admit(0, "connections").unwrap_err();
         assert!(full.outcome == Outcome::Denied && full.text.raw().contains("quota of 100 bytes"), "{full:?}");
         users.configure(Limits::default(), vec![]);
-        assert!(ann.take(Way::Up, 1).is_ok(), "its limits are those of guests now");
         assert_eq!(users.of(key(1)).name, key(1).to_string());
         let kept = users.usage();
         users.configure(Limits::default(), vec![account("ann", 2, 200)]);
