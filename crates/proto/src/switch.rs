@@ -135,10 +135,6 @@ pub(crate) enum Mechanism {
     LateHosts,
     /// The first flight is measured over the time in which it left, not from a round trip before its first answer (P11).
     FirstFlight,
-    /// Start-up goes by pulses, four times the rate for an eighth of a round trip (P11).
-    Pulses,
-    /// Start-up that a burst of loss ended goes on when a lower rate loses as much (P12).
-    StartupResumption,
     /// Delay that varies from the first round trips on does not end start-up (P12).
     StartupUnrest,
     /// What made the RTT fall at first is forgotten where the application has little to send for long (P12).
@@ -163,8 +159,6 @@ pub(crate) enum Mechanism {
     OwnKindsQueues,
     /// Who takes the path's own loss for congestion is given way to when he pushes (P12d).
     GivingWay,
-    /// Start-up that brought no more than the time before does not go on again (P12).
-    FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).
     TimeLeft,
     /// Repairs of a flow that began lately are safer, so that its reader is soon at the path's rate (P13).

@@ -200,7 +200,8 @@ impl Capacity {
         self.recent[0] = self.recent[0].max(rate);
     }
 
-    /// So much and no more, as a pulse has shown.
+    /// So much and no more.
+    #[cfg(test)]
     pub(super) fn set(&mut self, rate: f64) {
         self.recent = [rate; EPOCHS];
     }

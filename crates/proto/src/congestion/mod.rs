@@ -13,7 +13,6 @@ mod insistence;
 mod loss_epoch;
 mod model;
 mod noise;
-mod pulse;
 mod queue;
 mod reno;
 #[cfg(test)]

@@ -9,7 +9,6 @@ use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
 use super::insistence::Insistence;
 use super::noise::BaseLoss;
-use super::pulse::Pulses;
 use super::queue::Queue;
 use super::standing::Standing;
 use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent, initial_packets};
@@ -108,16 +107,6 @@ pub(super) struct Model {
     sent_offset: u64,
     bursts: Bursts,
     first_flight: FirstFlight,
-    /// How start-up finds the capacity; where it cannot, the rate doubles per RTT.
-    pulses: Option<Pulses>,
-    /// Bytes sent when doubling took over from pulses: what left before says nothing about it.
-    doubles_from: u64,
-    /// Loss ended start-up before a queue was seen.
-    is_cut_short: bool,
-    /// What was surely delivered when it went on after that.
-    resumed_from: f64,
-    /// The queue between the latest pulses.
-    rest_queue: Duration,
     /// The way became longer.
     lengthened: Option<compete::Lengthened>,
     /// When it seemed to, and the RTT before; until when that is not believed.
@@ -244,11 +233,6 @@ impl Model {
             sent_offset: 0,
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
-            pulses: Self::pulses(initial / rtt.as_secs_f64().max(1e-4), rtt),
-            doubles_from: 0,
-            is_cut_short: false,
-            resumed_from: 0.0,
-            rest_queue: Duration::ZERO,
             lengthened: None,
             taken_longer: None,
             full_until: now,
@@ -620,10 +604,8 @@ impl Model {
             State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
-        self.pacing = match (&self.pulses, self.state) {
-            (Some(pulses), State::Startup) => pulses.rate(),
-            (None, State::Startup) if self.newest_offset < self.doubles_from => self.pacing,
-            (None, State::Startup) => self.pacing.max(gain * capacity),
+        self.pacing = match self.state {
+            State::Startup => self.pacing.max(gain * capacity),
             _ => (gain * capacity).max(floor),
         };
         self.cwnd = window.max(4.0 * self.datagram) as u64;
@@ -641,10 +623,6 @@ impl Controller for Model {
         self.in_flight = event.in_flight;
         if self.state == State::Startup {
             self.first_flight.on_sent(event);
-            if let Some(pulses) = &mut self.pulses {
-                pulses.on_sent(event, self.datagram);
-                self.pacing = pulses.rate();
-            }
         }
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
         match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
@@ -675,7 +653,7 @@ impl Controller for Model {
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
             if self.state == State::Startup {
-                self.on_startup_rtt(event, rtt);
+                self.queue.on_rise(now, rtt, event.is_app_limited);
             }
         }
         let is_low = self.low_from < event.newest_offset;
@@ -699,7 +677,7 @@ impl Controller for Model {
             self.growth = 0.0;
         }
         match self.state {
-            State::Startup if self.is_filled(event) => self.leave_startup(now),
+            State::Startup if self.is_filled() => self.leave_startup(now),
             State::Drain if self.drain_is_done() => {
                 let next = if self.loss.is_startup_doubtful() { State::Test } else { State::Cruise };
                 self.enter(next, now);

@@ -50,9 +50,7 @@ impl Model {
             self.limited_at = self.round;
         }
         self.suspicion = 0;
-        if !self.resume_startup(now) {
-            self.enter(State::Cruise, now);
-        }
+        self.enter(State::Cruise, now);
     }
 
     pub(super) fn end_refresh(&mut self, now: Time) {

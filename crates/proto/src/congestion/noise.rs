@@ -50,10 +50,6 @@ pub(super) struct BaseLoss {
     low_start: Option<(u64, u64)>,
     low: Pool,
     is_doubtful: bool,
-    /// Loss of the latest epoch of start-up in excess.
-    ended: f64,
-    /// The latest lower rate lost about as much as that.
-    is_ended_by_chance: bool,
 }
 
 impl Default for BaseLoss {
@@ -67,8 +63,6 @@ impl Default for BaseLoss {
             low_start: None,
             low: Pool::default(),
             is_doubtful: false,
-            ended: 0.0,
-            is_ended_by_chance: false,
         }
     }
 }
@@ -130,7 +124,6 @@ impl BaseLoss {
             // Bursts of loss are well worth a test: it is by tests that p0 is learnt where they are long.
             let variance = loss * (1.0 - loss) * (1.0 / packets.max(1.0) + 1.0 / self.base.packets.max(8.0));
             self.is_doubtful |= loss > self.base.loss + SLACK + DOUBT * variance.sqrt();
-            self.ended = loss;
         } else {
             self.base.add(loss, packets);
         }
@@ -145,11 +138,6 @@ impl BaseLoss {
     /// Start-up lost more than it can explain.
     pub(super) fn is_startup_doubtful(&self) -> bool {
         self.is_doubtful
-    }
-
-    /// What start-up lost in excess was lost at the lower rate, too, as far as one can tell.
-    pub(super) fn is_ended_by_chance(&self) -> bool {
-        self.is_ended_by_chance
     }
 
     /// An epoch at capacity. p0 may be lower than believed, never higher: that only a lower rate can tell.
@@ -203,7 +191,6 @@ impl BaseLoss {
     /// all the same, so that what was lost may have been lost there, by others' doing: p0 may be lower than believed, not higher.
     pub(super) fn end_low(&mut self, is_crowded: bool) -> bool {
         self.is_doubtful = false;
-        self.is_ended_by_chance = false;
         let low = self.low;
         if low.packets < 8.0 {
             return true;
@@ -222,7 +209,6 @@ impl BaseLoss {
         } else {
             self.base.add(low.loss, low.packets);
         }
-        self.is_ended_by_chance = low.loss + self.sigma(low.packets) >= was + (self.ended - was) / 2.0;
         self.cruise = Pool::default();
         is_random
     }
