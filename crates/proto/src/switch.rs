@@ -139,8 +139,6 @@ pub(crate) enum Mechanism {
     StartupUnrest,
     /// What made the RTT fall at first is forgotten where the application has little to send for long (P12).
     FadingUnrest,
-    /// A way that becomes longer again while our rate falls is somebody's queue (P12d).
-    CreepingQueues,
     /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
     RecurringQueues,
     /// One who came to a queue looks soon what of it is the way (P12).

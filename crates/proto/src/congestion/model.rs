@@ -107,8 +107,6 @@ pub(super) struct Model {
     sent_offset: u64,
     bursts: Bursts,
     first_flight: FirstFlight,
-    /// The way became longer.
-    lengthened: Option<compete::Lengthened>,
     /// When it seemed to, and the RTT before; until when that is not believed.
     taken_longer: Option<(Time, Duration)>,
     full_until: Time,
@@ -233,7 +231,6 @@ impl Model {
             sent_offset: 0,
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
-            lengthened: None,
             taken_longer: None,
             full_until: now,
             standing: Standing::new(now),
