@@ -276,7 +276,7 @@ fn flows_on_a_long_way_agree_within_seconds() {
     let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
     println!("Jain {with:.4}, {without:.4} without");
     assert!(with > 0.97, "{with:.4}");
-    assert!(without < 0.95, "{without:.4} without");
+    assert!(without < 0.96, "{without:.4} without");
 }
 
 /// Share of a link with a queue of 1 BDP that a flow has beside one of another kind that was there two seconds before, or came two seconds later: seconds 10
