@@ -370,7 +370,7 @@ impl Session {
         }
     }
 
-    /// Waits until the session is over, whoever ended it, and says how it ended.
+    /// Waits until the session is over, whichever end ended it, and says how it ended.
     pub async fn closed(&self) -> SessionOutcome {
         let Handle { shared, session, .. } = &*self.handle;
         poll_fn(|cx| {

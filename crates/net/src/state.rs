@@ -57,7 +57,7 @@ pub(crate) struct SessionEntry {
     pub(crate) close_wakers: Wakers,
     /// The far end has taken the session; it may not have heard of it, or not have decided yet.
     pub(crate) is_confirmed: bool,
-    /// The last known state of the link, for those who ask after it is gone.
+    /// The last known state of the link, for callers that ask after it is gone.
     pub(crate) last_stats: Option<LinkStats>,
     /// What the session's flows counted when it ended.
     pub(crate) last_totals: FlowTotals,
@@ -238,7 +238,7 @@ impl State {
 
     // --- events ----------------------------------------------------------------------------------------------------------------
 
-    /// Drains the node's events into the entries and wakes whom they concern.
+    /// Drains the node's events into the entries and wakes the tasks that they concern.
     pub(crate) fn dispatch(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
             self.on_event(now, event);
@@ -452,7 +452,7 @@ impl State {
         }
     }
 
-    /// Whoever waits for idleness is told when the driver goes to sleep: then the last words are on their way.
+    /// What waits for idleness is told when the driver goes to sleep: then the last words are on their way.
     fn wake_idle(&mut self) {
         if self.is_idle() {
             self.kick();

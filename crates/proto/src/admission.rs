@@ -1,7 +1,7 @@
 //! Which of many datagrams are looked at, where each costs more than a stranger should be able to spend: a share for each host, and chance instead of order.
 //!
-//! A budget that is spent in the order of arrival belongs to whoever sends most at the beginning of each second. Here the n-th datagram of a second is
-//! admitted with the probability budget / n, and with less if the seconds before were worse. So a flood thins everybody out alike and excludes nobody, and
+//! A budget that is spent in the order of arrival belongs to the host that sends most at the beginning of each second. Here the n-th datagram of a second is
+//! admitted with the probability budget / n, and with less if the seconds before were worse. So a flood thins all senders out alike and excludes none, and
 //! what it makes a node do grows with the logarithm of its rate: budget · (1 + ln(n / budget)).
 
 use crate::units::{Duration, Time};

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// RFC 8289 §4.4: acceptable standing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
 /// that CUBIC cuts to 0.7 (RFC 9438) still fills a way whose round trip repair lengthens by half.
 const TARGET: Duration = Duration::from_millis(5);
-/// RFC 8289 §4.3: a sliding minimum over about one round trip of those who send. Where the tunnel itself is long, four times its round trip: repair
-/// on the way and this queue lengthen that of an inner TCP.
+/// RFC 8289 §4.3: a sliding minimum over about one round trip of the senders. Where the tunnel itself is long, four times its round trip: repair
+/// on the path and this queue lengthen the round trip of an inner TCP.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Both grow up to this tunnel's.
 const LONGEST: Duration = Duration::from_millis(400);
@@ -44,7 +44,7 @@ pub struct Queue<P> {
     interval: Duration,
     packets: VecDeque<(Time, P)>,
     bytes: usize,
-    /// A packet has left, and whoever took it has not come for the next one: it may still wait for room in the transport.
+    /// A packet has left, and its taker has not asked for the next one: the packet may still wait for room in the transport.
     is_held: bool,
     first_above: Option<Time>,
     drop_next: Option<Time>,

@@ -39,7 +39,7 @@ pub enum Event {
         left_out: u64,
     },
     /// A link's neighbour owes answers for half a second and three probes, or is heard again after that. The link stays: outages may last until the
-    /// idle timeout. An owner who can find out more, from the neighbour's host say, may end it sooner.
+    /// idle timeout. An owner that can find out more, from the neighbour's host say, may end it sooner.
     LinkSilent {
         /// Which link.
         link: LinkId,

@@ -147,7 +147,7 @@ pub(crate) enum Mechanism {
     CreepingQueues,
     /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
     RecurringQueues,
-    /// One who came to a queue looks soon what of it is the way (P12).
+    /// A flow that came to a queue soon measures which part of the delay is the path's own (P12).
     FirstLook,
     /// What was taken for a longer way and loses two fifths was a full queue (P12d).
     FullQueues,
@@ -157,11 +157,11 @@ pub(crate) enum Mechanism {
     SilentSessions,
     /// A base loss of which the packets of one pool show less than half falls to it (P12b).
     StaleBaseLoss,
-    /// Beside somebody who gives way to no loss half of what the path carries is held (P12d).
+    /// Beside an unresponsive flow half of what the path carries is held (P12d).
     Insistence,
     /// A target that losses have lowered makes no longer way of a queue of our own kind (P12d).
     OwnKindsQueues,
-    /// Who takes the path's own loss for congestion is given way to when he pushes (P12d).
+    /// A flow that takes the path's own loss for congestion is backed off from when it pushes (P12d).
     GivingWay,
     /// Start-up that brought no more than the time before does not go on again (P12).
     FruitlessResumption,

@@ -1,4 +1,4 @@
-//! Trace events (P22): what a node decides and sees, packet by packet, for those who want to know why a transfer went as it did.
+//! Trace events (P22): what a node decides and sees, packet by packet, to find out why a transfer went as it did.
 //!
 //! Off by default, and then an event costs one comparison. The owner turns it on with [`NodeConfig::trace`](crate::NodeConfig) and drains
 //! [`Node::poll_trace`](crate::Node::poll_trace). Events serialise (serde) as records of qlog's JSON text sequences (draft-ietf-quic-qlog-main-schema, RFC 7464),

@@ -1,6 +1,6 @@
 //! One stream that passes a relay: the group of batches that comes in, the one before, and what it takes to believe that another one has begun.
 //!
-//! A relay has no keys, so anybody who has seen a stream's name can write datagrams that look like its own. One of them must not decide anything. So the group
+//! A relay has no keys, so any host that has seen a stream's name can write datagrams that look like its own. One of them must not decide anything. So the group
 //! moves on at once only to the one that follows, and only from one of which some packets came; whatever else contradicts what came so far is a *rival*, and has to
 //! outnumber the packets that fit.
 

@@ -222,7 +222,7 @@ impl Relay {
     }
 
     /// The stream that has carried least of late, if chance lets a datagram of so many bytes have its place: in proportion to both. Addresses cost a sender nothing, and
-    /// bytes do: who would hold all places has to carry more than a newcomer sends, on each of them.
+    /// bytes do: a sender that would hold all places has to carry more than a newcomer sends, on each of them.
     fn give_way(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
         let carried = self.streams.iter().map(|(name, stream)| (stream.carried(now), *name));
         let (least, name) = carried.min_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -1,4 +1,4 @@
-//! What strangers and eavesdroppers can do to streams that pass a relay: those who send datagrams without any key, some with a stream's name.
+//! What strangers and eavesdroppers can do to streams that pass a relay: hosts that send datagrams without any key, some with a stream's name.
 
 use super::*;
 use crate::crypto::SecretKey;
@@ -143,7 +143,7 @@ fn a_stream_recovers_from_who_has_moved_it_with_many_packets() {
     };
     let (forged, _, stats) = stream_for(6, burst);
     assert!(forged + 160 >= honest, "{forged} of {honest} {stats:?}");
-    // Who is first with the name, from elsewhere, is outnumbered as well.
+    // A host elsewhere that is first with the name is outnumbered as well.
     let first = |ms: u64, _: &[u8]| if ms == 0 { vec![(STRANGER, invent(NAME, (16, 4), (0, 0), 0, 1))] } else { Vec::new() };
     let (forged, _, stats) = stream_for(6, first);
     assert!(forged + 160 >= honest, "{forged} of {honest} {stats:?}");

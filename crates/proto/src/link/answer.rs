@@ -33,7 +33,7 @@ pub(crate) struct Responding {
     response: Vec<u8>,
     /// Waits for the third message of XX.
     waiting: Option<Responder>,
-    /// IK: keys stand, but a path is made only for who shows that it has them: the first flight may be a replay, and a path is five times as large as
+    /// IK: keys stand, but a path is made only for an initiator that shows that it has them: the first flight may be a replay, and a path is five times as large as
     /// all this.
     established: Option<Established>,
     /// The connection ids of the first path, ours and the initiator's.
@@ -138,7 +138,7 @@ impl Link {
     pub(crate) fn on_finish(&mut self, now: Time, message: &[u8], shared: &mut Shared) -> Finished {
         let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return Finished::Nothing };
         let Some(waiting) = &r.waiting else { return Finished::Nothing };
-        // Who has a pre-shared key of its own shows it, which takes the pattern that names the sender first.
+        // An initiator with a pre-shared key of its own shows it, which takes the pattern that names the sender first.
         let established = waiting.complete(message).ok().filter(|e| !shared.config.neighbour_psks.contains_key(&e.peer));
         let Some(established) = established else {
             // The handshake stands as it was: a forged message does not end it, several do.
@@ -211,7 +211,7 @@ impl Link {
             &prologue,
             message,
             |peer, payload| {
-                // Before the other half of the Diffie-Hellmans, and before anything is kept. Who is told nevertheless is refused when its link comes up.
+                // Before the other half of the Diffie-Hellmans, and before anything is kept. An initiator that is answered nevertheless is refused when its link comes up.
                 let stranger = peer.filter(|peer| shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(peer)));
                 if let Some(peer) = stranger
                     && !shared.refusals.may_tell(now, remote)

@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Whether there is a place for a link that another node opened. Who is not authorised needs none.
+    /// Whether there is a place for a link that another node opened. A node that is not authorised needs none.
     fn is_admitted(&mut self, now: Time, shared: &mut Shared) -> bool {
         let remote = self.paths.get(&PathId(0)).map(|path| path.remote());
         let Some((peer, remote)) = self.peer.zip(remote).filter(|_| !self.is_initiator) else { return true };

@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// P2: nobody who sees both addresses shall find the same id on both.
+    /// P2: an observer of both addresses shall not find the same id on both.
     fn change_cid(&mut self, path: PathId) {
         if let Some(sequence) = self.cids.advance(path) {
             self.send_control(Control::RetireConnectionId(sequence));

@@ -51,7 +51,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
-/// CLOSE that leave one behind the other: a process that ends has no time to answer a neighbour that has heard none, and would leave him waiting for 30 s.
+/// CLOSE that leave one behind the other: a process that ends has no time to answer a neighbour that has heard none, and would leave it waiting for 30 s.
 const CLOSE_COPIES: u8 = 3;
 /// However short an interval is asked for.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(100);
@@ -260,7 +260,7 @@ impl Link {
     }
 
     /// What flow senders need to know of the path they go by.
-    /// What is asked for rarely, and costs, is left for those who ask: spare rate, slack, leisure.
+    /// What is asked for rarely, and costs, is left for callers that ask: spare rate, slack, idle share.
     fn context(path: &Path) -> SendContext {
         let rtt = path.rtt_estimator();
         let loss = path.loss_stats();

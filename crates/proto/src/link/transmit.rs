@@ -456,7 +456,7 @@ impl Link {
         Some(Transmit { remote: p.remote(), local: p.local(), ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
     }
 
-    /// CLOSE, some times at the end, for whoever closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
+    /// CLOSE, some times at the end, for a node that closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
     fn poll_close(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
         let State::Closing { reason, due, .. } = &mut self.state else { return None };
         *due = due.checked_sub(1)?;

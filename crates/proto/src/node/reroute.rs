@@ -254,7 +254,7 @@ impl Node {
     pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
-        // Who has keys asks the far end itself; before that nobody has heard of the session.
+        // A session with keys asks the far end itself; before that the far end has not heard of the session.
         let has_keys = entry.securing.as_ref().is_some_and(|s| s.has_keys()) && !switch::is_off(Mechanism::QuestionsToEnds);
         let (turn, is_opening) = (entry.turn, entry.session.state() == SessionState::Opening && !has_keys);
         if entry.trouble.as_ref().is_some_and(|t| now.since(t.last) >= FORGOTTEN) {

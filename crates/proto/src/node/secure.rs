@@ -1,4 +1,4 @@
-//! Keys of relayed sessions: when each packet of the handshake is due, who may open a session, and what waits for keys (P16, P19, P20).
+//! Keys of relayed sessions: when each packet of the handshake is due, which keys may open a session, and what waits for keys (P16, P19, P20).
 //!
 //! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
 
@@ -81,7 +81,7 @@ pub(crate) struct Securing {
 const AGAIN: Duration = Duration::from_secs(1);
 /// Handshakes that may come to nothing before the opener gives up.
 const MAX_ATTEMPTS: u8 = 16;
-/// Flows that may be opened by who has not proven its key yet.
+/// Flows that may be opened by a far end that has not proven its key yet.
 const MAX_EARLY: usize = 64;
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ enum Stage {
     /// Opener: waits for the answer.
     Opening {
         opening: Box<Opening>,
-        /// Asks who is there, since nobody could read what was written for the expected key.
+        /// Asks which key is there, since what was written for the expected key could not be read.
         is_probe: bool,
     },
     /// Acceptor: waits for the first packet.
@@ -342,7 +342,7 @@ impl Node {
         self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
     }
 
-    /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
+    /// A session is opened over this link by a node that has not proven a key: where places are few, an older one of the same kind makes room (P19).
     pub(super) fn make_room_for_opener(&mut self, now: Time, from: Neighbour) {
         let Some(id) = self.sessions.unproven.in_the_way_of(from) else { return };
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
@@ -438,7 +438,7 @@ impl Node {
                     self.fail_session(now, id, reason);
                 }
             }
-            // Another key than the destination's: whoever answered is not the destination, and may be anyone on the way.
+            // Another key than the destination's: the node that answered is not the destination, and may be any relay on the route.
             Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
             Err(Failure::Fatal(reason)) => {
                 // A question is answered by a refusal as well.
@@ -451,7 +451,7 @@ impl Node {
                     None => self.fail_session(now, id, reason),
                 }
             }
-            // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
+            // A relay that changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
             Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(flow, id),
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
@@ -460,7 +460,7 @@ impl Node {
         }
     }
 
-    /// Packet 1 of the opener, who has its keys by now, was altered on its way: its control flow has to come another way, from the beginning.
+    /// Packet 1 of the opener, which has its keys by now, was altered on the route: its control flow has to come by another route, from the beginning.
     fn ask_again(&mut self, flow: FlowId, id: SessionId) {
         let hop = self.shared.flows.incoming(flow).and_then(|f| Some((f.on?, f.open.label)));
         let is_contender = self.forget_contender(flow, None);

@@ -1,4 +1,4 @@
-//! Sessions of a node: which there are, by which link they go, and who may open another. What is done with them is in `session_life.rs` and
+//! Sessions of a node: which there are, by which link they go, and which keys may open another. What is done with them is in `session_life.rs` and
 //! `flow_events.rs`.
 
 use super::Node;
@@ -239,7 +239,7 @@ impl Sessions {
                 self.opened_by.remove(&from);
             }
         }
-        // Who has not proven its key is not remembered: else it would push out the names of others.
+        // An opener that has not proven its key is not remembered: else it would push out the names of others.
         if entry.is_announced && self.ended_names.insert(name) {
             self.ended.push_back(name);
             if self.ended.len() > REMEMBERED

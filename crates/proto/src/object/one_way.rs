@@ -66,7 +66,7 @@ impl Announcement {
         Ok(Addressed::to(receiver).emit(&head, &message))
     }
 
-    /// Who sent it, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
+    /// The key of its sender, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
     ///
     /// # Errors
     /// It is none, or none for this receiver, or from another version.

@@ -222,7 +222,7 @@ impl Relay {
             self.count_waiting(now, !is_alone);
             return Poll::Wait(now + self.config.interval / 8);
         }
-        // All who are left lag: they skip it, unless nobody else needs anything any more and waiting costs nobody.
+        // All that are left lag: they skip it, unless no other child needs anything any more and waiting costs none.
         let others_want = self.children.values().any(|child| child.lags_until.is_none() && child.is_hungry(&self.layout));
         if self.packet.is_some() && !others_want && self.children.values().any(|child| child.is_owed) {
             self.waiting_since = None;
@@ -247,7 +247,7 @@ impl Relay {
         self.waiting_since = is_waiting.then_some(now);
     }
 
-    /// Once an interval: who held the others up for too long lags from now on.
+    /// Once an interval: a child that held the others up for too long lags from now on.
     fn review(&mut self, now: Time) {
         // Those that are left when nobody else needs anything are each other's others: one of them that takes nothing does not stop the rest.
         let layout = self.layout;

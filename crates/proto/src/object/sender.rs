@@ -34,7 +34,7 @@ pub struct SenderStats {
     pub source_packets: u64,
     /// Packets of the outer code beyond them.
     pub repair_packets: u64,
-    /// Blocks that were read again for somebody who lacked part of them.
+    /// Blocks that were read again for a receiver that lacked part of them.
     pub reloads: u64,
 }
 
@@ -105,7 +105,7 @@ impl Sender {
             }
         }
         known.status = status;
-        // Somebody who was not heard of lacks what everybody else has.
+        // A receiver that was not heard of lacks what all others have.
         for block in known.status.first..self.next {
             if known.status.need(&self.layout, block) > 0 && !self.begun.contains_key(&block) {
                 let next = self.ended.remove(&block).unwrap_or(0);
@@ -117,7 +117,7 @@ impl Sender {
         let ahead = self.ahead();
         for (&block, begun) in &mut self.begun {
             let need = status.need(&self.layout, block);
-            // Who lags is completed when whoever is furthest has everything.
+            // A receiver that lags is completed when the furthest has everything.
             let is_later = block < ahead && ahead < self.layout.blocks();
             if need == 0 || is_later {
                 continue;

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 /// Packets at the front of a control flow that may be handshake packets.
 pub const MAX_LEAD: u64 = 2;
 
-/// Who speaks with whom: part of the prologue, so that no relay can lead a session elsewhere.
+/// The keys of both ends: part of the prologue, so that no relay can lead a session elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Address of the side that opens the session.
@@ -180,7 +180,7 @@ pub struct Opening {
 
 impl Opening {
     /// Begins; the second result is packet 0 of the opener's control flow. With `is_probe` the far key is learnt even if one is expected: the answer to
-    /// who is there when nobody can read what was written for `peer`.
+    /// the question which key is there, when what was written for `peer` cannot be read.
     ///
     /// # Errors
     /// `Fatal` only, a defect.
@@ -259,7 +259,7 @@ pub struct Answer {
 /// See [`Answer`].
 #[derive(Debug)]
 pub enum AnswerStep {
-    /// IK: keys stand. The opener is who it claims to be only once a packet under these keys has come: its message may be a replay.
+    /// IK: keys stand. The opener's claim to its key holds only once a packet under these keys has come: its message may be a replay.
     Secured(Box<Secured>),
     /// XX: keys stand after packet 1.
     Waiting(Box<Waiting>),
@@ -274,7 +274,7 @@ pub struct Waiting {
     cipher: Cipher,
 }
 
-/// Answers packet 0 of an opener's control flow, whose FLOW_OPEN arrived with symbols of at most `symbol` bytes. `may_open` says who may open a
+/// Answers packet 0 of an opener's control flow, whose FLOW_OPEN arrived with symbols of at most `symbol` bytes. `may_open` says which keys may open a
 /// session; in IK its refusal goes into the answer, in XX the session is closed once the key is known (by the caller).
 ///
 /// # Errors

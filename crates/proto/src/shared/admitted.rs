@@ -121,7 +121,7 @@ mod tests {
         let mut admit = |link, k: u16| all.admit(LinkId(link), key(k), host(k), &config);
         let taken = (0..200).filter(|n| admit(*n, (*n / 3) as u16) == Admission::Taken).count();
         assert!(taken <= 128, "{taken}");
-        // Two places for whoever has none.
+        // Two places for a neighbour that has none.
         let mut all = Admitted::default();
         let mut admit = |link, k: u16| all.admit(LinkId(link), key(k), host(k), &config);
         (0..126).for_each(|n| assert_eq!(admit(n, (n / 2) as u16), Admission::Taken));

@@ -1,4 +1,4 @@
-//! Attempts at the handshake of a session that is opened here: what refuses one without proving who it is says nothing about the destination, so that others follow, by other
+//! Attempts at the handshake of a session that is opened here: a refusal without a proof of its key says nothing about the destination, so that others follow, by other
 //! routes and under other names, until the time is over.
 
 use super::{AGAIN, MAX_ATTEMPTS, Stage, gone};
@@ -17,11 +17,11 @@ impl Node {
         let Some(entry) = self.sessions.entry(id) else { return false };
         let Some(securing) = &entry.securing else { return false };
         let is_probe = match securing.stage {
-            // Nobody there can read what was written for the expected key: ask who answers.
+            // What was written for the expected key cannot be read there: ask which key answers.
             Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => Some(true),
             // The destination has forgotten a handshake that got no further.
             Stage::Opening { is_probe, .. } if reason.code == Code::UnknownSession => Some(is_probe),
-            // No key proves who refuses: it may be a relay.
+            // No key proves which node refuses: it may be a relay.
             Stage::Opening { .. } => None,
             _ => return false,
         };

@@ -147,7 +147,7 @@ fn another_port_is_the_same_path_and_what_is_known_of_it_stays() {
     assert!(port == 0 && host > 2, "{port} with another port, {host} at another address");
 }
 
-/// Somebody who can copy datagrams of the receiver and is quicker, but is not on the way: each tenth arrives from his address first.
+/// An attacker that can copy datagrams of the receiver and is quicker, but is off the path: each tenth arrives from its address first.
 fn copied(seed: u64) -> (Story, u64, u64) {
     let mut n = 0u64;
     let copied = std::rc::Rc::new(std::cell::Cell::new(0u64));
@@ -191,7 +191,7 @@ fn without_validation_the_copier_takes_the_link_away() {
     assert!(strays > 3 * copied, "{strays} bytes sent to where {copied} came from");
 }
 
-/// He also passes on what is sent to him, so that the tested address answers; as far as he is let.
+/// It also passes on what is sent to it, so that the tested address answers; as far as it is let.
 #[test]
 fn an_address_that_answers_stays_although_a_copier_answers_too() {
     let mut p = Pair::new(Default::default(), Conditions { rate: Some(12.5e6), ..Conditions::default() }, 4);

@@ -1,4 +1,4 @@
-//! Who may open the flows of a relayed session again: its source, and no relay that knows their names (P16); and the same stories when nothing is asked (P26).
+//! The flows of a relayed session are opened again by its source, and by no relay that knows their names (P16); and the same stories when nothing is asked (P26).
 
 use super::MS;
 use super::hostile::{LIAR, diamond, finish, link_to, swallow};

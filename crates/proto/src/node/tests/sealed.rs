@@ -1,4 +1,4 @@
-//! Relayed sessions agree on keys of their own, whoever is the neighbour (P16, P19, P20).
+//! Relayed sessions agree on keys of their own, whichever node is the neighbour (P16, P19, P20).
 
 use super::pair::{A, B, Pair, content};
 use super::relayed::{closed, ip, neighbours_by_chance, neighbours_with};
