@@ -75,7 +75,7 @@ impl MessageSender {
         }
     }
 
-    /// Withdraws a message; true if it will not be delivered, false if it is on its way or there.
+    /// Withdraws a message; true if it will not be delivered, false if it is in flight or there.
     ///
     /// # Errors
     /// The flow or session is over.

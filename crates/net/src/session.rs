@@ -229,7 +229,7 @@ impl Session {
             loop {
                 match ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && o.bidirectional))? {
                     IncomingFlow::Stream { recv, send: Some(send) } => return Poll::Ready(Ok((send, recv))),
-                    // The session ended before the way back was there; the next look says so.
+                    // The session ended before the flow back was there; the next look says so.
                     other => drop(other),
                 }
             }
@@ -301,7 +301,7 @@ impl Session {
                     send = Some(SendStream::new(Arc::clone(&self.handle), id, back));
                 }
                 Err(_) if state.session_closed(session).is_some() => {}
-                // No flow left for the way back: half a conversation is worse than a clear refusal.
+                // No flow left for the flow back: half a conversation is worse than a clear refusal.
                 Err(_) => {
                     state.stop_flow(now, flow, 0);
                     return None;
@@ -455,7 +455,7 @@ impl Session {
         let mut routes: Vec<(PublicKey, RouteStats)> = Vec::new();
         for (link, stats) in state.node.session_routes(self.handle.session) {
             let Some(peer) = state.links.get(link).and_then(|l| l.up) else { continue };
-            // A neighbour's link that was made again is the same way.
+            // A neighbour's link that was made again is the same route.
             match routes.iter_mut().find(|(known, _)| *known == peer) {
                 Some((_, sum)) => *sum = sum.and(stats),
                 None => routes.push((peer, stats)),

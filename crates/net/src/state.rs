@@ -93,7 +93,7 @@ pub(crate) struct Detour {
     pub(crate) is_fresh: bool,
 }
 
-/// The way back of a stream that this end opened.
+/// The flow back of a stream that this end opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// None is expected.
@@ -360,7 +360,7 @@ impl State {
         if !entry.is_watched {
             self.links.remove(link);
         }
-        // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another way.
+        // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another route.
         let is_left = |id: &SessionId| self.sessions.get(id).is_some_and(|s| s.outcome.is_none()) && self.node.session_link(*id).is_none();
         let left: SmallVec<[SessionId; 4]> = self.sessions_begun_on(link).filter(is_left).collect();
         for session in left {
@@ -452,7 +452,7 @@ impl State {
         }
     }
 
-    /// What waits for idleness is told when the driver goes to sleep: then the last words are on their way.
+    /// What waits for idleness is told when the driver goes to sleep: then the last packets are in flight.
     fn wake_idle(&mut self) {
         if self.is_idle() {
             self.kick();
@@ -499,7 +499,7 @@ impl State {
             // Refused only if the flow is gone already.
             let _ = self.node.finish(now, flow);
         }
-        // A stream's way back is looked up through its way there, so that entry stays as long as an answer may come.
+        // A stream's flow back is looked up through the flow there, so that entry stays as long as an answer may come.
         match self.flows.get(&flow).map(|f| f.answer) {
             Some(Answer::Awaited) => {}
             _ => self.forget_flow(flow),
@@ -517,7 +517,7 @@ impl State {
         self.kick();
     }
 
-    /// The way back of `ours` is not wanted any more.
+    /// The flow back of `ours` is not wanted any more.
     pub(crate) fn stop_answer(&mut self, now: Time, ours: FlowId, code: u64) {
         let Some(entry) = self.flows.get_mut(&ours) else { return };
         match entry.answer {
@@ -624,7 +624,7 @@ impl State {
         self.kick();
     }
 
-    /// The node learns how large datagrams to an address may be. A way into the own tunnel says nothing of the one below it, which the node's own
+    /// The node learns how large datagrams to an address may be. A path into the own tunnel says nothing of the one below it, which the node's own
     /// packets take.
     pub(crate) fn tell_size(&mut self, now: Time, route: Option<Route>, remote: SocketAddr) {
         let below = route.filter(|route| !self.node.has_address(route.source));

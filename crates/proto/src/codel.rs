@@ -8,7 +8,7 @@ use crate::units::{Duration, Time};
 use std::collections::VecDeque;
 
 /// RFC 8289 §4.4: acceptable standing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
-/// that CUBIC cuts to 0.7 (RFC 9438) still fills a way whose round trip repair lengthens by half.
+/// that CUBIC cuts to 0.7 (RFC 9438) still fills a path whose round trip repair lengthens by half.
 const TARGET: Duration = Duration::from_millis(5);
 /// RFC 8289 §4.3: a sliding minimum over about one round trip of the senders. Where the tunnel itself is long, four times its round trip: repair
 /// on the path and this queue lengthen the round trip of an inner TCP.
@@ -279,7 +279,7 @@ mod tests {
         assert!(worst < Duration::from_millis(60), "{worst:?}");
     }
 
-    /// A TCP sender in rounds of 120 ms that fills the way: its packets come in trains that take 118 ms to leave. What was dropped, and what left.
+    /// A TCP sender in rounds of 120 ms that fills the path: its packets come in trains that take 118 ms to leave. What was dropped, and what left.
     fn trains(round_trip: Option<Duration>) -> (u64, usize) {
         let packet = sample(0);
         let (mut queue, mut now) = (Queue::new(mark), Time::ZERO);

@@ -97,7 +97,7 @@ pub enum Event {
         session: SessionId,
         /// The receiving half.
         flow: FlowId,
-        /// What the far end asked for; `answers` names our own flow if this one is the way back of it.
+        /// What the far end asked for; `answers` names our own flow if this one carries its answers.
         options: FlowOptions,
     },
     /// Packets of a sealed session that came by this link were altered by the neighbour, or by a node behind it (P16). They were rejected; told at the

@@ -63,9 +63,9 @@ pub(crate) enum Mechanism {
     RelayMemory,
     /// Relays drop what is too late (P17).
     RelayLifetimes,
-    /// Flows are opened again when their way breaks (P14, P17).
+    /// Flows are opened again when their route breaks (P14, P17).
     Reopening,
-    /// A flow with a lifetime that comes another way leaves out what its source does not have any more.
+    /// A flow with a lifetime that comes by another route leaves out what its source does not have any more.
     ReopeningSkips,
     /// Sealed packets are checked before they enter the basis (P16).
     PollutionCheck,
@@ -97,7 +97,7 @@ pub(crate) enum Mechanism {
     AddressValidation,
     /// A receiver whose data cease shows itself (P7, P19).
     ShowingInLulls,
-    /// What was learnt of the old way is forgotten (P7).
+    /// What was learnt of the old path is forgotten (P7).
     FreshPathState,
     /// Packet numbers are completed from the low 32 bits (P3).
     NumberExpansion,
@@ -143,13 +143,13 @@ pub(crate) enum Mechanism {
     StartupUnrest,
     /// What made the RTT fall at first is forgotten where the application has little to send for long (P12).
     FadingUnrest,
-    /// A way that becomes longer again while our rate falls is somebody's queue (P12d).
+    /// A path that becomes longer again while our rate falls is a queue of cross traffic (P12d).
     CreepingQueues,
-    /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
+    /// A queue that comes back longer than our own kind leaves it is that of cross traffic, however often it falls in between (P12d).
     RecurringQueues,
     /// A flow that came to a queue soon measures which part of the delay is the path's own (P12).
     FirstLook,
-    /// What was taken for a longer way and loses two fifths was a full queue (P12d).
+    /// What was taken for a longer path and loses two fifths was a full queue (P12d).
     FullQueues,
     /// Handshakes name the process, and what an earlier one of it began is over (docs/spec/session.md 8.5).
     RestartEpochs,
@@ -159,7 +159,7 @@ pub(crate) enum Mechanism {
     StaleBaseLoss,
     /// Beside an unresponsive flow half of what the path carries is held (P12d).
     Insistence,
-    /// A target that losses have lowered makes no longer way of a queue of our own kind (P12d).
+    /// A target that losses have lowered does not take a queue of our own kind for a longer path (P12d).
     OwnKindsQueues,
     /// A flow that takes the path's own loss for congestion is backed off from when it pushes (P12d).
     GivingWay,

@@ -66,7 +66,7 @@ const MTU: [(u32, f64); 4] = [(1500, 0.6), (1280, 0.1), (1400, 0.1), (9000, 0.05
 const MTU_OTHER: (f64, f64) = (1000.0, 1500.0);
 /// Share with IPv6.
 const IP6: f64 = 0.1;
-/// Share with a slower way back, on routes of one link, and its rate over the rate there, log-uniform.
+/// Share with a slower return path, on routes of one link, and its rate over the rate there, log-uniform.
 const ASYMMETRIC: (f64, (f64, f64)) = (0.2, (0.1, 1.0));
 
 /// Share with one outage.
@@ -120,7 +120,7 @@ pub struct Conditions {
     pub mtu: u32,
     /// 4 or 6.
     pub ip: u8,
-    /// Mbit/s of the way back, if slower.
+    /// Mbit/s of the return path, if slower.
     pub back_mbit: Option<f64>,
     /// When, s, and how long, s.
     pub outage: Option<(f64, f64)>,
@@ -145,7 +145,7 @@ pub struct Conditions {
 pub struct Loss {
     /// Mean.
     pub percent: f64,
-    /// Of the way back, if not the same.
+    /// Of the return path, if not the same.
     pub back_percent: Option<f64>,
     /// The link that loses, from 0; all of them if none.
     pub link: Option<usize>,

@@ -1,4 +1,4 @@
-//! The way of a contender's packets over a chain: by the chain's own addresses, or through the TUN devices of nodes on every host.
+//! The path of a contender's packets over a chain: by the chain's own addresses, or through the TUN devices of nodes on every host.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

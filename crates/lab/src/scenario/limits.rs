@@ -22,7 +22,7 @@ impl Limits {
         Self::between(scenario, Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0)
     }
 
-    /// The limits between two moments of `scenario`: of its flow; of several flows only if all go the same way, which is then shared.
+    /// The limits between two moments of `scenario`: of its flow; of several flows only if all go the same route, which is then shared.
     pub fn between(scenario: &Scenario, begin: Time, end: Time) -> Self {
         let network = &scenario.network;
         let first = Self::of_flow(scenario, &network.flows[0], begin, end);
@@ -33,7 +33,7 @@ impl Limits {
         first
     }
 
-    /// The limits of a flow that has its ways for itself.
+    /// The limits of a flow that has its routes for itself.
     pub fn of_flow(scenario: &Scenario, flow: &FlowEnds, begin: Time, end: Time) -> Self {
         let (there, back) = scenario.network.ways(flow);
         let least = |from: Time, way: &[Crossing]| {

@@ -185,7 +185,7 @@ impl Network {
         }
     }
 
-    /// Whether the links join the nodes in a row, the way that all flows go from the first to the last.
+    /// Whether the links join the nodes in a row, the route that all flows go from the first to the last.
     pub fn is_chain(&self) -> bool {
         let last = self.ends.len();
         self.ends.iter().enumerate().all(|(i, &ends)| ends == (i, i + 1))
@@ -238,7 +238,7 @@ impl Network {
         })
     }
 
-    /// Links from every node to `to`; none where no way leads.
+    /// Links from every node to `to`; none where no route leads.
     fn distances(&self, to: usize) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.nodes.len()];
         distances[to] = Some(0);
@@ -260,7 +260,7 @@ impl Network {
         distances
     }
 
-    /// The table of a node: to every node that it can reach, over the neighbour on the shortest way; neighbours whose own way does not lead
+    /// The table of a node: to every node that it can reach, over the neighbour on the shortest route; neighbours whose own route does not lead
     /// back over this node are alternatives (RFC 5286, inequality 1). Given entries replace these.
     pub fn table(&self, at: usize) -> Vec<NextHop> {
         let from_here = self.distances(at);
@@ -289,7 +289,7 @@ impl Network {
     /// The links that a flow crosses while all of them are up.
     ///
     /// # Errors
-    /// In words: there is no way, or it leads in a circle.
+    /// In words: there is no route, or it leads in a circle.
     pub fn way(&self, from: usize, to: usize) -> Result<Vec<Crossing>, String> {
         self.way_over(from, to, None)
     }
@@ -313,12 +313,12 @@ impl Network {
         Ok(way)
     }
 
-    /// Both ways of a flow: there and back. Empty where there is none, which the check of the network refuses.
+    /// Both routes of a flow: there and back. Empty where there is none, which the check of the network refuses.
     pub fn ways(&self, flow: &FlowEnds) -> (Vec<Crossing>, Vec<Crossing>) {
         (self.way(flow.from, flow.to).unwrap_or_default(), self.way(flow.to, flow.from).unwrap_or_default())
     }
 
-    /// Every way that a flow takes at once towards its receiver: by each of the routes of its sender that are equally good.
+    /// Every route that a flow takes at once towards its receiver: by each of the routes of its sender that are equally good.
     pub fn ways_at_once(&self, flow: &FlowEnds) -> Vec<Vec<Crossing>> {
         let routes: Vec<NextHop> = self.table(flow.from).into_iter().filter(|route| route.to == flow.to).collect();
         let best = routes.iter().map(|route| route.metric).min();
@@ -336,7 +336,7 @@ impl Network {
         [true, false].into_iter().find(|&forward| crossed(forward))
     }
 
-    /// The longest time that `delay` of the crossings of a flow's two ways adds up to.
+    /// The longest time that `delay` of the crossings of a flow's two routes adds up to.
     pub(super) fn longest(&self, both: bool, delay: impl Fn(Crossing) -> Duration) -> Duration {
         let length = |flow: &FlowEnds| -> Duration {
             let (there, back) = self.ways(flow);
@@ -410,7 +410,7 @@ mod tests {
         let ring = Network::mesh(&[vec![0, 1, 1, 0], vec![1, 0, 0, 1], vec![1, 0, 0, 1], vec![0, 1, 1, 0]]).unwrap();
         let to_far: Vec<(usize, u32)> = ring.table(0).iter().filter(|r| r.to == 3).map(|r| (r.via, r.metric)).collect();
         assert_eq!(to_far, [(1, 2), (2, 2)]);
-        // To the neighbour itself the long way would be 0 - 2 - 3 - 1; node 2 is as far from 1 over 0, so it might send back.
+        // To the neighbour itself the long route would be 0 - 2 - 3 - 1; node 2 is as far from 1 over 0, so it might send back.
         assert_eq!(ring.table(0).iter().filter(|r| r.to == 1).count(), 1);
         let at_once: Vec<_> = ring.ways_at_once(&ring.flows[0]).iter().map(|way| links(way)).collect();
         assert_eq!(at_once, [[(0, true), (2, true)], [(1, true), (3, true)]]);

@@ -170,7 +170,7 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
     }
 }
 
-/// The pipes of a way, in its direction.
+/// The pipes of a path, in its direction.
 fn crossed(pipes: &[(PipeId, PipeId)], way: &[Crossing]) -> Vec<PipeId> {
     way.iter().map(|crossing| pipe(pipes, *crossing)).collect()
 }

@@ -281,7 +281,7 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
     }
 }
 
-/// Start-up of a bulk transfer that has its way for itself.
+/// Start-up of a bulk transfer that has its path for itself.
 fn startup_rtts(scenario: &Scenario, apps: &[(&App, &App)], begin: Time) -> Option<f64> {
     let &[(_, server)] = apps else { return None };
     if scenario.workload != Workload::Bulk {

@@ -37,7 +37,7 @@ impl Insistence {
         Self { best: [0.0; 2], period: now, rounds: None, loss: 0.0, vain_until: now }
     }
 
-    /// The other was seen not to give way, and so much is ours, bytes per second in delivered units.
+    /// The other was seen not to back off, and so much is ours, bytes per second in delivered units.
     pub(super) fn begin(&mut self, now: Time, share: f64) {
         if self.rounds.is_none() && share < LESS * self.half() && now >= self.vain_until && !switch::is_off(Mechanism::Insistence) {
             self.rounds = Some(0);

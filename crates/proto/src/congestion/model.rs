@@ -118,7 +118,7 @@ pub(super) struct Model {
     resumed_from: f64,
     /// The queue between the latest pulses.
     rest_queue: Duration,
-    /// The way became longer.
+    /// The path became longer.
     lengthened: Option<compete::Lengthened>,
     /// When it seemed to, and the RTT before; until when that is not believed.
     taken_longer: Option<(Time, Duration)>,
@@ -328,7 +328,7 @@ impl Model {
         (self.clear_target() + NOISE_TARGET * self.queue.noise()).min(self.queue_limit)
     }
 
-    /// The longest queue that flows of our own kind aim at, however little each of them has: up to this, what remains when we give way may be theirs.
+    /// The longest queue that flows of our own kind aim at, however little each of them has: up to this, what remains when we back off may be theirs.
     fn own_kinds_longest(&self) -> Duration {
         self.target().max(Duration::from_secs_f64(TARGET_QUEUE) + NOISE_TARGET * self.queue.noise())
     }
@@ -459,7 +459,7 @@ impl Model {
         let is_squeezed =
             self.above >= SQUEEZED_ROUNDS && now.since(self.above_since) >= SQUEEZED_TIME && self.capacity.get() < self.anchor * SQUEEZED;
         if is_squeezed {
-            // We gave way round after round and the queue stayed: what took our place does not mind queues.
+            // We backed off round after round and the queue stayed: what took our place does not mind queues.
             self.stuck = STUCK_ROUNDS;
             self.above = 0;
         } else if !self.is_far_above() {
@@ -591,7 +591,7 @@ impl Model {
         let rtt = self.smoothed_rtt.as_secs_f64().max(1e-4);
         let (queue, target) = (self.queue.now().as_secs_f64(), self.target().as_secs_f64());
         let bdp = capacity * self.queue.base().as_secs_f64();
-        // What acknowledgements on their way and sends in trains may hold: on the shortest paths these, not the way itself, are what takes time.
+        // What acknowledgements in flight and sends in trains may hold: on the shortest paths these, not the path itself, are what takes time.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).clamp(MIN_SLACK, 0.025);
         let catch_up = f64::from(self.below.min(CATCH_UP_ROUNDS)) / f64::from(CATCH_UP_ROUNDS);
         // Far below its target a flow has less than its share, if its own push does not fill the queue for some rounds: it may gain faster then.

@@ -21,7 +21,7 @@ const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
 const YIELD: f64 = 0.95;
 /// What was left of our share after reductions, on average, follows the latest by this part.
 const KEPT_MEMORY: f64 = 0.25;
-/// A flow that has half of a queue and alone reduces to 0.7 keeps 0.82 of its rate: below this the others have more than we, and do not give way.
+/// A flow that has half of a queue and alone reduces to 0.7 keeps 0.82 of its rate: below this the others have more than we, and do not back off.
 const UNYIELDING: f64 = 0.85;
 /// Loss of the path's own from which on we back off wholly for flows that take it for congestion.
 const WEAKENING_LOSS: f64 = 0.005;
@@ -29,7 +29,7 @@ const WEAKENING_LOSS: f64 = 0.005;
 const GROWTH_ROUNDS: u64 = 8;
 /// How often a queue that others have pushed up counts besides.
 const GIVING_WAY: f64 = 2.0;
-/// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
+/// A path that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that cross traffic fills.
 const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
 /// It must be longer by more than this.
@@ -37,7 +37,7 @@ pub(super) const SLOWEST_RISE: Duration = Duration::from_millis(1);
 /// Rounds without a queue after which the flow that filled it is taken to be gone.
 const RIVAL_ROUNDS: u64 = 256;
 
-/// A way that became longer.
+/// A path that became longer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengthened {
     at: Time,
@@ -54,7 +54,7 @@ impl Model {
         if self.round == self.judge_cut_at
             && let Some(rival) = &mut self.rival
         {
-            // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
+            // If all backed off alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
             let rtt = self.queue.base() + self.queue.now();
             self.kept += (self.capacity.get() / self.anchor.max(1.0) - self.kept) * KEPT_MEMORY;
             rival.restore((YIELD * self.anchor * rtt.as_secs_f64()) as u64);
@@ -92,8 +92,8 @@ impl Model {
         self.begin_competing(now);
     }
 
-    /// A way that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
-    /// itself a longer way takes no rate. Someone fills the queue, too slowly for us to see it move.
+    /// A path that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
+    /// itself a longer path takes no rate. Cross traffic fills the queue, too slowly for us to see it move.
     pub(super) fn creeps(&mut self, now: Time, old: Duration, rate: f64) -> bool {
         if switch::is_off(Mechanism::CreepingQueues) {
             return false;
@@ -102,7 +102,7 @@ impl Model {
             self.lengthened = Some(Lengthened { at: now, old, rate });
             return false;
         };
-        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the way.
+        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the path.
         let is_long = self.queue.min_rtt() > before.old + self.own_kinds_longest();
         if is_long && rate < before.rate * CREPT {
             self.lengthened = None;

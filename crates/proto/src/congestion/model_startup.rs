@@ -21,7 +21,7 @@ const STARTUP_EXCESS: f64 = 0.2;
 const STARTUP_HOPELESS: f64 = 0.6;
 
 impl Model {
-    /// None on short ways.
+    /// None on short paths.
     pub(super) fn pulses(rate: f64, rtt: Duration) -> Option<Pulses> {
         (rtt >= SHORTEST_RTT && !switch::is_off(Mechanism::Pulses)).then(|| Pulses::new(rate, rtt))
     }
@@ -139,7 +139,7 @@ impl Model {
         }
         match &self.pulses {
             Some(pulses) => {
-                // The handshake, or the test of an address, may have seen the way before others filled it.
+                // The handshake, or the test of an address, may have seen the path before others filled it.
                 self.queue.lower(event.min_rtt);
                 if pulses.is_within(event.newest_offset) {
                     self.queue.on_rise(event.now, rtt, event.is_app_limited);

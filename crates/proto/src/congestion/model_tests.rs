@@ -157,7 +157,7 @@ fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     assert!(together < 300.0, "{together:.0} Mbit/s without");
 }
 
-/// A first flight of 32 packets over a way of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
+/// A first flight of 32 packets over a path of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
 /// capacity when all are acknowledged, in packets per round trip.
 fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     let rtt = Duration::from_millis(10);
@@ -321,7 +321,7 @@ fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f
     (b.received(0) - early) as f64 / 50.0 / capacity
 }
 
-/// P12d: a window that grows by a packet per round trip lengthens the way by a millisecond per second, and looks like nothing else.
+/// P12d: a window that grows by a packet per round trip lengthens the path by a millisecond per second, and looks like nothing else.
 #[test]
 fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_way() {
     let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
@@ -488,7 +488,7 @@ fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
-/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then is no longer way for it.
+/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then does not count to its path any more.
 #[test]
 fn what_our_own_kind_leaves_is_no_longer_way_for_one_who_aims_at_less() {
     let (with, without) = least_of_eight([268, 337, 381], Mechanism::OwnKindsQueues);

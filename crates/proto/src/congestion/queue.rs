@@ -130,7 +130,7 @@ impl Queue {
 
     fn end_bucket(&mut self, now: Time) {
         if self.last_bucket < Duration::MAX {
-            // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
+            // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the path itself.
             let explained = now.since(self.bucket_began).min(QUEUE_TIME.max(self.bucket_time())) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
             let bend = self.older_bucket.map_or(Duration::ZERO, |older| (self.bucket + older).abs_diff(self.last_bucket * 2));
@@ -215,7 +215,7 @@ impl Queue {
         if self.min_rtt == Duration::MAX { Duration::ZERO } else { self.min_rtt }
     }
 
-    /// What was taken for a longer way was a queue.
+    /// What was taken for a longer path was a queue.
     pub(super) fn lower(&mut self, min_rtt: Duration) {
         self.min_rtt = self.min_rtt.min(min_rtt);
     }
@@ -232,7 +232,7 @@ impl Queue {
         self.skip = 8;
     }
 
-    /// The RTT hardly moved since, noise apart: nobody fills or empties a queue on the way, the way itself is long.
+    /// The RTT hardly moved since, noise apart: no flow fills or empties a queue on the path, the path itself is long.
     pub(super) fn is_flat(&self) -> bool {
         let (low, high) = self.watched;
         high >= low && high - low < (low / 50).max(Duration::from_millis(1)).max(self.noise * 6)
@@ -295,7 +295,7 @@ mod tests {
         queue.min_rtt()
     }
 
-    /// The noise of a way of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
+    /// The noise of a path of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
     fn noise_of(varies: u64, every: u64) -> Duration {
         let mut queue = Queue::new(Time::ZERO);
         let mut random = 1u64;

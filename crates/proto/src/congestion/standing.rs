@@ -4,7 +4,7 @@ use crate::units::{Duration, Time};
 
 /// The part of the time in which it was short enough that is set off against the time in which it was too long.
 const RELIEF: u32 = 4;
-/// It is looked into after so long, two of the cycles in which `bbr` empties it where the way is short, and so many rounds.
+/// It is looked into after so long, two of the cycles in which `bbr` empties it where the path is short, and so many rounds.
 const LOOK: Duration = Duration::from_secs(2);
 const LOOK_ROUNDS: u32 = 48;
 /// Between two looks pass three quarters of that: a flow that empties the queue at regular times is not to be met at the same moment again and again.

@@ -1,4 +1,4 @@
-//! Keys where there is no way back: an announcement by Noise's one-way pattern X, packets under the key that it carries (docs/spec/object.md 5).
+//! Keys where there is no return path: an announcement by Noise's one-way pattern X, packets under the key that it carries (docs/spec/object.md 5).
 
 use super::aead::PacketKey;
 use super::keys::RawKey;

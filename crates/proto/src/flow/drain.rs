@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const STANDING_RTTS: u32 = 4;
 /// A queue so many times longer than may stand is not left for so long.
 const FAR: u64 = 4;
-/// Packets that may be on their way or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
+/// Packets that may be in flight or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
 const UNLIMITED_FLOOR: u64 = 64;
 
 /// Follows how fast packets leave a relay, and how many wait.
@@ -36,8 +36,8 @@ impl Drain {
         Self { since: now, forwarded: 0, least: u64::MAX, window: UNLIMITED_FLOOR, growth: 0, standing: Duration::ZERO }
     }
 
-    /// The number of packets passed on so far and waiting now; `rtt` is that of the link that they come by. Returns how many may be on
-    /// their way here or wait.
+    /// The number of packets passed on so far and waiting now; `rtt` is that of the link that they come by. Returns how many may be in
+    /// flight or wait.
     ///
     /// Packets that wait for longer than they may are taken from it: then the next link is the bottleneck, and what may come is what it carries in
     /// a round trip and what may stand. While nothing waits it grows, up to twice of what leaves in that time (P11): at first by what may stand, for

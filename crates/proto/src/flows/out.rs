@@ -31,7 +31,7 @@ pub(crate) enum OutEvent {
 }
 
 impl OutEvent {
-    /// It means nothing when the flow goes another way by now.
+    /// It means nothing when the flow goes by another route by now.
     pub(crate) fn is_of_its_way(&self) -> bool {
         !matches!(self, Self::Writable | Self::Hungry(..) | Self::Relay(_))
     }
@@ -71,7 +71,7 @@ pub(crate) struct OutFlow {
     pub(crate) is_backlog_noted: bool,
     /// something that was never sent,
     pub(crate) is_fresh_noted: bool,
-    /// something on its way.
+    /// something in flight.
     pub(crate) is_probing: bool,
     /// Deficit-round-robin balance in bytes.
     pub(crate) balance: i64,

@@ -230,7 +230,7 @@ impl Link {
                 self.dispatch_fates(now, &mut fates, flows);
                 self.fates = fates;
             } else if self.paths.get(&path).is_some_and(|p| p.pto_count() > 0) {
-                // A tail probe is on its way: another path is asked as well.
+                // A tail probe is in flight: another path is asked as well.
                 self.paths.values_mut().filter(|p| p.id() != path && p.in_flight() == 0).for_each(|p| p.want_probe());
             }
         }

@@ -53,7 +53,7 @@ pub(crate) struct Initiating {
     retry_rtt: Option<Duration>,
     deadline: Time,
     next_send: Time,
-    /// A key that answered in place of the expected one. Somebody on the path can make such an answer: it is the verdict only if no better one comes.
+    /// A key that answered in place of the expected one. A host on the path can make such an answer: it is the verdict only if no better one comes.
     wrong: Option<PublicKey>,
     /// A version list came that lacks ours, from anybody.
     is_version_refused: bool,

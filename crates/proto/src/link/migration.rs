@@ -1,4 +1,4 @@
-//! A path that moves to other addresses (P7): what came another way, packets for addresses under test, this end's own move.
+//! A path that moves to other addresses (P7): what came by another path, packets for addresses under test, this end's own move.
 //! What is tested and when is decided by the path (`path/migration.rs`).
 
 use super::schedule::Wanted;
@@ -162,7 +162,7 @@ impl Link {
         Some(Transmit { remote: trial.address.remote, local: trial.address.local, ..transmit })
     }
 
-    /// Seals a packet that goes in no train, without a codepoint: what an untested way does to it would say nothing.
+    /// Seals a packet that goes in no train, without a codepoint: what an untested path does to it would say nothing.
     fn finish_alone(
         &mut self,
         now: Time,

@@ -140,7 +140,7 @@ pub(crate) struct Link {
     /// Of the flows that wait for their turn, those with a backlog, and those with something that was never sent.
     backlog: noted::Noted,
     fresh: noted::Noted,
-    /// Flows that have something on its way: a tail probe is one of theirs.
+    /// Flows that have something in flight: a tail probe is one of theirs.
     probing: BTreeSet<FlowLabel>,
     /// Data flows that come in and are not complete.
     coming: noted::Noted,
@@ -356,7 +356,7 @@ impl Link {
             // P23: keep-alive only while something lives on the link.
             if now >= self.keepalive_deadline(&shared.config) {
                 self.send_control(Control::Ping);
-                // A path beside the one that the PING goes by is forgotten on the way as well.
+                // A path beside the one that the PING goes by is forgotten by NATs as well.
                 if self.paths.len() > 1 {
                     self.paths.values_mut().for_each(|p| p.want_probe());
                 }
@@ -429,7 +429,7 @@ impl Link {
             return Time::MAX;
         }
         let longest = config.idle_timeout.min(self.peer_params.idle_timeout) / 3;
-        // What was heard was not sent: a NAT on the way needs packets from both sides.
+        // What was heard was not sent: a NAT on the path needs packets from both sides.
         let since = if config.keep_alive.is_some() { self.last_sent } else { self.last_sent.max(self.last_heard) };
         since + config.keep_alive.unwrap_or(longest).min(longest).max(SHORTEST_KEEP_ALIVE)
     }

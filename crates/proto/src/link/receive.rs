@@ -253,7 +253,7 @@ impl Link {
             Frame::FlowOpen(_) => {}
             Frame::FlowEnd { flow, end } => self.on_flow_end(flow, end, touched_in, shared),
             Frame::FlowSkip { flow, floor } => {
-                // P16: what a relay leaves out of what was promised still comes another way.
+                // P16: what a relay leaves out of what was promised still comes by another route.
                 if let Some(f) = self.labels.incoming(flow, &mut shared.flows).filter(|f| f.sink.believes_skips_of_hops()) {
                     f.receiver.on_skip(floor);
                     if let Err(reason) = f.sink.on_skip(floor) {

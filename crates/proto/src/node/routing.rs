@@ -108,7 +108,7 @@ impl Node {
         covering.take_while(move |r| best == Some((r.to.prefix_len(), r.metric)))
     }
 
-    /// How many equally good ways there are, up or not: so many a flow takes at once, and so many turns sessions may take
+    /// How many equally good routes there are, up or not: so many a flow takes at once, and so many turns sessions may take
     /// ([`open_session_by`](Self::open_session_by)).
     pub fn ways_at_once(&self, destination: IpAddr) -> usize {
         let mut vias: SmallVec<[Via; 4]> = SmallVec::new();

@@ -1,6 +1,6 @@
 //! Keys of relayed sessions: when each packet of the handshake is due, which keys may open a session, and what waits for keys (P16, P19, P20).
 //!
-//! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
+//! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole route.
 
 mod attempts;
 mod contenders;
@@ -71,7 +71,7 @@ pub(crate) struct Securing {
     pub(super) vigilance: Vigilance,
     /// Where the exchange that leads to the next keys stands, beside what the keys know of it.
     pub(super) handover: Handover,
-    /// Opener: what somebody on the way said, whose key nobody knows. It counts when the time is over, and no one else has answered.
+    /// Opener: what a host on the route said, whose key nobody knows. It counts when the time is over, and no one else has answered.
     hearsay: Option<CloseReason>,
     /// Opener: all routes were tried; they are tried again then.
     again_at: Option<Time>,
@@ -243,7 +243,7 @@ impl Securing {
         }
     }
 
-    /// The far end opens the flow so, or it has no keys to say so with: a control flow that begins, or that comes another way during the handshake.
+    /// The far end opens the flow so, or it has no keys to say so with: a control flow that begins, or that comes by another route during the handshake.
     pub(super) fn believes_opening(&self, open: &FlowOpen) -> bool {
         if switch::is_off(Mechanism::OpeningProofs) {
             return true;
@@ -399,7 +399,7 @@ impl Node {
         };
         if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.openers.charge(now, from, Host::from(ends.opener)) {
             return match securing.stage {
-                // It comes another way.
+                // It comes by another route.
                 Stage::Waiting(_) => self.ask_again(flow, id),
                 _ => self.refuse_opener(
                     now,

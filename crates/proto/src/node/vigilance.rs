@@ -1,4 +1,4 @@
-//! What an end of a relayed session does when its packets are altered on the way, or do not arrive: it takes another route, if there is one (P16).
+//! What an end of a relayed session does when its packets are altered on the route, or do not arrive: it takes another route, if there is one (P16).
 //!
 //! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
 
@@ -39,7 +39,7 @@ pub(super) struct Vigilance {
     shunned: SmallVec<[Shunned; 2]>,
 }
 
-/// A link whose way altered packets, or delivered nothing.
+/// A link whose route altered packets, or delivered nothing.
 #[derive(Clone, Copy, Debug)]
 struct Shunned {
     link: LinkId,
@@ -90,7 +90,7 @@ impl Vigilance {
         self.shunned.clear();
     }
 
-    /// Words about the way before the present one may still be on their way.
+    /// Words about the route before the present one may still be in flight.
     fn has_just_moved(&self, now: Time) -> bool {
         self.shunned.last().is_some_and(|s| now.since(s.since) < self.patience / 2)
     }
@@ -99,7 +99,7 @@ impl Vigilance {
         self.due
     }
 
-    /// True if nothing arrived since the last look although something was on its way then, or since it was first watched.
+    /// True if nothing arrived since the last look although something was in flight then, or since it was first watched.
     fn is_stuck(&mut self, now: Time, sent: u64, delivered: u64) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Sends a relayed session whose packets are altered on their way by another one: over the best route whose link is neither the present one nor one that it
+    /// Sends a relayed session whose packets are altered on the route by another one: over the best route whose link is neither the present one nor one that it
     /// has left for cause before. False if there is none.
     pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
         self.leave_route(now, session, true)
@@ -181,7 +181,7 @@ impl Node {
         self.shunned_if(now, id, |_| true)
     }
 
-    /// Of these, the links whose ways altered packets. Whether its part arrives by a link, a flow that takes several routes finds out itself.
+    /// Of these, the links whose routes altered packets. Whether its part arrives by a link, a flow that takes several routes finds out itself.
     pub(super) fn altering(&mut self, now: Time, id: SessionId) -> SmallVec<[LinkId; 4]> {
         self.shunned_if(now, id, |s| s.has_altered)
     }
@@ -206,7 +206,7 @@ impl Node {
         }))
     }
 
-    /// The way that a session goes by now alters packets: the far end says so, or they come so by the same link.
+    /// The route that a session goes by now alters packets: the far end says so, or they come so by the same link.
     pub(super) fn on_far_pollution(&mut self, now: Time, id: SessionId) {
         let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
         if !securing.vigilance.has_just_moved(now) {

@@ -3,7 +3,7 @@
 //!
 //! What carries the packets repairs on its own as long as that pays (flows of datagrams do, link by link); what it gives up, for whatever reason, is what
 //! a block still wants when all its packets have met their fate: its last packet is `settle` old, and the receiver has heard of what was sent after it, or of
-//! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the way to a slow receiver.
+//! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the path to a slow receiver.
 
 use super::tree::HashTree;
 use super::{Layout, ObjectError, PacketId, SourceBlock, Status};
@@ -23,7 +23,7 @@ pub struct ReceiverId(pub u32);
 pub struct SenderConfig {
     /// Blocks that may be begun before a receiver has the first of them, and that are held in memory at most; at least 2.
     pub window: u32,
-    /// After so long nothing that was sent is still on its way.
+    /// After so long nothing that was sent is still in flight.
     pub settle: Duration,
 }
 

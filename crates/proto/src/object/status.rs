@@ -32,7 +32,7 @@ impl Status {
         self.first >= layout.blocks()
     }
 
-    /// What a sender has to know of two receivers: the larger need of each block. Feedback of many becomes that of one on its way.
+    /// What a sender has to know of two receivers: the larger need of each block. Relays merge the feedback of many into that of one.
     pub fn merge(&self, other: &Self, layout: &Layout) -> Self {
         let first = self.first.min(other.first);
         let end = (self.first as usize + self.wanted.len()).max(other.first as usize + other.wanted.len());

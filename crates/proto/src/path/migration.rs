@@ -162,7 +162,7 @@ impl Migration {
         });
     }
 
-    /// The far end tests its way from `address`, which is not the one in use. False if nothing is known of that address.
+    /// The far end tests its path from `address`, which is not the one in use. False if nothing is known of that address.
     pub fn on_challenge(&mut self, address: Address, token: Token) -> bool {
         let Some(candidate) = self.candidates.iter_mut().find(|c| c.address == address) else { return false };
         candidate.is_deliberate = true;

@@ -18,12 +18,12 @@ use crate::units::{Duration, Time};
 use std::net::{IpAddr, SocketAddr};
 
 impl Path {
-    /// Whether a datagram with these addresses came the way that packets are sent.
+    /// Whether a datagram with these addresses came by the path on which packets are sent.
     pub fn is_current(&self, remote: SocketAddr, local: Option<IpAddr>) -> bool {
         remote == self.address.remote && (self.address.local.is_none() || local.is_none() || local == self.address.local)
     }
 
-    /// An authentic packet came another way than packets are sent; told before it is offered to its flows.
+    /// An authentic packet came by another path than that on which packets are sent; told before it is offered to its flows.
     pub fn on_stray(&mut self, now: Time, from: Address, bytes: u64, pn: PacketNumber) {
         let is_newest = self.acks.largest().is_none_or(|largest| pn.0 > largest);
         if switch::is_off(Mechanism::AddressValidation) {
@@ -69,7 +69,7 @@ impl Path {
         self.migration.begin_own(now, self.rtt.pto());
     }
 
-    /// Forgets what was learnt of the way so far: round trip, loss, congestion, ECN, MTU. Packet numbers and what was received go on.
+    /// Forgets what was learnt of the path so far: round trip, loss, congestion, ECN, MTU. Packet numbers and what was received go on.
     pub(super) fn start_afresh(&mut self, now: Time, rtt: Option<Duration>) {
         if switch::is_off(Mechanism::FreshPathState) {
             return;

@@ -132,7 +132,7 @@ impl Path {
         Some(last?.sent_at + self.patience())
     }
 
-    /// Its answers are overdue and those of another path are not: whatever is on its way counts as lost to the flows, at once. What the congestion
+    /// Its answers are overdue and those of another path are not: whatever is in flight counts as lost to the flows, at once. What the congestion
     /// controller makes of it is decided when answers come again.
     pub fn fall_silent(&mut self, now: Time, fates: &mut Fates) {
         self.stand(now, Standing::Silent);

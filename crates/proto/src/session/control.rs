@@ -144,7 +144,7 @@ pub enum SessionFrame {
         /// First packet that still counts.
         floor: u64,
     },
-    /// Packets of a flow were altered on the way here: another way is wanted.
+    /// Packets of a flow were altered on the route here: another route is wanted.
     Polluted {
         /// Flow, in the numbering of the receiver of this frame; 0 is its control flow.
         index: u64,

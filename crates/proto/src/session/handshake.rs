@@ -45,7 +45,7 @@ pub struct Secured {
     pub keys: SessionKeys,
     /// The far end's static key, proven.
     pub peer: PublicKey,
-    /// Largest symbol on the way to the far end, as the far end saw it.
+    /// Largest symbol on the route to the far end, as the far end saw it.
     pub symbol: Option<u16>,
     /// The far end's process, if it says so.
     pub restart_epoch: Option<u64>,
@@ -193,7 +193,7 @@ impl Opening {
         rng: &mut ChaCha12Rng,
     ) -> Result<(Self, Vec<u8>), Failure> {
         let pattern = Initiator::pattern_for(peer.filter(|_| !is_probe), own.psk);
-        // Anyone on the way can read what the first message of XX says.
+        // Any host on the route can read what the first message of XX says.
         let restart_epoch = (lead_of(pattern) == 1).then_some(own.restart_epoch);
         let payload = Parameters { ciphers: preferred_ciphers().into_iter().collect(), restart_epoch, ..Default::default() }.emit();
         let prologue = prologue(pattern, session, ends);

@@ -102,7 +102,7 @@ pub struct Sender {
     /// Until when that is thought of the batches that follow such a one.
     pressed_until: Time,
     tail_protected: bool,
-    /// When a packet was last put on its way that protection is thought of for.
+    /// When a packet was last put in flight that protection is thought of for.
     protect_at: Time,
     /// Nothing was for a while: what has not grown to a whole batch is protected as it is.
     is_quiet: bool,

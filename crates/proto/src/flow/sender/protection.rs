@@ -19,7 +19,7 @@ const ORDERED_TARGET: f64 = 0.999;
 const MOST_ORDERED: f64 = 8.0;
 /// A batch of these that does not grow for this part of a round trip is protected as it is: a combination that comes later covers more.
 const GROWING: u32 = 8;
-/// Ordered datagrams with at most so many packets on their way are protected whatever waits: a request, a keystroke, acknowledgements.
+/// Ordered datagrams with at most so many packets in flight are protected whatever waits: a request, a keystroke, acknowledgements.
 const SMALL: u64 = 8;
 /// Loss that a path is thought to have of which nothing is known, and packets after which half of that is forgotten.
 const UNKNOWN_LOSS: f64 = 0.04;
@@ -65,7 +65,7 @@ impl Sender {
         self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed
     }
 
-    /// It has so little on its way that protecting it costs the others next to nothing.
+    /// It has so little in flight that protecting it costs the others next to nothing.
     fn is_small(&self) -> bool {
         self.outstanding <= SMALL && !switch::is_off(Mechanism::SmallOrdered)
     }

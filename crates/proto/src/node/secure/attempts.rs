@@ -31,7 +31,7 @@ impl Node {
         true
     }
 
-    /// Somebody on the way said that the session cannot be, or made a mess of the handshake. Another route may lead to the true destination; when all were tried,
+    /// A host on the route said that the session cannot be, or made a mess of the handshake. Another route may lead to the true destination; when all were tried,
     /// they are tried again, until the time for the handshake is over.
     pub(super) fn put_off(&mut self, now: Time, id: SessionId, reason: &CloseReason) {
         let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };

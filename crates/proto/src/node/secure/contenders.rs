@@ -41,7 +41,7 @@ impl Node {
         match &securing.stage {
             Stage::Secured => None,
             Stage::Unconfirmed if securing.proves_opening(open) => None,
-            // The answer's way has broken: it is judged when it is here.
+            // The answer's route has broken: it is judged when it is here.
             Stage::Opening { .. } if known.on.is_none() => None,
             // Its opener has the keys and says so; here they are not yet.
             Stage::Waiting(_) if ends.proof.is_some() && ends.first.0 == 0 => Some(self.admit_contender(id, link, open.clone())),

@@ -38,7 +38,7 @@ impl Node {
         let shunned = self.altering(now, session);
         let mut links = self.links_at_once(far);
         links.retain(|link| !shunned.contains(link));
-        // All ways that are meant for this are gone: whatever else leads there.
+        // All routes that are meant for this are gone: whatever else leads there.
         if links.is_empty() {
             links.extend(self.next_hop(far, &shunned).or_else(|| self.next_hop(far, &[])));
         }
@@ -99,7 +99,7 @@ impl Node {
         flows.into_iter().for_each(|flow| self.feed(now, flow));
     }
 
-    /// Time passed: what is overdue goes another way.
+    /// Time passed: what is overdue goes by another route.
     pub(in crate::node) fn on_spread_timeout(&mut self, now: Time, flow: FlowId) {
         let Some(far) = self.spreads.get(&flow).and_then(|s| self.session_far(s.session)) else { return };
         let routes = self.links_at_once(far).len();
@@ -355,7 +355,7 @@ impl Node {
         }
     }
 
-    /// Routes or links have changed: parts whose link is gone or silent are given up, if there is another way.
+    /// Routes or links have changed: parts whose link is gone or silent are given up, if there is another route.
     pub(in crate::node) fn revise_spreads(&mut self, now: Time) {
         let flows: Vec<FlowId> = self.spreads.keys().copied().collect();
         for flow in flows {

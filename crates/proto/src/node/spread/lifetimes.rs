@@ -71,7 +71,7 @@ impl Spread {
         self
     }
 
-    /// What came after a missing packet waits for it until the far end hears of its end: that is to be so when the packet's time is over, not a way later, when the
+    /// What came after a missing packet waits for it until the far end hears of its end: that is to be so when the packet's time is over, not a one-way delay later, when the
     /// time of those behind it is over, too.
     fn lead(&self) -> Duration {
         let fastest = self.parts.iter().filter(|p| p.course.is_known()).map(|p| p.course.smoothed / 2 + p.course.deviation).min();
@@ -123,12 +123,12 @@ impl Spread {
     }
 
     /// How long a part's route takes, and by how much faster the fastest is; `None` if nothing is known. What is measured ends with the acknowledgement, which comes
-    /// back by the same way for all parts: that takes half of the fastest's delay, if its way back is as long as its way there.
+    /// back by the same route for all parts: that takes half of the fastest's delay, if its return path is as long as its path there.
     pub(super) fn way(&self, at: usize) -> Option<(Duration, Duration)> {
         let own = self.parts.get(at)?.course.delay()?;
         let best = self.parts.iter().filter_map(|p| p.course.delay()).min().unwrap_or(own);
         let (course, ahead) = (&self.parts[at].course, own - best);
-        // What waits on the way is in the mean. Deviations, which few samples exaggerate, must shut no route out; without the fastest nothing goes at all.
+        // What waits on the route is in the mean. Deviations, which few samples exaggerate, must shut no route out; without the fastest nothing goes at all.
         let margin = if ahead <= ALIKE { course.deviation * DEVIATIONS } else { Duration::ZERO };
         Some(((course.smoothed + margin).max(own) - best / 2, ahead))
     }
@@ -142,7 +142,7 @@ impl Spread {
     /// A packet would come too late by this part. `life`: when nobody wants it any more, and what time there was for it.
     pub(super) fn is_too_late(&self, now: Time, at: usize, room: &Room, packet: u64, life: Option<(Time, Duration)>) -> bool {
         let Some((deadline, life)) = life else { return false };
-        // Of a way of which nothing is known is thought that it takes half of the time that there was.
+        // A route of which nothing is known is taken to need half of the time that there was.
         let way = self.way_behind(at, room, packet).map_or(life / 2, |(way, _)| way);
         now + way > deadline && !switch::is_off(Mechanism::TimelyRoutes)
     }

@@ -182,7 +182,7 @@ fn contended(is_pinned: bool) -> Option<Duration> {
     let peer = is_pinned.then(|| key(3).public());
     let session = m.nodes[0].open_session_to(began, ip(3), peer).unwrap();
     let mut s = m.stream(0, session);
-    // Until the answer is on its way.
+    // Until the answer is in flight.
     while m.nodes[3].sessions.entries().next().and_then(|e| e.control()).is_none() {
         assert!(m.step());
     }

@@ -15,7 +15,7 @@ fn link(loss: f64) -> Conditions {
     Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() }
 }
 
-/// Two ways from node 0 to node 3: by 1, which is preferred, and by 2.
+/// Two routes from node 0 to node 3: by 1, which is preferred, and by 2.
 fn diamond(loss: f64) -> Mesh {
     let edges = [(0, 1), (1, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link(loss)));
     let mut m = Mesh::new(4, &edges, 4);
@@ -177,7 +177,7 @@ fn a_relay_that_restarts_in_mid_transfer_costs_no_data() {
 }
 
 /// 6 MB over four nodes, answered by as much; the source's neighbour restarts after a second, and is found by the source only `later`, so that the
-/// destination's answers are refused until then. True if the destination always knew when to look for a way again.
+/// destination's answers are refused until then. True if the destination always knew when to look for a route again.
 fn restart_with_a_late_source(later: Duration, seed: u64) -> bool {
     let mut m = Mesh::chain(&[link(0.02), link(0.02), link(0.02)], seed);
     let session = m.open(0, 3);

@@ -412,7 +412,7 @@ fn a_link_to_a_known_key_takes_one_round_trip_and_to_an_unknown_one_two() {
     assert_eq!((halves(true), halves(false)), (2, 4));
 }
 
-/// What a connection of A with a pinned key came to while somebody on the path does as it likes for so long: the code, if it failed, and when.
+/// What a connection of A with a pinned key came to while a host on the path does as it likes for so long: the code, if it failed, and when.
 fn meddled(mut p: Pair, meddle: impl Fn(&mut Pair, &[u8]) + 'static, until: Duration) -> (Option<Code>, Duration) {
     let began = p.now;
     let peer = p.nodes[B].public_key();

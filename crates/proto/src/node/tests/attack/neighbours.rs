@@ -1,4 +1,4 @@
-//! A node between an honest neighbour and a hostile one with as many flows and links as it likes: each has half of the way out (P17), and places are shared by keys and
+//! A node between an honest neighbour and a hostile one with as many flows and links as it likes: each has half of the link out (P17), and places are shared by keys and
 //! not by links (P19).
 
 use super::{HONEST, HOSTILE, VICTIM};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Where both send to, by the victim.
 const FAR: usize = 3;
-/// Bytes per second of the way out.
+/// Bytes per second of the link out.
 const RATE: f64 = 2.5e6;
 
 /// Two neighbours of a relay; the hostile one has so many links.

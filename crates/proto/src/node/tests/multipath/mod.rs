@@ -75,7 +75,7 @@ fn cut(which: usize, seed: u64) -> (Duration, bool) {
     (t.gap(at(1500), MS(1500)), t.is_done)
 }
 
-/// How long it takes depends on what was on its way when the path broke: now and then a repair is lost with it, and waits for its own.
+/// How long it takes depends on what was in flight when the path broke: now and then a repair is lost with it, and waits for its own.
 #[test]
 fn a_path_that_breaks_costs_two_round_trips_of_the_slower_and_seldom_more() {
     let cuts: Vec<(usize, u64)> = [0, 1].into_iter().flat_map(|which| (2..10).map(move |seed| (which, seed))).collect();
