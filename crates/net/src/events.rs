@@ -4,7 +4,7 @@ use crate::shared::Shared;
 use futures_core::Stream;
 use noctule_proto::error::CloseReason;
 use noctule_proto::ids::PathId;
-use noctule_proto::path::Standing;
+use noctule_proto::path::PathState;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub enum LinkEvent {
         /// Its far address.
         remote: SocketAddr,
         /// What it is fit for now.
-        standing: Standing,
+        state: PathState,
     },
     /// The neighbour owes answers for half a second and three probes. The link stays until its idle timeout.
     Silent,

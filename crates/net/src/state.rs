@@ -275,8 +275,8 @@ impl State {
                 }
                 self.tell_link(link, &if is_silent { LinkEvent::Silent } else { LinkEvent::Heard });
             }
-            Event::PathChanged { link, path, remote, standing } => {
-                self.tell_link(link, &LinkEvent::PathChanged { path, remote, standing });
+            Event::PathChanged { link, path, remote, state } => {
+                self.tell_link(link, &LinkEvent::PathChanged { path, remote, state });
             }
             Event::LinkRefused { peer, remote, reason, left_out } => {
                 let oldest = if self.refusals.len() >= MOST_REFUSALS { self.refusals.pop_front() } else { None };

@@ -4,7 +4,7 @@ use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
-use crate::stats::{FlowTotals, Standing};
+use crate::stats::{FlowTotals, PathState};
 use std::net::{IpAddr, SocketAddr};
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
@@ -55,7 +55,7 @@ pub enum Event {
         /// Its far address.
         remote: SocketAddr,
         /// What it is fit for now.
-        standing: Standing,
+        state: PathState,
     },
     /// The other end opened a session.
     SessionIncoming {

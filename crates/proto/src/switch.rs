@@ -96,7 +96,7 @@ pub(crate) enum Mechanism {
     /// It moves only when the far end has answered from there, and the old address does not (P19).
     AddressValidation,
     /// A receiver whose data cease shows itself (P7, P19).
-    ShowingInLulls,
+    GapProbes,
     /// What was learnt of the old path is forgotten (P7).
     FreshPathState,
     /// Packet numbers are completed from the low 32 bits (P3).
@@ -108,7 +108,7 @@ pub(crate) enum Mechanism {
     /// Ordered datagrams are protected from spare rate though there is time for feedback.
     OrderedProtection,
     /// Protection of ordered datagrams yields to data that wait, but for what pauses pay for.
-    Leisure,
+    IdleShare,
     /// Batches of ordered datagrams that grow are not protected before they are whole.
     GrowingBatches,
     /// A path of which nothing is known is thought to lose something.

@@ -158,8 +158,8 @@ pub enum What {
         new: std::net::SocketAddr,
     },
     /// A path beside others begins to carry, falls silent or is heard again.
-    #[serde(rename = "connectivity:path_standing_updated")]
-    PathStanding {
+    #[serde(rename = "connectivity:path_state_updated")]
+    PathState {
         /// Path.
         path: u32,
         /// "opening", "open" or "silent".

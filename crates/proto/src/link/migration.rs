@@ -91,9 +91,9 @@ impl Link {
     }
 
     /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
-    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
+    pub(super) fn poll_gap_probe(&mut self, now: Time, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
         let p = self.paths.get_mut(&path)?;
-        if !p.is_lull_due() {
+        if !p.is_gap_probe_due() {
             return None;
         }
         #[cfg(test)]
@@ -110,7 +110,7 @@ impl Link {
         #[cfg(test)]
         assert_eq!(is_wanted, by_asking_all);
         let p = self.paths.get_mut(&path)?;
-        if !p.poll_lull(is_wanted) {
+        if !p.poll_gap_probe(is_wanted) {
             return None;
         }
         let size = usize::from(self.paths.get(&path)?.datagram_size());

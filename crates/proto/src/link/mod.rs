@@ -31,7 +31,7 @@ use crate::flow::SendContext;
 use crate::flows::Flows;
 use crate::ids::{FlowLabel, LinkId, PathId, Seq};
 use crate::neighbour::Neighbour;
-use crate::path::{Address, Fates, Path, Standing};
+use crate::path::{Address, Fates, Path, PathState};
 use crate::redundancy::LossEstimate;
 use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
@@ -256,7 +256,7 @@ impl Link {
     }
 
     pub(crate) fn pto(&self) -> Duration {
-        self.paths.values().filter(|p| p.standing() != Standing::Opening).map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
+        self.paths.values().filter(|p| p.state() != PathState::Opening).map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
     }
 
     /// What flow senders need to know of the path they go by.
@@ -276,7 +276,7 @@ impl Link {
             },
             gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
             spare: false,
-            leisure: Probability::ONE,
+            idle_share: Probability::ONE,
             heard: loss.packets,
             slack: false,
         }
@@ -365,7 +365,7 @@ impl Link {
         }
         let mut fates = core::mem::take(&mut self.fates);
         self.paths.values_mut().for_each(|path| path.handle_timeout(now, &mut fates));
-        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let mut used = self.paths.values().filter(|p| p.state() != PathState::Opening).peekable();
         let is_broken = used.peek().is_some() && used.all(|p| p.is_circuit_open(now));
         self.dispatch_fates(now, &mut fates, &mut shared.flows);
         self.fates = fates;
@@ -381,7 +381,7 @@ impl Link {
 
     /// Tells the node when the neighbour falls silent, and when it is heard again.
     pub(crate) fn watch_silence(&mut self, now: Time) {
-        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let mut used = self.paths.values().filter(|p| p.state() != PathState::Opening).peekable();
         let is_silent = used.peek().is_some() && used.all(|p| p.is_unanswered(now, SILENCE));
         if core::mem::replace(&mut self.is_silent, is_silent) != is_silent {
             self.events.push_back(LinkEvent::Silence);

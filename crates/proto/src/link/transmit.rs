@@ -12,7 +12,7 @@ use crate::flow::Stage;
 use crate::flows::Flows;
 use crate::ids::{FlowLabel, PathId, Seq};
 use crate::options::Class;
-use crate::path::Standing;
+use crate::path::PathState;
 use crate::sent::{SentItem, SentItems};
 use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
@@ -48,7 +48,7 @@ impl Link {
         let p = self.paths.get(&path)?;
         let size = usize::from(p.datagram_size());
         // P19: an address that has not answered gets one datagram at a time, as far as it may.
-        let max_segments = if p.standing() == Standing::Opening { 1 } else { max_segments };
+        let max_segments = if p.state() == PathState::Opening { 1 } else { max_segments };
         if p.untested_room() < size as u64 {
             return None;
         }
@@ -58,8 +58,8 @@ impl Link {
         if let Some(transmit) = self.poll_migration(now, path, shared, buf) {
             return Some(transmit);
         }
-        if self.paths.get(&path)?.is_lull_due()
-            && let Some(transmit) = self.poll_lull(now, path, &mut shared.flows, buf)
+        if self.paths.get(&path)?.is_gap_probe_due()
+            && let Some(transmit) = self.poll_gap_probe(now, path, &mut shared.flows, buf)
         {
             return Some(transmit);
         }

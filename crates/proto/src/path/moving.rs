@@ -2,12 +2,12 @@
 
 use super::Path;
 use super::delivery::Delivery;
-use super::leisure::Leisure;
+use super::idle_share::IdleShare;
 use super::loss_stats::LossEstimator;
-use super::lull::Lull;
 use super::migration::{Address, Trial, Verdict};
 use super::pacer::Pacer;
 use super::pmtu::{self, PathMtu};
+use super::receive_gap::ReceiveGap;
 use super::rtt::RttEstimator;
 use super::silence::SilenceProbes;
 use crate::congestion;
@@ -64,7 +64,7 @@ impl Path {
             self.address.local = None;
         }
         // Its own challenges show it.
-        self.lull = Lull::default();
+        self.receive_gap = ReceiveGap::default();
         self.start_afresh(now, None);
         self.migration.begin_own(now, self.rtt.pto());
     }
@@ -85,7 +85,7 @@ impl Path {
         self.pacer = Pacer::new(self.config.pacing_quantum, self.mtu.current(), now);
         self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
         (self.delays, self.coupled) = (None, 0);
-        self.leisure = Leisure::new(now);
+        self.idle_share = IdleShare::new(now);
         self.in_flight = 0;
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probes_wanted) = (now, now, 0, 0);

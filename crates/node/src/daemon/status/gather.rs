@@ -208,7 +208,7 @@ fn path(p: &PathStats) -> PathReport {
         path: p.path.0,
         remote: p.remote.to_string(),
         local: p.local.map(|ip| ip.to_string()),
-        standing: p.standing.word().to_owned(),
+        state: p.state.word().to_owned(),
         coupled: p.coupled,
         mtu_bytes: p.mtu,
         rtt_ms: ms(p.smoothed_rtt),

@@ -284,7 +284,7 @@ pub struct PathReport {
     /// Where packets are sent from, if a particular address.
     pub local: Option<String>,
     /// `opening`, `open` or `silent`.
-    pub standing: String,
+    pub state: String,
     /// Other paths of the link in the same bottleneck, with which it shares the part of one flow.
     pub coupled: u32,
     /// Of UDP payload.

@@ -358,8 +358,8 @@ fn where_to(link: &LinkReport, path: &PathReport) -> String {
     if let Some(local) = path.local.as_ref().filter(|_| link.paths.len() > 1) {
         text.push_str(&format!(" from {local}"));
     }
-    if path.standing != "open" {
-        text.push_str(&format!(", {}", path.standing));
+    if path.state != "open" {
+        text.push_str(&format!(", {}", path.state));
     }
     if path.coupled > 0 {
         text.push_str(", one bottleneck with others");
@@ -440,7 +440,7 @@ mod tests {
         let path = |i: u64| PathReport {
             path: 0,
             remote: format!("[2001:db8:1:2:3:4:5:{i:x}]:4242"),
-            standing: "open".into(),
+            state: "open".into(),
             rtt_ms: 1234.5,
             loss_ratio: 1.0,
             sent_bytes: 5_000_000_003 + round * i * 10_000,

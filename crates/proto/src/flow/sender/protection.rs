@@ -130,10 +130,10 @@ impl Sender {
         let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
         let has_time = lifetime.is_none_or(|left| left >= context.rtt * FEEDBACK);
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
-        let leisure = if self.is_small() { Probability::ONE } else { context.leisure };
+        let idle_share = if self.is_small() { Probability::ONE } else { context.idle_share };
         let is_held_up = is_bulk
             && has_time
-            && leisure > Probability::ZERO
+            && idle_share > Probability::ZERO
             && self.config.waits_in_order
             && !switch::is_off(Mechanism::OrderedProtection);
         let most = match self.config.mode {
@@ -144,8 +144,8 @@ impl Sender {
         };
         let target = Probability::new(self.config.no_retransmit.get().min(most));
         let is_bulk = is_bulk && !is_held_up;
-        let is_free = !is_held_up || leisure == Probability::ONE;
-        let spare = if is_free { u8::MAX } else { (leisure.get() * MOST_ORDERED).ceil() as u8 };
+        let is_free = !is_held_up || idle_share == Probability::ONE;
+        let spare = if is_free { u8::MAX } else { (idle_share.get() * MOST_ORDERED).ceil() as u8 };
         let mut loss = context.loss;
         if is_held_up && context.heard < KNOWN_AFTER && !switch::is_off(Mechanism::UnknownLoss) {
             let doubt = UNKNOWN_LOSS * UNKNOWN_PACKETS / (UNKNOWN_PACKETS + f64::from(context.heard));

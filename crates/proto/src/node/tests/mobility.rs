@@ -86,10 +86,10 @@ fn behind_a_nat_that_forgot_nobody_needs_to_know() {
 }
 
 #[test]
-fn a_receiver_that_does_not_show_itself_in_the_lull_is_believed_later() {
+fn a_receiver_that_does_not_show_itself_in_the_gap_is_believed_later() {
     for to in [elsewhere(1), other_port(B)] {
         let pauses = || SEEDS.map(|seed| story(seed, B, to, false, |_| ()).gap).collect::<Vec<_>>();
-        let (with, without) = (pauses(), without(Mechanism::ShowingInLulls, pauses));
+        let (with, without) = (pauses(), without(Mechanism::GapProbes, pauses));
         println!("a receiver at {to}: pauses {with:?}, {without:?} without showing itself");
         assert!(without.iter().all(|g| *g > RTT * 2), "{without:?}");
     }
