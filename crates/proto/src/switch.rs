@@ -158,11 +158,11 @@ pub(crate) enum Mechanism {
     /// A base loss of which the packets of one pool show less than half falls to it (P12b).
     StaleBaseLoss,
     /// Beside an unresponsive flow half of what the path carries is held (P12d).
-    Insistence,
+    HeldHalf,
     /// A target that losses have lowered does not take a queue of our own kind for a longer path (P12d).
     OwnKindsQueues,
     /// A flow that takes the path's own loss for congestion is backed off from when it pushes (P12d).
-    GivingWay,
+    BackingOff,
     /// Start-up that brought no more than the time before does not go on again (P12).
     FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).

@@ -8,17 +8,17 @@ mod capacity;
 mod cubic;
 mod first_flight;
 mod fixed;
+mod held_half;
 mod hystart;
-mod insistence;
 mod loss_epoch;
 mod model;
 mod noise;
 mod pulse;
 mod queue;
+mod recurring;
 mod reno;
 #[cfg(test)]
 mod script;
-mod standing;
 mod vegas;
 mod window;
 

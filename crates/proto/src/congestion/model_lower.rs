@@ -2,7 +2,7 @@
 //! what follows (P12b, P12d).
 
 use super::compete::SLOWEST_RISE;
-use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, STUCK_ROUNDS, State};
+use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, ModelState, STUCK_ROUNDS};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
@@ -51,7 +51,7 @@ impl Model {
         }
         self.suspicion = 0;
         if !self.resume_startup(now) {
-            self.enter(State::Cruise, now);
+            self.enter(ModelState::Cruise, now);
         }
     }
 
@@ -98,7 +98,7 @@ impl Model {
             // The queue was ours. Only what is yielded from here on is new evidence.
             self.anchor = self.capacity.get();
         }
-        self.enter(State::Cruise, now);
+        self.enter(ModelState::Cruise, now);
     }
 
     /// What was taken for a longer path loses so much that it must be a queue that others keep full.

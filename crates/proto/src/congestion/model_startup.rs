@@ -1,6 +1,6 @@
 //! How `model` finds what a path carries (P11): by pulses, or by doubling where these say nothing; and the drain of what that leaves in the queue.
 
-use super::{Model, State, TEST_PACKETS};
+use super::{Model, ModelState, TEST_PACKETS};
 use crate::congestion::capacity::Epoch;
 use crate::congestion::pulse::{Answer, Pulses, SHORTEST_RTT, Stretch};
 use crate::congestion::{AckEvent, INITIAL_PACKETS};
@@ -98,7 +98,7 @@ impl Model {
             self.capacity.settle_delivered(self.loss.base());
         }
         self.suspicion = 0;
-        self.enter(State::Drain, now);
+        self.enter(ModelState::Drain, now);
     }
 
     /// Loss that came with the rate, or seems to.
@@ -122,7 +122,7 @@ impl Model {
         self.plateau = 0;
         self.plateau_best = 0.0;
         self.pulses = Self::pulses(self.capacity.get(), self.queue.min_rtt());
-        self.enter(State::Startup, now);
+        self.enter(ModelState::Startup, now);
         true
     }
 

@@ -1,7 +1,7 @@
 //! What `tests/congestion.rs` cannot show: senders that are slower than their path, and what mechanisms are worth.
 
 use super::super::{AckEvent, Controller, INITIAL_PACKETS, SentEvent};
-use super::{Model, State, TEST_GAIN};
+use super::{Model, ModelState, TEST_GAIN};
 use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Duration, Time};
 use bottleneck::{Bottleneck, FlowSpec, Link};
@@ -98,7 +98,7 @@ fn a_round_has_an_epoch() {
 fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
     let mut model = Model::new(DATAGRAM, Duration::from_millis(20), Time::ZERO);
     model.capacity.on_sample(1e6, false);
-    model.enter(State::Test, Time::ZERO);
+    model.enter(ModelState::Test, Time::ZERO);
     model.update();
     assert!((model.pacing / (TEST_GAIN * 0.5e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
     model.capacity.on_delivered(0.9e6);
@@ -112,7 +112,7 @@ fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
 fn rate_after_blocks(count: u32) -> f64 {
     let (rtt, block) = (Duration::from_millis(10), 70);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
-    model.enter(State::Cruise, Time::ZERO);
+    model.enter(ModelState::Cruise, Time::ZERO);
     model.capacity.raise(50e6 / 8.0);
     model.update();
     let (mut sent, mut lost, mut newest, mut acked) = (0, 0, 0, 0);
@@ -193,7 +193,7 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
 }
 
 /// Where a test leads to after start-up that a burst ended: 80 of 125 packets; of 200 at the lower rate as many as given are lost.
-fn after_a_test_that_lost(low: u64, burst: f64) -> State {
+fn after_a_test_that_lost(low: u64, burst: f64) -> ModelState {
     let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
     model.loss.on_burst(burst);
     model.loss.on_startup(0.0, 100.0, false);
@@ -201,7 +201,7 @@ fn after_a_test_that_lost(low: u64, burst: f64) -> State {
     model.loss.on_startup(0.64, 125.0, true);
     model.suspicion = 2;
     model.cut_startup_short(Time::ZERO);
-    model.enter(State::Test, Time::ZERO);
+    model.enter(ModelState::Test, Time::ZERO);
     model.loss.on_low(0, 0, DATAGRAM as f64);
     model.loss.on_low(200 * DATAGRAM, (200 - low) * DATAGRAM, DATAGRAM as f64);
     model.end_test(Time::ZERO);
@@ -211,14 +211,14 @@ fn after_a_test_that_lost(low: u64, burst: f64) -> State {
 /// A flow that starts in a burst of loss is not left at what it had reached.
 #[test]
 fn start_up_goes_on_when_a_lower_rate_loses_as_much() {
-    assert_eq!(after_a_test_that_lost(40, 20.0), State::Startup);
-    assert_eq!(without(Mechanism::StartupResumption, || after_a_test_that_lost(40, 20.0)), State::Cruise);
+    assert_eq!(after_a_test_that_lost(40, 20.0), ModelState::Startup);
+    assert_eq!(without(Mechanism::StartupResumption, || after_a_test_that_lost(40, 20.0)), ModelState::Cruise);
 }
 
 /// A policer, or a buffer of a few packets: the lower rate loses nothing.
 #[test]
 fn start_up_is_over_when_a_lower_rate_loses_nothing() {
-    assert_eq!(after_a_test_that_lost(0, 2.0), State::Cruise);
+    assert_eq!(after_a_test_that_lost(0, 2.0), ModelState::Cruise);
 }
 
 /// P11: doubles per RTT, from the first one on.
@@ -273,7 +273,7 @@ fn starts_on_over_a_restless_path(seed: u64) -> bool {
             });
         }
     }
-    model.state == State::Startup
+    model.state == ModelState::Startup
 }
 
 /// Before much is known of its noise a delay that varies looks like a queue, and such a flow stayed at a fraction of the link for seconds.
@@ -434,7 +434,7 @@ fn rounds_over_a_standing_queue() -> Option<u64> {
                 ..ack(now, sent_at, offset, rate, Duration::from_millis(1))
             });
         }
-        model.state != State::Startup
+        model.state != ModelState::Startup
     })
 }
 
@@ -460,7 +460,7 @@ fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
         });
         assert!(model.pulses.is_some());
         model.on_ack(&ack(Time::ZERO + rtt, Time::ZERO, DATAGRAM, Bandwidth::from_transfer(DATAGRAM, rtt), rtt));
-        (model.state == State::Startup, model.pulses.is_some())
+        (model.state == ModelState::Startup, model.pulses.is_some())
     };
     assert_eq!(begins(Duration::from_millis(40)), (true, false));
     assert_eq!(begins(Duration::from_millis(60)), (true, true));
@@ -521,7 +521,7 @@ fn a_full_queue_is_no_longer_way() {
 #[test]
 fn half_is_held_beside_who_gives_way_to_no_loss() {
     let shares = || [1, 3].map(|seed| beside(CongestionControl::Bbr, false, Link::new(100.0, 40, 0.0), seed));
-    let (with, without) = (shares(), without(Mechanism::Insistence, shares));
+    let (with, without) = (shares(), without(Mechanism::HeldHalf, shares));
     println!("{with:.2?}, {without:.2?} without");
     let mean = |shares: [f64; 2]| (shares[0] + shares[1]) / 2.0;
     assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
@@ -534,7 +534,7 @@ fn who_takes_the_paths_loss_for_congestion_is_given_way_to() {
         let beside = |seed| 1.0 - 0.01 - beside(CongestionControl::Bbr, false, Link::new(100.0, 10, 0.01), seed);
         (1..=4).map(beside).sum::<f64>() / 4.0
     };
-    let (with, without) = (kept(), without(Mechanism::GivingWay, kept));
+    let (with, without) = (kept(), without(Mechanism::BackingOff, kept));
     println!("{with:.3}, {without:.3} without");
     assert!(with > 0.36 && without < 0.35, "{with:.3}, {without:.3} without");
 }

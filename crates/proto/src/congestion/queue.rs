@@ -29,7 +29,7 @@ const MAX_MEMORY: Duration = Duration::from_secs(60);
 
 /// The estimator.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueEstimator {
     min_rtt: Duration,
     min_at: Time,
     /// Minimum and number of samples of the present bucket, minimum of the one before.
@@ -66,7 +66,7 @@ pub(super) struct Queue {
     last_low: Duration,
 }
 
-impl Queue {
+impl QueueEstimator {
     pub(super) fn new(now: Time) -> Self {
         Self {
             min_rtt: Duration::MAX,
@@ -285,7 +285,7 @@ mod tests {
     /// The minimum after refreshes every 5 s for so long, all of which found the RTT 4 ms longer than it was at first.
     fn minimum_after(seconds: u64) -> Duration {
         let (way, longer) = (Duration::from_millis(10), Duration::from_millis(14));
-        let mut queue = Queue::new(Time::ZERO);
+        let mut queue = QueueEstimator::new(Time::ZERO);
         queue.on_rtt(Time::ZERO, way, SAME);
         for second in (5..=seconds).step_by(5) {
             queue.begin_low();
@@ -297,7 +297,7 @@ mod tests {
 
     /// The noise of a path of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
     fn noise_of(varies: u64, every: u64) -> Duration {
-        let mut queue = Queue::new(Time::ZERO);
+        let mut queue = QueueEstimator::new(Time::ZERO);
         let mut random = 1u64;
         for at in (0..20_000).step_by(every as usize) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -17,7 +17,7 @@ const PROOF: u32 = 6;
 
 /// For how long it has been too long, and what was found.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct RecurringQueue {
     time: Duration,
     round_at: Time,
     looked_at: Time,
@@ -29,7 +29,7 @@ pub(super) struct Standing {
     patience: u32,
 }
 
-impl Standing {
+impl RecurringQueue {
     pub(super) fn new(now: Time) -> Self {
         Self { time: Duration::ZERO, round_at: now, looked_at: now, is_looking: false, finds: 0, found_at: now, patience: 1 }
     }
@@ -80,15 +80,15 @@ mod tests {
     /// Looks until a queue that stands longer than it should for a minute is somebody's, if so many looks of `of` find something.
     fn looks_until_proof(found: usize, of: usize) -> Option<usize> {
         let rtt = Duration::from_millis(20);
-        let mut standing = Standing::new(Time::ZERO);
+        let mut recurring = RecurringQueue::new(Time::ZERO);
         let mut looks = 0;
         (0..3000).find_map(|round| {
             let now = Time::from_millis(20 * round);
-            if !standing.on_round(now, rtt, true) {
+            if !recurring.on_round(now, rtt, true) {
                 return None;
             }
             looks += 1;
-            standing.on_look(now, looks % of < found, Duration::from_secs(6)).then_some(looks)
+            recurring.on_look(now, looks % of < found, Duration::from_secs(6)).then_some(looks)
         })
     }
 
