@@ -2,7 +2,7 @@
 //! What is tested and when is decided by the path (`path/migration.rs`).
 
 use super::schedule::Wanted;
-use super::{Control, Link, State};
+use super::{Control, Link, LinkState};
 use crate::datagram::Transmit;
 use crate::flows::Flows;
 use crate::ids::{PacketNumber, PathId};
@@ -53,8 +53,8 @@ impl Link {
     /// Datagrams leave from another address of this host from now on.
     pub(crate) fn move_away(&mut self, now: Time) {
         match &mut self.state {
-            State::Handshaking(handshake) => handshake.hurry(now),
-            State::Up => {
+            LinkState::Handshaking(handshake) => handshake.hurry(now),
+            LinkState::Up => {
                 let paths: smallvec::SmallVec<[PathId; 4]> = self.paths.keys().copied().collect();
                 for path in paths {
                     self.change_cid(path);
@@ -63,7 +63,7 @@ impl Link {
                     }
                 }
             }
-            State::Closing { .. } | State::Closed => {}
+            LinkState::Closing { .. } | LinkState::Closed => {}
         }
     }
 

@@ -60,7 +60,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 
 /// Where a link is in its life.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum LinkState {
     /// Keys are being agreed.
     Handshaking(Handshake),
     /// Usable.
@@ -108,7 +108,7 @@ enum TimerKey {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    pub(crate) state: State,
+    pub(crate) state: LinkState,
     pub(crate) peer: Option<PublicKey>,
     pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
@@ -186,7 +186,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, now: Time, state: State) -> Self {
+    pub(crate) fn new(id: LinkId, now: Time, state: LinkState) -> Self {
         Self {
             id,
             state,
@@ -243,16 +243,16 @@ impl Link {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, LinkState::Closed)
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        matches!(self.state, State::Up | State::Handshaking(_))
+        matches!(self.state, LinkState::Up | LinkState::Handshaking(_))
     }
 
     /// Keys are agreed.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up)
+        matches!(self.state, LinkState::Up)
     }
 
     pub(crate) fn pto(&self) -> Duration {
@@ -293,30 +293,30 @@ impl Link {
     /// Closes the link from here. Everything it carries ends.
     pub(crate) fn close(&mut self, now: Time, reason: CloseReason) {
         match self.state {
-            State::Up => {
+            LinkState::Up => {
                 let until = now + self.pto() * DRAIN_PTOS;
                 let due = if switch::is_off(Mechanism::CloseCopies) { 1 } else { CLOSE_COPIES };
-                self.state = State::Closing { until, reason: reason.clone(), due };
+                self.state = LinkState::Closing { until, reason: reason.clone(), due };
             }
-            State::Handshaking(_) => self.state = State::Closed,
-            State::Closing { .. } | State::Closed => return,
+            LinkState::Handshaking(_) => self.state = LinkState::Closed,
+            LinkState::Closing { .. } | LinkState::Closed => return,
         }
         self.events.push_back(LinkEvent::Down(reason));
     }
 
     /// The neighbour closed, or is gone: nothing more is sent.
     fn die(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Closing { .. } | State::Closed) {
-            self.state = State::Closed;
+        if matches!(self.state, LinkState::Closing { .. } | LinkState::Closed) {
+            self.state = LinkState::Closed;
             return;
         }
-        self.state = State::Closed;
+        self.state = LinkState::Closed;
         self.events.push_back(LinkEvent::Down(reason));
     }
 
     /// Nobody is there any more, says the owner.
     pub(crate) fn abandon(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Up) {
+        if matches!(self.state, LinkState::Up) {
             self.die(reason);
         }
     }
@@ -324,21 +324,21 @@ impl Link {
     /// `poll_timeout` came.
     pub(crate) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         match &mut self.state {
-            State::Closed => return,
-            State::Closing { until, .. } => {
+            LinkState::Closed => return,
+            LinkState::Closing { until, .. } => {
                 if now >= *until {
-                    self.state = State::Closed;
+                    self.state = LinkState::Closed;
                 }
                 return;
             }
-            State::Handshaking(handshake) => {
+            LinkState::Handshaking(handshake) => {
                 if let Some(reason) = handshake.handle_timeout(now, &shared.config) {
                     self.peer = handshake.wrong_key().or(self.peer);
                     self.die(reason);
                 }
                 return;
             }
-            State::Up => {}
+            LinkState::Up => {}
         }
         if self.confirm_by.is_some_and(|t| now >= t) {
             // The answer to our first flight came, but nothing after it: the responder's half-open state may be gone.
@@ -349,7 +349,7 @@ impl Link {
         if now >= self.idle_deadline(shared.config.idle_timeout) {
             let silent = now.since(self.last_heard).as_secs_f64();
             self.close(now, CloseReason::local(Code::IdleTimeout, Layer::Link, format!("nothing heard for {silent:.0} s")));
-            self.state = State::Closed;
+            self.state = LinkState::Closed;
             return;
         }
         if self.labels.is_used() {
@@ -391,10 +391,10 @@ impl Link {
     /// When `handle_timeout` wants to be called.
     pub(crate) fn poll_timeout(&self, shared: &Shared) -> Option<Time> {
         match &self.state {
-            State::Closed => None,
-            State::Closing { until, .. } => Some(*until),
-            State::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
-            State::Up => {
+            LinkState::Closed => None,
+            LinkState::Closing { until, .. } => Some(*until),
+            LinkState::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
+            LinkState::Up => {
                 let mut next = self.idle_deadline(shared.config.idle_timeout);
                 if self.labels.is_used() {
                     next = next.min(self.keepalive_deadline(&shared.config));

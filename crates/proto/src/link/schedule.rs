@@ -59,7 +59,7 @@ impl Turn {
 
 /// Flows of one origin in one class that have something to send.
 #[derive(Debug)]
-struct Queue {
+struct OriginQueue {
     flows: VecDeque<FlowLabel>,
     /// Bytes that it may send before the others have their turn.
     balance: i64,
@@ -69,7 +69,7 @@ struct Queue {
     stale: usize,
 }
 
-impl Default for Queue {
+impl Default for OriginQueue {
     fn default() -> Self {
         Self { flows: VecDeque::new(), balance: QUANTUM, is_waiting: false, stale: 0 }
     }
@@ -79,12 +79,12 @@ impl Default for Queue {
 struct Share {
     /// Flows that go out here, whether they wait or not.
     flows: usize,
-    latency: Queue,
-    bulk: Queue,
+    latency: OriginQueue,
+    bulk: OriginQueue,
 }
 
 impl Share {
-    fn queue(&mut self, class: Class) -> &mut Queue {
+    fn queue(&mut self, class: Class) -> &mut OriginQueue {
         match class {
             Class::Latency => &mut self.latency,
             Class::Bulk => &mut self.bulk,

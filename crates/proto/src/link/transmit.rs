@@ -5,7 +5,7 @@
 
 use super::draft::{Draft, OPEN_ROOM, fill_from, flow_header, put_outgoing};
 use super::schedule::{Turn, Wanted};
-use super::{Control, Link, State};
+use super::{Control, Link, LinkState};
 use crate::datagram::Transmit;
 use crate::error::{CloseReason, Layer};
 use crate::flow::Stage;
@@ -30,10 +30,10 @@ impl Link {
     /// The next datagrams of this link. `None`: nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
         match &mut self.state {
-            State::Closed => None,
-            State::Handshaking(_) => self.poll_handshake(now, shared, buf),
-            State::Closing { .. } => self.poll_close(now, buf),
-            State::Up => {
+            LinkState::Closed => None,
+            LinkState::Handshaking(_) => self.poll_handshake(now, shared, buf),
+            LinkState::Closing { .. } => self.poll_close(now, buf),
+            LinkState::Up => {
                 let transmit = self.path_order().into_iter().find_map(|id| self.poll_path(now, id, max_segments, shared, buf));
                 if transmit.is_none() {
                     self.plan_watch(now);
@@ -458,7 +458,7 @@ impl Link {
 
     /// CLOSE, some times at the end, for a node that closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
     fn poll_close(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let State::Closing { reason, due, .. } = &mut self.state else { return None };
+        let LinkState::Closing { reason, due, .. } = &mut self.state else { return None };
         *due = due.checked_sub(1)?;
         let reason = reason.clone();
         let path = *self.path_order().first()?;

@@ -11,7 +11,7 @@ use crate::flows::{Flows, InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::link::handshake::Handshake;
 use crate::link::initiate::Initiating;
-use crate::link::{Link, State};
+use crate::link::{Link, LinkState};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::path::{Address, MAX_PATHS};
 use crate::session::CONTROL_INDEX;
@@ -44,7 +44,7 @@ impl Node {
         }
         let id = self.shared.next_link_id();
         let initiating = Initiating::start(now, id, remote, peer, &mut self.shared);
-        let mut link = Link::new(id, now, State::Handshaking(Handshake::Initiator(Box::new(initiating))));
+        let mut link = Link::new(id, now, LinkState::Handshaking(Handshake::Initiator(Box::new(initiating))));
         link.is_initiator = true;
         link.is_question = is_question;
         link.trace = self.shared.tracer.of(id);

@@ -9,7 +9,7 @@ use crate::config::INITIAL_CREDIT;
 use crate::crypto::PublicKey;
 use crate::error::Code;
 use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
-use crate::link::{Link, State};
+use crate::link::{Link, LinkState};
 use crate::neighbour::Neighbour;
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
@@ -403,7 +403,7 @@ impl Node {
 /// What the neighbour's handshake said about sessions.
 pub(crate) fn limits_of(link: &Link) -> SessionLimits {
     match link.state {
-        State::Handshaking(_) => FLOOR,
+        LinkState::Handshaking(_) => FLOOR,
         _ => SessionLimits {
             max_message: link.peer_params.max_message,
             max_flows: link.peer_params.max_flows,
