@@ -22,7 +22,7 @@ mod queue;
 mod reassemble;
 mod seal;
 mod slab_size;
-mod standing;
+mod stale;
 mod stream;
 mod stream_queue;
 #[cfg(test)]
