@@ -6,7 +6,7 @@
 
 use super::held::Held;
 use super::packet::Packet;
-use super::queue::Queue;
+use super::queue::PacedQueue;
 use crate::admission::Host;
 use crate::units::{Duration, Probability, Time};
 use noctule_codes::recoding::{self, RankDistribution, Sends};
@@ -268,7 +268,7 @@ impl Stream {
     }
 
     /// Packets to send for each rank from now on: as many on average as the link carries while a batch comes in.
-    pub(super) fn judge(&mut self, now: Time, queue: &Queue, loss: Probability) {
+    pub(super) fn judge(&mut self, now: Time, queue: &PacedQueue, loss: Probability) {
         let size = f64::from(self.batch_size);
         let each = now.since(self.since) / u32::try_from(self.seen.max(1)).unwrap_or(u32::MAX);
         let carried = queue.packets_in(each);

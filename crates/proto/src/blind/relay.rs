@@ -6,7 +6,7 @@
 
 use super::held::in_turn;
 use super::passing::{PAUSE, Place, Stream};
-use super::queue::{Queue, Standing};
+use super::queue::{Backlog, PacedQueue};
 use super::{Announcement, Coefficients, Packet, StreamName};
 use crate::admission::{Admission, Host};
 use crate::crypto::{Addressed, PublicKey};
@@ -104,7 +104,7 @@ pub struct Relay {
     config: RelayConfig,
     destinations: Vec<Addressed>,
     streams: BTreeMap<StreamName, Stream>,
-    queue: Queue,
+    queue: PacedQueue,
     rng: ChaCha12Rng,
     stats: RelayStats,
     /// Batches that are over, by rank.
@@ -125,7 +125,7 @@ impl Relay {
         Self {
             destinations: config.destinations.iter().map(Addressed::to).collect(),
             streams: BTreeMap::new(),
-            queue: Queue::new(config.rate),
+            queue: PacedQueue::new(config.rate),
             rng,
             stats: RelayStats::default(),
             ranks: [0; RANKS],
@@ -147,7 +147,7 @@ impl Relay {
     }
 
     /// How long what stands here takes to leave.
-    pub fn standing(&self) -> Duration {
+    pub fn queueing_delay(&self) -> Duration {
         self.queue.delay()
     }
 
@@ -312,8 +312,8 @@ impl Relay {
     /// Whether less than so many times as much stands here of a host as should at most.
     fn has_room(&self, host: Host, batch_size: u8, depth: u8, times: usize) -> bool {
         let hosts = self.hosts();
-        let Standing { datagrams, bytes } = self.queue.share(host);
-        let share = Standing { datagrams: datagrams * hosts, bytes: bytes * hosts };
+        let Backlog { datagrams, bytes } = self.queue.share(host);
+        let share = Backlog { datagrams: datagrams * hosts, bytes: bytes * hosts };
         let is_long = self.queue.time_for(share) > STANDING * times as u32;
         let is_deep = share.datagrams > STANDING_GROUPS * times * usize::from(batch_size) * usize::from(depth);
         !(is_long && is_deep) && self.fits(share.bytes)

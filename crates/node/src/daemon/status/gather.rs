@@ -169,7 +169,7 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
         announcements: view.relay.announcements,
         foreign: view.relay.foreign,
         send_errors: view.errors,
-        standing_delay_ms: view.standing.as_secs_f64() * 1e3,
+        standing_delay_ms: view.queueing_delay.as_secs_f64() * 1e3,
         memory_bytes: view.memory,
         ranks: view.ranks,
     }
