@@ -44,7 +44,7 @@ fn main() {
                 sample_at = m.now + Duration::from_millis(10);
                 for (node, sum) in standing.iter_mut().enumerate().skip(1) {
                     for r in m.nodes[node].relayed_flows().filter(|r| r.index > 0) {
-                        let ms = r.standing_delay.as_secs_f64() * 1e3;
+                        let ms = r.queueing_delay.as_secs_f64() * 1e3;
                         *sum = (sum.0 + ms, sum.1.max(ms), sum.2 + 1);
                     }
                 }
@@ -65,7 +65,7 @@ fn main() {
         println!("link {i}: bytes sent per useful byte x (1-p): {per_byte:.3}, longest queue {:.1} ms", e.queue[0].as_secs_f64() * 1e3);
     }
     for (node, (sum, most, count)) in standing.iter().enumerate().skip(1) {
-        println!("relay {node}: standing delay mean {:.2} ms, most {most:.2} ms", sum / f64::from((*count).max(1)));
+        println!("relay {node}: queueing delay mean {:.2} ms, most {most:.2} ms", sum / f64::from((*count).max(1)));
     }
     for node in 1..to {
         for r in m.nodes[node].relayed_flows().filter(|r| r.index > 0) {

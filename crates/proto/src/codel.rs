@@ -1,4 +1,4 @@
-//! The queue of one flow into a tunnel, before the transport: CoDel (RFC 8289) keeps its standing delay short, by marking where the ends understand marks
+//! The queue of one flow into a tunnel, before the transport: CoDel (RFC 8289) keeps its queueing delay short, by marking where the ends understand marks
 //! (RFC 6040: the mark is put on the inner packet), by dropping where they do not.
 //!
 //! The tunnel's own congestion control answers the marks of the network below; it slows down, this queue grows, and the marks made here tell
@@ -7,7 +7,7 @@
 use crate::units::{Duration, Time};
 use std::collections::VecDeque;
 
-/// RFC 8289 §4.4: acceptable standing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
+/// RFC 8289 §4.4: acceptable queueing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
 /// that CUBIC cuts to 0.7 (RFC 9438) still fills a path whose round trip repair lengthens by half.
 const TARGET: Duration = Duration::from_millis(5);
 /// RFC 8289 §4.3: a sliding minimum over about one round trip of the senders. Where the tunnel itself is long, four times its round trip: repair

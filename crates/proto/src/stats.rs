@@ -228,7 +228,7 @@ pub struct RelayedStats {
     /// Packets that wait for their turn now.
     pub waiting: u64,
     /// Delay that no packet was spared lately (P15: at most 10 ms).
-    pub standing_delay: Duration,
+    pub queueing_delay: Duration,
     /// Bytes held.
     pub memory: usize,
 }

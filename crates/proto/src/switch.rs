@@ -118,7 +118,7 @@ pub(crate) enum Mechanism {
     /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
     PatientDatagrams,
     /// Datagrams for which there is no time for feedback press those after them for two round trips, not for as long as the flow goes on.
-    PressureEnds,
+    UrgencyEnds,
     /// What repairs of datagrams that were lost before add depends on their lifetime.
     LifetimeLeft,
     /// Relays protect small flows while capacity is spare.

@@ -360,7 +360,7 @@ fn relay_reports(scenario: &Scenario, sides: &Sides) -> Vec<RelayReport> {
             recoded_packets: s.recoded_packets,
             dropped_packets: s.dropped_packets,
             waiting_packets: s.waiting,
-            standing_delay_ms: round(s.standing_delay.as_secs_f64() * 1e3, 3),
+            queueing_delay_ms: round(s.queueing_delay.as_secs_f64() * 1e3, 3),
             memory_bytes: s.memory,
         };
         flows.iter().filter(|s| s.index != 0).map(report).collect()

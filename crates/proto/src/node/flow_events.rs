@@ -19,7 +19,7 @@ impl Node {
             OutEvent::Writable => self.events.push_back(Event::FlowWritable(flow)),
             OutEvent::Skipped => self.on_flow_skipped(now, flow),
             OutEvent::Ended => self.on_flow_ended(now, flow),
-            OutEvent::Hungry(session, index) => {
+            OutEvent::LowWater(session, index) => {
                 if let Some(whole) = self.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) {
                     self.feed(now, whole);
                 }

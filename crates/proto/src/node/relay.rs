@@ -158,7 +158,7 @@ impl Node {
                 spans: down.sender.span_stats(),
                 dropped_packets,
                 waiting: down.sender.waiting(),
-                standing_delay: relay.drain.standing(),
+                queueing_delay: relay.drain.queueing_delay(),
                 memory: down.sender.memory() + up.receiver.memory(),
             })
         })

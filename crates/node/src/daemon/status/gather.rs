@@ -169,7 +169,7 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
         announcements: view.relay.announcements,
         foreign: view.relay.foreign,
         send_errors: view.errors,
-        standing_delay_ms: view.queueing_delay.as_secs_f64() * 1e3,
+        queueing_delay_ms: view.queueing_delay.as_secs_f64() * 1e3,
         memory_bytes: view.memory,
         ranks: view.ranks,
     }
@@ -260,7 +260,7 @@ fn relayed(r: &RelayedStats) -> RelayedReport {
         spans: spans(&r.spans),
         dropped_packets: r.dropped_packets,
         waiting: r.waiting,
-        standing_delay_ms: r.standing_delay.as_secs_f64() * 1e3,
+        queueing_delay_ms: r.queueing_delay.as_secs_f64() * 1e3,
         memory_bytes: r.memory,
     }
 }

@@ -193,7 +193,7 @@ impl Look<'_> {
                     self.count(r.rank_out, |b| then(b, |o| o.rank_out)),
                     self.count(r.recoded_packets, |b| then(b, |o| o.recoded_packets)),
                     r.waiting,
-                    r.standing_delay_ms,
+                    r.queueing_delay_ms,
                     r.source,
                     r.destination,
                     r.index
@@ -336,7 +336,7 @@ impl Look<'_> {
             let then = |b: &Report, of: Of| b.one_way.relays.iter().find(|r| r.listen == relay.listen).map(of);
             let counted = |of: Of| self.count(of(relay), |b| then(b, of));
             text.push(format!(
-                "one way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, {} refused, standing delay {:.1} ms",
+                "one way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, {} refused, queueing delay {:.1} ms",
                 relay.listen,
                 relay.endpoint,
                 counted(|r| r.received_datagrams),
@@ -345,7 +345,7 @@ impl Look<'_> {
                 self.amount(relay.sent_bytes, |b| then(b, |r| r.sent_bytes)),
                 counted(|r| r.dropped),
                 counted(|r| r.refused),
-                relay.standing_delay_ms
+                relay.queueing_delay_ms
             ));
         }
         Section { text, ..Default::default() }

@@ -180,7 +180,7 @@ impl Sender {
         }
         // Where a queue stands, a batch without time is followed by others. It is no reason for more than that: a flow without pauses would protect everything
         // from then on, and keep the link full with it.
-        self.is_pressed = if switch::is_off(Mechanism::PressureEnds) {
+        self.is_pressed = if switch::is_off(Mechanism::UrgencyEnds) {
             !has_time || (self.is_pressed && !self.proactive.is_empty())
         } else {
             now < self.pressed_until

@@ -214,13 +214,13 @@ impl Node {
         let has_more = !spread.again.is_empty() || self.shared.flows.out(whole).is_some_and(|f| f.source.has_data(now));
         let packet = u64::from(spread.symbol.unwrap_or(1200));
         for (at, part) in spread.parts.iter().enumerate() {
-            let hungry = if has_more { part.supply(packet) / 2 + 1 } else { 0 };
+            let low_water = if has_more { part.supply(packet) / 2 + 1 } else { 0 };
             if let Some(flow) = self.shared.flows.out_mut(part.flow) {
                 // One that could be given nothing now is asked again when something of it changes, not at once.
-                flow.hungry_below = match flow.sender.unsent() {
+                flow.low_water = match flow.sender.unsent() {
                     0 if flow.sender.room() > 0 => 0,
-                    unsent if unsent < hungry && flow.sender.room() > 0 => 1,
-                    _ => hungry,
+                    unsent if unsent < low_water && flow.sender.room() > 0 => 1,
+                    _ => low_water,
                 };
             }
             if touched.contains(&at) {
