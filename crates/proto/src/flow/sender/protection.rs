@@ -31,7 +31,7 @@ impl Sender {
     /// Protection goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
     /// that have time it takes spare capacity, but cannot wait for a pause; other bulk ones get none. Those of latency flows that have time are protected when nothing else is to be sent, and repaired where the link is full.
     pub(super) fn is_urgent(&self) -> bool {
-        self.config.mode == Mode::Btp && (self.is_pressed || self.config.class == Class::Bulk)
+        self.config.mode == Mode::Btp && (self.is_urgent || self.config.class == Class::Bulk)
     }
 
     /// Protection may as well be left out: what it would protect is repaired in time.
@@ -62,7 +62,7 @@ impl Sender {
 
     /// Ordered datagrams of bulk flows for which there is time for feedback.
     fn is_patient_order(&self) -> bool {
-        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed
+        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_urgent
     }
 
     /// It has so little in flight that protecting it costs the others next to nothing.
@@ -180,8 +180,8 @@ impl Sender {
         }
         // Where a queue stands, a batch without time is followed by others. It is no reason for more than that: a flow without pauses would protect everything
         // from then on, and keep the link full with it.
-        self.is_pressed = if switch::is_off(Mechanism::UrgencyEnds) {
-            !has_time || (self.is_pressed && !self.proactive.is_empty())
+        self.is_urgent = if switch::is_off(Mechanism::UrgencyEnds) {
+            !has_time || (self.is_urgent && !self.proactive.is_empty())
         } else {
             now < self.pressed_until
         };

@@ -135,6 +135,6 @@ fn combinations_after_urgency() -> usize {
 #[test]
 fn a_batch_that_could_not_wait_does_not_press_the_flow_for_good() {
     let (after, forever) = (combinations_after_urgency(), without(Mechanism::UrgencyEnds, combinations_after_urgency));
-    println!("{after} combinations before what is new, {forever} where pressure lasts until nothing waits");
+    println!("{after} combinations before what is new, {forever} where urgency lasts until nothing waits");
     assert!(after == 0 && forever > 3);
 }
