@@ -6,6 +6,7 @@
 mod accept;
 mod carrying;
 mod commands;
+mod delivery_monitor;
 mod flow_events;
 mod half_open;
 mod hosts;
@@ -28,7 +29,6 @@ mod spread;
 mod tests;
 mod trains;
 mod unproven;
-mod vigilance;
 
 use crate::crypto::{PublicKey, SecretKey};
 use crate::deadlines::Deadlines;

@@ -7,9 +7,9 @@ mod contenders;
 mod keying;
 
 use super::Node;
+use super::delivery_monitor::DeliveryMonitor;
 use super::renewal::Handover;
 use super::sessions::Far;
-use super::vigilance::Vigilance;
 use crate::admission::Host;
 use crate::config::SessionAccess;
 use crate::crypto::{CryptoError, PublicKey, SessionKeys, SharedKey};
@@ -68,7 +68,7 @@ pub(crate) struct Securing {
     contenders: contenders::Contenders,
     /// Handshake packets at the front of the far end's control flow.
     lead_in: u64,
-    pub(super) vigilance: Vigilance,
+    pub(super) monitor: DeliveryMonitor,
     /// Where the exchange that leads to the next keys stands, beside what the keys know of it.
     pub(super) handover: Handover,
     /// Opener: what a host on the route said, whose key nobody knows. It counts when the time is over, and no one else has answered.
@@ -124,7 +124,7 @@ impl Securing {
             asks: false,
             contenders: Default::default(),
             lead_in: 1,
-            vigilance: Vigilance::new(now),
+            monitor: DeliveryMonitor::new(now),
             handover: Handover::default(),
             hearsay: None,
             again_at: None,
@@ -211,7 +211,7 @@ impl Securing {
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let renewal = self.handover.poll_timeout(self.renewal_due());
-        [self.deadline, self.vigilance.poll_timeout(), renewal, self.again_at].into_iter().flatten().min()
+        [self.deadline, self.monitor.poll_timeout(), renewal, self.again_at].into_iter().flatten().min()
     }
 
     /// Prepares a sending half: the control flow begins with the handshake, data waits for keys.

@@ -48,7 +48,7 @@ impl Node {
         self.drop_control(id);
         self.forget_control_in(id);
         if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.forgive();
+            securing.monitor.forgive();
             securing.again_at = Some(now + AGAIN);
         }
         self.arm_session(id);
@@ -86,7 +86,7 @@ impl Node {
             securing.attempts = old.attempts + 1;
             securing.deadline = old.deadline; // of all attempts together
             securing.hearsay = old.hearsay.take();
-            securing.vigilance = old.vigilance.clone();
+            securing.monitor = old.monitor.clone();
             securing.asks = old.asks;
         }
         self.drop_control(id);
