@@ -37,7 +37,7 @@ pub struct Counts {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Queue<P> {
+pub struct CodelQueue<P> {
     /// Marks a packet as having met congestion; false if its ends would not understand.
     mark: fn(&mut [u8]) -> bool,
     target: Duration,
@@ -55,7 +55,7 @@ pub struct Queue<P> {
     pub counts: Counts,
 }
 
-impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
+impl<P: AsRef<[u8]> + AsMut<[u8]>> CodelQueue<P> {
     /// An empty queue of packets that `mark` marks as having met congestion; it says false of a packet whose ends would not understand.
     pub fn new(mark: fn(&mut [u8]) -> bool) -> Self {
         Self {
@@ -227,10 +227,10 @@ mod tests {
     }
 
     /// Packets arrive every `arrive` and leave every `leave`, for `seconds`; the delays seen in the last second, longest.
-    fn run(understands: u8, arrive: Duration, leave: Duration, seconds: u64, reacts: bool) -> (Queue<Vec<u8>>, Duration) {
+    fn run(understands: u8, arrive: Duration, leave: Duration, seconds: u64, reacts: bool) -> (CodelQueue<Vec<u8>>, Duration) {
         let packet = sample(understands);
         let start = Time::ZERO;
-        let mut queue = Queue::new(mark);
+        let mut queue = CodelQueue::new(mark);
         let (mut now, mut next_in, mut next_out) = (start, start, start);
         let (mut arrive, mut worst) = (arrive, Duration::ZERO);
         let end = start + Duration::from_secs(seconds);
@@ -282,7 +282,7 @@ mod tests {
     /// A TCP sender in rounds of 120 ms that fills the path: its packets come in trains that take 118 ms to leave. What was dropped, and what left.
     fn trains(round_trip: Option<Duration>) -> (u64, usize) {
         let packet = sample(0);
-        let (mut queue, mut now) = (Queue::new(mark), Time::ZERO);
+        let (mut queue, mut now) = (CodelQueue::new(mark), Time::ZERO);
         if let Some(round_trip) = round_trip {
             queue.set_round_trip(round_trip);
         }
@@ -307,7 +307,7 @@ mod tests {
     /// A packet that was taken from the queue and waits for room in the transport is not overtaken by what comes then.
     #[test]
     fn what_is_offered_goes_at_once_but_never_before_what_waits() {
-        let (mut queue, now) = (Queue::new(mark), Time::ZERO);
+        let (mut queue, now) = (CodelQueue::new(mark), Time::ZERO);
         let mut sent = Vec::new();
         let mut go = |packet: Vec<u8>| {
             sent.push(packet[0]);

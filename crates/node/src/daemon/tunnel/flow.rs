@@ -27,7 +27,7 @@ pub struct TunnelFlow {
 
 #[derive(Debug)]
 struct State {
-    queue: codel::Queue<BytesMut>,
+    queue: codel::CodelQueue<BytesMut>,
     /// The queue's clock.
     origin: Instant,
     used: Instant,
@@ -58,7 +58,7 @@ impl TunnelFlow {
     /// Makes a flow and starts its task.
     pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
         let now = Instant::now();
-        let state = State { queue: codel::Queue::new(mark_congestion), origin: now, used: now, is_over: false };
+        let state = State { queue: codel::CodelQueue::new(mark_congestion), origin: now, used: now, is_over: false };
         let flow = Arc::new(Self { key, state: Mutex::new(state), news: Notify::new(), sender: OnceLock::new() });
         tokio::spawn(carry(Arc::clone(node), Arc::clone(&flow), treatment));
         flow
