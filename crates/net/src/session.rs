@@ -5,7 +5,7 @@ use crate::error::{ConnectError, OpenError, SessionClosed};
 use crate::events::LinkEvents;
 use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
-use crate::state::State;
+use crate::state::EndpointState;
 use crate::stream::{RecvStream, SendStream};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
@@ -286,7 +286,7 @@ impl Session {
     }
 
     /// The handles of a flow that was taken; `None` if it cannot be answered.
-    fn accepted_flow(&self, state: &mut State, now: Time, flow: FlowId, options: FlowOptions) -> Option<IncomingFlow> {
+    fn accepted_flow(&self, state: &mut EndpointState, now: Time, flow: FlowId, options: FlowOptions) -> Option<IncomingFlow> {
         let session = self.handle.session;
         if options.kind != FlowKind::Stream {
             return Some(IncomingFlow::Messages(MessageReceiver::new(Arc::clone(&self.handle), flow, options)));
@@ -477,7 +477,7 @@ impl Session {
 }
 
 /// Takes the first waiting flow of a session that `wants` takes.
-fn take_incoming(state: &mut State, session: SessionId, wants: impl Fn(&FlowOptions) -> bool) -> Option<(FlowId, FlowOptions)> {
+fn take_incoming(state: &mut EndpointState, session: SessionId, wants: impl Fn(&FlowOptions) -> bool) -> Option<(FlowId, FlowOptions)> {
     let flows = &state.flows;
     let is_wanted = |o: &FlowOptions| !datagram::is_datagrams(o) && wants(o);
     let entry = state.sessions.get_mut(&session)?;

@@ -107,7 +107,7 @@ pub(crate) enum Answer {
 }
 
 /// See the file's heading.
-pub(crate) struct State {
+pub(crate) struct EndpointState {
     pub(crate) node: Node,
     pub(crate) links: Links,
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
@@ -162,7 +162,7 @@ pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
     SessionOutcome { reason, all_delivered: false, all_received: false }
 }
 
-impl State {
+impl EndpointState {
     pub(crate) fn new(node: Node, accepts: bool, backlog: usize, trouble: Arc<Notify>) -> Self {
         Self {
             node,
