@@ -115,7 +115,7 @@ pub struct Conditions {
     /// Share in % and ms.
     pub reorder: Option<(f64, f64)>,
     /// Of every link.
-    pub queue: Queue,
+    pub queue: QueueKind,
     /// IP bytes.
     pub mtu: u32,
     /// 4 or 6.
@@ -179,9 +179,9 @@ pub struct Jitter {
     pub reorders: bool,
 }
 
-/// A queue.
+/// Kind and length of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Queue {
+pub enum QueueKind {
     /// Drop-tail, BDP.
     DropTail(f64),
     /// Active management as the command line writes it.
@@ -248,9 +248,9 @@ impl Conditions {
 
         let ecn = about("ECN").chance(0.5);
         let queue = match about("queue").weighted(&[(1, AQM[0]), (2, AQM[1]), (0, 1.0 - AQM[0] - AQM[1])]) {
-            1 => Queue::Aqm(if ecn { "fq_codel:ecn" } else { "fq_codel" }),
-            2 => Queue::Aqm(if ecn { "pie:ecn" } else { "pie" }),
-            _ => Queue::DropTail(three_digits(about("length of the queue").log_uniform(QUEUE_BDP))),
+            1 => QueueKind::Aqm(if ecn { "fq_codel:ecn" } else { "fq_codel" }),
+            2 => QueueKind::Aqm(if ecn { "pie:ecn" } else { "pie" }),
+            _ => QueueKind::DropTail(three_digits(about("length of the queue").log_uniform(QUEUE_BDP))),
         };
         let other_mtu = about("other MTU").uniform(MTU_OTHER) as u32;
         let shares: f64 = MTU.iter().map(|(_, share)| share).sum();

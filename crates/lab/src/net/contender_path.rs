@@ -11,8 +11,8 @@ use super::relays::{self, NodeFile};
 use super::scratch::Scratch;
 use crate::scenario::{Relays, Scenario};
 
-/// A started way.
-pub(super) struct Way<'a> {
+/// A started path.
+pub(super) struct ContenderPath<'a> {
     /// The hosts.
     pub(super) chain: &'a Chain,
     /// Address of the first host, as the last one sees it.
@@ -23,7 +23,7 @@ pub(super) struct Way<'a> {
     _scratch: Option<Scratch>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> ContenderPath<'a> {
     /// What the scenario asks for.
     pub(super) fn start(chain: &'a Chain, scenario: &Scenario) -> Result<Self, ContestError> {
         match scenario.network.relays {
