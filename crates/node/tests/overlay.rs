@@ -95,7 +95,7 @@ fn a_file_crosses_two_relays_and_pings_come_back() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(fs::read(into.join("file")).unwrap() == content(3_000_000), "every byte is the same");
     // Addresses that no route leads to, or that are written as if there were no overlay.
-    assert_fails(&send("10.9.7.7", &network.here()), 6, "no way leads there");
+    assert_fails(&send("10.9.7.7", &network.here()), 6, "no route leads there");
     assert_fails(&send("10.9.0.4:4242", &network.here()), 2, "address of the overlay");
     assert_fails(&send("fd09::4", &network.here()), 2, "family");
 

@@ -154,8 +154,8 @@ impl Counts {
         }
     }
 
-    fn charge(&self, way: Direction, bytes: usize) -> Result<Option<Instant>, End> {
-        self.user.as_ref().filter(|_| bytes > 0).map(|user| user.take(way, bytes as u64)).transpose().map_err(End::Closed)
+    fn charge(&self, direction: Direction, bytes: usize) -> Result<Option<Instant>, End> {
+        self.user.as_ref().filter(|_| bytes > 0).map(|user| user.take(direction, bytes as u64)).transpose().map_err(End::Closed)
     }
 
     /// Whether a datagram of the socket may go on; counts it.

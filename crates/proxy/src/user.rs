@@ -229,9 +229,9 @@ impl User {
         (state.up.shown(), state.down.shown())
     }
 
-    pub fn chunk(&self, way: Direction) -> usize {
+    pub fn chunk(&self, direction: Direction) -> usize {
         let state = self.lock();
-        if way == Direction::Up { state.up.chunk() } else { state.down.chunk() }
+        if direction == Direction::Up { state.up.chunk() } else { state.down.chunk() }
     }
 
     /// Adds to this user's count of something, and to that of all guests if it is one.
@@ -242,31 +242,31 @@ impl User {
         }
     }
 
-    fn count(&self, way: Direction, bytes: u64) {
-        self.add(|traffic| if way == Direction::Up { &traffic.up } else { &traffic.down }, bytes);
+    fn count(&self, direction: Direction, bytes: u64) {
+        self.add(|traffic| if direction == Direction::Up { &traffic.up } else { &traffic.down }, bytes);
     }
 
     /// When bytes of a connection that are there may go on.
     ///
     /// # Errors
     /// A quota is used up.
-    pub fn take(&self, way: Direction, bytes: u64) -> Result<Instant, String> {
+    pub fn take(&self, direction: Direction, bytes: u64) -> Result<Instant, String> {
         let at = {
             let (mut state, now) = (self.lock(), SystemTime::now());
             over_quota(&state, now)?;
             state.usage.add(bytes, now);
-            if way == Direction::Up { state.up.take(bytes) } else { state.down.take(bytes) }
+            if direction == Direction::Up { state.up.take(bytes) } else { state.down.take(bytes) }
         };
-        self.count(way, bytes);
+        self.count(direction, bytes);
         Ok(at)
     }
 
     /// Whether a datagram goes on; one that does not is counted.
-    pub fn take_datagram(&self, way: Direction, bytes: u64) -> bool {
+    pub fn take_datagram(&self, direction: Direction, bytes: u64) -> bool {
         let passes = {
             let (mut state, now) = (self.lock(), SystemTime::now());
             let passes = over_quota(&state, now).is_ok() && {
-                let pace = if way == Direction::Up { &mut state.up } else { &mut state.down };
+                let pace = if direction == Direction::Up { &mut state.up } else { &mut state.down };
                 pace.take_datagram(bytes)
             };
             if passes {
@@ -275,7 +275,7 @@ impl User {
             passes
         };
         match passes {
-            true => self.count(way, bytes),
+            true => self.count(direction, bytes),
             false => self.add(|traffic| &traffic.dropped, 1),
         }
         passes

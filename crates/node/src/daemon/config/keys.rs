@@ -77,7 +77,7 @@ pub const TABLES: [Table; 9] = [
             key(
                 "paths",
                 "none",
-                "Further ways to it, used at the same time: \"FROM\" (an address of this host), \"FROM,TO\" or \",TO\" (another address of its).",
+                "Further paths to it, used at the same time: \"FROM\" (an address of this host), \"FROM,TO\" or \",TO\" (another address of its).",
             ),
             key("addresses", "none", "Its addresses in the overlay."),
             key("prefixes", "none", "Networks behind it."),
@@ -111,7 +111,7 @@ pub const TABLES: [Table; 9] = [
     Table {
         name: "kernel-routes",
         is_list: false,
-        text: "Ways from a table of the kernel, as a routing daemon writes it.",
+        text: "Routes from a table of the kernel, as a routing daemon writes it.",
         keys: &[
             key("table", "needed", "Number of the table; 254 is the main one."),
             key("interface", "any", "Only routes over this device."),
