@@ -33,9 +33,9 @@ pub struct Limits {
 /// Bytes that a user may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// In which time.
+    /// The period that it holds for.
     pub period: Period,
-    /// So many, both directions together.
+    /// Bytes in a period, both directions together.
     pub bytes: u64,
 }
 
@@ -126,9 +126,9 @@ impl Usage {
 /// A user of a file.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// How it is called in logs and reports.
+    /// Its name in logs and reports.
     pub name: String,
-    /// By which it is known.
+    /// Its public keys.
     pub keys: Vec<PublicKey>,
     /// What it may do.
     pub limits: Limits,
@@ -246,7 +246,7 @@ impl User {
         self.add(|traffic| if direction == Direction::Up { &traffic.up } else { &traffic.down }, bytes);
     }
 
-    /// When bytes of a connection that are there may go on.
+    /// When bytes that were read from a connection may be passed on.
     ///
     /// # Errors
     /// A quota is used up.
@@ -281,10 +281,10 @@ impl User {
         passes
     }
 
-    /// Whether a connection may begin, so many being there.
+    /// Whether a connection may begin beside `open` others.
     ///
     /// # Errors
-    /// What to answer.
+    /// The answer for the client.
     pub fn admit(&self, open: usize, what: &str) -> Result<(), Answer> {
         let state = self.lock();
         let most = state.limits.max_connections;
@@ -346,7 +346,7 @@ impl Users {
         }
     }
 
-    /// Whose a key is.
+    /// The user of a key.
     pub fn of(&mut self, key: PublicKey) -> Arc<User> {
         if let Some(user) = self.listed.get(&key) {
             return Arc::clone(user);
@@ -354,7 +354,7 @@ impl Users {
         if let Some(guest) = self.guests.get(&key).and_then(Weak::upgrade) {
             return guest;
         }
-        // Those that have left take no more room than those that are there.
+        // Users that have left take no more memory than those present.
         if self.guests.len().is_power_of_two() {
             self.guests.retain(|_, guest| guest.strong_count() > 0);
         }

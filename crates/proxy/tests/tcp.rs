@@ -16,7 +16,7 @@ type Seen = Vec<String>;
 
 fn word(error: &std::io::Error) -> String {
     match error.kind() {
-        // Writing to a connection that is gone: which of the two comes first is a matter of when it is asked.
+        // A write to a closed connection gives either error: which one depends on the moment.
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "reset".into(),
         kind => format!("{kind:?}"),
     }
