@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Turns before the task gives way to others of its thread.
+/// Turns before the task lets other tasks of its thread run.
 const TURNS: usize = 16;
 /// Trains collected per turn; with receive batches of the same order neither direction waits long for the other.
 const TRAINS: usize = 8;

@@ -42,7 +42,7 @@ struct Inner {
     wishes: Wishes,
 }
 
-/// Counted by the driver, read by everyone.
+/// Counted by the driver, read by all clones.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) sent_datagrams: AtomicU64,

@@ -113,7 +113,7 @@ pub(crate) struct EndpointState {
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     pub(crate) incoming: VecDeque<SessionId>,
-    /// Links that neighbours opened and nobody has taken yet; filled only once somebody asks for them.
+    /// Links that neighbours opened and nobody has taken yet; filled only once they are asked for.
     pub(crate) incoming_links: VecDeque<LinkId>,
     pub(crate) takes_links: bool,
     /// Links that were refused, until they are asked for; the newest few.

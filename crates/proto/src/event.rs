@@ -33,7 +33,7 @@ pub enum Event {
         peer: PublicKey,
         /// Where it called from.
         remote: SocketAddr,
-        /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link of it, or of anybody.
+        /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link of it, or of any node.
         reason: Code,
         /// Refusals before this one, and after the one that was told before, that were not told.
         left_out: u64,

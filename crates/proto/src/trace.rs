@@ -496,12 +496,12 @@ impl Tracer {
         Self { link, log: self.log.clone() }
     }
 
-    /// Somebody wants events.
+    /// Events are wanted.
     pub(crate) fn is_on(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Notes an event, which is made only if somebody wants it.
+    /// Notes an event, which is made only if it is wanted.
     #[inline]
     pub(crate) fn emit(&self, time: Time, what: impl FnOnce() -> What) {
         if let Some(log) = &self.log {

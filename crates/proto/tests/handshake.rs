@@ -76,7 +76,7 @@ fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
     for (ours, everybody, own, is_pinned, is_expected) in [
         (Some(TWO), Some(ONE), &own[..], true, true),
         (Some(TWO), None, &own[..], true, true),
-        // Another neighbour's, everybody's, or none, does not do for a neighbour that has one of its own: neither with the far key pinned nor without.
+        // Another neighbour's, that for all, or none, does not do for a neighbour that has one of its own: neither with the far key pinned nor without.
         (Some(ONE), Some(ONE), &own[..], true, false),
         (Some(ONE), Some(ONE), &own[..], false, false),
         (None, None, &own[..], true, false),

@@ -181,7 +181,7 @@ impl Counts {
         self.ending.notify_waiters();
     }
 
-    /// Waits until somebody ends the connection.
+    /// Waits until the connection is ended from outside.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -55,7 +55,7 @@ impl<'a> ContenderPath<'a> {
             relays::wait_for_session(&binary, &relays::directory(scratch.path(), index), index + 1, || Ok(()))?;
         }
         let (near, far) = (relays::overlay(0), relays::overlay(last));
-        // A session with a node further away is opened when somebody wants to send there.
+        // A session with a node further away is opened when there is something to send.
         relays::wait_for_session(&binary, &relays::directory(scratch.path(), 0), last, || {
             chain.first().enter(|| UdpSocket::bind("0.0.0.0:0")?.send_to(b"noctule", (far, 9)))??;
             std::thread::sleep(Duration::from_millis(100));

@@ -217,7 +217,7 @@ fn only_who_is_on_the_list_is_heard() {
     way.assert_each_once(1.0);
 }
 
-/// An announcement that somebody else made for the receiver: it knows the public key, and is on no list.
+/// An announcement that another node made for the receiver: it knows the public key, and is on no list.
 fn strangers(n: u32) -> Vec<u8> {
     let said = Announcement { stamp: 9, stream: StreamName(*b"evil"), key: [1; 32], shape: config(0.1).shape, block: 0, messages: 0 };
     let mut seed = [8; 32];

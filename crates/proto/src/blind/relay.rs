@@ -28,7 +28,7 @@ pub struct RelayConfig {
     pub symbol: u16,
     /// Bytes of rows and of datagrams that wait, of all streams; of one stream and one host see [`Relay`].
     pub memory: usize,
-    /// Whose streams pass, by the public keys of their destinations; empty: everybody's.
+    /// Whose streams pass, by the public keys of their destinations; empty: all.
     pub destinations: Vec<PublicKey>,
 }
 
@@ -38,7 +38,7 @@ impl RelayConfig {
     /// Bytes, unless stated otherwise.
     pub const MEMORY: usize = 64 << 20;
 
-    /// For a link of this rate and loss, for everybody, with the usual bounds.
+    /// For a link of this rate and loss, for all destinations, with the usual bounds.
     pub fn new(rate: Bandwidth, loss: Probability) -> Self {
         Self { rate, loss, symbol: Self::SYMBOL, memory: Self::MEMORY, destinations: Vec::new() }
     }
@@ -98,7 +98,7 @@ const FULL: usize = 4;
 /// Passes streams on.
 ///
 /// Streams of one host share what there is of that host's; hosts have equal shares of the queue, and of the places for streams as soon as there are more streams than
-/// places; where each has one, the stream that carries least gives way by chance. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
+/// places; where each has one, the stream that carries least makes room by chance. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
 #[derive(Debug)]
 pub struct Relay {
     config: RelayConfig,

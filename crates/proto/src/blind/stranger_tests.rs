@@ -25,7 +25,7 @@ fn relay() -> Relay {
     Relay::new(RelayConfig::new(Bandwidth::from_mbit(5.0), Probability::new(0.1)), [2; 32])
 }
 
-/// A datagram that anybody can write: a symbol of so many bytes.
+/// A datagram that any host can write: a symbol of so many bytes.
 fn invent(stream: StreamName, (batch_size, depth): (u8, u8), (block, batch): (u32, u16), index: u8, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let symbol = vec![1; len];

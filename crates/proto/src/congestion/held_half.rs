@@ -58,7 +58,7 @@ impl HeldHalf {
         self.best[0].max(self.best[1]) / 2.0
     }
 
-    /// A round in which so much was delivered, beside somebody or not, with so much loss above p0 if we compete.
+    /// A round in which so much was delivered, beside cross traffic or not, with so much loss above p0 if we compete.
     pub(super) fn on_round(&mut self, now: Time, delivered: f64, is_beside: bool, competitive_loss: Option<f64>) {
         if now.since(self.period) > MEMORY && !is_beside {
             self.best = [0.0, self.best[0]];

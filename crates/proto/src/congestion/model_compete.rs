@@ -145,7 +145,7 @@ impl Model {
         self.enter(ModelState::Compete, now);
     }
 
-    /// What is above this queue somebody has pushed up.
+    /// What is above this queue was pushed up by cross traffic.
     pub(super) fn longest_at_rest(&self) -> Duration {
         self.target() * 3 / 2
     }

@@ -34,7 +34,7 @@ const LEAST_DELAY: Duration = Duration::from_millis(2);
 const FEW_PACKETS: f64 = 4.0;
 /// A pulse that arrives by a tenth more slowly than it left was not alone, or not all of it passed: it proves no more than the rate of its slower half.
 const SLOWED: u32 = 10;
-/// The slower half makes the queue grow by so much per second: somebody else's packets fill the bottleneck.
+/// The slower half makes the queue grow by so much per second: cross traffic fills the bottleneck.
 const CROWDED: f64 = 0.1;
 /// What left no faster than this, times the proven rate, proves nothing new.
 const FASTER: f64 = 1.25;

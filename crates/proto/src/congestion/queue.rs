@@ -268,7 +268,7 @@ impl QueueEstimator {
             return;
         }
         let age = now.since(self.min_at);
-        // Where the delay varies by itself it differs from time to time without anybody's doing.
+        // Where the delay varies by itself it differs from time to time without cross traffic.
         let agrees = self.noise > SAME || self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME);
         if has_changed || (age >= MEMORY && agrees) || age >= MAX_MEMORY {
             self.min_rtt = self.low;

@@ -77,7 +77,7 @@ impl RecurringQueue {
 mod tests {
     use super::*;
 
-    /// Looks until a queue that stands longer than it should for a minute is somebody's, if so many looks of `of` find something.
+    /// Looks until a queue that stands longer than it should for a minute is taken for cross traffic, if so many looks of `of` find something.
     fn looks_until_proof(found: usize, of: usize) -> Option<usize> {
         let rtt = Duration::from_millis(20);
         let mut recurring = RecurringQueue::new(Time::ZERO);

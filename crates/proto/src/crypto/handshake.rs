@@ -55,7 +55,7 @@ fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8;
     }
 }
 
-/// The pre-shared keys of a node: one for everybody, and those of single neighbours, which take its place.
+/// The pre-shared keys of a node: one for all, and those of single neighbours, which take its place.
 #[derive(Clone, Copy)]
 pub struct PreSharedKeys<'a> {
     /// For neighbours that have none of their own.
@@ -68,7 +68,7 @@ pub struct PreSharedKeys<'a> {
 static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, SharedKey> = BTreeMap::new();
 
 impl<'a> PreSharedKeys<'a> {
-    /// The same key for everybody, or none.
+    /// The same key for all, or none.
     pub fn one(everybody: Option<&'a [u8; 32]>) -> Self {
         Self { everybody, own: &NONE_OF_THEIR_OWN }
     }
@@ -115,7 +115,7 @@ impl Initiator {
         Self::start_with(Self::pattern_for(peer, psk), secret, peer, psk, prologue, payload, rng)
     }
 
-    /// Begins with a pattern of choice. With XX and a `peer`, [`Initiator::finish`] fails if someone else answers.
+    /// Begins with a pattern of choice. With XX and a `peer`, [`Initiator::finish`] fails if another node answers.
     pub fn start_with(
         pattern: Pattern,
         secret: &SecretKey,

@@ -186,7 +186,7 @@ impl Batch {
         ((self.abandoned | self.acked).trailing_ones() as u8).min(self.sent)
     }
 
-    /// One past the last packet that somebody waits for: combinations need not go beyond it.
+    /// One past the last packet that is waited for: combinations need not go beyond it.
     pub fn end(&self) -> u8 {
         64 - (mask(self.sent) & !self.abandoned).leading_zeros() as u8
     }

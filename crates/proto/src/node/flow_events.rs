@@ -233,7 +233,7 @@ impl Node {
         }
     }
 
-    /// Packets of a flow towards us were altered by someone on the route (P16).
+    /// Packets of a flow towards us were altered on the route (P16).
     pub(super) fn on_pollution(&mut self, now: Time, id: FlowId) {
         let Some(flow) = self.shared.flows.incoming(id) else { return };
         let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);

@@ -35,7 +35,7 @@ pub struct ReceiverStats {
     pub unheld_packets: u64,
     /// Packets that could not be read.
     pub malformed_packets: u64,
-    /// Blocks that were decoded and were not what the root says: somebody invented packets.
+    /// Blocks that were decoded and were not what the root says: packets were invented.
     pub spoiled_blocks: u64,
 }
 

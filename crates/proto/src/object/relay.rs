@@ -99,7 +99,7 @@ pub struct Relay {
     /// When the packet came.
     pushed: Time,
     since: Time,
-    /// Somebody has had room since, while somebody else had none.
+    /// A child has had room since, while another had none.
     waiting_since: Option<Time>,
     stats: RelayStats,
 }

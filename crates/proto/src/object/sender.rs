@@ -1,5 +1,5 @@
-//! The sender where receivers tell how far they are: each block goes out once as it is, then as many fresh packets of the outer code as somebody still
-//! needs, until everybody has it.
+//! The sender where receivers tell how far they are: each block goes out once as it is, then as many fresh packets of the outer code as a receiver still
+//! needs, until all have it.
 //!
 //! What carries the packets repairs on its own as long as that pays (flows of datagrams do, link by link); what it gives up, for whatever reason, is what
 //! a block still wants when all its packets have met their fate: its last packet is `settle` old, and the receiver has heard of what was sent after it, or of
@@ -38,7 +38,7 @@ pub struct SenderStats {
     pub reloads: u64,
 }
 
-/// A block that was begun and that somebody lacks.
+/// A block that was begun and that a receiver lacks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     next: u32,

@@ -12,7 +12,7 @@ pub const MAX_DESCRIBED: usize = 4096;
 pub struct Status {
     /// Blocks below are there.
     pub first: u32,
-    /// Of several receivers together: somebody has all blocks below. Of one: `first`.
+    /// Of several receivers together: one of them has all blocks below. Of one: `first`.
     pub ahead: u32,
     /// Innovative packets that each block from `first` on still needs; 0: it is there. Blocks beyond need everything.
     pub wanted: Vec<u32>,

@@ -2,7 +2,7 @@
 //!
 //! A packet of the far end that comes from another address than before makes that address a *candidate*: it is sent PATH_CHALLENGE and some of what
 //! is to be sent anyway, never more than three times what came from it (P19). The address in use stays in use meanwhile and is challenged as well.
-//! An answer to a candidate's challenge moves the path there, unless the address in use answers too: then somebody else may have sent the copy of a
+//! An answer to a candidate's challenge moves the path there, unless the address in use answers too: then another host may have sent the copy of a
 //! packet, and nothing is gained by moving. An end that moves on purpose says so by a challenge of its own, and is believed without the second condition.
 
 use crate::switch::{self, Mechanism};

@@ -76,7 +76,7 @@ impl ReceiveGap {
         self.is_due
     }
 
-    /// A packet should be sent now; `true` once for each. `is_wanted`: somebody waits for data.
+    /// A packet should be sent now; `true` once for each. `is_wanted`: a reader waits for data.
     pub(super) fn poll(&mut self, rtt: Duration, is_wanted: bool) -> bool {
         if !core::mem::take(&mut self.is_due) || !is_wanted {
             return false;

@@ -486,7 +486,7 @@ impl SendHalf {
             self.next_seq += 1;
             return Some(OutSymbol { seq, symbol: Symbol::bare(piece), deadline: None, last_of_message: self.stream.is_empty() });
         }
-        // A slab that everyone has let go of is used again.
+        // A slab that is not held any more is used again.
         if self.slab.capacity() < max_symbol {
             self.slab.reserve(self.slab_size.next(SlabSize::MOST).max(max_symbol));
         }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// Of the places for links one part in so many is left for keys that have no link.
 const NEWCOMERS: usize = 64;
-/// Where anybody may call, one host has one part in so many of the places, and [`LEAST_OF_A_HOST`] in any case.
+/// Where any host may call, one host has one part in so many of the places, and [`LEAST_OF_A_HOST`] in any case.
 const HOST_SHARE: usize = 8;
 const LEAST_OF_A_HOST: usize = 4;
 

@@ -100,7 +100,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// Offers the object to everybody. With a session with a node (`gateway`) packets for several go down a tree.
+    /// Offers the object to all receivers. With a session with a node (`gateway`) packets for several go down a tree.
     ///
     /// # Errors
     /// No randomness.
@@ -150,7 +150,7 @@ impl Cast {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Everybody has it, or never will.
+    /// Each receiver has it, or never will.
     pub fn is_over(&self) -> bool {
         self.members.iter().all(|m| m.result.is_some())
     }
@@ -256,7 +256,7 @@ impl Cast {
         }
     }
 
-    /// Once everybody has answered, or has been waited for long enough, the tree is asked for.
+    /// Once each receiver has answered, or has been waited for long enough, the tree is asked for.
     fn gather(&mut self) {
         let Some(tree) = &mut self.tree else { return };
         let has_answered = |m: &Member| m.status.is_some() || m.result.is_some();

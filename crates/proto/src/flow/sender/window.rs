@@ -234,7 +234,7 @@ impl Sender {
         self.window.due = self.window.due.max(due);
     }
 
-    /// A packet that somebody waits for and that is not known to be there.
+    /// A packet that the reader waits for and that is not known to be there.
     fn is_lacking(&self, seq: u64) -> bool {
         let index = (seq % self.batch_size()) as u8;
         seq >= self.floor

@@ -107,7 +107,7 @@ fn a_far_end_that_is_asked_whether_it_is_there_takes_no_link_for_it() {
     p.run_until(MS(15_000), |_| false);
     assert!(p.events[B].is_empty(), "{:?}", p.events[B]);
     assert_eq!(p.nodes[B].counters().half_open, 0, "and has forgotten it");
-    // Somebody else answers there.
+    // Another node answers there.
     let stranger = p.nodes[A].public_key();
     let question = p.nodes[A].ask(p.now, super::pair::address(B), Some(stranger)).unwrap();
     p.run_until(MS(15_000), |_| false);

@@ -347,7 +347,7 @@ fn a_silent_node_answers_only_those_that_know_its_key() {
     }
     assert_eq!(node.half_open.len(), 0);
     assert_eq!(answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 8, b"")).len(), 1);
-    // As does one that answers anybody, and one that takes no links is silent to all.
+    // As does one that answers any host, and one that takes no links is silent to all.
     assert_eq!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version).len(), 1);
     assert!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version[..799]).is_empty());
     assert!(answers(&mut victim(NodeConfig { accept: false, ..NodeConfig::default() }), START, somewhere(), &other_version).is_empty());
