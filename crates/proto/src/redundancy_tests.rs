@@ -63,7 +63,7 @@ fn bulk_gets_no_blind_redundancy_while_feedback_is_in_time() {
 }
 
 #[test]
-fn plan_respects_spare_capacity_and_counts_what_is_on_its_way() {
+fn plan_respects_spare_capacity_and_counts_what_is_in_flight() {
     assert_eq!(plan(&RedundancyInput { spare: 2, ..input(16, 0.2, 0.999) }), 2);
     let all = plan(&input(16, 0.2, 0.999));
     let with = |repairs_flying| {

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_drains_is_dropped_and_counted() {
+    fn what_is_not_drained_is_dropped_and_counted() {
         let tracer = Tracer::new(true);
         let event = || What::ProbeTimeout { path: 0, pto_count: 1 };
         for _ in 0..MAX_WAITING + 5 {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_when_nobody_listens() {
+    fn nothing_is_made_when_no_reader_listens() {
         Tracer::default().emit(Time::ZERO, || panic!("made for nobody"));
     }
 }

@@ -92,7 +92,7 @@ fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
 }
 
 #[test]
-fn the_own_key_of_a_neighbour_is_used_by_who_calls_it() {
+fn the_own_key_of_a_neighbour_is_used_by_a_node_that_calls_it() {
     let psk = SharedKey::from_bytes([5; 32]);
     let of = |node: usize| NodeConfig {
         psk: Some(SharedKey::from_bytes([9; 32])),

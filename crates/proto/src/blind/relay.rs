@@ -211,7 +211,7 @@ impl Relay {
             let of = |host: Host| self.streams.values().filter(|s| s.host == host).count();
             let Some(most) = self.streams.values().map(|s| s.host).max_by_key(|host| of(*host)) else { return false };
             let silent = self.streams.iter().filter(|(_, s)| s.host == most).min_by_key(|(_, s)| s.heard_at).map(|(name, _)| *name);
-            let Some(name) = silent.filter(|_| of(host) + 1 < of(most)).or_else(|| self.give_way(now, bytes)) else {
+            let Some(name) = silent.filter(|_| of(host) + 1 < of(most)).or_else(|| self.make_room(now, bytes)) else {
                 self.stats.dropped += 1;
                 return false;
             };
@@ -223,7 +223,7 @@ impl Relay {
 
     /// The stream that has carried least of late, if chance lets a datagram of so many bytes have its place: in proportion to both. Addresses cost a sender nothing, and
     /// bytes do: a sender that would hold all places has to carry more than a newcomer sends, on each of them.
-    fn give_way(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
+    fn make_room(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
         let carried = self.streams.iter().map(|(name, stream)| (stream.carried(now), *name));
         let (least, name) = carried.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let chance = bytes as f64 / (bytes as f64 + least);

@@ -134,7 +134,7 @@ fn addresses_that_are_invented_do_not_keep_a_source_out() {
 }
 
 #[test]
-fn a_stream_recovers_from_who_has_moved_it_with_many_packets() {
+fn a_stream_recovers_from_a_host_that_has_moved_it_with_many_packets() {
     // A hundred at once with the source's own address move it far ahead: what comes then lies behind, and prevails.
     let (honest, ..) = stream_for(6, |_, _| Vec::new());
     let burst = |ms: u64, _: &[u8]| {

@@ -50,7 +50,7 @@ fn what_an_outage_swallowed_is_in_no_epoch() {
 }
 
 #[test]
-fn who_is_acknowledged_seldom_is_measured_all_the_same() {
+fn a_flow_that_is_acknowledged_seldom_is_measured_all_the_same() {
     // Every 200 ms, ten times the RTT, eight packets of which two arrive.
     let all = losses((1..50).map(|i| (i * 200, 8 * i, 2 * i)));
     assert!(all.len() > 10 && all.iter().skip(1).all(|loss| (*loss - 0.75).abs() < 0.01), "{all:?}");

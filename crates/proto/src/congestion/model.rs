@@ -507,7 +507,7 @@ impl Model {
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
         self.latest_sent = epoch.sent;
         self.recent_loss += (epoch.loss - self.recent_loss) * RECENT;
-        self.doubt_longer_way(now);
+        self.doubt_longer_path(now);
         let is_path_limited = epoch.is_path_limited();
         if is_path_limited {
             self.known_until = self.round + MAX_HOLD_ROUNDS;

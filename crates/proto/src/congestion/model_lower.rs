@@ -102,7 +102,7 @@ impl Model {
     }
 
     /// What was taken for a longer path loses so much that it must be a queue that others keep full.
-    pub(super) fn doubt_longer_way(&mut self, now: Time) {
+    pub(super) fn doubt_longer_path(&mut self, now: Time) {
         if self.recent_loss < FULL_LOSS || switch::is_off(Mechanism::FullQueues) {
             return;
         }

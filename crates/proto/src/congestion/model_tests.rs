@@ -300,7 +300,7 @@ fn agreed_twenty_seconds_later() -> f64 {
 
 /// RFC 9743 5: a flow that comes late has its share soon, however long the path is.
 #[test]
-fn flows_on_a_long_way_agree_within_seconds() {
+fn flows_on_a_long_path_agree_within_seconds() {
     let with = agreed_twenty_seconds_later();
     let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
     println!("Jain {with:.4}, {without:.4} without");
@@ -323,7 +323,7 @@ fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f
 
 /// P12d: a window that grows by a packet per round trip lengthens the path by a millisecond per second, and looks like nothing else.
 #[test]
-fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_way() {
+fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_path() {
     let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
     let (with, without) = (share(), without(Mechanism::CreepingQueues, share));
     println!("{:.1} %, {:.1} % without", with * 100.0, without * 100.0);
@@ -447,7 +447,7 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
 
 /// P11: an end that answered a handshake begins without a round trip.
 #[test]
-fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
+fn the_first_acknowledgement_says_that_the_path_is_too_short_for_pulses() {
     let begins = |rtt: Duration| {
         let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
         model.on_sent(&SentEvent {
@@ -483,14 +483,14 @@ fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
 /// P12: a flow that comes to a queue takes it for base RTT and aims at as much again; by looking soon which part is its own it gives the others back theirs
 /// before the next one comes.
 #[test]
-fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
+fn a_flow_that_comes_to_a_queue_sees_soon_what_of_it_is_the_path() {
     let (with, without) = least_of_eight([16, 20, 29], Mechanism::FirstLook);
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
 /// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then does not count to its path any more.
 #[test]
-fn what_our_own_kind_leaves_is_no_longer_way_for_one_who_aims_at_less() {
+fn what_our_own_kind_leaves_is_no_longer_path_for_a_flow_that_aims_at_less() {
     let (with, without) = least_of_eight([268, 337, 381], Mechanism::OwnKindsQueues);
     assert!(with > 0.9 && without < 0.8, "{with:.3}, {without:.3} without");
 }
@@ -513,13 +513,13 @@ fn is_tamed_by(mechanism: Mechanism, story: impl Fn() -> f64, most: f64, least: 
 
 /// P12d: a queue that is full does not move, either, and a flow that takes it for a longer path sees no queue any more.
 #[test]
-fn a_full_queue_is_no_longer_way() {
+fn a_full_queue_is_no_longer_path() {
     is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
 }
 
 /// P12d: loss hardly moves `bbr`.
 #[test]
-fn half_is_held_beside_who_gives_way_to_no_loss() {
+fn half_is_held_beside_an_unresponsive_flow() {
     let shares = || [1, 3].map(|seed| beside(CongestionControl::Bbr, false, Link::new(100.0, 40, 0.0), seed));
     let (with, without) = (shares(), without(Mechanism::HeldHalf, shares));
     println!("{with:.2?}, {without:.2?} without");
@@ -529,7 +529,7 @@ fn half_is_held_beside_who_gives_way_to_no_loss() {
 
 /// P12d: at 1 % of loss nothing fills the queue, so that there is no competing; a flow that takes that loss for congestion pushes now and then, and must get room.
 #[test]
-fn who_takes_the_paths_loss_for_congestion_is_given_way_to() {
+fn a_flow_that_takes_the_paths_loss_for_congestion_is_backed_off_from() {
     let kept = || {
         let beside = |seed| 1.0 - 0.01 - beside(CongestionControl::Bbr, false, Link::new(100.0, 10, 0.01), seed);
         (1..=4).map(beside).sum::<f64>() / 4.0
@@ -547,7 +547,7 @@ fn start_up_does_not_go_on_for_ever_beside_a_stream_that_fills_the_path() {
 
 /// P12b: whatever others do to a path, what is sent is in proportion to what arrives.
 #[test]
-fn nobody_sends_many_times_what_the_path_carries() {
+fn no_flow_sends_many_times_what_the_path_carries() {
     for mbit in [95.0, 105.0, 130.0, 300.0] {
         for (delay, starts) in [(5, WE_FIRST), (5, STREAM_FIRST), (40, WE_FIRST), (40, STREAM_FIRST)] {
             let highest = highest_beside(mbit, delay, starts);

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn others_who_fill_the_bottleneck_are_seen_in_the_slopes() {
+    fn others_that_fill_the_bottleneck_are_seen_in_the_slopes() {
         let answer = answer_of(500.0, 2000.0, 2000.0, |_| Duration::ZERO);
         // The arrivals by themselves say half of it.
         assert!((packets(answer.sent) / 1000.0 - 1.0).abs() < 0.15, "{answer:?}");

@@ -284,9 +284,9 @@ mod tests {
 
     /// The minimum after refreshes every 5 s for so long, all of which found the RTT 4 ms longer than it was at first.
     fn minimum_after(seconds: u64) -> Duration {
-        let (way, longer) = (Duration::from_millis(10), Duration::from_millis(14));
+        let (path, longer) = (Duration::from_millis(10), Duration::from_millis(14));
         let mut queue = QueueEstimator::new(Time::ZERO);
-        queue.on_rtt(Time::ZERO, way, SAME);
+        queue.on_rtt(Time::ZERO, path, SAME);
         for second in (5..=seconds).step_by(5) {
             queue.begin_low();
             queue.on_rtt(Time::from_millis(1000 * second), longer, SAME);
@@ -320,7 +320,7 @@ mod tests {
 
     /// P12: two flows that come 5 s apart disturb two refreshes, and are no reason to forget how short the path is.
     #[test]
-    fn what_others_leave_is_the_way_after_half_a_minute_only() {
+    fn what_others_leave_is_the_path_after_half_a_minute_only() {
         assert_eq!(minimum_after(25), Duration::from_millis(10));
         assert_eq!(minimum_after(30), Duration::from_millis(14));
     }

@@ -44,7 +44,7 @@ pub(crate) enum InEvent {
 
 impl InEvent {
     /// It means nothing when the flow comes by another route by now.
-    pub(crate) fn is_of_its_way(&self) -> bool {
+    pub(crate) fn is_of_its_route(&self) -> bool {
         !matches!(self, Self::Proven(_) | Self::Control(..) | Self::Readable | Self::Relay(_))
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum OutEvent {
 
 impl OutEvent {
     /// It means nothing when the flow goes by another route by now.
-    pub(crate) fn is_of_its_way(&self) -> bool {
+    pub(crate) fn is_of_its_route(&self) -> bool {
         !matches!(self, Self::Writable | Self::LowWater(..) | Self::Relay(_))
     }
 }

@@ -240,7 +240,7 @@ impl Node {
         let (is_part, Some(link)) = (flow.open.part() > 0, flow.on) else { return };
         self.events.push_back(Event::Polluted { session, link });
         if self.sessions.entry(session).is_some_and(|e| e.polluted >= MOST_FORGERIES) {
-            let text = "too many packets were altered on the way to guess no tag among them";
+            let text = "too many packets were altered on the route to guess no tag among them";
             return self.fail_session(now, session, CloseReason::local(Code::Polluted, Layer::Session, text));
         }
         if is_part {
@@ -408,7 +408,7 @@ impl Node {
                 Code::UnknownSession if !is_control => CloseReason { code: Code::Rerouted, ..reason },
                 _ => reason,
             };
-            return self.on_way_lost(now, session, reason, on);
+            return self.on_route_lost(now, session, reason, on);
         }
         if is_control {
             if self.retry_opening(now, session, &reason) {

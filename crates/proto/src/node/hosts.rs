@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_its_burst_and_then_its_rate_and_takes_nobody_elses() {
+    fn a_host_has_its_burst_and_then_its_rate_and_takes_no_other_hosts() {
         let (mut hosts, mut now) = (hosts(), START);
         let (one, other) = (host("192.0.2.1"), host("198.51.100.2"));
         assert_eq!((0..1000).filter(|_| hosts.charge(now, one, Payer::Stranger)).count() as u32, BURST);

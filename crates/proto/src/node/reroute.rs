@@ -178,7 +178,7 @@ impl Node {
     pub(super) fn end_if_unheard(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
         if self.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
-            let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's way here is broken, and it found no other");
+            let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's route here is broken, and it found no other");
             self.fail_session(now, id, reason);
         }
     }
@@ -251,7 +251,7 @@ impl Node {
 
     /// The route of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
     /// `refused_by`: the neighbour on this link said so.
-    pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
+    pub(super) fn on_route_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
         // A session with keys asks the far end itself; before that the far end has not heard of the session.
@@ -302,7 +302,7 @@ impl Node {
     }
 
     /// The time to try again has come, if it has.
-    pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
+    pub(super) fn retry_route(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (Some(far), turn) = (entry.far.address(), entry.turn) else { return };
@@ -349,7 +349,7 @@ impl Node {
     }
 
     /// When sessions that no link carries look for a route again.
-    pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
+    pub(super) fn sessions_without_a_route(&self) -> Vec<Option<Time>> {
         let parked = self.sessions.entries().filter(|e| e.link.is_none());
         parked.map(|e| e.trouble.as_ref().and_then(Trouble::poll_timeout)).collect()
     }

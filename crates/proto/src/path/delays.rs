@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_queue_seen_twice_is_alike_though_one_way_is_longer() {
+    fn one_queue_seen_twice_is_alike_though_one_path_is_longer() {
         let queue = |slot: u64| 10.0 * noise(3)(slot);
         let first = series(|slot| queue(slot) + noise(1)(slot), 0);
         let later = || series(|slot| queue(slot) + 30.0 + noise(2)(slot), 2);

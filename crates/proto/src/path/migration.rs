@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_that_it_has_moved_is_believed_although_the_old_address_answers() {
+    fn an_end_that_says_that_it_has_moved_is_believed_although_the_old_address_answers() {
         let mut m = Migration::default();
         m.on_stray(START, address(9, 1), 500, true, MS * 50);
         assert!(m.on_challenge(address(9, 1), [3; 8]) && !m.on_challenge(address(8, 1), [3; 8]));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nothing_shows_nothing() {
+    fn a_receiver_that_waits_for_nothing_sends_no_gap_probe() {
         let mut gap = ReceiveGap::default();
         for ms in 0..200 {
             gap.on_received(Time::from_millis(ms), 1400, RTT);

@@ -349,14 +349,14 @@ impl SendHalf {
     }
 
     /// The route that is to take what goes next brings it too late. If the message could have waited for this route, and waited too long, it makes room for
-    /// younger ones: true, and it is gone. `way`: how long the route takes, if that is known, and by how much faster others are, which waiting for it costs.
-    pub fn drop_overdue(&mut self, now: Time, way: Option<(Duration, Duration)>) -> bool {
+    /// younger ones: true, and it is gone. `time`: how long the route takes, if that is known, and by how much faster others are, which waiting for it costs.
+    pub fn drop_overdue(&mut self, now: Time, time: Option<(Duration, Duration)>) -> bool {
         if self.begun.is_some() || self.abort.is_some() {
             return false;
         }
         let Some((deadline, life)) = self.front_life() else { return false };
-        let (way, ahead) = way.unwrap_or((life / 2, Duration::ZERO));
-        let is_overdue = deadline < now + way && life >= way + ahead;
+        let (time, ahead) = time.unwrap_or((life / 2, Duration::ZERO));
+        let is_overdue = deadline < now + time && life >= time + ahead;
         if is_overdue {
             self.queue.pop();
             self.dropped += 1;

@@ -166,7 +166,7 @@ impl Node {
                     break Some(at);
                 }
                 // What comes behind it may still go that way.
-                is_dropped = !is_again && source.drop_overdue(now, spread.way_behind(at, &rooms[at], packet));
+                is_dropped = !is_again && source.drop_overdue(now, spread.route_time_behind(at, &rooms[at], packet));
                 if is_dropped {
                     break None;
                 }

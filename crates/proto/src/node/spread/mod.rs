@@ -86,17 +86,17 @@ impl Course {
 
     /// `wait`: how long the acknowledgement may have waited for more to acknowledge.
     fn on_delay(&mut self, now: Time, sample: Duration, wait: Duration) {
-        let way = sample.saturating_sub(wait);
+        let delay = sample.saturating_sub(wait);
         match &mut self.least {
             None => {
-                self.least = Some((now, way, way));
+                self.least = Some((now, delay, delay));
                 (self.smoothed, self.deviation) = (sample, sample / 2);
             }
             Some((since, least, before)) => {
                 if now.since(*since) >= WINDOW {
-                    (*since, *before, *least) = (now, *least, way);
+                    (*since, *before, *least) = (now, *least, delay);
                 }
-                *least = way.min(*least);
+                *least = delay.min(*least);
                 let error = sample.abs_diff(self.smoothed);
                 self.deviation = (self.deviation * 3 + error) / 4;
                 self.smoothed = (self.smoothed * 7 + sample) / 8;

@@ -144,7 +144,7 @@ fn datagrams() -> Spread {
 }
 
 #[test]
-fn what_nobody_wants_any_more_is_forgotten_and_the_far_end_told_now_and_then() {
+fn what_is_not_wanted_any_more_is_forgotten_and_the_far_end_told_now_and_then() {
     let mut spread = datagrams();
     for life in [100, 300, 50] {
         spread.keep(START, Bytes::from_static(&[7; 100]), Some(START + MS(life)));

@@ -205,7 +205,7 @@ fn death(relay: usize, mbit: f64, seed: u64) -> Course {
 }
 
 #[test]
-fn a_relay_that_dies_costs_what_was_on_its_way_and_the_other_route_goes_on() {
+fn a_relay_that_dies_costs_what_was_in_flight_and_the_other_route_goes_on() {
     // The route that is left carries it: until the silence of the dead one's link is noticed, and the return path with it, half a second.
     for relay in [1, 2] {
         let courses = [5, 6, 7, 8].map(|seed| death(relay, 20.0, seed));

@@ -185,11 +185,11 @@ pub(super) fn swallow(frames: &mut [u8]) {
 }
 
 #[test]
-fn what_is_acknowledged_and_not_delivered_goes_another_way() {
+fn what_is_acknowledged_and_not_delivered_goes_by_another_route() {
     assert!(story(swallow).is_complete);
 }
 
 #[test]
-fn what_is_acknowledged_and_not_delivered_is_lost_to_who_never_looks() {
+fn what_is_acknowledged_and_not_delivered_is_lost_to_an_end_that_never_looks() {
     assert!(!without(Mechanism::RouteAvoidance, || story(swallow)).is_complete);
 }

@@ -100,7 +100,7 @@ fn heard_of_a_close(mut lost: u32) -> Option<Duration> {
 }
 
 #[test]
-fn whoever_closes_and_is_gone_is_heard_although_two_packets_are_lost() {
+fn an_end_that_closes_and_is_gone_is_heard_although_two_packets_are_lost() {
     let took = heard_of_a_close(2);
     assert!(took.is_some_and(|t| t < MS(50)), "{took:?}");
     assert_eq!(without(Mechanism::CloseCopies, || heard_of_a_close(2)), None);

@@ -72,7 +72,7 @@ fn a_sender_or_a_receiver_that_moves_in_mid_transfer_goes_on_within_two_round_tr
 }
 
 #[test]
-fn behind_a_nat_that_forgot_nobody_needs_to_know() {
+fn behind_a_nat_that_forgot_no_end_needs_to_know() {
     for (node, to) in [(A, elsewhere(1)), (B, elsewhere(1)), (A, other_port(A)), (B, other_port(B))] {
         let mut gaps = Vec::new();
         for seed in SEEDS {
@@ -170,7 +170,7 @@ fn copied(seed: u64) -> (Story, u64, u64) {
 }
 
 #[test]
-fn who_copies_packets_from_beside_the_way_takes_nothing_away_and_is_sent_three_times_as_much_at_most() {
+fn an_attacker_off_the_path_that_copies_packets_takes_nothing_away_and_is_sent_three_times_as_much_at_most() {
     let (s, copied, strays) = copied(4);
     let sender = s.sender.as_ref().unwrap();
     assert!(s.is_done && sender.migrations == 0 && sender.remote == address(B), "{sender:?}");

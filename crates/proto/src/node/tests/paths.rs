@@ -103,7 +103,7 @@ fn marks_that_end_in_mid_transfer_end_marking() {
 }
 
 #[test]
-fn thirty_percent_loss_on_the_way_back_costs_the_way_there_little() {
+fn thirty_percent_loss_on_the_return_path_costs_the_path_there_little() {
     let on = |c: &mut [Conditions; 2]| c[B].loss = 0.3;
     let spurious = |s: &Story| s.sender().spurious_losses as f64 / s.sender().sent_packets as f64;
     let per_byte = |s: &Story| s.p.sent_bytes[A] as f64 / 6e6;
@@ -143,7 +143,7 @@ fn lost_in_a_row(mut packets: u32) -> Duration {
 }
 
 #[test]
-fn a_hundred_packets_lost_in_a_row_on_the_way_back_stop_nobody() {
+fn a_hundred_packets_lost_in_a_row_on_the_return_path_stop_no_sender() {
     let usual = lost_in_a_row(0);
     let with = [60, 80, 100].map(lost_in_a_row);
     assert!(with.iter().all(|t| *t < usual + MS(400)), "{with:?}, {usual:?} without losses");

@@ -138,7 +138,7 @@ fn a_repeated_first_flight_is_answered_eight_times_and_another_under_its_id_is_n
 }
 
 #[test]
-fn who_was_answered_without_a_cookie_and_has_one_now_is_answered_afresh() {
+fn a_caller_that_was_answered_without_a_cookie_and_has_one_now_is_answered_afresh() {
     let mut node = victim(NodeConfig::default());
     assert_eq!(answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 5, b"")).len(), 1);
     let token = node.throttle.issue_for_tests(START, somewhere(), &id(5));
@@ -472,7 +472,7 @@ fn by_version(p: &mut Pair, flight: &[u8]) {
 }
 
 #[test]
-fn what_somebody_on_the_path_says_is_the_verdict_only_when_the_time_is_over() {
+fn what_a_host_on_the_path_says_is_the_verdict_only_when_the_time_is_over() {
     let pair = || Pair::new(Default::default(), Conditions::default(), 3);
     let (code, took) = meddled(pair(), by_version, MS(1500));
     assert!(code.is_none() && took < MS(3500), "{code:?} {took:?}");

@@ -472,7 +472,7 @@ fn forged_finishes() {
 }
 
 #[test]
-fn packets_of_other_versions_and_answers_that_nobody_asked_for() {
+fn packets_of_other_versions_and_answers_without_a_question() {
     flood(
         |_| {},
         |t, n| {

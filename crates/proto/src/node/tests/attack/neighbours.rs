@@ -107,7 +107,7 @@ fn part_of_honest(links: usize, classes: &[Class]) -> f64 {
     }
     let all = (got[0] + got[1]) as f64;
     println!("honest {} hostile {} of {}", got[0], got[1], RATE * 5.0);
-    assert!(all > 0.85 * RATE * 5.0, "the way out is used: {got:?}");
+    assert!(all > 0.85 * RATE * 5.0, "the link out is used: {got:?}");
     got[0] as f64 / all
 }
 
