@@ -1,6 +1,6 @@
 //! Between a TCP connection and a stream: bytes both ways, ends as ends, resets as resets.
 //!
-//! A reset travels as "stop" of the way back and as a reset of the way there, once what the connection had sent before was delivered: so that is not lost,
+//! A reset travels as "stop" of the flow back and as a reset of the flow there, once what the connection had sent before was delivered: so that is not lost,
 //! and no end that looks orderly comes in its place.
 
 use crate::report::{Counts, End};

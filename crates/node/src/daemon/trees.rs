@@ -251,7 +251,7 @@ impl Passage {
         self.show();
         loop {
             for (members, message) in std::mem::take(&mut self.lost) {
-                tracing::info!(receivers = members.len(), "an object does not reach everybody: {message}");
+                tracing::info!(receivers = members.len(), "an object does not reach all receivers: {message}");
                 say(answers, &Record::Lost { members, message }).await?;
             }
             if self.idle.is_over(Instant::now()) {

@@ -404,7 +404,11 @@ async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
     let (digest, size) = (Hash::from_bytes(root.0), receiver.layout().size());
     let stats = receiver.stats();
     if stats.spoiled_blocks > 0 {
-        tell!("noctule: {}: {} blocks came wrong, from somebody who has the key, and came again", shown(&entry.path), stats.spoiled_blocks);
+        tell!(
+            "noctule: {}: {} blocks came wrong, from a sender that has the key, and came again",
+            shown(&entry.path),
+            stats.spoiled_blocks
+        );
     }
     progress.set(size, 0);
     progress.file(&entry, digest);
