@@ -1,8 +1,8 @@
 //! How `model` finds what a path carries (P11): by doubling its rate per RTT; and the drain of what that leaves in the queue.
 
-use super::{Model, State, TEST_PACKETS};
-use crate::congestion::capacity::Epoch;
+use super::{Model, ModelState, TEST_PACKETS};
 use crate::congestion::AckEvent;
+use crate::congestion::capacity::Epoch;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
@@ -50,7 +50,7 @@ impl Model {
             self.capacity.settle_delivered(self.loss.base());
         }
         self.suspicion = 0;
-        self.enter(State::Drain, now);
+        self.enter(ModelState::Drain, now);
     }
 
     pub(super) fn drain_is_done(&self) -> bool {
