@@ -135,10 +135,14 @@ pub(crate) enum Mechanism {
     LateHosts,
     /// The first flight is measured over the time in which it left, not from a round trip before its first answer (P11).
     FirstFlight,
+    /// Start-up goes by pulses, four times the rate for an eighth of a round trip (P11).
+    Pulses,
     /// Delay that varies from the first round trips on does not end start-up (P12).
     StartupUnrest,
     /// What made the RTT fall at first is forgotten where the application has little to send for long (P12).
     FadingUnrest,
+    /// A path that becomes longer again while our rate falls is a queue of cross traffic (P12d).
+    CreepingQueues,
     /// A queue that comes back longer than our own kind leaves it is that of cross traffic, however often it falls in between (P12d).
     RecurringQueues,
     /// A flow that came to a queue soon measures which part of the delay is the path's own (P12).

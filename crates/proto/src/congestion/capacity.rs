@@ -200,8 +200,7 @@ impl Capacity {
         self.recent[0] = self.recent[0].max(rate);
     }
 
-    /// So much and no more.
-    #[cfg(test)]
+    /// So much and no more, as a pulse has shown.
     pub(super) fn set(&mut self, rate: f64) {
         self.recent = [rate; EPOCHS];
     }

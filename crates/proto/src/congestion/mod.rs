@@ -13,6 +13,7 @@ mod hystart;
 mod loss_epoch;
 mod model;
 mod noise;
+mod pulse;
 mod queue;
 mod recurring;
 mod reno;

@@ -9,6 +9,7 @@ use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
 use super::held_half::HeldHalf;
 use super::noise::BaseLoss;
+use super::pulse::Pulses;
 use super::queue::QueueEstimator;
 use super::recurring::RecurringQueue;
 use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent, initial_packets};
@@ -107,6 +108,14 @@ pub(super) struct Model {
     sent_offset: u64,
     bursts: Bursts,
     first_flight: FirstFlight,
+    /// How start-up finds the capacity; where it cannot, the rate doubles per RTT.
+    pulses: Option<Pulses>,
+    /// Bytes sent when doubling took over from pulses: what left before says nothing about it.
+    doubles_from: u64,
+    /// The queue between the latest pulses.
+    rest_queue: Duration,
+    /// The path became longer.
+    lengthened: Option<compete::Lengthened>,
     /// When it seemed to, and the RTT before; until when that is not believed.
     taken_longer: Option<(Time, Duration)>,
     full_until: Time,
@@ -231,6 +240,10 @@ impl Model {
             sent_offset: 0,
             bursts: Bursts::new(now),
             first_flight: FirstFlight::default(),
+            pulses: Self::pulses(initial / rtt.as_secs_f64().max(1e-4), rtt),
+            doubles_from: 0,
+            rest_queue: Duration::ZERO,
+            lengthened: None,
             taken_longer: None,
             full_until: now,
             recurring: RecurringQueue::new(now),
@@ -602,8 +615,10 @@ impl Model {
             ModelState::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
-        self.pacing = match self.state {
-            ModelState::Startup => self.pacing.max(gain * capacity),
+        self.pacing = match (&self.pulses, self.state) {
+            (Some(pulses), ModelState::Startup) => pulses.rate(),
+            (None, ModelState::Startup) if self.newest_offset < self.doubles_from => self.pacing,
+            (None, ModelState::Startup) => self.pacing.max(gain * capacity),
             _ => (gain * capacity).max(floor),
         };
         self.cwnd = window.max(4.0 * self.datagram) as u64;
@@ -621,6 +636,10 @@ impl Controller for Model {
         self.in_flight = event.in_flight;
         if self.state == ModelState::Startup {
             self.first_flight.on_sent(event);
+            if let Some(pulses) = &mut self.pulses {
+                pulses.on_sent(event, self.datagram);
+                self.pacing = pulses.rate();
+            }
         }
         // Nothing in flight for a moment is no idleness where the RTT is shorter than what a sender needs to wake up.
         match self.bursts.on_sent(event, self.newest_offset, self.smoothed_rtt.max(MIN_EPOCH)) {
@@ -651,7 +670,7 @@ impl Controller for Model {
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
             if self.state == ModelState::Startup {
-                self.queue.on_rise(now, rtt, event.is_app_limited);
+                self.on_startup_rtt(event, rtt);
             }
         }
         let is_low = self.low_from < event.newest_offset;
@@ -675,7 +694,7 @@ impl Controller for Model {
             self.growth = 0.0;
         }
         match self.state {
-            ModelState::Startup if self.is_filled() => self.leave_startup(now),
+            ModelState::Startup if self.is_filled(event) => self.leave_startup(now),
             ModelState::Drain if self.drain_is_done() => {
                 let next = if self.loss.is_startup_doubtful() { ModelState::Test } else { ModelState::Cruise };
                 self.enter(next, now);

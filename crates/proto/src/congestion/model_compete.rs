@@ -29,8 +29,23 @@ const WEAKENING_LOSS: f64 = 0.005;
 const GROWTH_ROUNDS: u64 = 8;
 /// How often a queue that others have pushed up counts besides.
 const GIVING_WAY: f64 = 2.0;
+/// A path that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that cross traffic fills.
+const CREEPING: Duration = Duration::from_secs(30);
+const CREPT: f64 = 0.9;
+/// It must be longer by more than this.
+pub(super) const SLOWEST_RISE: Duration = Duration::from_millis(1);
 /// Rounds without a queue after which the flow that filled it is taken to be gone.
 const RIVAL_ROUNDS: u64 = 256;
+
+/// A path that became longer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengthened {
+    at: Time,
+    /// The RTT before.
+    old: Duration,
+    /// What was ours then, bytes per second.
+    rate: f64,
+}
 
 impl Model {
     pub(super) fn compete_round(&mut self, now: Time) {
@@ -75,6 +90,26 @@ impl Model {
             return;
         }
         self.begin_competing(now);
+    }
+
+    /// A path that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
+    /// itself a longer path takes no rate. Cross traffic fills the queue, too slowly for us to see it move.
+    pub(super) fn creeps(&mut self, now: Time, old: Duration, rate: f64) -> bool {
+        if switch::is_off(Mechanism::CreepingQueues) {
+            return false;
+        }
+        let Some(before) = self.lengthened.filter(|before| now.since(before.at) < CREEPING) else {
+            self.lengthened = Some(Lengthened { at: now, old, rate });
+            return false;
+        };
+        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the path.
+        let is_long = self.queue.min_rtt() > before.old + self.own_kinds_longest();
+        if is_long && rate < before.rate * CREPT {
+            self.lengthened = None;
+            self.queue.lower(before.old);
+            return true;
+        }
+        false
     }
 
     /// A round of `cruise`: whether to look into a queue that is longer than our own kind leaves it most of the time. The flow that fills it may empty it once a

@@ -1,6 +1,7 @@
 //! What `model` learns by sending less: whether loss goes away with the rate (a test), what remains of the queue without our part of it (a refresh), and
 //! what follows (P12b, P12d).
 
+use super::compete::SLOWEST_RISE;
 use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, ModelState, STUCK_ROUNDS};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -81,8 +82,12 @@ impl Model {
         // What losses made us aim at is not what others leave: our own kind's queue hardly moves, either.
         let left = if switch::is_off(Mechanism::OwnKindsQueues) { self.target() } else { self.target().max(self.clear_target()) };
         let is_longer = was_stuck && remained > left && self.queue.is_flat() && now >= self.full_until;
-        let old = self.queue.min_rtt();
+        let (old, rate) = (self.queue.min_rtt(), self.anchor.max(self.capacity.get()));
         self.queue.end_refresh(now, is_longer);
+        if self.queue.min_rtt() > old + SLOWEST_RISE && !self.is_noisy() && self.creeps(now, old, rate) {
+            self.begin_competing(now);
+            return;
+        }
         if is_longer {
             self.taken_longer = Some((now, old));
             self.capacity.raise(self.anchor * REGAIN);

@@ -1,8 +1,9 @@
-//! How `model` finds what a path carries (P11): by doubling its rate per RTT; and the drain of what that leaves in the queue.
+//! How `model` finds what a path carries (P11): by pulses, or by doubling where these say nothing; and the drain of what that leaves in the queue.
 
 use super::{Model, ModelState, TEST_PACKETS};
-use crate::congestion::AckEvent;
 use crate::congestion::capacity::Epoch;
+use crate::congestion::pulse::{Answer, Pulses, SHORTEST_RTT, Stretch};
+use crate::congestion::{AckEvent, INITIAL_PACKETS};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
@@ -20,6 +21,11 @@ const STARTUP_EXCESS: f64 = 0.2;
 const STARTUP_HOPELESS: f64 = 0.6;
 
 impl Model {
+    /// None on short paths.
+    pub(super) fn pulses(rate: f64, rtt: Duration) -> Option<Pulses> {
+        (rtt >= SHORTEST_RTT && !switch::is_off(Mechanism::Pulses)).then(|| Pulses::new(rate, rtt))
+    }
+
     /// How far the RTT fell where no queue of ours falls, with a margin.
     fn unrest(&self) -> Duration {
         let fall = if switch::is_off(Mechanism::StartupUnrest) { Duration::ZERO } else { FALL_STARTUP * self.queue.fall() };
@@ -33,7 +39,49 @@ impl Model {
         clear.max(self.unrest())
     }
 
-    /// A round brought more, or not.
+    /// A queue counts only when what leaves from here on has seen it; until then it leaves at this rate.
+    fn go_on_by_doubling(&mut self, rate: f64) {
+        self.pulses = None;
+        self.judge_from = self.sent_offset;
+        self.doubles_from = self.sent_offset;
+        self.pacing = rate;
+    }
+
+    /// A pulse has arrived, or enough of it to show the bottleneck.
+    fn on_pulse(&mut self, answer: &Answer, now: Time) {
+        // Where a full queue stays full its delay says nothing: of what is too much only loss tells.
+        let is_excess = self.loss.is_excess(answer.loss, answer.packets) || answer.loss > STARTUP_HOPELESS;
+        let rate = if is_excess { (answer.delivered / (1.0 - self.loss.base())).min(answer.sent) } else { answer.sent };
+        let Some(pulses) = &mut self.pulses else { return };
+        let before = pulses.proven();
+        // Between pulses less leaves than is proven: a queue that stands then is others' doing.
+        let stands = answer.share.filter(|_| self.rest_queue > answer.threshold);
+        match (answer.stretch, stands) {
+            // What an application sends now and then says nothing of what more would meet: the queue must say it.
+            (stretch, _) if answer.is_limited && stretch != Stretch::None => self.go_on_by_doubling(before),
+            (Stretch::Bottleneck, _) | (_, Some(_)) => {
+                // What arrived is what that carries; where others fill it, some of it is theirs.
+                self.leave_startup(now);
+                self.capacity.set(answer.share.map_or(rate, |share| rate.min(share.max(before))));
+                return;
+            }
+            // Less than the first flight went at: pulses this short say little, and its queue says it all.
+            (Stretch::Likely, _) if rate < before.min(INITIAL_PACKETS as f64 * self.datagram / self.queue.min_rtt().as_secs_f64()) => {
+                self.go_on_by_doubling(rate);
+            }
+            (Stretch::Likely, _) => pulses.set(rate.min(answer.proven)),
+            (Stretch::Scatter, _) => {
+                // Where delay varies by itself the spacing of arrivals says nothing.
+                self.queue.on_swing(answer.delay);
+                self.go_on_by_doubling(before);
+            }
+            (Stretch::None, _) => pulses.set(rate.min(answer.proven).max(before)),
+        }
+        self.capacity.on_startup_sample(rate.min(answer.proven));
+        self.count_plateau(answer.is_limited || rate > before * PLATEAU_GROWTH, now);
+    }
+
+    /// A pulse, or a round, brought more, or not.
     fn count_plateau(&mut self, is_more: bool, now: Time) {
         self.plateau = if is_more { 0 } else { self.plateau + 1 };
         if self.plateau >= PLATEAU_ROUNDS {
@@ -59,6 +107,26 @@ impl Model {
         (self.in_flight as f64) <= fit || self.queue.now() <= target
     }
 
+    /// An RTT of start-up. An end that answered a handshake has not seen the base RTT before.
+    pub(super) fn on_startup_rtt(&mut self, event: &AckEvent, rtt: Duration) {
+        if let Some(pulses) = self.pulses.take_if(|_| event.min_rtt < SHORTEST_RTT) {
+            self.pacing = pulses.proven();
+        }
+        match &self.pulses {
+            Some(pulses) => {
+                // The handshake, or the test of an address, may have seen the path before others filled it.
+                self.queue.lower(event.min_rtt);
+                if pulses.is_within(event.newest_offset) {
+                    self.queue.on_rise(event.now, rtt, event.is_app_limited);
+                } else {
+                    self.queue.on_rest(event.now, rtt);
+                    self.rest_queue = self.queue.now();
+                }
+            }
+            None => self.queue.on_rise(event.now, rtt, event.is_app_limited),
+        }
+    }
+
     pub(super) fn on_startup_ack(&mut self, event: &AckEvent) {
         let packets = event.delivery_rate.bytes_in(event.sample_interval) as f64 / self.datagram;
         let is_excess = self.loss.is_excess(event.flight_loss, packets);
@@ -66,22 +134,35 @@ impl Model {
         self.round_delivered = self.round_delivered.max(event.delivery_rate.bytes_per_sec());
         let corrected = event.delivery_rate.bytes_per_sec() / (1.0 - self.loss.base());
         self.capacity.on_startup_sample(if is_excess { corrected.min(sent) } else { sent });
+        let (noise, unrest) = (NOISE_STARTUP * self.queue.noise(), self.unrest());
+        let Some(pulses) = &mut self.pulses else { return };
+        let answer = pulses.on_ack(event, self.datagram, noise, unrest);
+        let blind = pulses.are_blind().then(|| pulses.proven());
+        if let Some(answer) = answer {
+            self.on_pulse(&answer, event.now);
+        }
+        if let Some(proven) = blind {
+            self.go_on_by_doubling(proven);
+        }
     }
 
-    /// A queue stands that ends start-up.
-    pub(super) fn is_filled(&self) -> bool {
-        self.queue.now() > self.startup_threshold() && self.queue.is_fresh()
+    /// A queue stands that ends start-up; of pulses, only where the application has too little for them, for they look at it themselves.
+    pub(super) fn is_filled(&self, event: &AckEvent) -> bool {
+        self.pulses.as_ref().is_none_or(|pulses| pulses.are_limited())
+            && event.newest_offset >= self.doubles_from
+            && self.queue.now() > self.startup_threshold()
+            && self.queue.is_fresh()
     }
 
     pub(super) fn startup_round(&mut self, now: Time) {
-        if !self.round_limited {
+        if !self.round_limited && self.pulses.is_none() {
             // In delivered units: loss that is the path's own takes its share of every round alike.
             let is_more = self.round_delivered > self.plateau_best * PLATEAU_GROWTH;
             if is_more {
                 self.plateau_best = self.round_delivered;
             }
             self.count_plateau(is_more, now);
-        } else if !switch::is_off(Mechanism::FadingUnrest) {
+        } else if self.round_limited && !switch::is_off(Mechanism::FadingUnrest) {
             // An application that has little to send may stay here for long: what made the RTT fall at first must not hide a queue for ever.
             self.queue.fade_fall();
         }
@@ -89,6 +170,10 @@ impl Model {
 
     pub(super) fn on_startup_epoch(&mut self, epoch: &Epoch, is_excess: bool, now: Time) {
         self.loss.on_startup(epoch.loss, epoch.packets, is_excess || self.is_crowd(self.queue.now()));
+        if self.pulses.is_some() {
+            // An epoch has parts of a pulse; what it met is asked when all of it has an answer.
+            return;
+        }
         let is_hopeless = epoch.loss > STARTUP_HOPELESS;
         self.suspicion = if is_excess || is_hopeless { self.suspicion + 1 } else { 0 };
         // A shallow buffer or a policer: loss that came with the rate. Of a few packets one burst may take most.

@@ -157,7 +157,7 @@ fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     assert!(together < 300.0, "{together:.0} Mbit/s without");
 }
 
-/// A first flight of 32 packets over a path of 10 ms, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
+/// A first flight of 32 packets over a path of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
 /// capacity when all are acknowledged, in packets per round trip.
 fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     let rtt = Duration::from_millis(10);
@@ -276,7 +276,7 @@ fn flows_on_a_long_path_agree_within_seconds() {
     let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
     println!("Jain {with:.4}, {without:.4} without");
     assert!(with > 0.97, "{with:.4}");
-    assert!(without < 0.96, "{without:.4} without");
+    assert!(without < 0.95, "{without:.4} without");
 }
 
 /// Share of a link with a queue of 1 BDP that a flow has beside one of another kind that was there two seconds before, or came two seconds later: seconds 10
@@ -295,8 +295,10 @@ fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f
 /// P12d: a window that grows by a packet per round trip lengthens the path by a millisecond per second, and looks like nothing else.
 #[test]
 fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_path() {
-    let share = beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
-    assert!(share > 0.2, "{share:.3}");
+    let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
+    let (with, without) = (share(), without(Mechanism::CreepingQueues, share));
+    println!("{:.1} %, {:.1} % without", with * 100.0, without * 100.0);
+    assert!(with > 0.2 && without < 0.15, "{with:.3}, {without:.3} without");
 }
 
 /// Round trips of 200 ms until 1 Gbit/s carries 95 % of what loss leaves, over one of them, and the longest queue meanwhile.
@@ -314,13 +316,15 @@ fn filled_after(loss: f64) -> (u64, Duration) {
     (filled.unwrap_or(u64::MAX), longest)
 }
 
-/// P11: a long fat path is filled within twelve round trips.
+/// P11: pulses fill a long fat path in fewer round trips than doubling, and with less in the queue.
 #[test]
-fn a_long_fat_path_is_filled_within_twelve_round_trips() {
+fn pulses_fill_a_path_sooner_and_with_less_of_a_queue() {
     for loss in [0.0, 0.1] {
-        let (rounds, queue) = filled_after(loss);
-        println!("{loss}: {rounds} round trips, {queue:?}");
-        assert!(rounds <= 12, "{loss}: {rounds}, {queue:?}");
+        let (pulses, queue) = filled_after(loss);
+        let (doubling, longer) = without(Mechanism::Pulses, || filled_after(loss));
+        println!("{loss}: {pulses} round trips and {queue:?} by pulses, {doubling} and {longer:?} by doubling");
+        assert!(pulses <= 8 && doubling >= 10, "{loss}: {pulses}, {doubling}");
+        assert!(queue < Duration::from_millis(100) && longer > Duration::from_millis(100), "{loss}: {queue:?}, {longer:?}");
     }
 }
 
@@ -333,18 +337,20 @@ fn fastest_beside_a_full_queue(seed: u64) -> f64 {
     b.records.iter().map(|r| r.flows[0].1.pacing_rate.mbit()).fold(0.0, f64::max)
 }
 
-/// P11: what is sent into a queue that stays full proves nothing.
+/// P11: of a queue that stays full a pulse arrives as fast as it left; what it lost is the only sign, and without it each would go at four times the rate of
+/// the one before.
 #[test]
-fn start_up_into_a_full_queue_proves_nothing() {
+fn pulses_into_a_full_queue_prove_nothing() {
     for seed in 1..=4 {
         let fastest = fastest_beside_a_full_queue(seed);
         assert!(fastest < 100.0, "{fastest:.0} Mbit/s");
     }
 }
 
-/// P11, P12: delay that varies ends start-up early at times; the link is filled soon all the same.
+/// P11, P12: where delay varies pulses give up, and the queue that doubling sees first is what they left; taken for a queue of its own it held such flows at half
+/// of the link or less.
 #[test]
-fn delay_that_varies_holds_no_flow_below_the_link() {
+fn what_left_before_doubling_took_over_says_nothing_of_a_queue() {
     for (loss, seed) in [(0.0, 4), (0.05, 6)] {
         let mut link = Link::new(20.0, 30, loss);
         link.hold_back = Duration::from_millis(40);
@@ -373,8 +379,7 @@ fn a_queue_that_falls_once_a_second_is_still_somebodys() {
 fn rounds_over_a_standing_queue() -> Option<u64> {
     let rtt = Duration::from_millis(20);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
-    model.queue.on_rise(Time::ZERO, rtt + Duration::from_millis(8), false);
-    model.queue.on_rise(Time::ZERO, rtt, false);
+    model.queue.on_swing(Duration::from_millis(8));
     let (mut now, mut sent) = (Time::ZERO, 0);
     (0..100).find(|&round| {
         let queue = if round == 0 { Duration::ZERO } else { Duration::from_millis(10) };
@@ -409,6 +414,27 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
     let (with, without) = (rounds_over_a_standing_queue(), without(Mechanism::FadingUnrest, rounds_over_a_standing_queue));
     println!("{with:?} {without:?}");
     assert!(with.is_some_and(|rounds| (4..30).contains(&rounds)) && without.is_none(), "{with:?} {without:?}");
+}
+
+/// P11: an end that answered a handshake begins without a round trip.
+#[test]
+fn the_first_acknowledgement_says_that_the_path_is_too_short_for_pulses() {
+    let begins = |rtt: Duration| {
+        let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
+        model.on_sent(&SentEvent {
+            now: Time::ZERO,
+            bytes: DATAGRAM,
+            in_flight: DATAGRAM,
+            is_app_limited: false,
+            sent_offset: DATAGRAM,
+            is_control: false,
+        });
+        assert!(model.pulses.is_some());
+        model.on_ack(&ack(Time::ZERO + rtt, Time::ZERO, DATAGRAM, Bandwidth::from_transfer(DATAGRAM, rtt), rtt));
+        (model.state == ModelState::Startup, model.pulses.is_some())
+    };
+    assert_eq!(begins(Duration::from_millis(40)), (true, false));
+    assert_eq!(begins(Duration::from_millis(60)), (true, true));
 }
 
 /// Jain's index of eight flows over 15 s, 20 s after the last has come.

@@ -53,6 +53,8 @@ pub(super) struct QueueEstimator {
     /// Largest RTT while the rate only rose, and the largest fall below it.
     crest: Duration,
     fall: Duration,
+    /// Smallest RTT while the rate was low, and when.
+    trough: (Duration, Time),
     paused_until: Time,
     /// What of the differences within and between buckets no queue that fills or empties explains, as a standard deviation.
     noise: Duration,
@@ -83,6 +85,7 @@ impl QueueEstimator {
             older_bucket: None,
             crest: Duration::ZERO,
             fall: Duration::ZERO,
+            trough: (Duration::MAX, now),
             paused_until: now,
             noise: Duration::ZERO,
             floor: Duration::ZERO,
@@ -157,8 +160,24 @@ impl QueueEstimator {
             // What the pause did to the queue is seen for a round trip and more.
             self.paused_until = now + 2 * rtt;
         }
+        self.trough.0 = Duration::MAX;
         self.crest = if now < self.paused_until { rtt } else { self.crest.max(rtt) };
         self.fall = self.fall.max(self.crest - rtt);
+    }
+
+    /// The same of a time in which the rate is lower than what the path carries: a queue that others fill grows slowly then.
+    pub(super) fn on_rest(&mut self, now: Time, rtt: Duration) {
+        if rtt < self.trough.0 {
+            self.trough = (rtt, now);
+        }
+        let rise = rtt.saturating_sub(self.trough.0);
+        self.fall = self.fall.max(rise.saturating_sub(now.since(self.trough.1) / QUEUE_SLOPE));
+        self.crest = Duration::ZERO;
+    }
+
+    /// The RTT rose by so much, and not as it rises in front of a queue of ours.
+    pub(super) fn on_swing(&mut self, rise: Duration) {
+        self.fall = self.fall.max(rise);
     }
 
     /// It is remembered by so much less.
