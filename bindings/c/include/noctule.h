@@ -371,7 +371,7 @@ typedef struct noctule_endpoint_options {
    */
   size_t size;
   /**
-   * Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "none", or "rate" with `congestion_rate`.
+   * Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "gcc", "none", or "rate" with `congestion_rate`.
    */
   const char *congestion;
   /**
