@@ -104,7 +104,6 @@ pub use datagram::DATAGRAM_LIFETIME;
 pub use endpoint::{Endpoint, EndpointStats};
 pub use error::{BindError, ConnectError, FlowError, OpenError, ReadToEndError, SessionClosed, TrySendError};
 pub use events::{LinkEvent, LinkEvents};
-pub use target::TargetRates;
 pub use features::{SocketFeatures, probe_sockets};
 pub use link::Link;
 pub use message::{MessageReceiver, MessageSender};
@@ -113,6 +112,7 @@ pub use session::{FlowReport, IncomingFlow, Session, SessionStats};
 pub use socket::BufferSizes;
 pub use state::Refusal;
 pub use stream::{RecvStream, SendStream};
+pub use target::TargetRates;
 pub use trace::TraceLog;
 
 pub use bytes::Bytes;

@@ -197,11 +197,9 @@ impl FromStr for Congestion {
             "bbr" => Ok(Self::Bbr),
             "gcc" => Ok(Self::Gcc),
             "none" => Ok(Self::None),
-            _ => {
-                text.strip_prefix("rate:").and_then(|rate| rate.parse().ok()).map(Self::Rate).ok_or_else(|| {
-                    ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, bbr, gcc, rate:50mbit or none")
-                })
-            }
+            _ => text.strip_prefix("rate:").and_then(|rate| rate.parse().ok()).map(Self::Rate).ok_or_else(|| {
+                ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, bbr, gcc, rate:50mbit or none")
+            }),
         }
     }
 }

@@ -118,17 +118,17 @@ mod tests {
     #[test]
     fn a_report_covers_a_response_time_and_a_hundred_packets_or_two_seconds() {
         let rtt = Duration::from_millis(50);
-        // Packets per 10 ms, and reports per four seconds.
-        for (packets, expected) in [(20, 26), (2, 8), (1, 2)] {
+        // Packets, each so many milliseconds, and reports in four seconds.
+        for (packets, ms, expected) in [(20, 10, 26), (2, 10, 8), (1, 50, 2)] {
             let mut control = LossControl::new();
             let mut now = Time::from_millis(100);
             let (mut acked, mut lost, mut reports) = (0, 0, 0);
-            for _ in 0..=400 {
-                now += Duration::from_millis(10);
+            for _ in 0..=4000 / ms {
+                now += Duration::from_millis(ms);
                 (acked, lost) = (acked + 800, lost + 200);
                 reports += i32::from(control.on_ack(now, rtt, packets, (acked, lost), DELAY));
             }
-            assert_eq!(reports, expected, "{packets}");
+            assert_eq!(reports, expected, "{packets} each {ms} ms");
             assert!((control.rate / RATE - 0.9f64.powi(reports)).abs() < 1e-9);
         }
     }

@@ -31,7 +31,7 @@ const SMOOTHING: f64 = 0.95;
 const NEAR: f64 = 3.0;
 /// The deviation as a share of their mean: what it begins with, and its bounds. The draft has none.
 const FIRST_DEVIATION: f64 = 0.02;
-const DEVIATION: core::ops::RangeInclusive<f64> = 0.01..=0.1;
+const DEVIATION: core::ops::RangeInclusive<f64> = 0.01..=0.03;
 /// Between two decreases lies an RTT, in which the first one cannot show; at most this, for the RTT may be a queue.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// RFC 8511 §3 allows less of a reduction for a mark than for a loss; at least this is asked of every control here.
@@ -42,7 +42,7 @@ pub(super) const LEAST: f64 = 3750.0;
 /// R_hat: what arrived in the last half second.
 #[derive(Debug, Default)]
 struct ReceivedRate {
-    /// Bytes by the end of the part in which they arrived.
+    /// Bytes by the beginning of the part in which they arrived.
     parts: VecDeque<(Time, u64)>,
     since: Option<Time>,
 }
@@ -51,10 +51,10 @@ impl ReceivedRate {
     fn on_arrival(&mut self, arrived: Time, bytes: u64) {
         self.since.get_or_insert(arrived);
         match self.parts.back_mut() {
-            Some((end, sum)) if arrived < *end => *sum += bytes,
-            _ => self.parts.push_back((arrived + PART, bytes)),
+            Some((begin, sum)) if arrived < *begin + PART => *sum += bytes,
+            _ => self.parts.push_back((arrived, bytes)),
         }
-        while self.parts.front().is_some_and(|(end, _)| *end + RECEIVED_OVER <= arrived) {
+        while self.parts.front().is_some_and(|(begin, _)| *begin + RECEIVED_OVER <= arrived) {
             self.parts.pop_front();
         }
     }
@@ -66,7 +66,8 @@ impl ReceivedRate {
 
     fn over(&self, time: Duration, now: Time) -> Option<f64> {
         let known = now.since(self.since?).min(time);
-        let bytes: u64 = self.parts.iter().filter(|(end, _)| *end + time > now).map(|(_, bytes)| bytes).sum();
+        // Not what came at the beginning of the time: it arrived in the time before.
+        let bytes: u64 = self.parts.iter().filter(|(begin, _)| *begin + known > now).map(|(_, bytes)| bytes).sum();
         (known >= RECEIVED_OVER / 5).then(|| bytes as f64 / known.as_secs_f64())
     }
 }
@@ -175,7 +176,9 @@ impl RateControl {
     pub(super) fn on_mark(&mut self, now: Time) {
         self.state = State::Decrease;
         self.updated_at = Some(now);
+        let before = self.rate;
         self.decrease(now, RECEIVED_OVER, MARK_BETA);
+        self.rate = self.rate.min(MARK_BETA * before).max(LEAST);
     }
 
     /// Nothing arrives any more: what the path carries is found anew, from the least (RFC 9002 §7.6.2).
@@ -203,7 +206,7 @@ impl RateControl {
             Some(maximum) if maximum.distance(received).abs() <= NEAR => maximum.on_decrease(received),
             other => *other = Some(Maximum::new(received.max(LEAST))),
         }
-        self.rate = self.rate.min(beta * received.min(self.rate)).max(LEAST);
+        self.rate = self.rate.min(beta * received).max(LEAST);
     }
 }
 
