@@ -78,8 +78,15 @@ fn main() {
             }
         }
     }
+    println!("two gcc, the second 5 s later, 10 Mbit/s, RTT 50 ms, 2 BDP: share of the second in %, six seeds");
     for from in [60_000, 180_000, 360_000] {
-        let mut b = Bottleneck::new(Link::new(10.0, 25, 0.0).queue_bdp(2.0), vec![FlowSpec::bulk(Gcc), FlowSpec::bulk(Gcc).at(5000)], 1);
-        println!("two gcc, {} s on: {:.2?}", from / 1000, rates(&mut b, 2, from, from + 60_000));
+        print!("{} to {} s:", from / 1000, from / 1000 + 60);
+        for seed in 1..=6 {
+            let specs = vec![FlowSpec::bulk(Gcc), FlowSpec::bulk(Gcc).at(5000)];
+            let mut b = Bottleneck::new(Link::new(10.0, 25, 0.0).queue_bdp(2.0), specs, seed);
+            let r = rates(&mut b, 2, from, from + 60_000);
+            print!("  {:.0}", 100.0 * r[1] / (r[0] + r[1]));
+        }
+        println!();
     }
 }

@@ -21,7 +21,7 @@ const OUTLIER: f64 = 3.0;
 /// The gradient is that of one group, and the threshold is of a delay: it is judged by what it becomes over so many groups, as known implementations do,
 const GROUPS: u32 = 60;
 /// of this length, whatever the flow's own have: a slow flow has longer ones, sees a queue earlier by them, and would give way to fast ones for ever.
-/// Longer is more sensitive: at 5 ms two flows at 10 Mbit/s are equal after three minutes and a queue of 190 ms goes unseen, at 15 after one, and of 20.
+/// Longer is more sensitive: at 5 ms three of six pairs of flows are unequal for ever and a queue of 190 ms goes unseen, at 15 none and one of 20.
 const GROUP_MS: f64 = 15.0;
 /// Groups over which their length is averaged.
 const LENGTH_OVER: f64 = 16.0;
