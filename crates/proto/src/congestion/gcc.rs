@@ -164,6 +164,17 @@ mod tests {
     }
 
     #[test]
+    fn much_loss_ends_the_start() {
+        let mut s = script();
+        assert_eq!(s.controller.rate.state, State::Start);
+        for _ in 0..10 {
+            s.lose(s.controller.window() / Script::<Gcc>::DATAGRAM / 2);
+            s.round();
+        }
+        assert_ne!(s.controller.rate.state, State::Start);
+    }
+
+    #[test]
     fn what_was_sent_and_not_acknowledged_is_bounded() {
         let s = script();
         let (rate, window) = (s.controller.target(), s.controller.window() as f64);

@@ -289,6 +289,16 @@ mod tests {
     }
 
     #[test]
+    fn one_slope_is_one_trend_whatever_the_length_of_the_groups() {
+        let trend = |ms: f64| {
+            let mut filter = ArrivalFilter::new();
+            (0..2000).for_each(|_| filter.update(0.1 * ms, ms * 1e-3));
+            filter.trend()
+        };
+        assert!((trend(5.0) / 90.0 - 1.0).abs() < 0.01 && (trend(25.0) / 90.0 - 1.0).abs() < 0.01, "{} {}", trend(5.0), trend(25.0));
+    }
+
+    #[test]
     fn delay_that_varies_without_a_trend_raises_the_noise_and_the_threshold() {
         let (mut detector, mut at) = begin();
         let mut over = 0;

@@ -331,6 +331,28 @@ mod tests {
     }
 
     #[test]
+    fn the_start_ends_at_what_arrives_at_last_and_not_at_its_mean() {
+        let mut run = Run::new(50_000.0);
+        run.control.state = State::Start;
+        run.control.rate = 400_000.0;
+        run.groups(10, 250_000.0, None);
+        run.groups(1, 250_000.0, Some(Usage::Over));
+        assert!((run.control.rate / 250_000.0 - 0.85).abs() < 0.06, "{}", run.control.rate);
+    }
+
+    /// What the first decrease does shows an RTT later.
+    #[test]
+    fn decreases_are_an_rtt_apart() {
+        let mut run = Run::new(250_000.0);
+        run.groups(1, 250_000.0, Some(Usage::Over));
+        let first = run.control.rate;
+        run.groups(2, 0.0, Some(Usage::Over));
+        assert_eq!(run.control.rate, first);
+        run.groups(1, 0.0, Some(Usage::Over));
+        assert!(run.control.rate < first);
+    }
+
+    #[test]
     fn what_arrives_is_counted_over_half_a_second() {
         let mut run = Run::new(100_000.0);
         assert!((run.control.received.get(run.now).unwrap() / 100_000.0 - 1.0).abs() < 0.05);
