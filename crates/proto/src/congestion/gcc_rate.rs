@@ -337,7 +337,8 @@ mod tests {
         run.control.rate = 400_000.0;
         run.groups(10, 250_000.0, None);
         run.groups(1, 250_000.0, Some(Usage::Over));
-        assert!((run.control.rate / 250_000.0 - 0.85).abs() < 0.06, "{}", run.control.rate);
+        // An eighth of a second holds six or seven of these groups.
+        assert!((0.8..0.96).contains(&(run.control.rate / 250_000.0)), "{}", run.control.rate);
     }
 
     /// What the first decrease does shows an RTT later.
