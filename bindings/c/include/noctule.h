@@ -1245,7 +1245,8 @@ noctule_error noctule_session_set_congestion(struct noctule_session session,
  *
  * Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `WOULD_BLOCK`, `CLOSED`, `NOT_CONNECTED`, or why connecting failed.
  */
-noctule_error noctule_session_target_rate(struct noctule_session session, double *rate);
+noctule_error noctule_session_target_rate(struct noctule_session session,
+                                          double *rate);
 
 /**
  * Begins to close: what was finished on `brtp` flows is delivered first, for at most the endpoint's linger, and the far end is told `code` (below 2^62) and
