@@ -1,7 +1,6 @@
 //! `gcc` on a virtual bottleneck: the figures of docs/results/congestion.md. `cargo run -p noctule-proto --example gcc_media`
 
 #[path = "../tests/bottleneck/mod.rs"]
-#[allow(dead_code)]
 mod bottleneck;
 
 use bottleneck::{Bottleneck, FlowSpec, Link, rates};
