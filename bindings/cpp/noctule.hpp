@@ -89,7 +89,7 @@ inline Error error_of(long long code) {
 struct Callbacks {
     std::mutex mutex;
     std::function<void(const Error &)> connected, finished;
-    std::function<void()> closed, session, idle, flow, datagram, readable, writable;
+    std::function<void()> closed, session, idle, flow, datagram, readable, writable, target_rate;
 };
 
 /// A call of what is set now: it may be replaced, and its owner destroyed, while it runs.
@@ -152,6 +152,7 @@ public:
         case NOCTULE_EVENT_KIND_DATAGRAM: call(*callbacks, &Callbacks::datagram); break;
         case NOCTULE_EVENT_KIND_READABLE: call(*callbacks, &Callbacks::readable); break;
         case NOCTULE_EVENT_KIND_WRITABLE: call(*callbacks, &Callbacks::writable); break;
+        case NOCTULE_EVENT_KIND_TARGET_RATE: call(*callbacks, &Callbacks::target_rate); break;
         default: break;
         }
     }
@@ -425,6 +426,13 @@ public:
     }
     Error set_congestion(const std::string &name, std::uint64_t rate = 0) { return detail::error_of(noctule_session_set_congestion(handle(), name.c_str(), rate)); }
 
+    /// The rate that the program should produce, in bits per second, with congestion control "gcc"; would_block while nothing is new.
+    Result<double> target_rate() {
+        double rate = 0;
+        if (Error error = detail::error_of(noctule_session_target_rate(handle(), &rate))) return error;
+        return rate;
+    }
+
     /// It is connected, or why not.
     void on_connected(std::function<void(const Error &)> function) { set(&detail::Callbacks::connected, std::move(function)); }
     void on_closed(std::function<void()> function) { set(&detail::Callbacks::closed, std::move(function)); }
@@ -432,6 +440,8 @@ public:
     void on_flow(std::function<void()> function) { set(&detail::Callbacks::flow, std::move(function)); }
     /// Datagrams wait: receive until would_block.
     void on_datagram(std::function<void()> function) { set(&detail::Callbacks::datagram, std::move(function)); }
+    /// After target_rate said would_block: there is a new rate.
+    void on_target_rate(std::function<void()> function) { set(&detail::Callbacks::target_rate, std::move(function)); }
 
 private:
     friend class Endpoint;

@@ -14,8 +14,7 @@ const char *congestion_name(int control) {
     case CongestionControl::BBR:
     case CongestionControl::BBRv2:
     case CongestionControl::BBRv3: return "bbr";
-    // Google's control by delay gradients is not built; this one looks at delay, too.
-    case CongestionControl::GCC: return "model";
+    case CongestionControl::GCC: return "gcc";
     }
     return nullptr;
 }
@@ -47,7 +46,6 @@ std::string refusal(const Settings &settings) {
 
 void tell_differences(const Settings &settings) {
     if (settings.mode == BRCTP) log(Level::info, "mode 2 (BRCTP) is carried by BRTP: coded files to many receivers are noctule's send and recv");
-    if (settings.control == static_cast<int>(CongestionControl::GCC)) log(Level::warn, "congestion control GCC is not built: noctule's \"model\" is used, which looks at delay, too");
     if (settings.control == static_cast<int>(CongestionControl::BBR) || settings.control == static_cast<int>(CongestionControl::BBRv2))
         log(Level::info, "congestion control: BBR version 3 is used for all BBRs");
     if (settings.mode == TCP && settings.control != -1) log(Level::info, "mode 10 (TCP) takes the kernel's congestion control");

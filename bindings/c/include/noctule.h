@@ -264,6 +264,10 @@ enum noctule_event_kind
    * A flow, after `noctule_flow_finish`: the far end has everything, or `error` says why that is not known.
    */
   NOCTULE_EVENT_KIND_FINISHED = 9,
+  /**
+   * A session of which `noctule_session_target_rate` had nothing new to say: it has now.
+   */
+  NOCTULE_EVENT_KIND_TARGET_RATE = 10,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -371,7 +375,7 @@ typedef struct noctule_endpoint_options {
    */
   size_t size;
   /**
-   * Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "none", or "rate" with `congestion_rate`.
+   * Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "gcc", "none", or "rate" with `congestion_rate`.
    */
   const char *congestion;
   /**
@@ -1233,6 +1237,16 @@ noctule_error noctule_session_recv_datagram(struct noctule_session session,
 noctule_error noctule_session_set_congestion(struct noctule_session session,
                                              const char *name,
                                              uint64_t rate);
+
+/**
+ * Writes the rate that the program should produce, in bits per second: for media, with congestion control "gcc". Headers and what repairs the mean loss are taken
+ * off; all sessions with the same neighbour share it. `WOULD_BLOCK`: nothing is new since the last call, or the congestion control tells no rate; a `TARGET_RATE` event
+ * follows when there is something. A rate is new when it differs by a twentieth.
+ *
+ * Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `WOULD_BLOCK`, `CLOSED`, `NOT_CONNECTED`, or why connecting failed.
+ */
+noctule_error noctule_session_target_rate(struct noctule_session session,
+                                          double *rate);
 
 /**
  * Begins to close: what was finished on `brtp` flows is delivered first, for at most the endpoint's linger, and the far end is told `code` (below 2^62) and

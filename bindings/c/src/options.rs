@@ -32,7 +32,7 @@ pub const NOCTULE_CLASS_LATENCY: u32 = 1;
 pub struct noctule_endpoint_options {
     /// `sizeof(noctule_endpoint_options)`.
     pub size: usize,
-    /// Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "none", or "rate" with `congestion_rate`.
+    /// Congestion control of what this side sends: "model" (default), "cubic", "reno", "vegas", "bbr", "gcc", "none", or "rate" with `congestion_rate`.
     pub congestion: *const c_char,
     /// Bits per second of UDP payload, for "rate" only.
     pub congestion_rate: u64,

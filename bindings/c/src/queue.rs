@@ -32,6 +32,8 @@ pub enum noctule_event_kind {
     Writable = 8,
     /// A flow, after `noctule_flow_finish`: the far end has everything, or `error` says why that is not known.
     Finished = 9,
+    /// A session of which `noctule_session_target_rate` had nothing new to say: it has now.
+    TargetRate = 10,
 }
 
 /// A handle, and what happened to it.

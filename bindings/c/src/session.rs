@@ -9,7 +9,7 @@ use crate::options::{self, noctule_flow_options};
 use crate::queue::{Interest, noctule_event_kind};
 use crate::stats::noctule_session_stats;
 use crate::table::{self, Object};
-use noctule::{Bytes, CloseReason, ConnectError, IncomingFlow, SessionOutcome, TrySendError};
+use noctule::{Bandwidth, Bytes, CloseReason, ConnectError, IncomingFlow, SessionOutcome, TargetRates, TrySendError};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
 use std::future::Future;
@@ -65,11 +65,21 @@ pub(crate) struct Session {
     /// Taken from the session, and not by the program yet.
     flows: Mutex<VecDeque<IncomingFlow>>,
     datagrams: Mutex<VecDeque<Bytes>>,
+    /// From the first question after the rate on.
+    rates: Mutex<Rates>,
     was_closed: AtomicBool,
     connected: Interest,
     closed: Interest,
     flow: Interest,
     datagram: Interest,
+    target_rate: Interest,
+}
+
+#[derive(Default)]
+struct Rates {
+    stream: Option<TargetRates>,
+    /// Taken from the stream, and not by the program yet.
+    newest: Option<Bandwidth>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,11 +98,13 @@ fn adopt(context: &Arc<Context>, endpoint: u64, user: *mut c_void) -> Outcome<(u
             attempt: Mutex::default(),
             flows: Mutex::default(),
             datagrams: Mutex::default(),
+            rates: Mutex::default(),
             was_closed: AtomicBool::new(false),
             connected: interest(noctule_event_kind::Connected),
             closed: interest(noctule_event_kind::Closed),
             flow: interest(noctule_event_kind::Flow),
             datagram: interest(noctule_event_kind::Datagram),
+            target_rate: interest(noctule_event_kind::TargetRate),
         })
     };
     context.adopt(make, Object::Session)
@@ -174,6 +186,18 @@ impl Session {
         }
     }
 
+    fn next_rate(&self, rates: &mut Rates) -> Outcome<Bandwidth> {
+        let inner = self.inner()?;
+        let stream = rates.stream.get_or_insert_with(|| inner.target_rates());
+        let kept = rates.newest.take();
+        match self.target_rate.attempt(|cx| stream.poll_rate(cx)) {
+            Some(Some(rate)) => Ok(rate),
+            // What was the newest before the end has nothing to say any more.
+            Some(None) => Err(Failure::new(noctule_error::Closed, "the session is over: no rate follows")),
+            None => kept.ok_or(Failure::WOULD_BLOCK),
+        }
+    }
+
     fn outcome(&self) -> Outcome<SessionOutcome> {
         let inner = self.inner()?;
         self.closed.attempt(|cx| pin!(inner.closed()).poll(cx)).ok_or(Failure::WOULD_BLOCK)
@@ -192,6 +216,10 @@ impl Session {
             noctule_event_kind::Datagram => {
                 let mut waiting = lock(&self.datagrams);
                 self.next_datagram(&mut waiting).map(|datagram| waiting.push_front(datagram)).is_ok()
+            }
+            noctule_event_kind::TargetRate => {
+                let mut rates = lock(&self.rates);
+                self.next_rate(&mut rates).map(|rate| rates.newest = Some(rate)).is_ok()
             }
             _ => false,
         }
@@ -439,6 +467,23 @@ pub unsafe extern "C" fn noctule_session_set_congestion(session: noctule_session
         // SAFETY: as the caller promises.
         let control = options::congestion(unsafe { input::text("name", name) }?, rate)?;
         table::session(session.id)?.inner()?.set_congestion(control);
+        Ok(())
+    })
+}
+
+/// Writes the rate that the program should produce, in bits per second: for media, with congestion control "gcc". Headers and what repairs the mean loss are taken
+/// off; all sessions with the same neighbour share it. `WOULD_BLOCK`: nothing is new since the last call, or the congestion control tells no rate; a `TARGET_RATE` event
+/// follows when there is something. A rate is new when it differs by a twentieth.
+///
+/// Threads: any. Blocks: never. Errors: `BAD_HANDLE`, `NULL_ARGUMENT`, `WOULD_BLOCK`, `CLOSED`, `NOT_CONNECTED`, or why connecting failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn noctule_session_target_rate(session: noctule_session, rate: *mut f64) -> noctule_error {
+    call(|| {
+        input::required("rate", rate)?;
+        let session = table::session(session.id)?;
+        let newest = session.next_rate(&mut lock(&session.rates))?;
+        // SAFETY: not null, and as the caller promises.
+        unsafe { input::store(rate, newest.bytes_per_sec() * 8.0) };
         Ok(())
     })
 }

@@ -70,6 +70,11 @@ fn datagrams_arrive_and_wait_for_a_buffer_that_is_large_enough() {
 }
 
 #[test]
+fn a_program_with_media_is_told_the_rate_to_produce() {
+    run_sanitized("poll", "target_rate");
+}
+
+#[test]
 fn a_wrong_pin_an_unknown_host_and_a_stranger_are_told_apart() {
     run_sanitized("poll", "connecting");
 }

@@ -1,6 +1,6 @@
 //! A session with another node: where flows are opened and accepted.
 
-use crate::bridge::{Waiter, Waiting};
+use crate::bridge::{Waiter, Waiting, lock};
 use crate::error::{self, Fault};
 use crate::keys::PublicKey;
 use crate::message::{MessageReceiver, MessageSender};
@@ -8,12 +8,13 @@ use crate::options;
 use crate::runtime::{self, Kept};
 use crate::stream::{Receiver, Sender};
 use crate::{Polled, buffer, done, stats};
-use noctule::{FlowKind, FlowOptions, IncomingFlow, TrySendError};
+use noctule::{FlowKind, FlowOptions, IncomingFlow, TargetRates, TrySendError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyFloat};
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker, ready};
 
 /// A session.
 #[pyclass(frozen, module = "noctule._core")]
@@ -23,6 +24,9 @@ pub struct Session {
     messages: Waiting,
     datagrams: Waiting,
     closed: Waiting,
+    target_rate: Waiting,
+    /// From the first question after the rate on.
+    rates: Mutex<Option<TargetRates>>,
 }
 
 impl Session {
@@ -33,6 +37,8 @@ impl Session {
             messages: Waiting::default(),
             datagrams: Waiting::default(),
             closed: Waiting::default(),
+            target_rate: Waiting::default(),
+            rates: Mutex::default(),
         }
     }
 
@@ -145,6 +151,22 @@ impl Session {
     fn close_reason<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         runtime::check()?;
         self.inner.close_reason().map(|reason| error::close_reason(py, &reason)).transpose()
+    }
+
+    /// The next rate to produce, in bits per second.
+    fn poll_target_rate<'py>(&self, py: Python<'py>, waiter: Option<Bound<'py, Waiter>>) -> Polled<'py> {
+        runtime::check()?;
+        let mut rates = lock(&self.rates);
+        let rates = rates.get_or_insert_with(|| self.inner.target_rates());
+        let next = |cx: &mut Context<'_>| match ready!(rates.poll_rate(cx)) {
+            Some(rate) => Poll::Ready(Ok(rate)),
+            None => pin!(self.inner.closed()).poll(cx).map(|outcome| Err(noctule::SessionClosed(outcome))),
+        };
+        match self.target_rate.attempt(waiter.as_ref(), next) {
+            Poll::Ready(Ok(rate)) => Ok(Some(PyFloat::new(py, rate.bytes_per_sec() * 8.0).into_any())),
+            Poll::Pending => Ok(None),
+            Poll::Ready(Err(closed)) => Err(error::session(py, &closed)),
+        }
     }
 
     /// The far end's key.

@@ -140,6 +140,34 @@ async def test_datagrams_go_both_ways(pair):
         pair.ours.send_datagram("text")
 
 
+async def test_a_program_with_media_is_told_the_rate_to_produce(identity):
+    pair = await make_pair(identity)
+    pair.ours.set_congestion("gcc")
+    first = await pair.ours.wait_target_rate()
+    assert 20e3 < first < 5e6
+    stream = pair.ours.open_stream()
+
+    async def write():
+        while True:
+            await stream.write(bytes(65536))
+
+    writing = asyncio.create_task(write())
+    async for rate in pair.ours.target_rates():
+        if rate > 2 * first:
+            break
+    writing.cancel()
+    # A control for bulk has none, and a wait that is given up takes nothing.
+    pair.ours.set_congestion("model")
+    waiting = asyncio.create_task(pair.ours.wait_target_rate())
+    await asyncio.sleep(0.05)
+    pair.ours.abort()
+    with pytest.raises(noctule.SessionClosed):
+        while True:
+            await waiting
+            waiting = asyncio.create_task(pair.ours.wait_target_rate())
+    await pair.server.close()
+
+
 async def test_datagrams_that_find_no_room_are_dropped_and_said_to_be(pair):
     sent = [pair.ours.send_datagram(bytes(60_000)) for _ in range(500)]
     assert True in sent and False in sent

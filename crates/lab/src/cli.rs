@@ -167,7 +167,7 @@ pub struct RunArgs {
     /// Transport mode: brtp or btp.
     #[arg(long, default_value = "brtp")]
     pub mode: ModeName,
-    /// Congestion control: model, cubic, reno, vegas, bbr, rate:50mbit or none.
+    /// Congestion control: model, cubic, reno, vegas, bbr, gcc, rate:50mbit or none.
     #[arg(long, default_value = "model")]
     pub cc: Congestion,
     /// Lifetime of each message (btp); late is lost.

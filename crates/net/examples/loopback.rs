@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p noctule --example loopback -- --seconds 5`
 //!
-//! Options: `--seconds N` (5), `--messages BYTES` (messages of that size instead of a stream), `--cc model|cubic|reno|vegas|bbr|none` (model), `--v6`,
+//! Options: `--seconds N` (5), `--messages BYTES` (messages of that size instead of a stream), `--cc model|cubic|reno|vegas|bbr|gcc|none` (model), `--v6`,
 //! `--plaintext`, `--datagram BYTES` (1472), `--multi` (one runtime of two workers for both ends instead of one thread for each end),
 //! `--raw` (no protocol: what the kernel alone does with trains of this size). For a profile: `perf record -g target/release/examples/loopback`.
 

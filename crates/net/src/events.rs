@@ -5,6 +5,7 @@ use futures_core::Stream;
 use noctule_proto::error::CloseReason;
 use noctule_proto::ids::PathId;
 use noctule_proto::path::PathState;
+use noctule_proto::units::Bandwidth;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -32,6 +33,10 @@ pub enum LinkEvent {
     Silent,
     /// The neighbour is heard again.
     Heard,
+    /// The rate that the application should produce has changed by a twentieth or more, with a congestion control that is made for media (`gcc`): bytes
+    /// of applications in full packets, headers and what repairs the mean loss taken off. It is the link's, shared by all its sessions.
+    /// [`Session::target_rates`](crate::Session::target_rates) has this alone.
+    TargetRate(Bandwidth),
     /// The far end has begun to close the session: what it finished is still delivered.
     Closing(CloseReason),
     /// The session, or the link, is over. Nothing follows.

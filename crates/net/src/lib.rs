@@ -93,6 +93,7 @@ mod socket;
 mod sockets;
 mod state;
 mod stream;
+mod target;
 mod timer;
 mod trace;
 mod watch;
@@ -111,6 +112,7 @@ pub use session::{FlowReport, IncomingFlow, Session, SessionStats};
 pub use socket::BufferSizes;
 pub use state::Refusal;
 pub use stream::{RecvStream, SendStream};
+pub use target::TargetRates;
 pub use trace::TraceLog;
 
 pub use bytes::Bytes;

@@ -7,6 +7,7 @@ use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
 use crate::state::EndpointState;
 use crate::stream::{RecvStream, SendStream};
+use crate::target::TargetRates;
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::{CloseReason, Code, Layer};
@@ -14,7 +15,7 @@ use noctule_proto::event::SessionOutcome;
 use noctule_proto::ids::{FlowId, PathId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
 use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats, PathStats, RouteStats, SpanStats};
-use noctule_proto::units::Time;
+use noctule_proto::units::{Bandwidth, Time};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -407,6 +408,21 @@ impl Session {
         };
         drop(state);
         LinkEvents::new(Arc::clone(shared), queue)
+    }
+
+    /// The rate that the application should produce now, in bytes per second, headers and repair taken off.
+    /// `None`: the congestion control tells none (`gcc` does), or the session is over.
+    pub fn target_rate(&self) -> Option<Bandwidth> {
+        let state = self.handle.shared.lock();
+        let link = state.node.session_link(self.handle.session).or_else(|| Some(state.sessions.get(&self.handle.session)?.link))?;
+        state.node.target_rate(link)
+    }
+
+    /// The rates that the application should produce from now on, the present one first: for encoders, with
+    /// [`CongestionControl::Gcc`](crate::CongestionControl::Gcc). A rate is told when it differs by a twentieth from the one before.
+    pub fn target_rates(&self) -> TargetRates {
+        let events = self.events();
+        TargetRates::new(events, self.target_rate())
     }
 
     /// The far end's address on the session's first path, as long as it is known.

@@ -278,6 +278,7 @@ impl EndpointState {
             Event::PathChanged { link, path, remote, state } => {
                 self.tell_link(link, &LinkEvent::PathChanged { path, remote, state });
             }
+            Event::TargetRate { link, rate } => self.tell_link(link, &LinkEvent::TargetRate(rate)),
             Event::LinkRefused { peer, remote, reason, left_out } => {
                 let oldest = if self.refusals.len() >= MOST_REFUSALS { self.refusals.pop_front() } else { None };
                 let left_out = left_out + oldest.map_or(0, |r| r.left_out + 1);

@@ -5,6 +5,7 @@ use crate::error::{CloseReason, Code};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
 use crate::stats::{FlowTotals, PathState};
+use crate::units::Bandwidth;
 use std::net::{IpAddr, SocketAddr};
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
@@ -56,6 +57,14 @@ pub enum Event {
         remote: SocketAddr,
         /// What it is fit for now.
         state: PathState,
+    },
+    /// The rate that applications should produce over a link has changed by a twentieth or more. Told where the congestion control is made for media
+    /// (`gcc`). All sessions of the link share the rate.
+    TargetRate {
+        /// Which link.
+        link: LinkId,
+        /// Bytes of applications, in full packets; headers and what repairs the mean loss are taken off.
+        rate: Bandwidth,
     },
     /// The other end opened a session.
     SessionIncoming {

@@ -113,6 +113,12 @@ static void messages() {
     world.there.on_datagram([&] { datagram = *world.there.recv_datagram(); });
     CHECK(!world.context.run([&] { return !datagram.empty(); }));
     CHECK(datagram == "datagram");
+    // A rate to produce, once the control is one for media.
+    CHECK(world.here.target_rate().error().would_block());
+    double rate = 0;
+    world.here.on_target_rate([&] { rate = *world.here.target_rate(); });
+    CHECK(!world.here.set_congestion("gcc"));
+    CHECK(!world.context.run([&] { return rate > 20e3; }));
     CHECK(world.here.outcome().error().would_block());
     bool is_closed = false;
     world.there.on_closed([&] { is_closed = true; });

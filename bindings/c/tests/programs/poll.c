@@ -184,6 +184,32 @@ static void datagrams(void) {
     close_pair(&p);
 }
 
+/* With a control for media the program is told what to produce. */
+static void target_rate(void) {
+    pair p = open_pair(NULL);
+    double rate = -1, grown = -1;
+    CHECK(noctule_session_target_rate(p.here, NULL) == NOCTULE_ERROR_NULL_ARGUMENT);
+    CHECK(noctule_session_target_rate(p.here, &rate) == NOCTULE_ERROR_WOULD_BLOCK && rate == -1);
+    OK(noctule_session_set_congestion(p.here, "gcc", 0));
+    wait_for(p.context, NOCTULE_EVENT_KIND_TARGET_RATE, p.here.id);
+    OK(noctule_session_target_rate(p.here, &rate));
+    CHECK(rate > 20e3 && rate < 5e6);
+    /* Told once, and again when what was sent has shown that there is more. */
+    noctule_flow out;
+    OK(noctule_session_open_uni(p.here, NULL, NULL, &out));
+    static unsigned char block[65536];
+    while (grown < 2 * rate) {
+        (void)noctule_flow_write(out, block, sizeof block);
+        noctule_error error = noctule_session_target_rate(p.here, &grown);
+        CHECK(error == NOCTULE_ERROR_OK || error == NOCTULE_ERROR_WOULD_BLOCK);
+        if (error) wait_for(p.context, NOCTULE_EVENT_KIND_TARGET_RATE, p.here.id);
+    }
+    OK(noctule_session_abort(p.here, 0, NULL));
+    wait_for(p.context, NOCTULE_EVENT_KIND_CLOSED, p.here.id);
+    while (noctule_session_target_rate(p.here, &rate) != NOCTULE_ERROR_CLOSED) usleep(1000);
+    close_pair(&p);
+}
+
 static noctule_error connect_to(pair *p, const char *host, const char *key, char *words, size_t capacity) {
     noctule_session session;
     OK(noctule_endpoint_connect(p->client, host, key, NULL, &session));
@@ -445,6 +471,8 @@ static void closed_handles(void) {
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_send_datagram(s, "x", 1));
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_recv_datagram(s, text, 1, &length));
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_set_congestion(s, "bbr", 0));
+        double rate;
+        REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_target_rate(s, &rate));
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_close(s, 0, NULL));
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_abort(s, 0, NULL));
         REFUSED(NOCTULE_ERROR_BAD_HANDLE, "session", noctule_session_outcome(s, &outcome));
@@ -583,7 +611,7 @@ static void thousand(void) {
 
 int main(int count, char **arguments_of) {
     static const struct { const char *name; void (*run)(void); } tests[] = {
-        {"echo", echo}, {"messages", messages}, {"datagrams", datagrams}, {"connecting", connecting},
+        {"echo", echo}, {"messages", messages}, {"datagrams", datagrams}, {"target_rate", target_rate}, {"connecting", connecting},
         {"arguments", arguments}, {"closed_handles", closed_handles}, {"descriptor", descriptor}, {"thousand", thousand},
     };
     alarm(120); /* Ends what hangs. */

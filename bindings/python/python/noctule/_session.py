@@ -115,6 +115,25 @@ class Session(SessionBase):
         """The next datagram of the far end."""
         return await until(self._core.poll_recv_datagram)
 
+    async def wait_target_rate(self) -> float:
+        """The next rate that the program should produce, in bits per second; the first is there at once. For media, with congestion control ``gcc``.
+
+        Headers and what repairs the mean loss are taken off. Sessions with the same neighbour share the rate. A rate is told when it differs by a
+        twentieth; one that is out of date is not told. Other congestion controls tell none. ``SessionClosed`` when the session is over.
+        """
+        return await until(self._core.poll_target_rate)
+
+    async def target_rates(self) -> AsyncIterator[float]:
+        """The rates of ``wait_target_rate``, until the session ends well; ``SessionClosed`` if it does not."""
+        while True:
+            try:
+                rate = await self.wait_target_rate()
+            except SessionClosed as closed:
+                if closed.reason.is_clean:
+                    return
+                raise
+            yield rate
+
     async def close(self, code: int = 0, reason: str = "", *, linger: Seconds | None = None) -> Outcome:
         """Closes gracefully and tells how that went: what was finished is delivered first, for at most ``linger`` (the endpoint's, if none is given).
 

@@ -138,6 +138,10 @@ class Session(SessionBase):
         """The next datagram of the far end."""
         return blocked(timeout, self._core.poll_recv_datagram)
 
+    def wait_target_rate(self, *, timeout: float | None = None) -> float:
+        """The next rate that the program should produce, in bits per second: see ``noctule.Session.wait_target_rate``."""
+        return blocked(timeout, self._core.poll_target_rate)
+
     def close(self, code: int = 0, reason: str = "", *, linger: Seconds | None = None, timeout: float | None = None) -> Outcome:
         """Closes gracefully and tells how that went: see ``noctule.Session.close``."""
         self._core.close(code, reason, optional_seconds(linger))

@@ -160,6 +160,8 @@ pub enum Congestion {
     Vegas,
     /// BBR version 3.
     Bbr,
+    /// Google congestion control.
+    Gcc,
     /// A fixed rate of UDP payload.
     Rate(Bandwidth),
     /// None at all.
@@ -175,6 +177,7 @@ impl Congestion {
             Self::Reno => CongestionControl::Reno,
             Self::Vegas => CongestionControl::Vegas,
             Self::Bbr => CongestionControl::Bbr,
+            Self::Gcc => CongestionControl::Gcc,
             Self::Rate(rate) => CongestionControl::Rate(noctule_proto::units::Bandwidth::from_bits_per_sec(rate.bits_per_sec() as f64)),
             Self::None => CongestionControl::None,
         }
@@ -184,7 +187,7 @@ impl Congestion {
 impl FromStr for Congestion {
     type Err = ParseQuantityError;
 
-    /// `model`, `cubic`, `reno`, `vegas`, `bbr`, `rate:50mbit`, `none`.
+    /// `model`, `cubic`, `reno`, `vegas`, `bbr`, `gcc`, `rate:50mbit`, `none`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "model" => Ok(Self::Model),
@@ -192,12 +195,11 @@ impl FromStr for Congestion {
             "reno" => Ok(Self::Reno),
             "vegas" => Ok(Self::Vegas),
             "bbr" => Ok(Self::Bbr),
+            "gcc" => Ok(Self::Gcc),
             "none" => Ok(Self::None),
-            _ => {
-                text.strip_prefix("rate:").and_then(|rate| rate.parse().ok()).map(Self::Rate).ok_or_else(|| {
-                    ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, bbr, rate:50mbit or none")
-                })
-            }
+            _ => text.strip_prefix("rate:").and_then(|rate| rate.parse().ok()).map(Self::Rate).ok_or_else(|| {
+                ParseQuantityError::new(text, "a congestion control: model, cubic, reno, vegas, bbr, gcc, rate:50mbit or none")
+            }),
         }
     }
 }
@@ -210,6 +212,7 @@ impl fmt::Display for Congestion {
             Self::Reno => f.write_str("reno"),
             Self::Vegas => f.write_str("vegas"),
             Self::Bbr => f.write_str("bbr"),
+            Self::Gcc => f.write_str("gcc"),
             Self::Rate(rate) => write!(f, "rate:{rate}"),
             Self::None => f.write_str("none"),
         }

@@ -318,7 +318,7 @@ impl App {
                 }
             }
             // A driver would see what is wrong with the path; here the link's own conditions are what is wrong.
-            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => {}
+            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::TargetRate { .. } | Event::LinkRefused { .. } => {}
             // The end of the session follows, and is what counts.
             Event::SessionClosing { .. } => {}
             other => self.fail(now, format!("an event that the application does not know: {other:?}")),

@@ -117,7 +117,7 @@ impl Neighbourhood {
                 }
                 None
             }
-            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => None,
+            Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::TargetRate { .. } | Event::LinkRefused { .. } => None,
             Event::SessionIncoming { session, .. } => {
                 self.unknown.insert(*session, event.clone());
                 None

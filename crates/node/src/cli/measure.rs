@@ -79,7 +79,7 @@ pub struct PerfArgs {
     /// Client: send this file, once, instead of a pattern for some time; its hash is compared at the end.
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with_all = ["server", "reverse", "bidir", "time", "length"])]
     pub file: Option<PathBuf>,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model]. The server uses the client's choice for
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model]. The server uses the client's choice for
     /// what it sends in a test.
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
@@ -175,7 +175,7 @@ pub struct PingArgs {
     /// Measure beginnings instead: so many fresh connections with one message each, and the mean of their first answers.
     #[arg(long, value_name = "STARTS", num_args = 0..=1, default_missing_value = "15", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["csv", "svg", "count", "interval", "trace"])]
     pub first: Option<u32>,
-    /// Congestion control of this side: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of this side: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// tcp: congestion control of this side's kernel [default: the kernel's own].

@@ -98,7 +98,7 @@ pub struct ProxyArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.
@@ -287,7 +287,7 @@ pub struct ProxyServeArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.

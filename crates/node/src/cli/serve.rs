@@ -44,7 +44,7 @@ pub struct ServeArgs {
     pub allow_delete: bool,
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.
@@ -124,7 +124,7 @@ pub struct GetArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.

@@ -38,3 +38,30 @@ impl<T: FromStr<Err = String> + Clone + Send + Sync + 'static> TypedValueParser 
         Some(Box::new(self.names.iter().map(|name| PossibleValue::new(*name))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Completions have the names from one list; what people read is written out, and has them all.
+    #[test]
+    fn help_and_the_example_file_name_every_congestion_control() {
+        let mut texts = vec![("example.toml".to_owned(), include_str!("../daemon/setup/example.toml").to_owned())];
+        let keys: Vec<_> = crate::daemon::config::keys::tables().flat_map(|t| t.keys).filter(|k| k.name == "congestion").collect();
+        texts.extend(keys.iter().map(|k| ("node.toml".to_owned(), k.text.to_owned())));
+        let mut root = crate::cli::Cli::command();
+        root.build();
+        let mut commands = vec![&root];
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands().filter(|c| c.get_name() != "help"));
+            let cc = command.get_arguments().filter(|a| a.get_id().as_str() == "cc");
+            texts.extend(cc.map(|a| (command.get_name().to_owned(), a.get_help().expect("help").to_string())));
+        }
+        assert!(texts.len() > 7, "{}", texts.len());
+        for (whose, text) in &texts {
+            let missing: Vec<_> = CongestionControl::NAMED.iter().map(|cc| cc.name()).filter(|name| !text.contains(name)).collect();
+            assert!(missing.is_empty(), "{whose} lacks {missing:?}");
+        }
+    }
+}

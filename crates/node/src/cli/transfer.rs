@@ -90,7 +90,7 @@ pub struct SendArgs {
     pub via: ViaArgs,
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Congestion control: model, cubic, reno, vegas, bbr, none, or rate:RATE for reserved bandwidth (rate:100mbit) [default: model].
+    /// Congestion control: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE for reserved bandwidth (rate:100mbit) [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.
@@ -134,7 +134,7 @@ pub struct RecvArgs {
     /// End after one transfer that succeeded. What was refused or broke off leaves it waiting.
     #[arg(long)]
     pub once: bool,
-    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, none, or rate:RATE [default: model].
+    /// Congestion control of what this side sends: model, cubic, reno, vegas, bbr, gcc, none, or rate:RATE [default: model].
     #[arg(long, value_name = "NAME", value_parser = super::suggest::cc(), hide_possible_values = true, help_heading = PATH)]
     pub cc: Option<CcName>,
     /// One JSON object per line instead of text.

@@ -8,6 +8,10 @@ mod capacity;
 mod cubic;
 mod first_flight;
 mod fixed;
+mod gcc;
+mod gcc_delay;
+mod gcc_loss;
+mod gcc_rate;
 mod held_half;
 mod hystart;
 mod loss_epoch;
@@ -158,6 +162,10 @@ pub trait Controller: Send + core::fmt::Debug {
     }
     /// Rate at which packets may leave; `None`: not paced beyond the window.
     fn pacing_rate(&self) -> Option<Bandwidth>;
+    /// Rate of UDP payload that an application should produce, headers and repair included, where the controller is made for telling it; `None`: it is not.
+    fn target_rate(&self) -> Option<Bandwidth> {
+        None
+    }
     /// For traces and statistics.
     fn state(&self) -> ControlState;
     /// The capacity in [`state`](Self::state): asked for with each packet.
@@ -192,6 +200,8 @@ pub enum CongestionControl {
     Vegas,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
+    /// Google congestion control (draft-ietf-rmcat-gcc-02): for media that fits its bit rate to the path.
+    Gcc,
     /// A fixed rate of UDP payload; no reaction to loss (space links with reserved bandwidth).
     Rate(Bandwidth),
     /// Offered load as it is, for method tests.
@@ -212,7 +222,7 @@ impl PartialEq for CongestionControl {
 
 impl CongestionControl {
     /// Every control that has nothing to set, so that its name says it all.
-    pub const NAMED: [Self; 6] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::Bbr, Self::None];
+    pub const NAMED: [Self; 7] = [Self::Model, Self::Cubic, Self::Reno, Self::Vegas, Self::Bbr, Self::Gcc, Self::None];
 
     /// Name as on a command line; a rate is written after it by code that knows its units.
     pub fn name(self) -> &'static str {
@@ -222,6 +232,7 @@ impl CongestionControl {
             Self::Reno => "reno",
             Self::Vegas => "vegas",
             Self::Bbr => "bbr",
+            Self::Gcc => "gcc",
             Self::Rate(_) => "rate",
             Self::None => "none",
             Self::Custom(factory) => factory.name(),
@@ -263,6 +274,7 @@ pub fn build(control: CongestionControl, datagram: u64, rtt: Duration, now: Time
         CongestionControl::Reno => Box::new(reno::Reno::new(datagram, rtt)),
         CongestionControl::Vegas => Box::new(vegas::Vegas::new(datagram, rtt)),
         CongestionControl::Bbr => Box::new(bbr::Bbr::new(datagram, rtt, now)),
+        CongestionControl::Gcc => Box::new(gcc::Gcc::new(datagram, rtt, now)),
         CongestionControl::Rate(rate) => Box::new(fixed::Fixed { rate: Some(rate) }),
         CongestionControl::None => Box::new(fixed::Fixed { rate: None }),
         CongestionControl::Custom(factory) => factory.build(datagram, rtt, now),

@@ -21,6 +21,7 @@ mod receive;
 mod rekey;
 mod schedule;
 mod sizes;
+mod target;
 mod transmit;
 
 use crate::config::NodeConfig;
@@ -38,7 +39,7 @@ use crate::shared::Shared;
 use crate::stats::{FlowTotals, LinkStats, SpanStats};
 use crate::switch::{self, Mechanism};
 use crate::trace::Tracer;
-use crate::units::{Duration, Ecn, Probability, Time};
+use crate::units::{Bandwidth, Duration, Ecn, Probability, Time};
 use crate::wire::params::Params;
 use cids::Cids;
 pub(crate) use datagrams::DATAGRAM_ROOM;
@@ -113,6 +114,8 @@ pub(crate) struct Link {
     pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
     plans: aggregate::Plans,
+    /// Rate that the application was last told to produce.
+    told_rate: Option<Bandwidth>,
     coupling: coupling::Coupling,
     pub(crate) keys: Option<Box<LinkKeys>>,
     pub(crate) labels: Labels,
@@ -194,6 +197,7 @@ impl Link {
             paths: BTreeMap::new(),
             cids: Cids::default(),
             plans: aggregate::Plans::default(),
+            told_rate: None,
             coupling: coupling::Coupling::default(),
             keys: None,
             labels: Labels::default(),

@@ -17,7 +17,7 @@ use crate::path::{Address, MAX_PATHS};
 use crate::session::CONTROL_INDEX;
 use crate::stats::{FlowStats, FlowTotals, LinkStats, Memory};
 use crate::trace::What;
-use crate::units::{Duration, Time};
+use crate::units::{Bandwidth, Duration, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -228,6 +228,11 @@ impl Node {
         }
         self.give_up(now, flow, known, code);
         Ok(())
+    }
+
+    /// Bytes per second that applications should produce over a link, as [`Event::TargetRate`] tells. `None`: its congestion control tells none.
+    pub fn target_rate(&self, link: LinkId) -> Option<Bandwidth> {
+        self.links.get(&link)?.target_rate()
     }
 
     /// Statistics of a link and its paths.

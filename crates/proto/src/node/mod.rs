@@ -335,6 +335,7 @@ impl Node {
         }
         if let Some(link) = self.links.get_mut(&id) {
             self.events.extend(core::iter::from_fn(|| link.poll_path_state()));
+            self.events.extend(link.poll_target_rate());
         }
         self.pump_sessions_of(now, Some(id));
         if self.links.get(&id).is_some_and(|l| l.is_closed()) {

@@ -680,6 +680,10 @@ impl Path {
     pub fn pacing_rate(&self) -> Option<Bandwidth> {
         self.control.pacing_rate()
     }
+    /// Rate that an application should produce, headers and repair included; `None`: the control tells none.
+    pub fn target_rate(&self) -> Option<Bandwidth> {
+        self.control.target_rate()
+    }
     /// What it sends, in sent units: the controller's estimate where it has one.
     pub(crate) fn own_rate(&self) -> Bandwidth {
         let capacity = self.control.capacity();

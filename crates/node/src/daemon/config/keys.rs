@@ -56,7 +56,7 @@ pub const TABLES: [Table; 9] = [
                 "none",
                 "File of a pre-shared key (noctule keygen --shared) that all neighbours must have too, those with one of their own excepted.",
             ),
-            key("congestion", "\"model\"", "Congestion control: model, bbr, cubic, reno, vegas, none, or rate:20mbit."),
+            key("congestion", "\"model\"", "Congestion control: model, bbr, cubic, reno, vegas, gcc, none, or rate:20mbit."),
             key("idle-timeout", "\"30s\"", "Silence that ends a link."),
             key(
                 "keep-alive",
