@@ -33,6 +33,9 @@ pub enum Command {
         /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read.
         #[arg(long, value_name = "FILE")]
         pcap: Option<PathBuf>,
+        /// Write goodput, queueing delay, round trip and loss of each interval to a file as the run goes on, a JSON object per line.
+        #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+        samples: Option<PathBuf>,
     },
     /// Send one real file over one bad link with noctule and with the kernel's TCP, and compare.
     Demo(crate::demo::DemoArgs),
@@ -54,6 +57,10 @@ pub enum Command {
     Merge(crate::sweep::command::MergeArgs),
     /// Run test files of Oasis as they are, in the simulator or on namespaces.
     Oasis(crate::oasis::OasisArgs),
+    /// Show results and running tests in a browser: a page with tables, heat maps and live charts, and the same as JSON.
+    Serve(crate::page::ServeArgs),
+    /// Write the page of a finished run as one file that needs nothing else.
+    Export(crate::page::ExportArgs),
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).
@@ -68,6 +75,9 @@ pub enum Command {
         /// Folder in which each result is kept as soon as it is there; what is there is not run again.
         #[arg(long, value_name = "DIR")]
         results: Option<PathBuf>,
+        /// Keep the course of each run there too, for `noctule-lab serve`.
+        #[arg(long, requires = "results")]
+        samples: bool,
         /// Compare the share of every case with the table in this file: a point more or less fails.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,

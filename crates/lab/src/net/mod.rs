@@ -32,4 +32,5 @@ pub mod tcp_proxy;
 pub mod timeline;
 mod timestamp;
 pub mod tun;
+mod watch;
 mod way;
