@@ -255,14 +255,21 @@ impl fmt::Display for RunLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("noctule-lab sim")?;
         for word in &self.0 {
-            let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:,.+%/@".contains(c));
-            if is_plain && !word.is_empty() {
-                write!(f, " {word}")?;
-            } else {
-                write!(f, " '{}'", word.replace('\'', r"'\''"))?;
-            }
+            write!(f, " {}", Quoted(word))?;
         }
         Ok(())
+    }
+}
+
+/// A word as a shell reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.0;
+        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:,.+%/@".contains(c));
+        if is_plain && !word.is_empty() { f.write_str(word) } else { write!(f, "'{}'", word.replace('\'', r"'\''")) }
     }
 }
 

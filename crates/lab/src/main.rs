@@ -10,7 +10,7 @@ use noctule_lab::report::{Report, Row, differences, grid_table, run_table, share
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 use noctule_lab::sweep::command::simulate as simulate_cases;
-use noctule_lab::sweep::samples::{Head, SampleFile};
+use noctule_lab::sweep::samples::{Head, SampleFile, this_command};
 use noctule_lab::sweep::{Measured, Record};
 
 /// The run was made and failed: wrong bytes, an impossible share, an expectation that was not met.
@@ -50,7 +50,7 @@ fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Pa
         Some(path) => captured(args, path)?,
         None => {
             let scenario = args.scenario()?;
-            let watch = samples.map(|path| SampleFile::create(path, &Head::of("noctule-lab sim", &scenario)).watch());
+            let watch = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)).watch());
             sim::run_watched(&scenario, watch)?
         }
     };

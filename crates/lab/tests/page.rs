@@ -203,7 +203,7 @@ async fn what_cannot_be_answered_is_told_as_json() {
         ("/api/runs/one/cells/none/samples", 404, "--samples"),
         ("/api/runs/none/live", 404, "no run"),
         ("/api/runs/one/matrix?beside=none-such", 404, "published table"),
-        ("/api/runs/one/matrix?rows=mtu", 400, "no axis"),
+        ("/api/runs/one/matrix?rows=mtu", 404, "no axis"),
         ("/api/runs/one?limit=x", 400, "limit"),
         ("/api/runs/one?colour=red", 400, "colour"),
         ("/api/runs/%FF", 400, "UTF-8"),

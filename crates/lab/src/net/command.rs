@@ -14,7 +14,7 @@ use super::run::{self, NetReport, Peer, Settings};
 use super::{privilege, scratch};
 use crate::cli::RunArgs;
 use crate::link::{LinkSpec, Period};
-use crate::sweep::samples::{Head, SampleFile};
+use crate::sweep::samples::{Head, SampleFile, this_command};
 
 /// Exit code when the machine does not permit namespaces or emulated links to this user.
 pub const NOT_PERMITTED: u8 = 3;
@@ -82,8 +82,7 @@ impl NetArgs {
             return fail(&error, code_of(&error));
         }
         let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
-        let name = format!("noctule-lab net, {}", self.peer);
-        let samples = self.samples.as_deref().map(|path| SampleFile::create(path, &Head::of(&name, &scenario)));
+        let samples = self.samples.as_deref().map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)));
         match run::run_watched(&scenario, &settings, samples) {
             Ok(report) if self.json => print_json(&report),
             Ok(report) => {

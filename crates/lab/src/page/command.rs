@@ -26,7 +26,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// `noctule-lab serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Folder with results, or with folders of results below it.
+    /// Folder with results, or with folders of results below it; made if it is not there.
     #[arg(default_value = "noctule-results")]
     pub folder: PathBuf,
     /// Address and port. Any but loopback demands a token.

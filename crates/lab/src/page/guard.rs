@@ -1,4 +1,4 @@
-//! Who may ask: a browser is told by every page that it visits what to request, so an address that answers on loopback is not private.
+//! Which requests are answered: a browser is told by every page that it visits what to request, so an address that answers on loopback is not private.
 //!
 //! - `Host` has to be an IP address, `localhost` or a name that the user gave: a foreign name that resolves to this host (DNS rebinding) is refused.
 //! - Requests that another site makes are refused by `Sec-Fetch-Site` and `Origin`; no CORS header is ever sent, so none can read an answer.
@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::answer::Problem;
 
-/// The header that a request which changes something has to carry, with any value.
+/// The header that a request which changes something has to carry, with the value 1.
 pub const HEADER: &str = "x-noctule-lab";
 /// Characters that a token has at least.
 pub const TOKEN_LEAST: usize = 16;
@@ -87,7 +87,7 @@ impl Guard {
                 return Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN"));
             }
         }
-        if *method != Method::GET && *method != Method::HEAD && !headers.contains_key(HEADER) {
+        if *method != Method::GET && *method != Method::HEAD && headers.get(HEADER).is_none_or(|value| value != "1") {
             return Err(Problem::new(StatusCode::FORBIDDEN, "a request that changes something has to carry the header X-Noctule-Lab: 1"));
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! The page reads what sweeps leave in folders ([`store`]) and the samples that running cells write there ([`live`]); it measures nothing itself.
 //! A run that it starts is this program again, as a child that works on a folder like any other ([`runs`]): the page may end, the run goes on.
-//! [`guard`] says who may ask. [`export`] writes the page of a run as one file. Everything that a browser loads is in the binary ([`assets`]).
+//! [`guard`] says which requests are answered. [`export`] writes the page of a run as one file. Everything that a browser loads is in the binary ([`assets`]).
 
 pub mod answer;
 pub mod assets;

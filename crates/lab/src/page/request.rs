@@ -182,10 +182,10 @@ pub fn scenario_names(folder: Option<&Path>) -> Vec<String> {
 
 fn scenario_path(folder: Option<&Path>, file: &str) -> Result<PathBuf, Problem> {
     match folder {
-        None => Err(Problem::bad("this server was given no scenario files: start it with --scenarios DIR")),
+        None => Err(Problem::not_found("this server was given no scenario files: start it with --scenarios DIR")),
         // Only what is listed can be named: nothing is said of other files.
         Some(folder) if scenario_names(Some(folder)).iter().any(|name| name == file) => Ok(folder.join(file)),
-        Some(_) => Err(Problem::bad(format!("there is no scenario file {file:?}"))),
+        Some(_) => Err(Problem::not_found(format!("there is no scenario file {file:?}"))),
     }
 }
 

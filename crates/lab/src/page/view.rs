@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::answer::Problem;
@@ -11,7 +10,7 @@ use super::store::Run;
 use crate::holdout::Draw;
 use crate::matrix::{Beside, Layout, Outcome, Summary, plane_name};
 use crate::scenario::Case;
-use crate::sweep::{Cell, Measured, Record};
+use crate::sweep::{Cell, Measured, Record, samples};
 
 /// Cells of a matrix at most: a table of more is none.
 const MOST_CELLS: usize = 5_000;
@@ -258,12 +257,22 @@ impl Run {
         }
         let known: HashSet<String> = rows.iter().map(|row| row.id.clone()).collect();
         for name in self.samples.iter().filter(|name| !known.contains(*name)) {
-            let head = crate::sweep::samples::read(&crate::sweep::samples::path_of(&self.path, name)).ok().map(|(head, _)| head);
+            let head = samples::read(&samples::path_of(&self.path, name)).ok().map(|(head, _)| head);
             let state = if self.claimed.contains(name) { CellState::Running } else { CellState::Course };
             let text = head.as_ref().map_or_else(|| name.clone(), |head| head.name.clone());
-            rows.push(Row { name: text, limit_mbit: head.and_then(|head| head.limit_mbit), ..Row::empty(name, state, true) });
+            let row = Row { name: text, limit_mbit: head.and_then(|head| head.limit_mbit), ..Row::empty(name, state, true) };
+            rows.push(match self.report(name) {
+                Some(report) => row.with_report(&report),
+                None => row,
+            });
         }
         rows
+    }
+
+    /// What a run on namespaces has printed, beside its course.
+    fn report(&self, name: &str) -> Option<serde_json::Value> {
+        let text = std::fs::read(self.path.join(format!("{name}.report"))).ok()?;
+        serde_json::from_slice(&text).ok().filter(serde_json::Value::is_object)
     }
 
     /// A cell by its hash or the name of its course.
@@ -290,10 +299,10 @@ impl Run {
         let row = self.rows().into_iter().find(|row| row.id == id);
         let row = row.ok_or_else(|| Problem::not_found(format!("the run {:?} has no cell {id:?}", self.name)))?;
         let list: Vec<Cell> = self.list.iter().filter(|(known, _)| known == id).map(|(_, cell)| cell.clone()).collect();
-        let command = list.first().map(command).unwrap_or_default();
-        // A run on namespaces, or one that keeps its report beside its course.
-        let report = std::fs::read(self.path.join(format!("{}.report", row.id))).ok();
-        let report = report.and_then(|text| serde_json::from_slice(&text).ok()).filter(serde_json::Value::is_object);
+        // A single run names its course by its command.
+        let alone = || if row.name.starts_with("noctule-lab ") { row.name.clone() } else { String::new() };
+        let command = list.first().map_or_else(alone, command);
+        let report = self.report(id);
         Ok(CellView { row, command, list, build: None, report, second_mbit: None })
     }
 
@@ -302,7 +311,7 @@ impl Run {
     /// # Errors
     /// Draws and single runs make no table; an axis or a published table that is not there.
     pub fn matrix(&self, tables: &Tables, ask: &MatrixAsk) -> Result<MatrixView, Problem> {
-        let unfit = |text: &str| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
+        let unfit = |text: &str| Problem::not_found(text);
         let records: Vec<&Record> = self.records.iter().map(|record| &**record).filter(|record| record.cell.draw.is_none()).collect();
         if records.iter().all(|record| record.cell.case.cell.is_empty()) {
             return Err(unfit("these results have no axes: draws and single runs make no table"));
@@ -321,7 +330,7 @@ impl Run {
             }
             None => tables.first_that_fits(&mut summary),
         };
-        let layout = Layout::of(&summary, ask.rows.as_deref(), ask.columns.as_deref()).map_err(Problem::bad)?;
+        let layout = Layout::of(&summary, ask.rows.as_deref(), ask.columns.as_deref()).map_err(Problem::not_found)?;
         let square = |cell: &crate::matrix::Cell| Square {
             id: records.iter().find(|record| record.cell.case.cell == cell.settings).map(|record| record.id.clone()),
             goodput_mbit: cell.goodput_mbit.map(|spread| spread.median),
@@ -375,6 +384,24 @@ impl Row {
             seed: Some(cell.case.scenario.seed),
             draw: cell.draw,
             ..Self::empty(id, state, has_samples)
+        }
+    }
+
+    /// With the figures of a report, in the fields that every back end has.
+    fn with_report(self, report: &serde_json::Value) -> Self {
+        let figure = |name: &str| report[name].as_f64();
+        Self {
+            goodput_mbit: figure("goodput_mbit"),
+            share: figure("share"),
+            queue_ms_p95: figure("queue_ms_p95"),
+            rtt_ms_mean: report["message_rtt_ms"]["mean"].as_f64(),
+            residual_loss: figure("residual_loss"),
+            wire_per_byte: report["wire_per_byte"]
+                .as_array()
+                .and_then(|links| links.iter().filter_map(|link| link.as_f64()).reduce(f64::max)),
+            seed: report["scenario"]["seed"].as_u64(),
+            state: CellState::Done,
+            ..self
         }
     }
 
@@ -478,6 +505,8 @@ impl Published {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::super::store::tests::{cells, keep, record};
     use super::super::store::{LIST, Store};
     use super::*;

@@ -161,7 +161,7 @@ mod tests {
         let heard = Arc::clone(&samples);
         let report = crate::sim::run_watched(&scenario, Some(Box::new(move |sample| heard.lock().unwrap().push(*sample)))).unwrap();
         let plain = crate::sim::run(&scenario).unwrap();
-        // Who looks changes nothing.
+        // Looking changes nothing.
         assert_eq!(serde_json::to_string(&report).unwrap(), serde_json::to_string(&plain).unwrap());
         let samples = std::mem::take(&mut *samples.lock().unwrap());
         (report, samples)

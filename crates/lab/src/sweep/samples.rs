@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cli::Quoted;
 use crate::scenario::{Limits, Scenario};
 use crate::sim::{Sample, Watch};
 
@@ -42,6 +43,21 @@ impl Head {
     }
 }
 
+/// The command that this process is, without the flags that say where its output goes.
+pub fn this_command() -> String {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut out = "noctule-lab".to_owned();
+    while let Some(word) = words.next() {
+        match &*word {
+            "--samples" => drop(words.next()),
+            "--json" => {}
+            _ if word.starts_with("--samples=") => {}
+            _ => out.push_str(&format!(" {}", Quoted(&word))),
+        }
+    }
+    out
+}
+
 /// Where the course of a cell goes.
 pub fn path_of(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.{ENDING}"))
@@ -64,7 +80,7 @@ impl SampleFile {
         new
     }
 
-    /// Adds a line. It is whole for those who read along: it goes out in one write.
+    /// Adds a line. A reader that follows the file sees it whole: it goes out in one write.
     pub fn line(&mut self, value: &impl Serialize) {
         let Some(file) = &mut self.file else { return };
         let written = serde_json::to_vec(value).map_err(Into::into).and_then(|mut line| {

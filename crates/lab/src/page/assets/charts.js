@@ -42,7 +42,7 @@ const Charts = (() => {
       if (limit) series.push({ label: "limit", stroke: colour("--soft"), width: 1, dash: [5, 4], points: { show: false } });
       chart = new uPlot({
         width: Math.max(plot.clientWidth, 200), height: 190, legend: { show: false }, cursor: { y: false },
-        scales: { x: { time: false }, y: { range: (u, low, high) => [0, Math.max(high || 0, 1e-3) * 1.08] } },
+        scales: { x: { time: false, range: (u, low, high) => [0, Math.max(high || 0, 1e-3)] }, y: { range: (u, low, high) => [0, Math.max(high || 0, 1e-3) * 1.08] } },
         series, axes: [{ ...axis, label: "seconds", labelSize: 18, size: 34, labelFont: "12px system-ui" }, { ...axis, size: 56 }],
       }, data(), plot);
       chart.over.setAttribute("aria-hidden", "true");
@@ -73,8 +73,9 @@ const Charts = (() => {
     function draw() {
       waiting = false;
       if (!plot.isConnected) return;
-      if (!chart) make(); else chart.setData(data());
       const seen = values.filter((value) => value !== null);
+      plot.hidden = details.hidden = !seen.length;
+      if (seen.length) { if (chart) chart.setData(data()); else make(); }
       const last = seen.length ? seen[seen.length - 1] : null;
       latest.textContent = last === null ? "not measured" : text(last);
       const mean = seen.length ? seen.reduce((sum, value) => sum + value, 0) / seen.length : null;

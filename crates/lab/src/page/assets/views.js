@@ -173,23 +173,25 @@ const Views = (() => {
       try { await lab.post(api(name, "cancel")); lab.say("The run was asked to end; what it has finished stays."); } catch (error) { lab.say(error.message); cancel.disabled = false; }
     } }, "End this run");
     const matrixBox = el("section", { "aria-label": "Matrix" }), table = cellTable(name);
-    let metric = "share", beside = null, shownMatrix = null;
+    let metric = "share", beside = null, shownMatrix = null, known = first.rows;
 
     function progress(now) {
       bar.max = now.cells || Math.max(now.done, 1); bar.value = now.done;
-      const of = now.cells === null ? `${now.done} results` : `${now.done} of ${now.cells} cells`;
+      const of = now.cells === null && !now.done ? "no results" : now.cells === null ? `${now.done} results` : `${now.done} of ${now.cells} cells`;
       line.replaceChildren(state(now.state), ` · ${of}`, now.failed ? el("span", { class: "bad" }, ` · ${now.failed} failed`) : "", now.running.length ? ` · ${now.running.length} in hand` : "", now.median_share === null ? "" : ` · median share ${percent(now.median_share)}`);
       cancel.hidden = !now.can_cancel;
       bar.hidden = now.state === "finished";
     }
     function problems(view) {
-      const complaints = [...view.problems, ...(view.log.length && view.state !== "finished" && view.state !== "running" ? ["The run said:\n" + view.log.slice(-6).join("\n")] : [])];
+      const complaints = [...view.problems, ...(view.log.length && view.state !== "running" && (view.state !== "finished" || view.rows.some((row) => row.state === "course")) ? ["The run said:\n" + view.log.slice(-6).join("\n")] : [])];
       troubles.replaceChildren(...complaints.map(problem));
     }
     async function showMatrix() {
+      // Draws and single runs make no table, and neither does what has no result yet.
+      if (!known.some((row) => row.settings.length && row.goodput_mbit !== null)) { matrixBox.replaceChildren(); return; }
       let matrix;
       const query = beside === null ? "" : `?beside=${part(beside)}`;
-      try { matrix = await lab.get(api(name, `matrix${query}`), signal); } catch (error) { if (error.code !== 422 && error.code !== 404) throw error; matrixBox.replaceChildren(); return; }
+      try { matrix = await lab.get(api(name, `matrix${query}`), signal); } catch (error) { if (error.code !== 404) throw error; matrixBox.replaceChildren(); return; }
       shownMatrix = matrix;
       const keep = matrixBox.contains(document.activeElement) ? document.activeElement.id : null;
       const choices = Object.entries(METRICS).filter(([key]) => key !== "factor" || matrix.beside);
@@ -208,7 +210,7 @@ const Views = (() => {
     async function reload() {
       if (loading) return;
       loading = true;
-      try { const view = await lab.get(api(name), signal); progress(view); problems(view); table.set(view.rows); await showMatrix(); } finally { loading = false; }
+      try { const view = await lab.get(api(name), signal); known = view.rows; progress(view); problems(view); table.set(view.rows); await showMatrix(); } finally { loading = false; }
     }
     function follow() {
       let charts = null, done = first.done, due = null;
