@@ -163,7 +163,7 @@ async fn answers_are_as_the_openapi_file_says() {
         ("/api/runs", "/api/runs".to_owned(), "/1/name"),
         ("/api/runs/{run}", "/api/runs/one".to_owned(), "/rows/1/share"),
         ("/api/runs/{run}", "/api/runs/two?limit=1&offset=2".to_owned(), "/rows/0/id"),
-        ("/api/runs/{run}/matrix", "/api/runs/one/matrix".to_owned(), "/planes/0/cells/1/0/share"),
+        ("/api/runs/{run}/matrix", "/api/runs/one/matrix".to_owned(), "/planes/0/cells/0/1/share"),
         ("/api/runs/{run}/cells/{id}", format!("/api/runs/one/cells/{id}"), "/report/goodput_mbit"),
         ("/api/runs/{run}/cells/{id}", "/api/runs/two/cells/alone".to_owned(), "/id"),
         ("/api/runs/{run}/cells/{id}/samples", format!("/api/runs/one/cells/{id}/samples"), "/samples/0/t"),

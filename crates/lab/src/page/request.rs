@@ -287,11 +287,11 @@ mod tests {
 
     #[test]
     fn flags_are_data_and_make_the_cells_of_the_command_line() {
-        let text = r#"{"name":"one","what":{"kind":"grid","flags":{"rate":"5mbit","loss":["0%","2%"],"seconds":8,"warmup":2,"unordered":true,"both":false}}}"#;
+        let text = r#"{"name":"one","what":{"kind":"grid","flags":{"rate":"5mbit","loss":["0%","2%"],"seconds":8,"warmup":2,"both":true,"unordered":false}}}"#;
         let Job::Cells(cells) = job(text).unwrap() else { panic!() };
         assert_eq!(cells.len(), 2);
         let command = cells[1].case.command.as_deref().unwrap();
-        assert_eq!(command, "noctule-lab sim --rate=5mbit --seconds=8 --warmup=2 --unordered --loss=2% --seed=7");
+        assert_eq!(command, "noctule-lab sim --rate=5mbit --both --seconds=8 --warmup=2 --loss=2% --seed=7");
         let draws = job(r#"{"name":"one","what":{"kind":"holdout","count":3,"seed":1,"of":"btp"}}"#).unwrap();
         assert!(matches!(draws, Job::Cells(cells) if cells.len() == 3));
         let net = job(r#"{"name":"one","what":{"kind":"namespaces","flags":{"rate":"5mbit"},"peer":"tcp-bbr","backend":"emulator"}}"#);
@@ -314,11 +314,7 @@ mod tests {
             (r#""rev":["rate=1mbit,trace=/etc/passwd"]"#, "traces are files"),
             (r#""rate":[]"#, "1 to 64 values"),
             (r#""rate":"""#, "printable"),
-            (
-                r#""rate":"1mbit
-""#,
-                "printable",
-            ),
+            (r#""rate":"1mbit\n""#, "printable"),
             (r#""rate":{"a":1}"#, "request"),
             (r#""seconds":100000,"warmup":1"#, "3600 s at most"),
         ] {

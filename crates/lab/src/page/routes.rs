@@ -242,18 +242,18 @@ async fn cancel_run(State(page): Shared, run: Named<String>) -> Answer {
 #[serde(deny_unknown_fields)]
 struct Rows {
     #[serde(default)]
-    offset: usize,
+    offset: u32,
     #[serde(default = "most_rows")]
-    limit: usize,
+    limit: u32,
 }
 
-fn most_rows() -> usize {
-    MOST_ROWS
+fn most_rows() -> u32 {
+    MOST_ROWS as u32
 }
 
 async fn show_run(State(page): Shared, run: Named<String>, rows: Result<Query<Rows>, QueryRejection>) -> Answer {
     let (run, rows) = (named(run)?, asked(rows)?);
-    wait(move || ok(&page.run(&run, rows.offset, rows.limit)?)).await
+    wait(move || ok(&page.run(&run, rows.offset as usize, rows.limit as usize)?)).await
 }
 
 async fn show_matrix(State(page): Shared, run: Named<String>, ask: Result<Query<MatrixAsk>, QueryRejection>) -> Answer {

@@ -536,7 +536,7 @@ mod tests {
         let ask = |beside: &str, rows: &str| MatrixAsk { beside: Some(beside.to_owned()), rows: Some(rows.to_owned()), columns: None };
         assert_eq!(run.matrix(&tables, &ask("none", "loss")).unwrap().beside, None);
         assert!(run.matrix(&tables, &ask("nothing", "loss")).unwrap_err().text.contains("nothing"));
-        assert!(run.matrix(&tables, &ask("none", "rate")).unwrap_err().text.contains("loss, delay"));
+        assert!(run.matrix(&tables, &ask("none", "rate")).unwrap_err().text.contains("delay, loss"));
         // Six hops of the same rate are another set-up.
         assert_eq!(tables.get("bats-six-hops").map(|table| table.hops), Some(Some(6)));
     }

@@ -213,10 +213,11 @@ const Views = (() => {
       try { const view = await lab.get(api(name), signal); known = view.rows; progress(view); problems(view); table.set(view.rows); await showMatrix(); } finally { loading = false; }
     }
     function follow() {
-      let charts = null, done = first.done, due = null;
+      const mark = (run) => `${run.done} ${run.running}`;
+      let charts = null, last = mark(first), due = null;
       const later = () => { due = due || setTimeout(() => { due = null; if (!signal.aborted) reload().catch(() => {}); }, 1500); };
       lab.events(api(name, "live"), signal, (event, value) => {
-        if (event === "progress") { progress(value); if (value.done !== done) { done = value.done; later(); } }
+        if (event === "progress") { progress(value); if (mark(value) !== last) { last = mark(value); later(); } }
         if (event === "course") {
           charts = Charts.samples(value);
           live.replaceChildren(el("h2", {}, "Running now"), el("p", {}, el("a", { href: cellHref(name, value.id) }, value.name), ` · ${number(value.seconds, 0)} s, the first ${number(value.warmup, 0)} s not counted`), charts.box);
