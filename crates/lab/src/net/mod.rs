@@ -6,6 +6,7 @@
 
 pub mod chain;
 pub mod command;
+mod contender_path;
 pub mod contest;
 pub mod counters;
 mod curl;
@@ -33,4 +34,3 @@ pub mod timeline;
 mod timestamp;
 pub mod tun;
 mod watch;
-mod way;
