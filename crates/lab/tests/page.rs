@@ -343,7 +343,7 @@ impl Drop for Server {
 fn a_started_run_is_seen_live_and_ends_with_its_results() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
-    let flags = json!({ "rate": "20mbit", "delay": "5ms", "loss": ["0%", "2%"], "seconds": 20, "warmup": 2 });
+    let flags = json!({ "rate": "4mbit", "delay": "5ms", "loss": ["0%", "2%"], "seconds": 20, "warmup": 2 });
     server.start_run("seen", &flags);
     // The stream ends with the run.
     let (status, events) = server.ask("GET", "/api/runs/seen/live", "", "");
@@ -369,7 +369,7 @@ fn a_run_that_is_ended_keeps_what_it_has_finished_and_goes_on_later() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &["--runs", "1"]);
     // One cell at a time, and the last ones long.
-    let flags = json!({ "rate": ["1mbit", "30mbit", "40mbit"], "delay": "5ms", "seconds": 300, "warmup": 2 });
+    let flags = json!({ "rate": ["1mbit", "60mbit", "70mbit"], "delay": "5ms", "seconds": 100, "warmup": 2 });
     server.start_run("ended", &flags);
     let body = r#"{"name":"more","what":{"kind":"grid","flags":{"rate":"1mbit"}}}"#;
     let (status, text) = server.ask("POST", "/api/runs", "X-Noctule-Lab: 1\r\nContent-Type: application/json\r\n", body);
