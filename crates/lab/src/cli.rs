@@ -33,6 +33,9 @@ pub enum Command {
         /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read.
         #[arg(long, value_name = "FILE")]
         pcap: Option<PathBuf>,
+        /// Write goodput, queueing delay, round trip and loss of each interval to a file as the run goes on, a JSON object per line.
+        #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+        samples: Option<PathBuf>,
     },
     /// Send one real file over one bad link with noctule and with the kernel's TCP, and compare.
     Demo(crate::demo::DemoArgs),
@@ -54,6 +57,10 @@ pub enum Command {
     Merge(crate::sweep::command::MergeArgs),
     /// Run test files of Oasis as they are, in the simulator or on namespaces.
     Oasis(crate::oasis::OasisArgs),
+    /// Show results and running tests in a browser: a page with tables, heat maps and live charts, and the same as JSON.
+    Serve(crate::page::ServeArgs),
+    /// Write the page of a finished run as one file that needs nothing else.
+    Export(crate::page::ExportArgs),
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).
@@ -68,6 +75,9 @@ pub enum Command {
         /// Folder in which each result is kept as soon as it is there; what is there is not run again.
         #[arg(long, value_name = "DIR")]
         results: Option<PathBuf>,
+        /// Keep the course of each run there too, for `noctule-lab serve`.
+        #[arg(long, requires = "results")]
+        samples: bool,
         /// Compare the share of every case with the table in this file: a point more or less fails.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
@@ -245,14 +255,21 @@ impl fmt::Display for RunLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("noctule-lab sim")?;
         for word in &self.0 {
-            let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:,.+%/@".contains(c));
-            if is_plain && !word.is_empty() {
-                write!(f, " {word}")?;
-            } else {
-                write!(f, " '{}'", word.replace('\'', r"'\''"))?;
-            }
+            write!(f, " {}", Quoted(word))?;
         }
         Ok(())
+    }
+}
+
+/// A word as a shell reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.0;
+        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:,.+%/@".contains(c));
+        if is_plain && !word.is_empty() { f.write_str(word) } else { write!(f, "'{}'", word.replace('\'', r"'\''")) }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod link;
 pub mod matrix;
 pub mod net;
 pub mod oasis;
+pub mod page;
 pub mod plot;
 pub mod proxied;
 pub mod report;

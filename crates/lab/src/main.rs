@@ -10,6 +10,7 @@ use noctule_lab::report::{Report, Row, differences, grid_table, run_table, share
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 use noctule_lab::sweep::command::simulate as simulate_cases;
+use noctule_lab::sweep::samples::{Head, SampleFile, this_command};
 use noctule_lab::sweep::{Measured, Record};
 
 /// The run was made and failed: wrong bytes, an impossible share, an expectation that was not met.
@@ -19,9 +20,9 @@ const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Sim { run, json, pcap } => simulate(&run, json, pcap.as_deref()),
-        Command::Run { files, full, json, results, against, update } => {
-            run_files(&files, full, json, results.as_deref(), against.as_deref().map(|path| (path, update)))
+        Command::Sim { run, json, pcap, samples } => simulate(&run, json, pcap.as_deref(), samples.as_deref()),
+        Command::Run { files, full, json, results, samples, against, update } => {
+            run_files(&files, full, json, results.as_deref().map(|path| (path, samples)), against.as_deref().map(|path| (path, update)))
         }
         Command::Holdout(holdout) => holdout.execute(),
         Command::Cells(cells) => cells.execute(),
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         Command::Merge(merge) => merge.execute(),
         Command::Oasis(oasis) => oasis.execute(),
         Command::Matrix(matrix) => matrix.execute(),
+        Command::Serve(serve) => serve.execute(),
+        Command::Export(export) => export.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
         Command::Proxy(proxy) => proxy.execute(),
@@ -42,10 +45,14 @@ fn main() -> ExitCode {
 
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
-fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>) -> Outcome {
+fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Path>) -> Outcome {
     let report = match pcap {
         Some(path) => captured(args, path)?,
-        None => sim::run(&args.scenario()?)?,
+        None => {
+            let scenario = args.scenario()?;
+            let watch = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)).watch());
+            sim::run_watched(&scenario, watch)?
+        }
     };
     if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -70,13 +77,13 @@ fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::E
     Ok(simulation.report())
 }
 
-fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<&Path>, against: Option<(&Path, bool)>) -> Outcome {
+fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<(&Path, bool)>, against: Option<(&Path, bool)>) -> Outcome {
     let mut cases: Vec<Case> = Vec::new();
     for path in files {
         let file = ScenarioFile::read(path)?;
         cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
     }
-    let records = simulate_cases(&cases, results, sim::all_cores())?;
+    let records = simulate_cases(&cases, results.map(|(path, _)| path), sim::all_cores(), results.is_some_and(|(_, samples)| samples))?;
     let mut rows = Vec::new();
     for Record { cell, measured, .. } in &records {
         match measured {

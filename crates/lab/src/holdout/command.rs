@@ -39,6 +39,9 @@ pub struct HoldoutArgs {
     /// Runs at the same time [default: one per core]. The results are the same for any number.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: Option<u16>,
+    /// Keep the course of each run beside its result, for `noctule-lab serve`.
+    #[arg(long)]
+    pub samples: bool,
     /// How many of the worst runs to print for each figure.
     #[arg(long, default_value_t = 10)]
     pub worst: usize,
@@ -72,7 +75,7 @@ impl HoldoutArgs {
         announce(&folder);
         let build = Build::of_this_program()?;
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
-        let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers }.run()?;
+        let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers, samples: self.samples }.run()?;
         if self.json {
             for record in &records {
                 println!("{}", serde_json::to_string(record)?);

@@ -59,7 +59,7 @@ impl Beside {
 
     /// Reads the text of the file `path`: a head that names keys of a link and `mbit`, then one cell per line. Lines that begin with
     /// `#` say where the figures come from.
-    fn parse(text: &str, path: &Path) -> Result<Self, BesideError> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, BesideError> {
         let wrong = |line: usize, reason: String| BesideError::Line { path: path.to_owned(), line: line + 1, reason };
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
         let Some((at, head)) = lines.next() else {

@@ -51,6 +51,9 @@ pub struct MatrixArgs {
     /// Folder in which each result is kept as soon as it is there; what is there is not run again.
     #[arg(long, value_name = "DIR", conflicts_with = "net")]
     pub results: Option<PathBuf>,
+    /// Keep the course of each run there too, for `noctule-lab serve`.
+    #[arg(long, requires = "results")]
+    pub samples: bool,
     /// A published table to print beside ours: rate,delay,loss,mbit (any keys of a link, and mbit).
     #[arg(long, value_name = "FILE.csv")]
     pub beside: Option<PathBuf>,
@@ -190,7 +193,7 @@ impl MatrixArgs {
 
     fn simulated(&self, cases: &[Case]) -> Result<Vec<Result<Outcome, RunFailure>>, Failure> {
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
-        let records = sweep::command::simulate(cases, self.results.as_deref(), workers)?;
+        let records = sweep::command::simulate(cases, self.results.as_deref(), workers, self.samples)?;
         Ok(records.iter().map(sweep::Record::result).collect())
     }
 

@@ -125,6 +125,12 @@ impl GridFlags {
         words.map(|flag| format!("{} {}", flag.name, flag.values.join(" ")).trim_end().to_owned()).collect::<Vec<_>>().join(", ")
     }
 
+    /// Cells times seeds, without making them.
+    pub fn size(&self) -> usize {
+        let lists = self.given.iter().filter(|flag| flag.is_axis() || flag.name == "seed");
+        lists.fold(1, |n: usize, flag| n.saturating_mul(flag.values.len().max(1)))
+    }
+
     /// Every cell with every seed.
     pub fn cases(&self) -> Result<Vec<Case>, GridError> {
         for flag in self.given.iter().filter(|flag| flag.is_list) {
@@ -138,7 +144,7 @@ impl GridFlags {
             seeds if seeds.is_empty() => vec![7],
             seeds => seeds,
         };
-        let size = axes.iter().fold(seeds.len(), |n, axis| n.saturating_mul(axis.values.len()));
+        let size = self.size();
         if size > MOST_CASES {
             return Err(GridError::TooMany(size));
         }

@@ -31,7 +31,8 @@ pub enum Backend {
 }
 
 /// Which back end a run asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BackendChoice {
     /// netem where the kernel has it and the link can be expressed, else the emulator.
     #[default]
@@ -40,6 +41,13 @@ pub enum BackendChoice {
     Netem,
     /// The emulator, or an error.
     Emulator,
+}
+
+impl std::fmt::Display for BackendChoice {
+    /// As `--backend` has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(clap::ValueEnum::to_possible_value(self).as_ref().map_or("", |value| value.get_name()))
+    }
 }
 
 /// Why a chain cannot be built.

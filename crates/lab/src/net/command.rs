@@ -1,5 +1,6 @@
 //! The command line of everything that runs on namespaces.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::run::{self, NetReport, Peer, Settings};
 use super::{privilege, scratch};
 use crate::cli::RunArgs;
 use crate::link::{LinkSpec, Period};
+use crate::sweep::samples::{Head, SampleFile, this_command};
 
 /// Exit code when the machine does not permit namespaces or emulated links to this user.
 pub const NOT_PERMITTED: u8 = 3;
@@ -37,6 +39,9 @@ pub struct NetArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Write what the links do twice a second to a file as the run goes on, a JSON object per line, for `noctule-lab serve`.
+    #[arg(long, value_name = "FILE")]
+    pub samples: Option<PathBuf>,
 }
 
 /// `noctule-lab fidelity`.
@@ -77,7 +82,8 @@ impl NetArgs {
             return fail(&error, code_of(&error));
         }
         let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
-        match run::run(&scenario, &settings) {
+        let samples = self.samples.as_deref().map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)));
+        match run::run_watched(&scenario, &settings, samples) {
             Ok(report) if self.json => print_json(&report),
             Ok(report) => {
                 print_table(&report);

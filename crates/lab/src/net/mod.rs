@@ -33,3 +33,4 @@ pub mod tcp_proxy;
 pub mod timeline;
 mod timestamp;
 pub mod tun;
+mod watch;

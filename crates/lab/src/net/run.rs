@@ -1,5 +1,6 @@
 //! `noctule-lab net`: the run that the flags of `noctule-lab sim` describe, on real kernels.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -12,13 +13,15 @@ use super::emulator::{Options, Tolerance};
 use super::tcp::{self, Payload, Transfer};
 use super::tcp_proxy::Place;
 use super::timeline::Timeline;
+use super::watch::Watch;
 use super::{curl, iperf3, perf, ping};
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
+use crate::sweep::samples::SampleFile;
 use noctule_proto::options::Mode;
 
 /// The sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
     /// `noctule perf`.
@@ -47,6 +50,13 @@ impl Peer {
             Self::TcpBbr => Some(tcp::Congestion::Bbr),
             Self::TcpReno => Some(tcp::Congestion::Reno),
         }
+    }
+}
+
+impl fmt::Display for Peer {
+    /// As `--peer` has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(clap::ValueEnum::to_possible_value(self).as_ref().map_or("", |value| value.get_name()))
     }
 }
 
@@ -129,6 +139,11 @@ impl Arrivals {
 
 /// Runs a scenario.
 pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, ContestError> {
+    run_watched(scenario, settings, None)
+}
+
+/// The same, and what the links do goes to a file while it goes on.
+pub fn run_watched(scenario: &Scenario, settings: &Settings, samples: Option<SampleFile>) -> Result<NetReport, ContestError> {
     refuse_unsupported(scenario, settings.peer)?;
     let chain = Chain::build(&scenario.hops, scenario.ip, settings.backend, scenario.seed)?;
     let mut conditions = Conditions::of(chain.backend(), chain.privilege());
@@ -137,7 +152,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
     }
     let course = Course::start(chain, Options::default())?;
     let path = ContenderPath::start(course.chain(), scenario)?;
-    let (arrivals, accounts) = with_warmup(&course, scenario, |started| contend(&path, scenario, settings.peer, started))?;
+    let (arrivals, accounts) = with_warmup(&course, scenario, samples, |started| contend(&path, scenario, settings.peer, started))?;
     drop(path);
     conditions.emulator = course.finish(&settings.tolerance)?;
     report(scenario, settings.peer, &arrivals, &accounts, conditions)
@@ -237,16 +252,19 @@ struct Accounts {
 fn with_warmup(
     course: &Course,
     scenario: &Scenario,
+    samples: Option<SampleFile>,
     work: impl FnOnce(&dyn Fn()) -> Result<Arrivals, ContestError>,
 ) -> Result<(Arrivals, Accounts), ContestError> {
     let (events, heard) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let accounting = scope.spawn(move || -> io::Result<Account> {
-            // The first event is the start; whatever else ends a wait means that the work is over, or has failed.
-            let timeout = std::sync::mpsc::RecvTimeoutError::Timeout;
-            if heard.recv().is_ok() && heard.recv_timeout(scenario.warmup.0) == Err(timeout) {
-                course.mark()?;
-                let _ = heard.recv_timeout(scenario.seconds.0 - scenario.warmup.0);
+            // The first event is the start.
+            if heard.recv().is_ok() {
+                let mut watch = Watch::new(course, scenario, samples);
+                if watch.wait(&heard, scenario.warmup.0)? {
+                    course.mark()?;
+                    watch.wait(&heard, scenario.seconds.0 - scenario.warmup.0)?;
+                }
             }
             course.account(scenario)
         });

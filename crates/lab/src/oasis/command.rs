@@ -110,7 +110,7 @@ impl OasisArgs {
     fn simulated(&self, runs: &[(&Test, &Run)]) -> Result<Vec<Came>, Failure> {
         let cases: Vec<Case> = runs.iter().filter_map(|(test, run)| Some(case(test, run, run.what.as_ref().ok()?))).collect();
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
-        let mut records = sweep::command::simulate(&cases, self.results.as_deref(), workers)?.into_iter();
+        let mut records = sweep::command::simulate(&cases, self.results.as_deref(), workers, false)?.into_iter();
         let mut next = || match records.next().map(|record| record.measured) {
             Some(Measured::Run { outcome, report, .. }) => {
                 Ok(Finished { outcome, by_second: report.map(|report| report.goodput_mbit_by_second).unwrap_or_default() })

@@ -390,6 +390,16 @@ fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App),
     }
 }
 
+/// The round trip that the sender of a flow has measured; none before the first one.
+pub(super) fn smoothed_rtt<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<std::time::Duration> {
+    let client = world.host(ends.client.host);
+    let sends = &client.apps[ends.client.app];
+    let link = sends.link().or_else(|| client.node.session_link(sends.session()?))?;
+    let stats = client.node.link_stats(link)?;
+    let path = stats.paths.first()?;
+    (path.min_rtt > std::time::Duration::ZERO && path.min_rtt <= path.smoothed_rtt).then_some(path.smoothed_rtt)
+}
+
 fn sender_view<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<SenderView> {
     let (client, server) = (world.host(ends.client.host), world.host(ends.server.host));
     let (sends, receives) = (&client.apps[ends.client.app], &server.apps[ends.server.app]);

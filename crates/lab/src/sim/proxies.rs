@@ -13,6 +13,7 @@ use super::measure::{Sides, measure_meters};
 use super::meter::Window;
 use super::quic::{QuicCongestion, QuicHost, QuicLoad, QuicPair, QuicPlan};
 use super::run::SimError;
+use super::sampler::{self, Look, Sampler, Watch};
 use super::world::{Host, HostId, WireOverhead, World};
 use crate::report::Report;
 use crate::scenario::{Congestion, Scenario, Workload};
@@ -73,7 +74,7 @@ impl Host for Proxy {
 }
 
 /// Runs a scenario whose relays are proxies.
-pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
+pub(super) fn run(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, SimError> {
     scenario.check()?;
     let congestion = checked(scenario)?;
     let hops = scenario.hops.len();
@@ -105,10 +106,12 @@ pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
     for &host in &hosts {
         world.with_host(host, |host, now| host.down.iter_mut().for_each(|down| down.start(now)))?;
     }
-    world.run_until(window.from)?;
+    let mut sampler = watch.map(|watch| Sampler::new(scenario, &pipes, watch));
+    let look = |world: &World<Proxy>| Look { bytes: world.host(hosts[hops]).up.as_ref().map_or(0, |up| up.meter.bytes), rtt: None };
+    sampler::run_until(&mut world, window.from, &mut sampler, look)?;
     let warm = Sides::of_links(&world, &pipes);
     world.clear_pipe_stats();
-    world.run_until(until)?;
+    sampler::run_until(&mut world, until, &mut sampler, look)?;
     let done = Sides::of_links(&world, &pipes);
     let named =
         |(node, &host): (usize, &HostId)| world.host(host).failure().map(|failure| format!("{}: {failure}", scenario.network.nodes[node]));
@@ -169,18 +172,18 @@ mod tests {
 
     #[test]
     fn proxies_make_up_for_loss_on_each_link_where_one_connection_over_all_could_not() {
-        let report = run(&chain(&["20mbit", "20mbit", "20mbit"], 5.0)).unwrap();
+        let report = run(&chain(&["20mbit", "20mbit", "20mbit"], 5.0), None).unwrap();
         assert_eq!(report.failures, Vec::<String>::new());
         assert!(report.share > Some(0.75), "{:?}", report.share);
         assert!(report.share < Some(1.0), "{:?}", report.share);
         let mut cubic = chain(&["20mbit", "20mbit", "20mbit"], 5.0);
         cubic.cc = Congestion::Cubic;
-        assert!(run(&cubic).unwrap().share < Some(0.3), "CUBIC loses to random loss on each link");
+        assert!(run(&cubic, None).unwrap().share < Some(0.3), "CUBIC loses to random loss on each link");
     }
 
     #[test]
     fn a_proxy_before_a_slow_link_holds_what_it_may_and_no_more() {
-        let report = run(&chain(&["80mbit", "10mbit"], 0.0)).unwrap();
+        let report = run(&chain(&["80mbit", "10mbit"], 0.0), None).unwrap();
         assert_eq!(report.failures, Vec::<String>::new());
         assert!(report.share > Some(0.9), "{:?}", report.share);
         // After the proxy and its windows are full, the first link carries what the second does.
@@ -197,7 +200,7 @@ mod tests {
         let mut vegas = chain(&["20mbit", "20mbit"], 0.0);
         vegas.cc = Congestion::Vegas;
         for (scenario, names) in [(messages, "messages"), (wide, "hop 2"), (vegas, "vegas")] {
-            let error = run(&scenario).expect_err(names).to_string();
+            let error = run(&scenario, None).expect_err(names).to_string();
             assert!(error.contains(names), "{error}");
         }
     }

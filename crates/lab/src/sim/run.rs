@@ -10,9 +10,10 @@ use noctule_proto::{Node, NodeConfig};
 use super::app::App;
 use super::build::{self, AppId, Built, Ends};
 use super::machine::Machine;
-use super::measure::{Sides, measure};
+use super::measure::{Sides, measure, smoothed_rtt};
 use super::node_host::NodeHost;
 use super::proxies;
+use super::sampler::{self, Look, Sampler, Watch};
 use super::senders;
 use super::world::{PipeId, World, WorldError};
 use crate::link::SpecError;
@@ -44,13 +45,19 @@ const LINKS_UP: Duration = Duration::from_secs(10);
 
 /// Runs `scenario` in virtual time.
 pub fn run(scenario: &Scenario) -> Result<Report, SimError> {
+    run_watched(scenario, None)
+}
+
+/// The same, and `watch` hears of every interval as soon as it is over; the result does not depend on it.
+pub fn run_watched(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, SimError> {
     if scenario.network.relays == Relays::Proxy && scenario.hops.len() > 1 && scenario.senders.is_empty() {
-        return proxies::run(scenario);
+        return proxies::run(scenario, watch);
     }
     if !scenario.senders.is_empty() {
-        return senders::run(scenario);
+        return senders::run(scenario, watch);
     }
     let mut sim = Simulation::new(scenario)?;
+    sim.set_watch(watch);
     sim.go()?;
     Ok(sim.report())
 }
@@ -68,6 +75,7 @@ pub struct Simulation<N = Node> {
     to_start: Vec<(Time, AppId)>,
     /// When the links of a network were all up.
     links_up: Option<Time>,
+    sampler: Option<Sampler>,
     warm: Sides,
     done: Option<Sides>,
     failures: Vec<String>,
@@ -101,10 +109,16 @@ impl<N: Machine> Simulation<N> {
             pipes,
             to_start: Vec::new(),
             links_up: None,
+            sampler: None,
             warm: Sides::default(),
             done: None,
             failures: Vec::new(),
         })
+    }
+
+    /// Lets `watch` hear of every interval of the run.
+    pub fn set_watch(&mut self, watch: Option<Watch>) {
+        self.sampler = watch.map(|watch| Sampler::new(&self.scenario, &self.pipes, watch));
     }
 
     /// The whole run.
@@ -154,7 +168,7 @@ impl<N: Machine> Simulation<N> {
 
     fn start_next(&mut self) -> Result<(), SimError> {
         if let Some((at, client)) = self.to_start.pop() {
-            self.world.run_until(at)?;
+            self.advance(at)?;
             self.world.with_host(client.host, |host, now| host.start(now, client.app))?;
         }
         Ok(())
@@ -165,7 +179,17 @@ impl<N: Machine> Simulation<N> {
         while self.to_start.last().is_some_and(|&(at, _)| at <= until) {
             self.start_next()?;
         }
-        Ok(self.world.run_until(until)?)
+        self.advance(until)
+    }
+
+    /// Lets time pass; a watch is told of the intervals that end on the way.
+    fn advance(&mut self, until: Time) -> Result<(), SimError> {
+        let ends = &self.ends;
+        let look = |world: &World<NodeHost<N>>| {
+            let bytes = ends.iter().map(|ends| world.host(ends.server.host).apps[ends.server.app].meter.bytes).sum();
+            Look { bytes, rtt: ends.first().and_then(|ends| smoothed_rtt(world, ends)) }
+        };
+        Ok(sampler::run_until(&mut self.world, until, &mut self.sampler, look)?)
     }
 
     /// An application.

@@ -19,6 +19,7 @@ use super::meter::{Meter, Window};
 use super::node_host::NodeHost;
 use super::quic::{QuicCongestion, QuicHost, QuicPair, QuicPlan};
 use super::run::SimError;
+use super::sampler::{self, Look, Sampler, Watch};
 use super::world::{Host, HostId, WireOverhead, World};
 use crate::report::Report;
 use crate::scenario::{Congestion, Relays, Scenario, Sender, Workload};
@@ -102,7 +103,7 @@ struct Pair {
 }
 
 /// Runs a scenario that names its senders.
-pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
+pub(super) fn run(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, SimError> {
     scenario.check()?;
     check(scenario)?;
     let until = Time::ZERO + scenario.seconds.0;
@@ -126,14 +127,16 @@ pub(super) fn run(scenario: &Scenario) -> Result<Report, SimError> {
     }
     let mut starts: Vec<(Time, HostId)> = pairs.iter().map(|pair| (pair.begins, pair.client)).collect();
     starts.sort_unstable();
+    let mut sampler = watch.map(|watch| Sampler::new(scenario, &pipes, watch));
+    let look = |world: &World<End>| Look { bytes: pairs.iter().map(|pair| world.host(pair.server).meter().bytes).sum(), rtt: None };
     for (at, client) in starts {
-        world.run_until(at.min(window.from))?;
+        sampler::run_until(&mut world, at.min(window.from), &mut sampler, look)?;
         world.with_host(client, End::start)?;
     }
-    world.run_until(window.from)?;
+    sampler::run_until(&mut world, window.from, &mut sampler, look)?;
     let warm = Sides::of_links(&world, &pipes);
     world.clear_pipe_stats();
-    world.run_until(until)?;
+    sampler::run_until(&mut world, until, &mut sampler, look)?;
     let done = Sides::of_links(&world, &pipes);
     let mut failures = Vec::new();
     for (number, pair) in pairs.iter().enumerate() {

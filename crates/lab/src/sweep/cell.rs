@@ -82,8 +82,13 @@ impl From<Case> for Cell {
 impl Cell {
     /// Runs it in the simulator.
     pub fn measure(&self) -> Measured {
+        self.measure_watched(None)
+    }
+
+    /// The same, and `watch` hears of its first run while that goes on.
+    pub fn measure_watched(&self, watch: Option<sim::Watch>) -> Measured {
         let refused = |error: sim::SimError| Measured::NotRun { reason: error.to_string() };
-        let report = match sim::run(&self.case.scenario) {
+        let report = match sim::run_watched(&self.case.scenario, watch) {
             Ok(report) => report,
             Err(error) => return refused(error),
         };

@@ -71,6 +71,9 @@ pub struct CellArgs {
     /// Cells at the same time [default: one per core].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: Option<u16>,
+    /// Keep the course of each cell beside its result, for `noctule-lab serve`.
+    #[arg(long)]
+    pub samples: bool,
 }
 
 /// `noctule-lab merge`.
@@ -106,15 +109,15 @@ pub fn announce(folder: &Folder) {
     crate::net::scratch::end_on_signals(move || eprintln!("\ninterrupted: finished cells are in {path}, and the same command goes on"));
 }
 
-/// Runs cases in the simulator, into a folder if there is one.
-pub fn simulate(cases: &[Case], results: Option<&Path>, workers: usize) -> Result<Vec<Record>, Failure> {
+/// Runs cases in the simulator, into a folder if there is one; with `samples`, the course of each goes there too.
+pub fn simulate(cases: &[Case], results: Option<&Path>, workers: usize, samples: bool) -> Result<Vec<Record>, Failure> {
     let cells: Vec<(usize, Cell)> = cases.iter().cloned().map(Cell::from).enumerate().collect();
     let folder = results.map(Folder::open).transpose()?;
     if let Some(folder) = &folder {
         announce(folder);
     }
     let build = Build::of_this_program()?;
-    Ok(Sweep { cells: &cells, folder: folder.as_ref(), build: &build, workers }.run()?)
+    Ok(Sweep { cells: &cells, folder: folder.as_ref(), build: &build, workers, samples }.run()?)
 }
 
 impl CellsArgs {
@@ -146,7 +149,7 @@ impl CellArgs {
         announce(&folder);
         let build = Build::of_this_program()?;
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
-        let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers }.run()?;
+        let records = Sweep { cells: &cells, folder: Some(&folder), build: &build, workers, samples: self.samples }.run()?;
         for record in &records {
             let what = match (&record.measured, record.complaints()) {
                 (super::Measured::Run { outcome, .. }, complaints) if complaints.is_empty() => format!("{} Mbit/s", outcome.goodput_mbit),

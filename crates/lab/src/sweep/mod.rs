@@ -10,6 +10,7 @@ pub mod folder;
 pub mod gather;
 pub mod list;
 pub mod run;
+pub mod samples;
 pub mod which;
 
 pub use cell::{Build, Cell, Measured, Record, Second};

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cell::{Build, Cell, Record};
 use super::folder::{Folder, FolderError, Taken};
+use super::samples::{self, Head, SampleFile};
 use crate::report::Progress;
 use crate::sim::side_by_side;
 
@@ -20,6 +21,8 @@ pub struct Sweep<'a> {
     pub build: &'a Build,
     /// Cells at the same time.
     pub workers: usize,
+    /// Keep the course of each cell beside its result ([`super::samples`]).
+    pub samples: bool,
 }
 
 /// A sweep that did not come to its end.
@@ -140,7 +143,11 @@ impl Shared<'_> {
     }
 
     fn measure(&self, item: &Item<'_>) -> Record {
-        let measured = item.cell.measure();
+        let watch = self.sweep.folder.filter(|_| self.sweep.samples).map(|folder| {
+            let path = samples::path_of(folder.path(), &item.id);
+            SampleFile::create(&path, &Head::of(&item.cell.case.name, &item.cell.case.scenario)).watch()
+        });
+        let measured = item.cell.measure_watched(watch);
         Record { id: item.id.clone(), build: self.sweep.build.name().to_owned(), place: item.place, cell: item.cell.clone(), measured }
     }
 }

@@ -1,0 +1,142 @@
+//! Two runs beside each other: the same cell with the same seed in both, whatever program made it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::store::Run;
+use super::view::outcome;
+use crate::holdout::Draw;
+use crate::matrix::Spread;
+use crate::sweep::Record;
+
+/// Cells that both runs have.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// Name of the first.
+    pub a: String,
+    /// Name of the second.
+    pub b: String,
+    /// Cells that both have, in the order of the first.
+    pub rows: Vec<Pair>,
+    /// Results of the first that the second has not.
+    pub only_a: usize,
+    /// Results of the second that the first has not.
+    pub only_b: usize,
+    /// Median of the factors; null without any.
+    pub median_factor: Option<f64>,
+    /// The least of them.
+    pub least_factor: Option<f64>,
+    /// The largest of them.
+    pub most_factor: Option<f64>,
+}
+
+/// A cell in both runs.
+#[derive(Debug, Serialize)]
+pub struct Pair {
+    /// As tables have it.
+    pub name: String,
+    /// Of everything random.
+    pub seed: u64,
+    /// In the first.
+    pub a: Side,
+    /// In the second.
+    pub b: Side,
+    /// Goodput of the second over that of the first.
+    pub factor: Option<f64>,
+}
+
+/// A cell in one of them.
+#[derive(Debug, Serialize)]
+pub struct Side {
+    /// Hash of the cell and the program.
+    pub id: String,
+    /// Goodput, Mbit/s.
+    pub goodput_mbit: Option<f64>,
+    /// Goodput over the limit.
+    pub share: Option<f64>,
+    /// 95th percentile of the queueing delay, ms.
+    pub queue_ms_p95: Option<f64>,
+    /// Mean round trip of messages, ms.
+    pub rtt_ms_mean: Option<f64>,
+    /// What is wrong with it.
+    pub complaints: Vec<String>,
+}
+
+/// What makes a cell the same in both.
+type Key<'a> = (&'a [(String, String)], u64, Option<Draw>, String);
+
+fn key(record: &Record) -> Key<'_> {
+    let case = &record.cell.case;
+    // Single runs have no axes: there the scenario itself says whether they are the same.
+    let scenario = if case.cell.is_empty() && record.cell.draw.is_none() {
+        serde_json::to_string(&case.scenario).unwrap_or_default()
+    } else {
+        String::new()
+    };
+    (&case.cell, case.scenario.seed, record.cell.draw, scenario)
+}
+
+fn side(record: &Record) -> Side {
+    let outcome = outcome(record);
+    Side {
+        id: record.id.clone(),
+        goodput_mbit: outcome.map(|outcome| outcome.goodput_mbit),
+        share: outcome.and_then(|outcome| outcome.share),
+        queue_ms_p95: outcome.and_then(|outcome| outcome.queue_ms_p95),
+        rtt_ms_mean: outcome.and_then(|outcome| outcome.rtt_ms_mean),
+        complaints: record.complaints(),
+    }
+}
+
+impl Comparison {
+    /// Of two runs.
+    pub fn of(a: &Run, b: &Run) -> Self {
+        let mut theirs: BTreeMap<Key<'_>, &Record> = b.records.iter().map(|record| (key(record), &**record)).collect();
+        let mut rows = Vec::new();
+        let mut only_a = 0;
+        for record in &a.records {
+            let Some(other) = theirs.remove(&key(record)) else {
+                only_a += 1;
+                continue;
+            };
+            let (a, b) = (side(record), side(other));
+            let factor = a.goodput_mbit.zip(b.goodput_mbit).filter(|(a, _)| *a > 0.0).map(|(a, b)| crate::report::round(b / a, 4));
+            rows.push(Pair { name: record.cell.case.name.clone(), seed: record.cell.case.scenario.seed, a, b, factor });
+        }
+        let spread = Spread::of(rows.iter().filter_map(|row| row.factor));
+        Self {
+            a: a.name.clone(),
+            b: b.name.clone(),
+            rows,
+            only_a,
+            only_b: theirs.len(),
+            median_factor: spread.map(|spread| spread.median),
+            least_factor: spread.map(|spread| spread.min),
+            most_factor: spread.map(|spread| spread.max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Store;
+    use super::super::store::tests::{cells, keep, record};
+    use super::*;
+    use crate::sweep::Build;
+
+    #[test]
+    fn cells_of_two_runs_find_each_other_by_their_axes_and_seed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cells = cells();
+        for (run, mbit, taken) in [("a", 80.0, 0..3), ("b", 60.0, 1..4)] {
+            for place in taken {
+                keep(&dir.path().join(run), &record(place, &cells[place], mbit));
+            }
+        }
+        let store = Store::new(dir.path(), Build::named("test"));
+        let both = Comparison::of(&store.run("a").unwrap(), &store.run("b").unwrap());
+        assert_eq!((both.rows.len(), both.only_a, both.only_b), (2, 1, 1));
+        assert_eq!((both.median_factor, both.rows[0].factor), (Some(0.75), Some(0.75)));
+    }
+}

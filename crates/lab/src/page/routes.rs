@@ -1,0 +1,301 @@
+//! The routes: what is asked for, and which room answers. Files are read by threads that may wait.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware;
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, watch};
+
+use super::answer::{Answer, Problem, ok, with_status};
+use super::assets;
+use super::compare::Comparison;
+use super::guard::{self, Guard};
+use super::live;
+use super::request::{self, Request};
+use super::runs::Runs;
+use super::store::Store;
+use super::view::{MatrixAsk, RunSummary, RunView, Tables};
+use crate::sweep::samples;
+
+/// Largest request.
+const MOST_BODY: usize = 64 << 10;
+/// Cells of a run in one answer at most.
+pub const MOST_ROWS: usize = 10_000;
+/// Listeners at the same time.
+const MOST_LIVE: usize = 64;
+
+/// What the routes share.
+#[derive(Debug)]
+pub struct Page {
+    /// Results.
+    pub store: Store,
+    /// Children.
+    pub runs: Runs,
+    /// Published tables.
+    pub tables: Tables,
+    /// Where scenario files are, if any may be run.
+    pub scenarios: Option<PathBuf>,
+    /// Places for listeners.
+    live: Arc<Semaphore>,
+    /// True when the server ends.
+    pub ends: watch::Receiver<bool>,
+}
+
+impl Page {
+    /// A page; `ends` turns true when the server ends, so that listeners do not hold it.
+    pub fn new(store: Store, runs: Runs, tables: Tables, scenarios: Option<PathBuf>, ends: watch::Receiver<bool>) -> Self {
+        Self { store, runs, tables, scenarios, live: Arc::new(Semaphore::new(MOST_LIVE)), ends }
+    }
+
+    /// Every run.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn runs(&self) -> Result<Vec<RunSummary>, Problem> {
+        let summary = |name: &String| Some(RunSummary::of(&self.store.run(name).ok()?, self.runs.ours(name)));
+        // A folder that has vanished since is none.
+        Ok(self.store.names()?.iter().filter_map(summary).collect())
+    }
+
+    /// A run with its cells from `offset` on.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn run(&self, name: &str, offset: usize, limit: usize) -> Result<RunView, Problem> {
+        let run = self.store.run(name)?;
+        let rows = run.rows();
+        let mut builds: Vec<String> = run.records.iter().map(|record| record.build.clone()).collect();
+        builds.sort();
+        builds.dedup();
+        Ok(RunView {
+            summary: RunSummary::of(&run, self.runs.ours(name)),
+            log: run.log(),
+            builds,
+            rows_total: rows.len(),
+            rows: rows.into_iter().skip(offset).take(limit.min(MOST_ROWS)).collect(),
+            problems: run.problems,
+        })
+    }
+
+    /// The course of a cell.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn course(&self, name: &str, id: &str) -> Result<CourseView, Problem> {
+        let run = self.store.run(name)?;
+        if !run.samples.contains(id) {
+            return Err(Problem::not_found(format!("the run {name:?} has no course of {id:?}; sweeps keep them with --samples")));
+        }
+        let (head, samples) =
+            samples::read(&samples::path_of(&run.path, id)).map_err(|text| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text))?;
+        Ok(CourseView { head, samples })
+    }
+}
+
+/// The course of a cell.
+#[derive(Debug, Serialize)]
+pub struct CourseView {
+    /// What ran.
+    #[serde(flatten)]
+    pub head: samples::Head,
+    /// Interval by interval.
+    pub samples: Vec<crate::sim::Sample>,
+}
+
+/// What the server is, and what it may do.
+#[derive(Debug, Serialize)]
+struct Server<'a> {
+    version: &'a str,
+    build: &'a str,
+    folder: String,
+    runs_at_once: usize,
+    cores: usize,
+    scenarios: Vec<String>,
+    tables: Vec<&'a str>,
+}
+
+type Shared = State<Arc<Page>>;
+type Named<T> = Result<Path<T>, PathRejection>;
+
+/// A path, its methods and what answers.
+pub type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Page>>);
+
+/// Every path below `/api` with its methods, as `openapi.json` has them.
+pub fn table() -> Vec<Route> {
+    vec![
+        ("/api/server", &["get"], get(server)),
+        ("/api/runs", &["get", "post"], get(list_runs).post(start_run)),
+        ("/api/runs/{run}", &["get"], get(show_run)),
+        ("/api/runs/{run}/cancel", &["post"], post(cancel_run)),
+        ("/api/runs/{run}/matrix", &["get"], get(show_matrix)),
+        ("/api/runs/{run}/live", &["get"], get(show_live)),
+        ("/api/runs/{run}/cells/{id}", &["get"], get(show_cell)),
+        ("/api/runs/{run}/cells/{id}/samples", &["get"], get(show_course)),
+        ("/api/compare", &["get"], get(compare)),
+    ]
+}
+
+/// The whole server.
+pub fn router(page: Arc<Page>, guard: Guard) -> Router {
+    let mut router = Router::new()
+        .route("/", get(async || file("text/html; charset=utf-8", assets::INDEX)))
+        .route("/page.css", get(async || file("text/css; charset=utf-8", assets::STYLE)))
+        .route("/uplot.css", get(async || file("text/css; charset=utf-8", assets::UPLOT_STYLE)))
+        .route("/uplot-license.txt", get(async || file("text/plain; charset=utf-8", assets::UPLOT_LICENSE)))
+        .route("/openapi.json", get(async || file("application/json", assets::OPENAPI)));
+    for (name, text) in assets::SCRIPTS {
+        router = router.route(&format!("/{name}"), get(async move || file("text/javascript; charset=utf-8", text)));
+    }
+    for (path, _, methods) in table() {
+        router = router.route(path, methods);
+    }
+    router
+        .fallback(async || Problem::not_found("there is nothing here; /openapi.json says what there is"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path has other methods; /openapi.json names them")
+        })
+        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .layer(middleware::from_fn_with_state(Arc::new(guard), guard::layer))
+        .with_state(page)
+}
+
+fn file(kind: &'static str, text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Does what may wait for a disk on a thread for that.
+async fn wait<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("this request ended badly: {error}"))))
+}
+
+fn named<T>(path: Named<T>) -> Result<T, Problem> {
+    path.map(|Path(value)| value).map_err(|e| Problem::new(e.status(), e.body_text()))
+}
+
+fn asked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
+    query.map(|Query(value)| value).map_err(|e| Problem::new(e.status(), e.body_text()))
+}
+
+async fn server(State(page): Shared) -> Answer {
+    wait(move || {
+        ok(&Server {
+            version: env!("CARGO_PKG_VERSION"),
+            build: page.store.build().name(),
+            folder: page.store.root().display().to_string(),
+            runs_at_once: page.runs.most(),
+            cores: crate::sim::all_cores(),
+            scenarios: request::scenario_names(page.scenarios.as_deref()),
+            tables: page.tables.names(),
+        })
+    })
+    .await
+}
+
+async fn list_runs(State(page): Shared) -> Answer {
+    wait(move || ok(&page.runs()?)).await
+}
+
+async fn start_run(State(page): Shared, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Answer {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")));
+    if !is_json {
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a request is JSON: Content-Type: application/json"));
+    }
+    let body = body.map_err(|e| Problem::new(e.status(), e.body_text()))?;
+    wait(move || {
+        let request = Request::parse(&body)?;
+        let job = request.job(page.scenarios.as_deref())?;
+        page.runs.start(page.store.root(), &request, &job)?;
+        let run = page.store.run(&request.name)?;
+        Ok(with_status(StatusCode::CREATED, &RunSummary::of(&run, page.runs.ours(&request.name))))
+    })
+    .await
+}
+
+async fn cancel_run(State(page): Shared, run: Named<String>) -> Answer {
+    let run = named(run)?;
+    wait(move || {
+        let found = page.store.run(&run)?;
+        page.runs.cancel(&run)?;
+        Ok(with_status(StatusCode::ACCEPTED, &RunSummary::of(&found, page.runs.ours(&run))))
+    })
+    .await
+}
+
+/// Which rows of a run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rows {
+    #[serde(default)]
+    offset: u32,
+    #[serde(default = "most_rows")]
+    limit: u32,
+}
+
+fn most_rows() -> u32 {
+    MOST_ROWS as u32
+}
+
+async fn show_run(State(page): Shared, run: Named<String>, rows: Result<Query<Rows>, QueryRejection>) -> Answer {
+    let (run, rows) = (named(run)?, asked(rows)?);
+    wait(move || ok(&page.run(&run, rows.offset as usize, rows.limit as usize)?)).await
+}
+
+async fn show_matrix(State(page): Shared, run: Named<String>, ask: Result<Query<MatrixAsk>, QueryRejection>) -> Answer {
+    let (run, ask) = (named(run)?, asked(ask)?);
+    wait(move || ok(&page.store.run(&run)?.matrix(&page.tables, &ask)?)).await
+}
+
+async fn show_cell(State(page): Shared, path: Named<(String, String)>) -> Answer {
+    let (run, id) = named(path)?;
+    wait(move || ok(&page.store.run(&run)?.cell(&page.store, &id)?)).await
+}
+
+async fn show_course(State(page): Shared, path: Named<(String, String)>) -> Answer {
+    let (run, id) = named(path)?;
+    wait(move || ok(&page.course(&run, &id)?)).await
+}
+
+/// Which runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Both {
+    a: String,
+    b: String,
+}
+
+async fn compare(State(page): Shared, both: Result<Query<Both>, QueryRejection>) -> Answer {
+    let both = asked(both)?;
+    wait(move || ok(&Comparison::of(&page.store.run(&both.a)?, &page.store.run(&both.b)?))).await
+}
+
+/// Which cell of a run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Followed {
+    cell: Option<String>,
+}
+
+async fn show_live(State(page): Shared, run: Named<String>, cell: Result<Query<Followed>, QueryRejection>) -> Answer {
+    let (run, cell) = (named(run)?, asked(cell)?.cell);
+    let found = Arc::clone(&page);
+    let name = run.clone();
+    wait(move || found.store.run(&name).map(|_| ())).await?;
+    let place = Arc::clone(&page.live).try_acquire_owned().map_err(|_| live::full(MOST_LIVE))?;
+    Ok(Sse::new(live::follow(page, run, cell, place)).keep_alive(KeepAlive::default()).into_response())
+}

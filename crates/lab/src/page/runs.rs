@@ -1,0 +1,194 @@
+//! Runs that the page starts: this program again, as a child that works on a folder as `noctule-lab cell` does anywhere.
+//!
+//! A child and not a thread, because it can be ended at any moment without harm, because a run that takes all memory takes not the page with
+//! it, and because what it leaves is the same folder of results as that of a sweep from a terminal. It is told apart by its process alone.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+
+use super::answer::Problem;
+use super::request::{Job, Request};
+use super::store::{LIST, LOG};
+use super::view::Ours;
+use crate::sweep::{folder, list};
+
+/// How long a child may take to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Name of the course and the report of a run on namespaces.
+pub const NET: &str = "namespaces";
+
+/// Children that work.
+#[derive(Debug)]
+pub struct Runs {
+    program: PathBuf,
+    most: usize,
+    children: Mutex<BTreeMap<String, Worker>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    /// When it was asked to end.
+    asked: Option<Instant>,
+}
+
+impl Runs {
+    /// At most `most` at the same time; `program` is what is started.
+    pub fn new(program: &Path, most: usize) -> Self {
+        Self { program: program.to_owned(), most, children: Mutex::default() }
+    }
+
+    /// How many may run at the same time.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// What this server does on a run.
+    pub fn ours(&self, name: &str) -> Ours {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        reap(&mut children);
+        match children.get(name) {
+            None => Ours::No,
+            Some(Worker { asked: None, .. }) => Ours::Works,
+            Some(_) => Ours::Stopping,
+        }
+    }
+
+    /// Starts a run in a new folder below `root`.
+    ///
+    /// # Errors
+    /// Too many run, the name is taken, the folder cannot be written, or the program cannot be started. Nothing is left behind then.
+    pub fn start(&self, root: &Path, request: &Request, job: &Job) -> Result<(), Problem> {
+        // Held until the child is there, so that two requests at once do not both find the last place free.
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        reap(&mut children);
+        if self.most == 0 {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "this server starts no runs (--runs 0)"));
+        }
+        if children.len() >= self.most {
+            let names: Vec<&str> = children.keys().map(String::as_str).collect();
+            let text = format!("{} of {} runs are under way: {}; wait, or end one", children.len(), self.most, names.join(", "));
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, text));
+        }
+        let path = root.join(&request.name);
+        std::fs::create_dir(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Problem::new(StatusCode::CONFLICT, format!("there is a run {:?} already", request.name)),
+            _ => cannot(&path, &e),
+        })?;
+        match self.spawn(&path, request, job) {
+            Ok(child) => {
+                children.insert(request.name.clone(), Worker { child, asked: None });
+                Ok(())
+            }
+            Err(problem) => {
+                // Made a moment ago, and nothing has run in it.
+                let _ = std::fs::remove_dir_all(&path);
+                Err(problem)
+            }
+        }
+    }
+
+    fn spawn(&self, path: &Path, request: &Request, job: &Job) -> Result<Child, Problem> {
+        let log = path.join(LOG);
+        let failed = |e: io::Error| cannot(&log, &e);
+        let said = File::create(&log).map_err(failed)?;
+        let mut command = Command::new(&self.program);
+        match job {
+            Job::Cells(cells) => {
+                let file = path.join(LIST);
+                let text = list::to_json(cells).map_err(|e| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+                folder::replace(&file, text.as_bytes()).map_err(|e| Problem::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string()))?;
+                command.arg("cell").arg("--of").arg(&file).args(["--shard", "1/1", "--samples", "--results"]).arg(path);
+                if let Some(workers) = request.workers {
+                    command.arg("--workers").arg(workers.to_string());
+                }
+                command.stdout(Stdio::null());
+            }
+            Job::Net(words) => {
+                let report = File::create(path.join(format!("{NET}.report"))).map_err(failed)?;
+                command.arg("net").args(words).arg("--json").arg("--samples").arg(crate::sweep::samples::path_of(path, NET));
+                command.stdout(report);
+            }
+        }
+        command.stdin(Stdio::null()).stderr(said);
+        command
+            .spawn()
+            .map_err(|e| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{} cannot be started: {e}", self.program.display())))
+    }
+
+    /// Asks the child of a run to end; what it has finished stays. [`Runs::tend`] kills it if it does not.
+    ///
+    /// # Errors
+    /// This server does not work on that run.
+    pub fn cancel(&self, name: &str) -> Result<(), Problem> {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        reap(&mut children);
+        let not_ours = || {
+            let text = format!("this server does not work on {name:?}: a run that was started elsewhere is ended there");
+            Problem::new(StatusCode::CONFLICT, text)
+        };
+        let worker = children.get_mut(name).ok_or_else(not_ours)?;
+        if worker.asked.is_none() {
+            ask_to_end(&worker.child);
+            worker.asked = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Forgets children that have ended, and kills those that were asked to end and did not; called now and then.
+    pub fn tend(&self) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        reap(&mut children);
+        for worker in children.values_mut() {
+            if worker.asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
+                // It may have ended since.
+                let _ = worker.child.kill();
+            }
+        }
+    }
+
+    /// Ends all children and waits for them: at the end of the server.
+    pub fn end(&self) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        for worker in children.values_mut().filter(|worker| worker.asked.is_none()) {
+            ask_to_end(&worker.child);
+            worker.asked = Some(Instant::now());
+        }
+        drop(children);
+        while !self.children.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.tend();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// SIGTERM: workers stop between two cells' results, and namespaces are taken down.
+fn ask_to_end(child: &Child) {
+    if let Ok(id) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: a plain call. The number is still that of our child: nobody has waited for it, so it is not given to another process.
+        unsafe {
+            libc::kill(id, libc::SIGTERM);
+        }
+    }
+}
+
+fn reap(children: &mut BTreeMap<String, Worker>) {
+    // One whose state cannot be known is kept: its place is not given away.
+    children.retain(|_, worker| !matches!(worker.child.try_wait(), Ok(Some(_))));
+}
+
+fn cannot(path: &Path, error: &io::Error) -> Problem {
+    let status = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        io::ErrorKind::NotFound => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Problem::new(status, format!("{} cannot be written: {error}", path.display()))
+}

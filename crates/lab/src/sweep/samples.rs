@@ -1,0 +1,153 @@
+//! The course of a cell as a file of JSON lines that grows while the cell runs: what a page shows live.
+//!
+//! `ID.samples` begins with a [`Head`], then has a [`Sample`] per line. It is no result: `merge` does not read it, and a cell without it is
+//! as good as one with it. When it cannot be written, the run goes on, and says so once.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Quoted;
+use crate::scenario::{Limits, Scenario};
+use crate::sim::{Sample, Watch};
+
+/// End of the names of such files.
+pub const ENDING: &str = "samples";
+
+/// The first line: what runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// Name of the cell, or the command of the run.
+    pub name: String,
+    /// Length of the run, warm-up included.
+    pub seconds: f64,
+    /// Seconds at the start that are not counted.
+    pub warmup: f64,
+    /// What the configuration allows at the end of the run, Mbit/s; null without a rate.
+    pub limit_mbit: Option<f64>,
+}
+
+impl Head {
+    /// Of a run.
+    pub fn of(name: &str, scenario: &Scenario) -> Self {
+        let limit = Limits::of(scenario).forward;
+        Self {
+            name: name.to_owned(),
+            seconds: scenario.seconds.0.as_secs_f64(),
+            warmup: scenario.warmup.0.as_secs_f64(),
+            limit_mbit: limit.is_finite().then(|| crate::report::round(limit * 1e-6, 4)),
+        }
+    }
+}
+
+/// The command that this process is, without the flags that say where its output goes.
+pub fn this_command() -> String {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut out = "noctule-lab".to_owned();
+    while let Some(word) = words.next() {
+        match &*word {
+            "--samples" => drop(words.next()),
+            "--json" => {}
+            _ if word.starts_with("--samples=") => {}
+            _ => out.push_str(&format!(" {}", Quoted(&word))),
+        }
+    }
+    out
+}
+
+/// Where the course of a cell goes.
+pub fn path_of(folder: &Path, id: &str) -> PathBuf {
+    folder.join(format!("{id}.{ENDING}"))
+}
+
+/// A file that is written as the run goes on.
+#[derive(Debug)]
+pub struct SampleFile {
+    /// None: it could not be written, and that was said.
+    file: Option<File>,
+    path: PathBuf,
+}
+
+impl SampleFile {
+    /// Begins the file anew.
+    pub fn create(path: &Path, head: &Head) -> Self {
+        let file = File::create(path).map_err(|error| complain(path, &error)).ok();
+        let mut new = Self { file, path: path.to_owned() };
+        new.line(head);
+        new
+    }
+
+    /// Adds a line. A reader that follows the file sees it whole: it goes out in one write.
+    pub fn line(&mut self, value: &impl Serialize) {
+        let Some(file) = &mut self.file else { return };
+        let written = serde_json::to_vec(value).map_err(Into::into).and_then(|mut line| {
+            line.push(b'\n');
+            file.write_all(&line)
+        });
+        if let Err(error) = written {
+            complain(&self.path, &error);
+            self.file = None;
+        }
+    }
+
+    /// As the watch of a simulated run.
+    pub fn watch(mut self) -> Watch {
+        Box::new(move |sample: &Sample| self.line(sample))
+    }
+}
+
+fn complain(path: &Path, error: &std::io::Error) {
+    eprintln!("{} cannot be written: {error}; the run goes on without it", path.display());
+}
+
+/// A course as it stands in its file; lines that are not whole yet are left out.
+///
+/// # Errors
+/// The file cannot be read, or is none: in words, with the line.
+pub fn read(path: &Path) -> Result<(Head, Vec<Sample>), String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut lines = whole.lines().zip(1..);
+    let wrong = |line: usize, e: serde_json::Error| format!("{}, line {line}: no sample of a run: {e}", path.display());
+    let (head, _) = lines.next().ok_or_else(|| format!("{}: nothing in it yet", path.display()))?;
+    let head = serde_json::from_str(head).map_err(|e| wrong(1, e))?;
+    let samples: Result<Vec<Sample>, String> = lines.map(|(text, line)| serde_json::from_str(text).map_err(|e| wrong(line, e))).collect();
+    Ok((head, samples?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Sample = Sample { t: 0.5, goodput_mbit: Some(1.5), queue_ms: None, rtt_ms: Some(20.0), loss: Some(0.1) };
+
+    fn head() -> Head {
+        Head { name: "loss=1%".to_owned(), seconds: 10.0, warmup: 2.0, limit_mbit: Some(9.5) }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_half_line_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path_of(dir.path(), "abc");
+        SampleFile::create(&path, &head()).line(&SAMPLE);
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"t\":1.0,").unwrap();
+        assert_eq!(read(&path).unwrap(), (head(), vec![SAMPLE]));
+        file.write_all(b"}\n").unwrap();
+        assert!(read(&path).unwrap_err().contains("line 3"));
+        std::fs::write(&path, "").unwrap();
+        assert!(read(&path).unwrap_err().contains("nothing in it yet"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_ends_nothing() {
+        let mut full = SampleFile::create(Path::new("/dev/full"), &head());
+        full.line(&SAMPLE);
+        assert!(full.file.is_none());
+        let mut nowhere = SampleFile::create(Path::new("/no/such/folder/x.samples"), &head());
+        nowhere.line(&SAMPLE);
+    }
+}
