@@ -1,6 +1,6 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
-use crate::transfer::{Refusal, Refused, shown};
+use crate::transfer::{Refusal, Refused, SINCE, shown};
 use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
@@ -283,6 +283,8 @@ impl Failure {
         let (path, message) = (shown(&refused.path), refused.message.clone());
         match refused.refusal {
             Refusal::Name => Self::RefusedName(format!("{path} ({message})")),
+            // Only what was there before can be replaced.
+            Refusal::Exists if message.starts_with(SINCE) => Self::Here { text: format!("{path}: {message}"), code: 14 },
             Refusal::Exists => Self::Exists(path),
             Refusal::DiskFull => Self::DiskFull(message),
             Refusal::Target => Self::Target { path: format!("{path} at the receiver"), error: message },
