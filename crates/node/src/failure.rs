@@ -151,7 +151,7 @@ pub enum Failure {
     },
     /// A node has no route to the destination.
     #[error(
-        "no way leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
+        "no way leads there over the nodes ({0}): is the far end attached to its node, is --address here what the file of this end's node has in addresses for it, and do the [[route]]s of the nodes between lead to it, and back?"
     )]
     NoRoute(String),
     /// As [`Self::UnknownHost`], of the node of `--via`.
