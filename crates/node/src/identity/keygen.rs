@@ -54,7 +54,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
             let path = path()?;
             let (_, is_new) = made_or_kept::<SharedKey>(&path, args.force)?;
             note!(
-                "{} {}: copy it to the other side by a safe way, and pass --psk {} on both",
+                "{} {}: copy it to the other side by a safe channel, and pass --psk {} on both",
                 if is_new { "pre-shared key in" } else { "the pre-shared key that was there stays (--force replaces it):" },
                 path.display(),
                 path.display()
