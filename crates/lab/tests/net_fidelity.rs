@@ -10,7 +10,7 @@ const RATE_TOLERANCE: f64 = 0.015;
 
 fn measure(test: &str, link: &str, seed: u64) -> Option<serde_json::Value> {
     let seed = seed.to_string();
-    let words = ["fidelity", link, "--backend", "emulator", "--probing", "4s", "--filling", "2s", "--seed", &seed];
+    let words = ["fidelity", link, "--backend", "emulator", "--probing", "4s", "--filling", "2s", "--json", "--seed", &seed];
     run(test, lab().args(words))
 }
 

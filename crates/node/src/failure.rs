@@ -1,6 +1,6 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
-use crate::transfer::{Refusal, Refused, shown};
+use crate::transfer::{Refusal, Refused, SINCE, shown};
 use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
@@ -151,7 +151,7 @@ pub enum Failure {
     },
     /// A node has no route to the destination.
     #[error(
-        "no route leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
+        "no route leads there over the nodes ({0}): is the far end attached to its node, is --address here what the file of this end's node has in addresses for it, and do the [[route]]s of the nodes between lead to it, and back?"
     )]
     NoRoute(String),
     /// As [`Self::UnknownHost`], of the node of `--via`.
@@ -283,6 +283,8 @@ impl Failure {
         let (path, message) = (shown(&refused.path), refused.message.clone());
         match refused.refusal {
             Refusal::Name => Self::RefusedName(format!("{path} ({message})")),
+            // Only what was there before can be replaced.
+            Refusal::Exists if message.starts_with(SINCE) => Self::Here { text: format!("{path}: {message}"), code: 14 },
             Refusal::Exists => Self::Exists(path),
             Refusal::DiskFull => Self::DiskFull(message),
             Refusal::Target => Self::Target { path: format!("{path} at the receiver"), error: message },

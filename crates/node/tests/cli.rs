@@ -89,7 +89,10 @@ fn each_failure_has_its_own_words_and_code() {
     assert_fails(&noctule().args(["send", "f"]).output().unwrap(), 2, "then the host");
     assert_fails(&noctule().args(["recv", "--timeout", "60s"]).output().unwrap(), 2, "between 1s and 30s");
     assert_fails(&noctule().args(["send", "f", "host", "--peer-key", "nonsense"]).output().unwrap(), 2, "nonsense");
-    assert_fails(&noctule().args(["keygen", "-o"]).arg(&key_file).output().unwrap(), 14, "--force");
+    // A key that is there stays, and is shown; without more it is replaced only if asked for.
+    let again = noctule().args(["keygen", "-o"]).arg(&key_file).output().unwrap();
+    assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).trim() == key);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("--force"));
     let missing = dir.path().join("nowhere");
     assert_fails(&noctule().args(["recv", "--bind", "127.0.0.1:0", "--into"]).arg(&missing).output().unwrap(), 4, "no such directory");
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

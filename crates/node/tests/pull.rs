@@ -252,6 +252,43 @@ fn transfer_whose_end_was_killed_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn one_file_comes_as_an_object_and_goes_on_where_it_was_interrupted() {
+    let p = places();
+    write(&p.served.join("d/big"), content(12 << 20, 5));
+    write(&p.served.join("small"), "small");
+    let server = serve(&p.served, &[]);
+    let mut first = server.get(&["d/big"], &p.into, &["--mode", "brctp", "--json", "--limit-rate", "40mbit"]);
+    let mut first = Kill(first.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
+    for line in lines.map_while(Result::ok) {
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if event["event"] == "progress" && event["bytes"].as_u64() > Some(4 << 20) {
+            break;
+        }
+    }
+    drop(first);
+    let done = last(&ok(run(server.get(&["d/b*"], &p.into, &["--mode", "brctp", "--json"]))));
+    assert!(done["files_resumed"] == 1 && done["bytes_moved"].as_u64() < Some(11 << 20), "{done}");
+    assert_eq!(fs::read(p.into.join("big")).unwrap(), content(12 << 20, 5));
+    let event = server.event("request");
+    assert!(event["ok"] == true && event["files"] == 1 && event["bytes"] == 12 << 20, "{event}");
+    let done = last(&ok(run(server.get(&["d/big"], &p.into, &["--mode", "brctp", "--json"]))));
+    assert!(done["files_same"] == 1 && done["bytes_moved"] == 0, "{done}");
+    // What cannot come so is told in words.
+    write(&p.into.join("small"), "other");
+    let object = |path: &str, more: &[&str]| run(server.get(&[path], &p.into, &[&["--mode", "brctp"], more].concat()));
+    assert_fails(&object("small", &[]), 14, "--overwrite");
+    ok(object("small", &["--overwrite"]));
+    assert_eq!(fs::read(p.into.join("small")).unwrap(), b"small");
+    assert_fails(&object("d", &[]), 3, "one file, and this is none");
+    assert_fails(&object("nothing", &[]), 3, "No such file");
+    assert_fails(&object("", &[]), 2, "name it");
+    assert_fails(&object("small", &["--delete"]), 2, "--delete is for files");
+    write(&p.served.join("s2"), "x");
+    assert_fails(&object("s*", &[]), 3, "2 were asked for");
+}
+
+#[test]
 fn filters_and_update_choose_what_comes() {
     let p = places();
     for name in ["t/a.c", "t/a.o", "t/cache/x", "t/keep.o", "t/sub/b.c"] {

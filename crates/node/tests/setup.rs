@@ -32,7 +32,11 @@ fn a_file_is_made_once_and_two_nodes_introduce_each_other_by_the_printed_command
     assert!(text(&made.stderr).contains("add-neighbour"));
     assert_right(&home);
     assert_right(&hill);
-    assert_fails(&node(&home, &["init"]), 2, "exists already");
+    // The same again shows what is there; something else is refused.
+    let again = node(&hill, &["init", "--name", "the hill", "--address", "10.9.0.2", "--listen", "127.0.0.1:5000", "--relay"]);
+    assert!(again.status.success() && text(&again.stdout).trim() == key, "{}", text(&again.stderr));
+    assert!(node(&hill, &["init"]).status.success());
+    assert_fails(&node(&home, &["init", "--name", "hut"]), 2, "exists already");
     // A comment of the user's own stays.
     let before = format!("{}# mine\n", fs::read_to_string(&home).unwrap());
     fs::write(&home, &before).unwrap();
@@ -40,6 +44,9 @@ fn a_file_is_made_once_and_two_nodes_introduce_each_other_by_the_printed_command
     assert!(added.status.success(), "{}", text(&added.stderr));
     let after = fs::read_to_string(&home).unwrap();
     assert!(after.starts_with(&before) && after.contains("192.168.2.0/24"), "{after}");
+    let again = node(&home, &["add-neighbour", "hill", &key, "127.0.0.1:5000", "--address", "10.9.0.2", "--prefix", "192.168.2.0/24"]);
+    assert!(again.status.success() && again.stdout == added.stdout, "{}", text(&again.stderr));
+    assert_eq!(fs::read_to_string(&home).unwrap(), after);
     assert_right(&home);
     // The command that is printed for the other node runs unchanged.
     let words = shlex::split(text(&added.stdout).trim()).unwrap();

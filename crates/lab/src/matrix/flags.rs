@@ -60,7 +60,7 @@ impl Args for GridFlags {
                 command = command.mut_arg(id, |arg| {
                     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
                     let arg = arg.value_parser(clap::builder::NonEmptyStringValueParser::new()).action(ArgAction::Append);
-                    if is_list { arg.value_delimiter(',').help(format!("{help} A list: a,b,c.")) } else { arg }
+                    if is_list { arg.value_delimiter(',').help(format!("{}; a list: a,b,c", help.trim_end_matches('.'))) } else { arg }
                 });
             }
         }

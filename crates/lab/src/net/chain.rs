@@ -30,6 +30,15 @@ pub enum Backend {
     Emulator,
 }
 
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Netem => "netem",
+            Self::Emulator => "emulator",
+        })
+    }
+}
+
 /// Which back end a run asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -65,6 +65,9 @@ pub struct FidelityArgs {
     /// Seed of the link.
     #[arg(long, default_value_t = 7)]
     pub seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl NetArgs {
@@ -102,7 +105,11 @@ impl FidelityArgs {
             return fail(&error, 2);
         }
         match fidelity::measure(&spec, self.backend, &Tolerance::default(), self.seed, self.probes, self.probing.0, self.filling.0) {
-            Ok(measured) => print_json(&measured),
+            Ok(measured) if self.json => print_json(&measured),
+            Ok(measured) => {
+                print!("{measured}");
+                ExitCode::SUCCESS
+            }
             Err(error) => fail(&error, code_of(&error)),
         }
     }
@@ -170,7 +177,7 @@ fn print_table(report: &NetReport) {
         println!("queue            {delay:.1} ms at p95");
     }
     let conditions = &report.conditions;
-    println!("links            {:?}, namespaces by {}", conditions.backend, conditions.privilege);
+    println!("links            {}, namespaces by {}", conditions.backend, conditions.privilege);
     if let Some(emulator) = &conditions.emulator {
         println!(
             "emulator         late by {:.0} us (p99 {:.0} us), {:.0} % of a core, {:.1} % stolen, real-time {}",

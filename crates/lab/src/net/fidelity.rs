@@ -58,6 +58,30 @@ pub struct Fidelity {
     pub emulator: Option<Report>,
 }
 
+impl std::fmt::Display for Fidelity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:14}{:>12}{:>12}", "", "measured", "described")?;
+        let mut row = |what: &str, measured: String, described: Option<String>| {
+            writeln!(f, "{what:14}{measured:>12}{:>12}", described.unwrap_or_else(|| "-".to_owned()))
+        };
+        row("loss", format!("{:.2} %", self.loss * 100.0), Some(format!("{:.2} %", self.loss_promised * 100.0)))?;
+        row("lost in a row", format!("{:.2}", self.mean_burst), None)?;
+        row("delay", format!("{:.2} ms", self.delay_ms), Some(format!("{:.2} ms", self.delay_promised_ms)))?;
+        row("  median", format!("{:.2} ms", self.delay_p50_ms), None)?;
+        row("  99 %", format!("{:.2} ms", self.delay_p99_ms), None)?;
+        row("  deviation", format!("{:.2} ms", self.delay_sd_ms), None)?;
+        row("overtaken", self.overtaken.to_string(), None)?;
+        if let Some(rate) = self.rate_mbit {
+            row("rate", format!("{rate:.2} Mbit/s"), self.rate_promised_mbit.map(|rate| format!("{rate:.2} Mbit/s")))?;
+        }
+        writeln!(f, "{} probes, emulated by {}", self.probes, self.backend)?;
+        match &self.emulator {
+            Some(emulator) => writeln!(f, "the emulator was {:.0} us late at the 99th percentile", emulator.lateness_p99_us),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Measures one direction of a link over `probing` with `probes_per_second`, then its capacity over `filling`.
 pub fn measure(
     spec: &LinkSpec,

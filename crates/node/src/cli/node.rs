@@ -47,7 +47,7 @@ pub enum NodeTask {
 }
 
 /// `noctule node init`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct InitArgs {
     /// Name of this node, for logs and status [default: the host's name].
     #[arg(long, value_name = "NAME")]

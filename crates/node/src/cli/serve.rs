@@ -4,7 +4,7 @@
 use super::exits::{self, EXITS};
 use super::heading::{KEYS, PATH};
 use super::ordered::mixed;
-use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, TraceArgs, ViaArgs};
+use super::{AccessArgs, HostsArgs, IdentityArgs, ListenArgs, PeerArgs, SendMode, TraceArgs, ViaArgs};
 use crate::transfer::{Kept, Rule};
 use crate::units::{CcName, GiveUp, Rate, Size};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -99,6 +99,9 @@ pub struct GetArgs {
     /// Ask for contents no faster than this (500kbit, 20mbit, 2MB: bits or bytes per second), which the other side keeps.
     #[arg(long, value_name = "RATE", conflicts_with = "list")]
     pub limit_rate: Option<Rate>,
+    /// How contents travel. With brctp one file is got, as a rateless object.
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub mode: SendMode,
     /// Refuse lists of more files, directories and links.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub max_entries: u64,
@@ -165,7 +168,7 @@ pub struct LimitArgs {
     /// Memory for the lists of files of all transfers; one takes at most half of it.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub manifest_memory: Size,
-    /// Memory for the blocks of all objects (send --mode brctp) that arrive at a time; those of one key take at most half of it, each at most 64 MiB.
+    /// Memory for the blocks of all objects (--mode brctp) that travel at a time; those of one key take at most half of it, each at most 64 MiB.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub object_memory: Size,
 }

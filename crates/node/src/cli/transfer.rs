@@ -17,7 +17,7 @@ pub enum SendMode {
     /// Files and directories, with whatever the receiver has taken into account.
     #[default]
     Brtp,
-    /// One file as a rateless object, to one receiver or many: blocks of coded packets until they have them; the only mode for --one-way.
+    /// One file as a rateless object, to one receiver or, by `send`, to many: blocks of coded packets until they have them; the only mode for --one-way.
     Brctp,
 }
 

@@ -34,6 +34,7 @@ use noctule::{BindError, Endpoint, EndpointConfig, NodeConfig, PublicKey, RelayL
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -71,6 +72,8 @@ pub struct Daemon {
     /// Links and sessions of nodes that the file does not name.
     strange_links: strangers::Strangers,
     strange_sessions: strangers::Strangers,
+    /// It takes no more sessions.
+    is_ending: AtomicBool,
 }
 
 /// The result of applying a configuration.
@@ -182,6 +185,7 @@ impl Daemon {
             reloads: Default::default(),
             strange_links: strangers::Strangers::default(),
             strange_sessions: strangers::Strangers::default(),
+            is_ending: AtomicBool::new(false),
         });
         if let Some(failure) = daemon.apply().await.failures.into_iter().next() {
             if let Some(tunnel) = &daemon.tunnel {
@@ -249,6 +253,7 @@ impl Daemon {
 
     /// Ends sessions over relays. The close of a link ends sessions with neighbours only.
     async fn take_leave(&self) {
+        self.is_ending.store(true, Relaxed);
         let mut sessions = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         sessions.extend(self.peers().iter().flat_map(|p| {
             let view = p.view();
@@ -406,6 +411,11 @@ async fn keep_tunnel(tunnel: Option<&Arc<Tunnel>>) -> tunnel::DeviceError {
 /// Sessions of other nodes.
 async fn accept_sessions(daemon: Arc<Daemon>) {
     while let Some(session) = daemon.endpoint.accept().await {
+        // Those that it knew are forgotten already, and would be told that it does not know them.
+        if daemon.is_ending.load(Relaxed) {
+            session.abort(0, "the node ends");
+            continue;
+        }
         let Some(peer) = daemon.peer_of(&session) else {
             if let Some(count) = daemon.strange_sessions.note(Instant::now()) {
                 tracing::warn!(key = %session.peer_key(), far = session.far_address().map(display), count, "sessions of nodes that the file does not name; refused");

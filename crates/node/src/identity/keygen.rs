@@ -7,10 +7,12 @@ use crate::cli::KeygenArgs;
 use crate::failure::Failure;
 use crate::whole_file;
 use noctule::{PublicKey, SecretKey, SharedKey};
+use std::fmt::Display;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// A key that lies in a file.
 pub trait FileKey {
@@ -50,21 +52,32 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
         Some(None) => print_public(load::<SecretKey>(&path()?)?.public()),
         None if args.shared => {
             let path = path()?;
-            make::<SharedKey>(&path, args.force)?;
+            let (_, is_new) = made_or_kept::<SharedKey>(&path, args.force)?;
             note!(
-                "pre-shared key in {}: copy it to the other side by a safe channel, and pass --psk {} on both",
+                "{} {}: copy it to the other side by a safe channel, and pass --psk {} on both",
+                if is_new { "pre-shared key in" } else { "the pre-shared key that was there stays (--force replaces it):" },
                 path.display(),
                 path.display()
             );
         }
         None => {
             let path = path()?;
-            let public = make::<SecretKey>(&path, args.force)?.public();
-            note!("secret key in {}; fingerprint {}; public key:", path.display(), public.fingerprint());
+            let (key, is_new) = made_or_kept::<SecretKey>(&path, args.force)?;
+            let public = key.public();
+            let what = if is_new { "secret key in" } else { "the secret key that was there stays (--force replaces it):" };
+            note!("{what} {}; fingerprint {}; public key:", path.display(), public.fingerprint());
             say!("{public}");
         }
     }
     Ok(())
+}
+
+/// Makes a key, or reads the one that is there, if `force` does not replace it; whether it is new.
+fn made_or_kept<K: FileKey + FromStr<Err: Display>>(path: &Path, force: bool) -> Result<(K, bool), Failure> {
+    match make(path, force) {
+        Err(Failure::KeyExists(_)) => load(path).map(|key| (key, false)),
+        made => made.map(|key| (key, true)),
+    }
 }
 
 fn print_public(key: PublicKey) {

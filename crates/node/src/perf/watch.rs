@@ -32,6 +32,8 @@ impl Coded {
 pub struct Progress {
     /// Messages offered.
     pub messages: AtomicU64,
+    /// Bytes that the streams have taken.
+    pub written: AtomicU64,
     /// The time was over before everything had arrived.
     pub is_cut: AtomicBool,
 }

@@ -7,7 +7,8 @@ use super::beneath::Failing;
 use super::entries::Entries;
 use super::entry::{Kind, STAGING_NAME};
 use super::filter::Filter;
-use super::target::{Identity, Parents, Target, file_name};
+use super::ours::{Identity, Mark, Seen, makes_up_inodes};
+use super::target::{Parents, Target, file_name};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -42,6 +43,8 @@ struct Search<'a> {
     named: HashSet<u64>,
     /// Files and directories that the manifest's names lead to on this host.
     known: HashSet<Identity>,
+    /// The same where inodes say nothing: what looks like one of them is spared.
+    alike: HashSet<Mark>,
     device: u64,
     extras: Vec<Extra>,
 }
@@ -75,12 +78,15 @@ pub fn extras(target: &Target, entries: &Entries, deleting: &Deleting) -> io::Re
     let mut parents = Parents::default();
     let known = entries.iter().filter_map(|entry| {
         let parent = parents.find(&target.dir, entry.as_path()).ok()?;
-        let stat = rustix::fs::statat(parent, file_name(entry.as_path()), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some((stat.st_dev, stat.st_ino))
+        let seen = Seen::at(parent, file_name(entry.as_path())).ok()?;
+        Some((seen.id, seen.mark))
     });
-    let known = known.collect();
+    let (known, mut alike): (HashSet<_>, HashSet<_>) = known.unzip();
+    if !makes_up_inodes(&root) {
+        alike.clear();
+    }
     let device = rustix::fs::fstat(&root)?.st_dev;
-    let mut search = Search { filter: &deleting.filter, state, named, known, device, extras: Vec::new() };
+    let mut search = Search { filter: &deleting.filter, state, named, known, alike, device, extras: Vec::new() };
     if deleting.is_root {
         search.directory(&root, b"")?;
     }
@@ -111,10 +117,10 @@ impl Search<'_> {
 
     /// Notes what is not in the manifest, with all that it holds; whether all of it can go.
     fn foreign(&mut self, dir: &File, name: &[u8], path: Vec<u8>) -> bool {
-        let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
-        let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let is_known = self.known.contains(&(stat.st_dev, stat.st_ino));
-        if is_known || name == STAGING_NAME.as_bytes() || !self.filter.takes_with_parents(&path, is_dir) || stat.st_dev != self.device {
+        let Ok(seen) = Seen::at(dir, OsStr::from_bytes(name)) else { return false };
+        let is_dir = seen.kind == FileType::Directory;
+        let is_known = self.known.contains(&seen.id) || self.alike.contains(&seen.mark);
+        if is_known || name == STAGING_NAME.as_bytes() || !self.filter.takes_with_parents(&path, is_dir) || seen.id.0 != self.device {
             return false;
         }
         if is_dir && !self.contents(dir, name, &path).unwrap_or(false) {

@@ -71,7 +71,7 @@ fn make_link(target: &Target, staging: &Staging, entry: &Entry, to: &[u8]) -> io
         return Ok(());
     }
     match rustix::fs::symlinkat(to, &parent, name) {
-        Err(rustix::io::Errno::EXIST) if target.rules.overwrite && !target.has_placed(&parent, name) => {
+        Err(rustix::io::Errno::EXIST) if target.rules.overwrite && target.whose(entry.as_path()).is_none() => {
             let moment = staging.moment();
             rustix::fs::symlinkat(to, &staging.dir, &moment)?;
             rustix::fs::renameat(&staging.dir, &moment, &parent, name)?;

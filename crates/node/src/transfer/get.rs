@@ -4,6 +4,7 @@ use super::REQUEST_TAG;
 use super::entry::{Entry, Kind, as_pattern, shown};
 use super::filter::Filter;
 use super::manifest::{Manifest, manifest};
+use super::object;
 use super::progress::Reporter;
 use super::receive::{self, Destination, IDLE, Stop, gone};
 use super::recv::open_target;
@@ -13,7 +14,7 @@ use super::shares::{Limits, Shares};
 use super::target::{Refused, Rules, Target};
 use super::wire::{MAX_PATHS, Record, Records, Request, VERSION};
 use super::writer::protocol;
-use crate::cli::GetArgs;
+use crate::cli::{GetArgs, SendMode};
 use crate::failure::Failure;
 use crate::identity;
 use noctule::{FlowOptions, SendStream, Session};
@@ -115,6 +116,9 @@ impl Wish {
 /// Gets everything that is asked for and verifies it.
 pub async fn run(args: GetArgs) -> Result<(), Failure> {
     let wish = Wish::new(&args.words, args.list)?;
+    if args.mode == SendMode::Brctp {
+        fits_object(&args, &wish)?;
+    }
     Filter::new(&args.filter.rules).map_err(Failure::Usage)?;
     let rules = Rules { may_delete: args.delete, ..Rules::of(&args.keeping) };
     let rules = Rules { overwrite: rules.overwrite || args.update, ..rules };
@@ -126,6 +130,27 @@ pub async fn run(args: GetArgs) -> Result<(), Failure> {
     let reporter = Reporter::new(args.json, false).with_patience(args.give_up.0);
     let getting = Getting { args: &args, wish: &wish, target, rules, reporter: reporter.clone() };
     persist(&near, config, peer, args.give_up.0, &reporter, getting).await.map_err(|failure| failure.of_transfer(true))
+}
+
+/// Refuses what an object cannot be asked for with.
+fn fits_object(args: &GetArgs, wish: &Wish) -> Result<(), Failure> {
+    let unfit = [
+        ("--list", args.list),
+        ("--dry-run", args.dry_run),
+        ("--update", args.update),
+        ("--delete", args.delete),
+        ("--xattrs", args.keeping.xattrs.is_some()),
+        ("--parallel", args.parallel != 1),
+        ("--exclude and --include", !args.filter.rules.is_empty()),
+    ];
+    if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::Usage(format!("{option} is for files that are got without --mode brctp")));
+    }
+    match wish.paths.len() {
+        1 => Ok(()),
+        0 => Err(Failure::Usage(format!("--mode brctp gets one file: name it ({}:FILE)", wish.host))),
+        many => Err(Failure::Usage(format!("--mode brctp gets one file, not {many}: get one after the other, or without --mode"))),
+    }
 }
 
 /// One `get`, as it is tried and tried again.
@@ -194,12 +219,14 @@ impl Getting<'_> {
 
     async fn exchange(&self, session: &Session, target: Option<Target>, control: &mut Records, out: &mut SendStream) -> Result<(), Stop> {
         let args = self.args;
+        let is_object = args.mode == SendMode::Brctp;
         let request = Request {
             version: VERSION,
             is_dry: args.list || args.dry_run,
             is_shallow: args.list && !args.recursive,
             is_update: args.update,
             has_attributes: args.keeping.xattrs.is_some(),
+            is_object,
             streams: u64::from(args.parallel),
             // 0 would mean no limit: a rate below one byte per second is sent as 1.
             limit: args.limit_rate.map_or(0, |rate| (rate.0.bytes_per_sec() as u64).max(1)),
@@ -210,6 +237,10 @@ impl Getting<'_> {
         Record::Request(request).emit(&mut words);
         out.write_all(&words).await?;
         control.set_idle(IDLE);
+        let target = match target {
+            Some(target) if is_object => return object::fetch::run(session, control, target, &self.reporter).await,
+            target => target,
+        };
         let limits = Limits { entries: args.max_entries, ..Limits::default() };
         let mut manifest = manifest(control, Shares::new(limits).enter(session.peer_key())?).await?;
         control.set_idle(Duration::MAX);

@@ -5,7 +5,7 @@
 //! command line, [`server`] for a host that asks; [`offer`] finds what is asked for. [`get`] asks, and then is a receiver.
 //! Receiver: [`server`] serves sessions for [`recv`] and [`serve`], [`shares`] and [`turn`] say which may go on, [`manifest`] is read, [`survey`] looks at what is there, [`receive`] runs one
 //! transfer, [`writer`] turns a stream's records into files, [`finish`] does what has to wait for all of them, [`deleting`] takes away what the sender does not have. [`target`] and [`staging`] are the only places
-//! that touch the target directory. One file as a rateless object (`--mode brctp`): [`object`].
+//! that touch the target directory, [`ours`] knows what a transfer has placed there. One file as a rateless object (`--mode brctp`): [`object`].
 
 mod again;
 mod attributes;
@@ -23,6 +23,7 @@ mod links;
 mod manifest;
 mod object;
 mod offer;
+mod ours;
 mod progress;
 mod reading;
 mod receive;
@@ -49,7 +50,7 @@ pub use entry::shown;
 pub use filter::Rule;
 pub use progress::Reporter;
 pub use server::{Farewell, voices};
-pub use target::Refused;
+pub use target::{Refused, SINCE};
 pub use wire::Refusal;
 
 /// Bytes per chunk between disk and network.

@@ -83,6 +83,15 @@ impl Reporter {
         }
     }
 
+    /// Notes that this side, or the other one, hashes a file before anything travels: `done` bytes of `total`. About once a second.
+    pub fn comparing(&self, done: u64, total: u64) {
+        if self.is_json {
+            self.event(&json!({"event": "comparing", "peer": null, "bytes": done, "total": total}));
+        } else if let Some(text) = comparison(done, total) {
+            self.note(&text);
+        }
+    }
+
     /// A line for programs.
     pub fn event(&self, value: &Value) {
         self.result(&value.to_string());

@@ -312,7 +312,18 @@ impl Server {
         };
         let mut names = Vec::new();
         let result = match self.gathered(session, &mut control, &mut out, &mut names).await {
-            Ok((Gathered { sources, place: _place }, options)) => {
+            Ok((Gathered { sources, mut place, is_object: true }, options)) => {
+                match object::give::open(sources, &mut place, session, &mut out).await {
+                    Ok(Ok(file)) => object::give::run(session, file, options.limit, &mut out).await.map(Some),
+                    Ok(Err(refused)) => {
+                        let failure = Failure::denied(&refused);
+                        refuse(session, out, refused).await;
+                        Err(failure)
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+            Ok((Gathered { sources, place: _place, .. }, options)) => {
                 Sending::new(sources, options, out, control).run(session, &Reporter::silent()).await
             }
             Err(Stop::Refused(refused)) => {
@@ -368,7 +379,7 @@ impl Server {
         let (offered, of_work) = (Arc::clone(offered), Arc::clone(&looking));
         let mut work = tokio::task::spawn_blocking(move || {
             let sources = offered.offer.gather(grant.directory.as_deref(), &request, &mut place, &of_work)?;
-            Ok::<_, Refused>(Gathered { sources, place })
+            Ok::<_, Refused>(Gathered { sources, place, is_object: request.is_object })
         });
         let mut tick = tokio::time::interval(TELL_EVERY);
         let gathered = loop {
@@ -417,6 +428,7 @@ impl Server {
 struct Gathered {
     sources: super::source::Sources,
     place: super::shares::Place,
+    is_object: bool,
 }
 
 /// Ends the looking, however it is left.

@@ -152,7 +152,7 @@ impl Place {
         let of_key = taken.by_key.get(&self.key).map_or(0, |of_key| of_key.objects) - self.objects + bytes;
         if of_all > limit || of_key > limit / SHARE_OF_MEMORY {
             let whose = if of_all > limit { "all objects" } else { "the objects of this key" };
-            return Err(busy(format!("the blocks of {whose} that arrive take as much memory as they may (--object-memory {limit})")));
+            return Err(busy(format!("the blocks of {whose} take as much memory as they may (--object-memory {limit})")));
         }
         taken.objects = of_all;
         if let Some(taken) = taken.by_key.get_mut(&self.key) {

@@ -1,7 +1,7 @@
 //! What a receiver knows of each entry's content before it comes, and which have come.
 
+use super::ours::Seen;
 use super::staging::Grown;
-use super::target::Identity;
 use blake3::Hasher;
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub enum Slot {
     /// The beginning, from an earlier try of the same sender; locked.
     Partial(u64, Box<Hasher>, Grown),
     /// A file of the same size has the name, with this hash; it may be replaced.
-    InPlace(blake3::Hash, Identity),
+    InPlace(blake3::Hash, Seen),
     /// A file of the same size has the name, and it may not be replaced.
     Existing,
     /// Something else has the name, and may be replaced.

@@ -6,16 +6,15 @@ use super::entries::Entries;
 use super::entry::{Entry, Kind};
 use super::hashing::{Comparing, hash_file};
 use super::manifest::Manifest;
+use super::ours::Seen;
 use super::receive::Destination;
 use super::shares::Place;
 use super::slots::{Slot, Slots};
 use super::staging::Staging;
-use super::target::{Identity, Parents, Refused, Target, There};
+use super::target::{Parents, Refused, Target, There};
 use super::wire::{Have, Hello, Plan, Refusal};
 use super::writer::{Counts, Job, Sink, protocol};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,11 +57,6 @@ pub struct Prepared {
     pub hello: Hello,
 }
 
-fn identity(file: &File) -> io::Result<Identity> {
-    let meta = file.metadata()?;
-    Ok((meta.dev(), meta.ino()))
-}
-
 impl Survey {
     fn entry(
         &mut self,
@@ -78,9 +72,9 @@ impl Survey {
         let nothing = Have { is_in_place: false, is_other: false, is_newer: false, is_untold: true, length: 0, hash: blake3::hash(&[]) };
         if look.is_update
             && matches!(entry.kind, Kind::File(_))
-            && let Some(identity) = target.newer(entry, &mut look.parents)
+            && let Some(seen) = target.newer(entry, &mut look.parents)
         {
-            target.settle(index, identity);
+            target.settle(index, path, seen)?;
             self.plan.push((index, Have { is_newer: true, ..nothing }));
             self.slots.set(index, Slot::Newer);
             (self.newer, self.here) = (self.newer + 1, self.here + entry.size());
@@ -95,7 +89,7 @@ impl Survey {
             }
             There::SameSize(_) if is_dry => self.plan.push((index, Have { is_in_place: true, length: entry.size(), ..nothing })),
             There::SameSize(file) => {
-                let id = identity(&file).map_err(|e| refused(&e))?;
+                let id = Seen::of(&file).map_err(|e| refused(&e))?;
                 if target.may_replace(entry, &mut look.parents) {
                     look.comparing.total.fetch_add(entry.size(), Relaxed);
                     let (hasher, length) = hash_file(&file, entry.size(), look.comparing).map_err(|e| refused(&e))?;

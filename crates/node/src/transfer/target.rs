@@ -6,6 +6,7 @@
 use super::attributes::Kept;
 use super::entry::{Entry, Kind, Mtime, STAGING_NAME};
 use super::links;
+use super::ours::{self, Identity, Ours, Seen};
 use super::staging::{Grown, Staging};
 use super::wire::Refusal;
 use crate::cli::KeepArgs;
@@ -13,7 +14,6 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -22,6 +22,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+/// How the refusal begins of a file that came in the way meanwhile: no option replaces it.
+pub const SINCE: &str = "it exists since this transfer began";
 
 /// A refusal with the name concerned.
 #[derive(Clone, Debug)]
@@ -105,16 +108,13 @@ fn umask() -> u32 {
     value.unwrap_or(FOREIGN_WRITE)
 }
 
-/// Device and inode: what a file is, by whatever name.
-pub type Identity = (u64, u64);
-
 /// The directory that receives.
 pub struct Target {
     pub(super) dir: Dir,
     path: PathBuf,
     pub(super) rules: Rules,
     /// What this transfer has put in place, or found to be right, by its entry's index.
-    placed: Mutex<HashMap<Identity, u64>>,
+    placed: Mutex<Ours>,
 }
 
 /// What has an entry's name at the target.
@@ -219,16 +219,20 @@ impl Target {
         let dir = Dir::open_ambient_dir(path, ambient_authority())?;
         // Found out now rather than after the first gigabyte.
         rustix::fs::accessat(&dir, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, AtFlags::empty())?;
-        Ok(Self { dir, path: path.to_owned(), rules, placed: Mutex::default() })
+        let placed = Mutex::new(Ours::below(&dir));
+        Ok(Self { dir, path: path.to_owned(), rules, placed })
     }
 
     /// The same directory for another transfer, or one below it that is made if it is missing, under other rules.
     pub fn below(&self, below: Option<&Path>, rules: Rules) -> io::Result<Self> {
         let Some(below) = below else {
-            return Ok(Self { dir: self.dir.try_clone()?, path: self.path.clone(), rules, placed: Mutex::default() });
+            let placed = Mutex::new(Ours::below(&self.dir));
+            return Ok(Self { dir: self.dir.try_clone()?, path: self.path.clone(), rules, placed });
         };
         self.dir.create_dir_all(below)?;
-        Ok(Self { dir: self.dir.open_dir(below)?, path: self.path.join(below), rules, placed: Mutex::default() })
+        let dir = self.dir.open_dir(below)?;
+        let placed = Mutex::new(Ours::below(&dir));
+        Ok(Self { dir, path: self.path.join(below), rules, placed })
     }
 
     /// What directory it is, by whatever name.
@@ -309,18 +313,18 @@ impl Target {
     pub fn open_same_size(&self, entry: &Entry, parents: &mut Parents) -> Option<File> {
         let path = entry.as_path();
         let parent = parents.find(&self.dir, path).ok()?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(parent, file_name(path), flags, Mode::empty()).ok()?);
+        let file = ours::open(parent, file_name(path)).ok()?;
         let meta = file.metadata().ok()?;
         (meta.is_file() && meta.len() == entry.size()).then_some(file)
     }
 
-    /// Whether a file has the name that is newer than the entry; a file's identity, if so.
-    pub fn newer(&self, entry: &Entry, parents: &mut Parents) -> Option<Identity> {
+    /// Whether a file has the name that is newer than the entry; the file, if so.
+    pub fn newer(&self, entry: &Entry, parents: &mut Parents) -> Option<Seen> {
         let path = entry.as_path();
-        let stat = rustix::fs::statat(parents.find(&self.dir, path).ok()?, file_name(path), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Mtime::of(&stat) > entry.mtime)
-            .then_some((stat.st_dev, stat.st_ino))
+        let parent = parents.find(&self.dir, path).ok()?;
+        let stat = rustix::fs::statat(parent, file_name(path), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_newer = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Mtime::of(&stat) > entry.mtime;
+        is_newer.then(|| Seen::at(parent, file_name(path)).ok()).flatten()
     }
 
     /// Whether something else than wanted may be replaced (directories never are), and can be.
@@ -335,22 +339,42 @@ impl Target {
         self.rules.overwrite && entry.kind != Kind::Dir && can_be
     }
 
-    /// Notes that an entry is in place as this file; if another entry is, its index.
-    pub fn settle(&self, index: u64, identity: Identity) -> Placed {
+    /// Notes that an entry is in place as this file, which was there when it was `seen`; if another entry of this transfer has its place, which one.
+    ///
+    /// # Errors
+    /// Something else has its name now.
+    pub fn settle(&self, index: u64, path: &Path, seen: Seen) -> Result<Placed, Refused> {
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        match placed.insert(identity, index).filter(|other| *other != index) {
-            Some(other) => {
-                placed.insert(identity, other);
-                Placed::OneNameWith(other)
-            }
-            None => Placed::There,
+        let mut parents = Parents::default();
+        let now = parents.find(&self.dir, path).and_then(|parent| Seen::at(parent, file_name(path)));
+        let now = now.map_err(|e| Refused::from_io(path, &e))?;
+        // What looks as it did then is still what was compared, whatever other names it has.
+        let is_same_id = now.id == seen.id;
+        let other = match is_same_id && now.mark == seen.mark {
+            true => placed.whose_inode(now.id),
+            false => placed.whose(path, now, &mut self.opener()),
+        };
+        if let Some(other) = other.filter(|other| *other != index) {
+            return Ok(Placed::OneNameWith(other));
         }
+        if !is_same_id || !now.mark.has_content_of(&seen.mark) {
+            return Err(Refused::new(Refusal::Exists, path, format!("{SINCE}: another file has taken its place")));
+        }
+        placed.found(index, path, now);
+        Ok(Placed::There)
     }
 
-    /// This transfer has put a file there itself.
-    pub fn has_placed(&self, parent: &Dir, name: &OsStr) -> bool {
-        let placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| placed.contains_key(&(there.st_dev, there.st_ino)))
+    /// Opens names of the target to look at what they are.
+    fn opener(&self) -> impl FnMut(&Path) -> io::Result<File> {
+        |path| ours::open(Parents::default().find(&self.dir, path)?, file_name(path))
+    }
+
+    /// The entry of this transfer that is in place under this name.
+    pub fn whose(&self, path: &Path) -> Option<u64> {
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parents = Parents::default();
+        let there = Seen::at(parents.find(&self.dir, path).ok()?, file_name(path)).ok()?;
+        placed.whose(path, there, &mut self.opener())
     }
 
     /// Gives a whole file its name. What was there when the transfer began is only replaced if `replaces`; what the transfer has put there itself never is.
@@ -368,26 +392,29 @@ impl Target {
         let (name, staged) = (file_name(path), grown.name.as_str());
         // One at a time: between looking and placing no other stream of this transfer may place a name that is the same here.
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        match Seen::at(parent, name) {
             Ok(there) => {
-                if let Some(other) = placed.get(&(there.st_dev, there.st_ino)).filter(|other| **other != index) {
-                    return Ok(Placed::OneNameWith(*other));
+                if let Some(other) = placed.whose(path, there, &mut self.opener()).filter(|other| *other != index) {
+                    return Ok(Placed::OneNameWith(other));
                 }
                 if !replaces {
-                    let text = "it exists since this transfer began; if it did not appear from elsewhere, the file system takes another name of the transfer for the same";
+                    let text = format!(
+                        "{SINCE}; if it did not appear from elsewhere, the file system takes another name of the transfer for the same"
+                    );
                     return Err(Refused::new(Refusal::Exists, path, text));
                 }
                 rustix::fs::renameat(&staging.dir, staged, parent, name).map_err(|e| refused(e.into()))?;
             }
-            Err(Errno::NOENT) => rename_new(&staging.dir, staged, parent, name).map_err(|e| refused(e.into()))?,
-            Err(e) => return Err(refused(e.into())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                rename_new(&staging.dir, staged, parent, name).map_err(|e| refused(e.into()))?
+            }
+            Err(e) => return Err(refused(e)),
         }
         // By name it was moved; that it is the verified file says its inode, and where a file system makes those up, its content.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let there = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| refused(e.into()))?;
-        let ours = grown.file.metadata().map_err(refused)?;
-        if (there.st_dev, there.st_ino) != (ours.dev(), ours.ino()) {
-            let file = rustix::fs::openat(parent, name, flags, Mode::empty()).map(File::from);
+        let there = Seen::at(parent, name).map_err(refused)?;
+        let whole = grown.file.metadata().map_err(refused)?;
+        if there.id != (whole.dev(), whole.ino()) {
+            let file = ours::open(parent, name);
             if !file.is_ok_and(|file| is_same_content(&file, &grown.file)) {
                 return Err(Refused::new(
                     Refusal::Hash,
@@ -396,7 +423,7 @@ impl Target {
                 ));
             }
         }
-        placed.insert((there.st_dev, there.st_ino), index);
+        placed.placed(index, path, there);
         Ok(Placed::There)
     }
 

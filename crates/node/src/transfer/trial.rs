@@ -134,9 +134,12 @@ fn ask(directory: &Path, input: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::super::entry::{Entry, Kind, Mtime};
+    use super::super::ours::Seen;
+    use super::super::target::Placed;
     use super::super::wire::{Hello, Refusal, VERSION};
     use super::*;
     use std::fs;
+    use std::io::Write;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     const A: PublicKey = PublicKey([1; 32]);
@@ -351,6 +354,17 @@ mod tests {
         let placed = target.place(&staging, &staging.create().unwrap(), 7, Path::new("README"), false, &mut Default::default());
         assert!(placed.is_err_and(|r| r.refusal == Refusal::Exists));
         assert_eq!(room.read("README"), b"one");
+        // What was compared and is not there any more is not in place: an entry with another name for the same may have replaced it.
+        let compared = Seen::of(&fs::File::open(room.0.path().join("README")).unwrap()).unwrap();
+        let target = Target::open(room.0.path(), Rules { overwrite: true, ..Rules::default() }).unwrap();
+        let mut grown = staging.create().unwrap();
+        grown.file.write_all(b"six").unwrap();
+        let placed = target.place(&staging, &grown, 6, Path::new("README"), true, &mut Default::default());
+        assert_eq!(placed.unwrap(), Placed::There);
+        assert_eq!(target.settle(7, Path::new("README"), compared).unwrap(), Placed::OneNameWith(6));
+        fs::write(room.0.path().join("moved"), b"another").unwrap();
+        fs::rename(room.0.path().join("moved"), room.0.path().join("README")).unwrap();
+        assert!(target.settle(7, Path::new("README"), compared).is_err_and(|r| r.message.contains("another file")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Whose turn it is to write: one session at a time for the same sender, directory and manifest.
 
-use super::target::{Identity, Refused};
+use super::ours::Identity;
+use super::target::Refused;
 use super::wire::Refusal;
 use blake3::Hash;
 use noctule::{PublicKey, Session};

@@ -5,10 +5,11 @@ use super::deleting::Deleting;
 use super::entries::Entries;
 use super::entry::{Entry, Kind};
 use super::hashing::{Comparing, FileHash, hash_file, hash_zeros};
+use super::ours::Seen;
 use super::shares::Place;
 use super::slots::{Slot, Slots};
 use super::staging::{Grown, Staging};
-use super::target::{Identity, Parents, Placed, Refused, Target, set_attributes};
+use super::target::{Parents, Placed, Refused, Target, set_attributes};
 use super::wire::{Record, Refusal, split};
 use blake3::{Hash, Hasher};
 use bytes::BytesMut;
@@ -16,7 +17,6 @@ use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
@@ -488,11 +488,20 @@ impl Writer {
         self.ended(index, result.map(|()| found))
     }
 
-    fn is_in_place(&self, target: &Target, index: u64, entry: &Entry, identity: Identity) -> Result<(), Refused> {
-        match target.settle(index, identity) {
+    fn is_in_place(&self, target: &Target, index: u64, entry: &Entry, seen: Seen) -> Result<(), Refused> {
+        match target.settle(index, entry.as_path(), seen)? {
             Placed::There => Ok(()),
             Placed::OneNameWith(other) => Err(self.job.one_name(entry, other)),
         }
+    }
+
+    /// What has the entry's name is something else: another entry of this transfer, or what was there before.
+    fn in_the_way(&self, index: u64, entry: &Entry, text: &str) -> Refused {
+        let other = match &self.job.sink {
+            Sink::Directory(target, _) => target.whose(entry.as_path()).filter(|other| *other != index),
+            Sink::Stdout => None,
+        };
+        other.map_or_else(|| Refused::new(Refusal::Exists, entry.as_path(), text), |other| self.job.one_name(entry, other))
     }
 
     /// What is in place is what would be sent, says the sender, if it has this hash.
@@ -521,7 +530,7 @@ impl Writer {
                 self.pending = Some(Pending::Compare { index, entry, file, hash, wanted, is_told });
                 Ok(())
             }
-            None => self.fail(index, Refused::new(Refusal::Exists, entry.as_path(), "exists already")),
+            None => self.fail(index, self.in_the_way(index, &entry, "exists already")),
         }
     }
 
@@ -537,11 +546,11 @@ impl Writer {
             }
             Ok(true) => {
                 let (hasher, length) = hash.end();
-                let identity = file.metadata().map(|m| (m.dev(), m.ino())).map_err(|e| Refused::from_io(entry.as_path(), &e))?;
+                let seen = Seen::of(&file).map_err(|e| Refused::from_io(entry.as_path(), &e))?;
                 let result = match length == entry.size() && hasher.finalize() == wanted {
-                    false => Err(Refused::new(Refusal::Exists, entry.as_path(), "exists already, with another content")),
+                    false => Err(self.in_the_way(index, &entry, "exists already, with another content")),
                     true => match &self.job.sink {
-                        Sink::Directory(target, _) => self.is_in_place(target, index, &entry, identity),
+                        Sink::Directory(target, _) => self.is_in_place(target, index, &entry, seen),
                         Sink::Stdout => Ok(()),
                     },
                 };

@@ -20,7 +20,7 @@ struct Tally {
     /// Packets that went to an address that is no longer in use arrived.
     has_history: bool,
     mtu_changed: bool,
-    newest: Option<(u64, Time, Snapshot)>,
+    newest: Option<(u64, Time, Snapshot, u64)>,
 }
 
 impl Path {
@@ -144,20 +144,25 @@ impl Path {
         tally.bytes += bytes;
         self.delivery.on_acked(bytes, before == Fate::Lost);
         if tally.newest.is_none_or(|n| n.0 < pn) {
-            tally.newest = Some((pn, sent_at, snapshot));
+            tally.newest = Some((pn, sent_at, snapshot, bytes));
         }
         Ok(())
     }
 
     /// RTT and rate samples of an acknowledgement.
     fn sample(&mut self, now: Time, largest: u64, delay: Duration, tally: &Tally) -> (Option<delivery::Sample>, Option<Duration>, Time) {
-        let Some((pn, sent_at, snapshot)) = tally.newest else { return (None, None, now) };
+        let Some((pn, sent_at, snapshot, bytes)) = tally.newest else { return (None, None, now) };
         let mut rtt = None;
         if pn == largest {
-            self.rtt.on_sample(now, now.since(sent_at), delay);
-            rtt = Some(self.rtt.latest());
-            if let Some(delays) = &mut self.delays {
-                delays.on_rtt(sent_at, self.rtt.latest());
+            let full = u64::from(self.mtu.current());
+            if self.faster.is_faster(bytes, full, self.control.capacity(), self.rtt.smoothed()) {
+                self.rtt.on_faster_sample(now.since(sent_at), delay);
+            } else {
+                self.rtt.on_sample(now, now.since(sent_at), delay);
+                rtt = Some(self.rtt.latest());
+                if let Some(delays) = &mut self.delays {
+                    delays.on_rtt(sent_at, self.rtt.latest());
+                }
             }
         }
         // The peer's delay is not the path's: rates are taken between arrivals at the peer.

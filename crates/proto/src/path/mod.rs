@@ -7,6 +7,7 @@ mod bitmap;
 mod delays;
 pub mod delivery;
 pub mod ecn;
+mod faster;
 mod fates;
 mod idle_share;
 mod loss;
@@ -40,6 +41,7 @@ use ack_tracker::AckTracker;
 use delays::Delays;
 use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
+use faster::Faster;
 use idle_share::IdleShare;
 use loss::LossDetector;
 use loss_stats::LossEstimator;
@@ -164,6 +166,7 @@ pub struct Path {
     rng: ChaCha12Rng,
     sent: SentPackets,
     rtt: RttEstimator,
+    faster: Faster,
     loss: LossDetector,
     loss_stats: LossEstimator,
     delivery: Delivery,
@@ -229,6 +232,7 @@ impl Path {
             rng,
             sent: SentPackets::starting_at(switch::first_number()),
             rtt,
+            faster: Faster::default(),
             loss: LossDetector::new(now),
             loss_stats: LossEstimator::default(),
             delivery: Delivery::new(now),

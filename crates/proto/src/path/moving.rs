@@ -2,6 +2,7 @@
 
 use super::Path;
 use super::delivery::Delivery;
+use super::faster::Faster;
 use super::idle_share::IdleShare;
 use super::loss_stats::LossEstimator;
 use super::migration::{Address, Trial, Verdict};
@@ -76,6 +77,7 @@ impl Path {
         }
         self.history = self.sent.next();
         self.rtt = RttEstimator::new(rtt, None, now);
+        self.faster = Faster::default();
         self.loss.forget_reordering(now);
         self.loss_stats = LossEstimator::default();
         self.delivery = Delivery::new(now);

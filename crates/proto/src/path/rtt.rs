@@ -52,6 +52,16 @@ impl RttEstimator {
             self.half_began = now;
         }
         self.min_now = self.min_now.min(rtt);
+        self.smooth(raw, rtt);
+    }
+
+    /// The same of a packet that was faster than others because it is small: no minimum.
+    pub fn on_faster_sample(&mut self, raw: Duration, delay: Duration) {
+        let raw = raw.max(Duration::from_micros(1));
+        self.smooth(raw, raw.saturating_sub(delay).max(Duration::from_micros(1)));
+    }
+
+    fn smooth(&mut self, raw: Duration, rtt: Duration) {
         self.latest = rtt;
         self.latest_raw = raw;
         if !self.has_sample {

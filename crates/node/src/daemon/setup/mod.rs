@@ -32,10 +32,7 @@ pub fn init(path: &Path, args: &InitArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|e| Failure::target(directory, &e))?;
     // Told before a key is made.
     if path.symlink_metadata().is_ok() {
-        return Err(Failure::Usage(format!(
-            "{} exists already, and is left as it is: noctule node add-neighbour changes it, --config names another",
-            path.display()
-        )));
+        return kept(path, args);
     }
     let content = content(args);
     let key = directory.join("key");
@@ -58,6 +55,23 @@ pub fn init(path: &Path, args: &InitArgs) -> Result<(), Failure> {
         service(path, &key),
         config = named(path)
     );
+    Ok(())
+}
+
+/// `init` where the file is there already: it stays, and if it is what is asked for, that is no error.
+fn kept(path: &Path, args: &InitArgs) -> Result<(), Failure> {
+    let there = std::fs::read_to_string(path).map_err(|e| Failure::source(path, e))?;
+    let is_asked_for = *args == InitArgs::default() || there.starts_with(&content(args));
+    if !is_asked_for {
+        return Err(Failure::Usage(format!(
+            "{} exists already with something else, and is left as it is: noctule node add-neighbour changes it, --config names another",
+            path.display()
+        )));
+    }
+    let config = check_text(path, &there).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+    let public = identity::endpoint_config(Some(&config.key))?.0.identity.public();
+    note!("{} exists already, and is left as it is\npublic key of this node:", path.display());
+    say!("{public}");
     Ok(())
 }
 
@@ -123,32 +137,36 @@ pub fn add_neighbour(path: &Path, args: &AddNeighbourArgs) -> Result<(), Failure
     // A link to the file stays one.
     let path = std::fs::canonicalize(path).map_err(|e| Failure::source(path, format!("{e}; noctule node init makes a file")))?;
     let before = std::fs::read_to_string(&path).map_err(|e| Failure::source(&path, e))?;
-    let mut after = before.clone();
-    if !after.is_empty() && !after.ends_with('\n') {
-        after.push('\n');
-    }
-    after += &format!("\n[[neighbour]]\nname = {}\nkey = {}\n", text(&args.name), text(&args.key.to_string()));
+    let mut block = format!("\n[[neighbour]]\nname = {}\nkey = {}\n", text(&args.name), text(&args.key.to_string()));
     if let Some(endpoint) = &args.endpoint {
         host_port(endpoint, None).map_err(Failure::Usage)?;
-        after += &format!("endpoint = {}\n", text(endpoint));
+        block += &format!("endpoint = {}\n", text(endpoint));
     }
     if !args.address.is_empty() {
-        after += &format!("addresses = {}\n", list(&args.address));
+        block += &format!("addresses = {}\n", list(&args.address));
     }
     if !args.prefix.is_empty() {
-        after += &format!("prefixes = {}\n", list(&args.prefix));
+        block += &format!("prefixes = {}\n", list(&args.prefix));
     }
     if let Some(psk) = &args.psk {
         let psk = std::path::absolute(psk).map_err(|e| Failure::source(psk, e))?;
-        after += &format!("psk = {}\n", text(&psk.to_string_lossy()));
+        block += &format!("psk = {}\n", text(&psk.to_string_lossy()));
     }
+    // The same command again changes nothing.
+    let is_there = before.contains(&block);
+    let gap = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+    let after = if is_there { before } else { format!("{before}{gap}{block}") };
     let config = check_text(&path, &after).map_err(|wrong| Failure::Usage(format!("{wrong}\nnothing was changed")))?;
     let ours = identity::endpoint_config(Some(&config.key))?.0.identity.public();
     if ours == args.key {
         return Err(Failure::Usage("this is the key of this node itself: add the key of the other; nothing was changed".into()));
     }
-    replace(&path, &after)?;
-    note!("{:?} is added to {}; noctule reload takes it over in a node that runs", args.name, path.display());
+    if is_there {
+        note!("{:?} stands in {} already, as it is asked for: nothing was changed", args.name, path.display());
+    } else {
+        replace(&path, &after)?;
+        note!("{:?} is added to {}; noctule reload takes it over in a node that runs", args.name, path.display());
+    }
     let is_called = args.endpoint.is_some();
     note!(
         "{}, in the node's file there, by this command:",

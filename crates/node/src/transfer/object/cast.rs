@@ -88,6 +88,10 @@ pub struct Cast {
     start: Instant,
     /// When receivers that have not answered yet are no longer waited for.
     gathered_at: Option<Instant>,
+    /// When a receiver last said how far it is.
+    heard_at: Option<Instant>,
+    /// What a receiver compares that has it in part.
+    comparing: Option<(u64, u64)>,
     loading: Option<Loading>,
     limit: Option<Bandwidth>,
     /// When a limited sender may send again.
@@ -135,6 +139,8 @@ impl Cast {
             tree,
             start: Instant::now(),
             gathered_at: None,
+            heard_at: None,
+            comparing: None,
             loading: None,
             limit,
             free_at: Time::ZERO,
@@ -168,6 +174,16 @@ impl Cast {
     /// Sessions of the receivers that do not have everything yet.
     pub fn open_sessions(&self) -> impl Iterator<Item = &Session> {
         self.members.iter().filter(|m| m.result.is_none()).map(|m| &m.session)
+    }
+
+    /// For how long no receiver has said how far it is, since the first did.
+    pub fn silence(&self) -> Option<Duration> {
+        self.heard_at.map(|at| at.elapsed())
+    }
+
+    /// Bytes, of so many, that a receiver has compared: what it said since this was last asked.
+    pub fn comparing(&mut self) -> Option<(u64, u64)> {
+        self.comparing.take()
     }
 
     /// Counts.
@@ -292,7 +308,12 @@ impl Cast {
     fn understand(&mut self, number: usize, answer: Record) -> Result<Option<Delivered>, Failure> {
         let Some(member) = self.members.get_mut(number) else { return Ok(None) };
         let layout = &self.file.layout;
+        self.heard_at = Some(Instant::now());
         match answer {
+            Record::Comparing { done, total } => {
+                self.comparing = Some((done, total));
+                Ok(None)
+            }
             Record::Status(bytes) => {
                 let status = Status::parse(&mut Reader::new(&bytes), layout).map_err(|e| Failure::PeerGone(e.to_string()))?;
                 if member.status.is_none() {

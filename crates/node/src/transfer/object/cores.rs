@@ -1,6 +1,7 @@
 //! Coding, hashing and sealing of blocks on as many threads as there are cores (P21). What is done does not depend on where and in which order:
 //! results have the order of their jobs, or are told apart by their blocks.
 
+use super::super::hashing::Comparing;
 use crate::failure::Failure;
 use noctule_proto::object::{BlockResult, Digest, Layout, Receiver, leaf};
 use std::collections::VecDeque;
@@ -13,9 +14,10 @@ pub fn width() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The hashes of all blocks of a file, as far as it can be read: `None` from the first block on that cannot. Blocks.
-pub fn leaves(file: &File, layout: &Layout, width: usize) -> (Vec<Digest>, Option<std::io::Error>) {
+/// The hashes of all blocks of a file, as far as it can be read: `None` from the first block on that cannot, or once nobody wants them. Blocks.
+pub fn leaves(file: &File, layout: &Layout, width: usize, comparing: &Comparing) -> (Vec<Digest>, Option<std::io::Error>) {
     let next = AtomicU32::new(0);
+    comparing.total.fetch_add(layout.size(), Ordering::Relaxed);
     let work = || {
         let mut done = Vec::new();
         loop {
@@ -23,8 +25,11 @@ pub fn leaves(file: &File, layout: &Layout, width: usize) -> (Vec<Digest>, Optio
             if block >= layout.blocks() {
                 return (done, None);
             }
-            match super::file::read(file, layout, block) {
-                Ok(content) => done.push((block, leaf(&content))),
+            match comparing.check().and_then(|()| super::file::read(file, layout, block)) {
+                Ok(content) => {
+                    done.push((block, leaf(&content)));
+                    comparing.done.fetch_add(content.len() as u64, Ordering::Relaxed);
+                }
                 Err(e) => {
                     // Nobody need go on after it.
                     next.store(layout.blocks(), Ordering::Relaxed);
@@ -153,19 +158,19 @@ mod tests {
     fn the_hashes_of_a_file_do_not_depend_on_how_many_threads_make_them() {
         let layout = Layout::new(100_000, 100, 20, 16, 5).unwrap();
         let file = file(100_000);
-        let (alone, error) = leaves(&file, &layout, 1);
+        let (alone, error) = leaves(&file, &layout, 1, &Comparing::default());
         assert!(alone.len() == layout.blocks() as usize && error.is_none());
         for width in [2, 3, 8] {
-            assert_eq!(leaves(&file, &layout, width).0, alone);
+            assert_eq!(leaves(&file, &layout, width, &Comparing::default()).0, alone);
         }
     }
 
     #[test]
     fn a_file_that_is_too_short_is_hashed_as_far_as_it_goes() {
         let layout = Layout::new(100_000, 100, 20, 16, 5).unwrap();
-        let whole = leaves(&file(100_000), &layout, 1).0;
+        let whole = leaves(&file(100_000), &layout, 1, &Comparing::default()).0;
         for width in [1, 4] {
-            let (found, error) = leaves(&file(50_000), &layout, width);
+            let (found, error) = leaves(&file(50_000), &layout, width, &Comparing::default());
             assert!(error.is_some());
             assert_eq!(found, whole[..25]);
         }

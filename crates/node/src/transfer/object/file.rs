@@ -1,8 +1,9 @@
 //! A file as an object: looked at once for its hashes, then read block by block.
 
 use super::super::entry::{Entry, Kind};
+use super::super::hashing::Comparing;
 use super::super::reading::{Problem, Reading};
-use super::super::source;
+use super::super::source::{self, Item};
 use super::super::wire::{Record, split};
 use super::cores;
 use super::{BATCH_SIZE, BLOCK_PACKETS, PACKET_LEN};
@@ -38,11 +39,11 @@ pub fn entry_of(about: &[u8]) -> Option<Entry> {
 }
 
 impl ObjectFile {
-    /// Reads the only file that is named and hashes it. `low_loss` (permille) as in [`Layout::new`]. Blocks.
+    /// Reads the only file that is named and hashes it. `low_loss` (permille) as in [`Layout::new`]; `comparing` tells how far that is. Blocks.
     ///
     /// # Errors
     /// Not one file, or it cannot be read, or its name is too long.
-    pub fn open(names: &[OsString], low_loss: u16) -> Result<Self, Failure> {
+    pub fn open(names: &[OsString], low_loss: u16, comparing: &Comparing) -> Result<Self, Failure> {
         let [name] = names else {
             return Err(Failure::Usage(format!(
                 "--mode brctp sends one file, not {}: pack them into one, or send them without --mode",
@@ -55,16 +56,25 @@ impl ObjectFile {
         }
         let sources = source::collect(std::slice::from_ref(&name), None, &source::Choice::default())?;
         let item = sources.items.into_iter().next().ok_or_else(|| Failure::source(&name, "no file"))?;
-        let Kind::File(size) = item.entry.kind else {
+        if !matches!(item.entry.kind, Kind::File(_)) {
             return Err(Failure::Usage(format!(
                 "--mode brctp sends one file, and {} is none: pack it into one, or send it without --mode",
                 name.display()
             )));
-        };
+        }
+        Self::of(item, low_loss, comparing)
+    }
+
+    /// The same of a file that was found already.
+    ///
+    /// # Errors
+    /// It is no file, or cannot be read, or its name is too long.
+    pub fn of(item: Item, low_loss: u16, comparing: &Comparing) -> Result<Self, Failure> {
+        let size = item.entry.size();
         let failed = |problem: Problem| problem.failure(item.entry.shown());
         let reading = Reading::open(&item).map_err(failed)?;
         let layout = Layout::new(size, PACKET_LEN, BLOCK_PACKETS, BATCH_SIZE, low_loss).map_err(|e| Failure::Usage(e.to_string()))?;
-        let leaves = match cores::leaves(reading.file(), &layout, cores::width()) {
+        let leaves = match cores::leaves(reading.file(), &layout, cores::width(), comparing) {
             (leaves, None) => leaves,
             (_, Some(e)) => return Err(failed(e.into())),
         };
@@ -73,7 +83,7 @@ impl ObjectFile {
         let mut about = Vec::new();
         Record::Entries(vec![item.entry.clone()]).emit(&mut about);
         if about.len() > MAX_ABOUT {
-            return Err(Failure::Usage(format!("the name of {} is too long for --mode brctp", name.display())));
+            return Err(Failure::Usage(format!("the name of {} is too long for --mode brctp", item.entry.shown())));
         }
         let root = Root::of(&layout, &about, &tree.top()).map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(Self { reading, entry: item.entry, layout, tree, about, root })

@@ -1,6 +1,7 @@
 //! `noctule recv --one-way`: announcements for this side's key, then the packets of what they announce. Sends nothing.
 
 use super::super::entry::{Entry, shown};
+use super::super::hashing::Comparing;
 use super::super::progress::{Progress, Reporter, Summary};
 use super::super::target::{Refused, Rules, Target};
 use super::super::wire::Refusal;
@@ -361,7 +362,9 @@ impl Listener {
         let key = announcement.data_key().map_err(|e| wrong(e.to_string()))?;
         let receiver = Receiver::new(announcement.layout, &announcement.about, announcement.root, RECEIVER_MEMORY);
         let mut receiver = receiver.map_err(|e| wrong(e.to_string()))?;
-        let Prepared::Place(place) = Place::prepare(target, entry.clone(), sender, &announcement.root, &mut receiver)? else {
+        let Prepared::Place(place) =
+            Place::prepare(target, entry.clone(), sender, &announcement.root, &mut receiver, &Comparing::default())?
+        else {
             return Ok(None);
         };
         let (pieces, thread) = place.write()?;

@@ -1,5 +1,6 @@
 //! `noctule send --mode brctp --one-way`: datagrams at a given rate, to any host that listens; nothing ever comes back.
 
+use super::super::hashing::Comparing;
 use super::super::progress::{Reporter, Summary};
 use super::cores::InOrder;
 use super::file::ObjectFile;
@@ -54,7 +55,7 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let (host, names) = args.words.split_last().ok_or_else(|| Failure::Usage("name a file and a host".into()))?;
     let host = host.to_str().ok_or_else(|| Failure::Usage(format!("{host:?} is no host: it is the last argument")))?.to_owned();
     let names = names.to_vec();
-    let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
+    let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS, &Comparing::default())).await;
     let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
     let (config, is_ephemeral) = identity::endpoint_config(args.identity.key.as_deref())?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;

@@ -1,7 +1,7 @@
 //! Writes verified blocks to a file, each at its offset as it comes, and gives the file its name when all are there.
 
 use super::super::entry::{Entry, shown};
-use super::super::hashing::segment;
+use super::super::hashing::{Comparing, segment};
 use super::super::staging::{Grown, Staging};
 use super::super::target::{Parents, Placed, Refused, Target, There, set_attributes};
 use super::super::wire::Refusal;
@@ -10,6 +10,7 @@ use noctule::PublicKey;
 use noctule_proto::object::{Layout, Receiver, Root, leaf};
 use rustix::fs::Mode;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
@@ -41,11 +42,19 @@ pub struct Place {
 }
 
 impl Place {
-    /// Refuses what can be refused already. Offers `receiver` what an earlier transfer left of the object, as far as it knows the blocks' hashes. Blocks.
+    /// Refuses what can be refused already. Offers `receiver` what an earlier transfer left of the object, as far as it knows the blocks' hashes; `comparing` tells
+    /// how far that is. Blocks.
     ///
     /// # Errors
     /// The name is refused, a file has it already, there is too little room, or the disk fails.
-    pub fn prepare(target: Target, entry: Entry, sender: PublicKey, root: &Root, receiver: &mut Receiver) -> Result<Prepared, Refused> {
+    pub fn prepare(
+        target: Target,
+        entry: Entry,
+        sender: PublicKey,
+        root: &Root,
+        receiver: &mut Receiver,
+        comparing: &Comparing,
+    ) -> Result<Prepared, Refused> {
         target.check_entry(&entry)?;
         let (layout, path) = (*receiver.layout(), entry.as_path().to_owned());
         if entry.size() != layout.size() {
@@ -54,7 +63,7 @@ impl Place {
         let (mut parents, mut replaces) = (Parents::default(), false);
         match target.look(&entry, &mut parents)? {
             There::Nothing => {}
-            There::SameSize(old) if offer(&old, receiver) && receiver.is_complete() => return Ok(Prepared::InPlace),
+            There::SameSize(old) if offer(&old, receiver, comparing) && receiver.is_complete() => return Ok(Prepared::InPlace),
             _ if target.may_replace(&entry, &mut parents) => replaces = true,
             _ => return Err(Refused::new(Refusal::Exists, &path, "exists already")),
         }
@@ -72,7 +81,7 @@ impl Place {
         };
         match is_new {
             true => grown.file.set_len(0).map_err(refused)?,
-            false => offer_data(&grown.file, receiver),
+            false => offer_data(&grown.file, receiver, comparing).map_err(refused)?,
         }
         let there = u64::from(receiver.blocks_done()) * layout.block_bytes() as u64;
         let needed = layout.size().saturating_sub(there);
@@ -159,8 +168,8 @@ pub enum Piece {
 }
 
 /// Offers all blocks of a file; true if it could be read to its end.
-fn offer(found: &std::fs::File, receiver: &mut Receiver) -> bool {
-    let (leaves, error) = cores::leaves(found, receiver.layout(), cores::width());
+fn offer(found: &std::fs::File, receiver: &mut Receiver, comparing: &Comparing) -> bool {
+    let (leaves, error) = cores::leaves(found, receiver.layout(), cores::width(), comparing);
     for (block, leaf) in (0u32..).zip(&leaves) {
         receiver.offer_leaf(block, leaf);
     }
@@ -169,17 +178,28 @@ fn offer(found: &std::fs::File, receiver: &mut Receiver) -> bool {
 }
 
 /// Offers the blocks of a file that hold data: holes have not been received.
-fn offer_data(found: &std::fs::File, receiver: &mut Receiver) {
+///
+/// # Errors
+/// Nobody wants it any more.
+fn offer_data(found: &std::fs::File, receiver: &mut Receiver, comparing: &Comparing) -> std::io::Result<()> {
     let layout = *receiver.layout();
+    comparing.total.fetch_add(layout.size(), Relaxed);
+    let mut at = 0;
     let has_data = |block: &u32| {
         let range = layout.range(*block);
         segment(found, range.start, range.end).0 < range.end
     };
     for block in (0..layout.blocks()).filter(has_data) {
+        comparing.check()?;
         if let Ok(content) = super::file::read(found, &layout, block) {
             receiver.offer_leaf(block, &leaf(&content));
         }
+        let end = layout.range(block).end;
+        comparing.done.fetch_add(end - at, Relaxed);
+        at = end;
     }
+    comparing.done.fetch_add(layout.size() - at, Relaxed);
+    Ok(())
 }
 
 /// Waits for a writer; a panic of it becomes a refusal.

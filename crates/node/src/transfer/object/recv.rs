@@ -9,6 +9,7 @@ use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records, Refusal};
 use super::super::writer::protocol;
 use super::cores::Decoding;
 use super::file::entry_of;
+use super::look::{Look, Step};
 use super::place::{Piece, Place, Prepared, joined};
 use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
 use crate::failure::Failure;
@@ -111,11 +112,24 @@ pub async fn run(
     let size = receiver.layout().size();
     let mut progress = reporter.start("receiving", &session.peer_key().to_string(), 1, size);
     let of_place = entry.clone();
-    let prepared = tokio::task::spawn_blocking(move || {
-        let place = Place::prepare(target, of_place, share.key(), &root, &mut receiver);
+    let mut look = Look::begin(move |comparing| {
+        let place = Place::prepare(target, of_place, share.key(), &root, &mut receiver, comparing);
         (place, receiver, share)
     });
-    let (prepared, receiver, _share) = prepared.await.map_err(|e| Failure::system("a thread", e))?;
+    tokio::pin!(stop);
+    let (prepared, receiver, _share) = loop {
+        let step = tokio::select! {
+            step = look.next() => step?,
+            () = &mut stop => return Err(Stop::Superseded),
+        };
+        match step {
+            Step::Over(prepared) => break prepared,
+            Step::Under(done, total) => {
+                progress.comparing(done, total);
+                say(answers, &Record::Comparing { done, total }).await?;
+            }
+        }
+    };
     let before = there(&receiver);
     progress.set(before, before);
     let result = match prepared {

@@ -6,8 +6,10 @@
 use super::super::again::Again;
 use super::super::progress::{Progress, Reporter, Summary};
 use super::super::send::{Base, Reach, part};
+use super::LOW_LOSS;
 use super::cast::{Cast, Delivered, Invited};
 use super::file::ObjectFile;
+use super::look::{Look, Step};
 use crate::cli::{PeerArgs, SendArgs};
 use crate::failure::Failure;
 use crate::identity;
@@ -18,9 +20,6 @@ use noctule::PublicKey;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The links repair nearly everything: what is left are single packets, for which repair packets cover the whole block.
-const LOW_LOSS: u16 = 5;
 
 /// Sends the file and waits until every receiver has verified it, or has failed.
 pub async fn run(args: SendArgs) -> Result<(), Failure> {
@@ -45,8 +44,14 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     let near = Reach::from(&args);
     let config = Base::config(&near)?;
     let names = vec![name];
-    let file = tokio::task::spawn_blocking(move || ObjectFile::open(&names, LOW_LOSS)).await;
-    let file = Arc::new(file.map_err(|e| Failure::system("reading", e))??);
+    let reporter = Reporter::new(args.json, false).with_patience(args.give_up.0);
+    let mut look = Look::begin(move |comparing| ObjectFile::open(&names, LOW_LOSS, comparing));
+    let file = loop {
+        match look.next().await? {
+            Step::Over(file) => break Arc::new(file?),
+            Step::Under(done, total) => reporter.comparing(done, total),
+        }
+    };
     // The user is asked about unknown hosts before anything begins.
     let mut peers = Vec::new();
     for (host, key) in hosts.iter().zip(keys) {
@@ -56,7 +61,6 @@ pub async fn run(args: SendArgs) -> Result<(), Failure> {
     if let Some(twice) = peers.iter().enumerate().find(|(i, p)| peers[..*i].iter().any(|o| o.key == p.key)) {
         return Err(Failure::Usage(format!("{} is named twice, or has the key of another receiver", twice.1.host)));
     }
-    let reporter = Reporter::new(args.json, false).with_patience(args.give_up.0);
     let again = Again::new(args.give_up.0, config.node.idle_timeout);
     let base = Base::attach(&near, config).await?;
     let count = peers.len() as u64;
@@ -184,6 +188,9 @@ async fn exchange(
             return Err(failure);
         }
         let (there, spared) = cast.progress();
+        if let Some((done, total)) = cast.comparing() {
+            progress.comparing(done, total);
+        }
         progress.set(there, spared);
         cast.open_sessions().for_each(|session| progress.look_at(session));
     }

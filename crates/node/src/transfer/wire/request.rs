@@ -22,6 +22,8 @@ pub struct Request {
     pub is_update: bool,
     /// Attributes and ACLs are wanted.
     pub has_attributes: bool,
+    /// One file is wanted, as a rateless object.
+    pub is_object: bool,
     /// Data streams, at most.
     pub streams: u64,
     /// Contents no faster than this, bytes per second; 0: as fast as it goes.
@@ -35,7 +37,7 @@ pub struct Request {
 impl Request {
     /// Appends its body.
     pub fn emit(&self, b: &mut Vec<u8>) {
-        let flags = [self.is_dry, self.is_shallow, self.is_update, self.has_attributes];
+        let flags = [self.is_dry, self.is_shallow, self.is_update, self.has_attributes, self.is_object];
         let flags = (0..).zip(flags).map(|(bit, is_set)| u64::from(is_set) << bit).sum();
         for n in [self.version, flags, self.streams, self.limit, self.paths.len() as u64] {
             emit(b, n);
@@ -54,7 +56,7 @@ impl Request {
             return Ok(Self { version, ..Self::default() });
         }
         let (flags, streams, limit, count) = (r.varint()?, r.varint()?, r.varint()?, r.varint()?);
-        let [is_dry, is_shallow, is_update, has_attributes] = [1, 2, 4, 8].map(|bit| flags & bit != 0);
+        let [is_dry, is_shallow, is_update, has_attributes, is_object] = [1, 2, 4, 8, 16].map(|bit| flags & bit != 0);
         if count > MAX_PATHS as u64 || !(1..=MAX_STREAMS).contains(&streams) {
             return malformed(format!(
                 "{count} names over {streams} streams are asked for; at most {MAX_PATHS} over {MAX_STREAMS} are taken"
@@ -68,6 +70,6 @@ impl Request {
             }
         }
         let rules = parse_rules(&mut Reader::new(r.prefixed()?))?;
-        Ok(Self { version, is_dry, is_shallow, is_update, has_attributes, streams, limit, paths, rules })
+        Ok(Self { version, is_dry, is_shallow, is_update, has_attributes, is_object, streams, limit, paths, rules })
     }
 }

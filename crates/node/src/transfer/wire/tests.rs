@@ -37,6 +37,7 @@ fn samples() -> Vec<Record> {
             is_shallow: false,
             is_update: true,
             has_attributes: true,
+            is_object: true,
             streams: 3,
             limit: 250_000,
             paths: vec![b"a/*.c".to_vec(), b"\xff".to_vec()],

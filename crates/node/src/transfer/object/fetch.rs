@@ -1,0 +1,75 @@
+//! `noctule get --mode brctp`: asks for one file as an object, then receives it as `noctule recv` does.
+
+use super::super::progress::Reporter;
+use super::super::receive::{Destination, IDLE, Stop, gone};
+use super::super::shares::{Limits, Shares};
+use super::super::target::{Refused, Target};
+use super::super::wire::{Record, Records};
+use super::super::writer::protocol;
+use super::{OBJECT_TAG, recv};
+use crate::failure::Failure;
+use noctule::{IncomingFlow, RecvStream, SendStream, Session};
+use std::time::Duration;
+
+/// How long the other side may take to read why it is refused.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Receives what was asked for on the stream of `control`, which says why it does not come.
+pub async fn run(session: &Session, control: &mut Records, target: Target, reporter: &Reporter) -> Result<(), Stop> {
+    let (flow, mut answers) = offered(session, control, reporter).await?;
+    let mut records = Records::new(flow);
+    let mut place = Shares::new(Limits::default()).enter(session.peer_key())?;
+    records.set_idle(IDLE);
+    let offer = recv::offer(&mut records, &mut place).await?;
+    records.set_idle(Duration::MAX);
+    let to = Destination::Directory(target);
+    let received = tokio::select! {
+        result = recv::run(session, &mut records, &mut answers, to, offer, place, None, reporter, std::future::pending()) => result,
+        refused = refusal(control) => Err(Stop::Denied(refused)),
+    };
+    if let Err(Stop::Refused(Refused { refusal, path, message })) = &received {
+        let mut words = Vec::new();
+        Record::Refused { refusal: *refusal, path: path.clone(), message: message.clone() }.emit(&mut words);
+        let _ = tokio::time::timeout(LAST_WORD, answers.write_all(&words)).await;
+    }
+    let _ = tokio::time::timeout(LAST_WORD, answers.finish()).await;
+    received?;
+    // The other side looks once more whether it has sent what it announced.
+    control.set_idle(IDLE);
+    loop {
+        match control.next().await? {
+            None => return Ok(()),
+            Some(Record::Refused { refusal, path, message }) => return Err(Stop::Denied(Refused { refusal, path, message })),
+            Some(_) => {}
+        }
+    }
+}
+
+/// The object's stream, or the reason why there is none. Meanwhile the other side hashes the file.
+async fn offered(session: &Session, control: &mut Records, reporter: &Reporter) -> Result<(RecvStream, SendStream), Stop> {
+    loop {
+        tokio::select! {
+            record = control.next() => match record? {
+                Some(Record::Working { done, total }) => reporter.comparing(done, total),
+                Some(Record::Refused { refusal, path, message }) => return Err(Stop::Denied(Refused { refusal, path, message })),
+                Some(_) => return Err(protocol("the other side offers files and no object: it may be older than this one").into()),
+                None => return Err(gone().into()),
+            },
+            flow = session.accept_flow() => match flow.map_err(Failure::from)? {
+                IncomingFlow::Stream { recv, send: Some(send) } if recv.options().tag == OBJECT_TAG => return Ok((recv, send)),
+                _ => return Err(protocol("a flow came that has no place in the transfer of an object").into()),
+            },
+        }
+    }
+}
+
+/// Why the other side ends what it has begun; never, if it does not say so.
+async fn refusal(control: &mut Records) -> Refused {
+    loop {
+        match control.next().await {
+            Ok(Some(Record::Refused { refusal, path, message })) => return Refused { refusal, path, message },
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return std::future::pending().await,
+        }
+    }
+}
