@@ -40,7 +40,7 @@ fn check_len<T>(name: &str, len: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Elements to read. Null is good for none.
+/// Elements to read. Null is allowed where `len` is 0.
 ///
 /// # Safety
 /// `len` elements can be read at `start` for `'a`.
@@ -54,7 +54,7 @@ pub(crate) unsafe fn slice<'a, T>(name: &str, start: *const T, len: usize) -> Ou
     }
 }
 
-/// Bytes to write to, which may not be initialised yet. Null is good for none.
+/// Bytes to write to, which may not be initialised yet. Null is allowed where `len` is 0.
 ///
 /// # Safety
 /// `len` bytes can be written at `start` for `'a`, and no other code accesses them.

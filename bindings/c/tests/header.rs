@@ -1,6 +1,6 @@
 //! The header is that of the source.
 //!
-//! cbindgen is a program and no dependency (docs/decisions/0188): `cargo install --locked cbindgen@0.29.4`. `./x test` installs it. What needs it not is looked at in any case.
+//! cbindgen is a program and no dependency (docs/decisions/0188): `cargo install --locked cbindgen@0.29.4`. `./x test` installs it. What does not need it is checked in any case.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn sources() -> String {
     files.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Where `./x test` puts it, or what is in the path.
+/// Where `./x test` puts it, or the one in PATH.
 fn cbindgen() -> Option<PathBuf> {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let own = target.parent().unwrap().join("tools/bin/cbindgen");

@@ -114,7 +114,7 @@ fn a_callback_that_blocks_does_not_stop_the_network() {
     run_sanitized("callbacks", "blocking");
 }
 
-/// Reads and writes of memory that is not theirs, and what is lost: in the library's code too, which no sanitizer has compiled.
+/// valgrind finds invalid reads and writes, and leaks, in the library's code too, which no sanitizer has compiled.
 fn run_in_valgrind(source: &'static str, test: &str) {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("*** SKIPPED: there is no valgrind here");
@@ -222,7 +222,7 @@ fn the_echo_examples_understand_each_other() {
             assert!(out.stdout == input, "{}: {} bytes came back", client.display(), out.stdout.len());
         }
     }
-    // A key that is none.
+    // An invalid key.
     let out = output(Command::new(&clients[1]).args(["127.0.0.1:1", "x"]).stdin(Stdio::null()));
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");

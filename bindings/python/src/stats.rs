@@ -30,7 +30,7 @@ pub fn flow<'py>(py: Python<'py>, s: &FlowStats) -> PyResult<Bound<'py, PyDict>>
 fn path<'py>(py: Python<'py>, p: &PathStats) -> PyResult<Bound<'py, PyDict>> {
     dict!(py, {
         remote: (p.remote.ip().to_string(), p.remote.port()),
-        standing: snake(&format!("{:?}", p.standing)),
+        state: snake(&format!("{:?}", p.state)),
         mtu: p.mtu,
         rtt: p.smoothed_rtt.as_secs_f64(),
         min_rtt: p.min_rtt.as_secs_f64(),

@@ -31,7 +31,7 @@ impl Draw {
 fn condition(draw: &mut Draw, seed: u64) -> (String, f64) {
     let hops = if draw.unit() < 0.5 { 1 } else { draw.within(2.0, 33.0) as u32 };
     let rate = if hops == 1 { draw.log_within(2.4, 100.0) } else { draw.log_within(10.0, 1000.0) };
-    // Of the whole way, one direction.
+    // Of the whole path, one direction.
     let delay = draw.log_within(50.0, 1000.0);
     let loss = draw.within(0.0, 10.0);
     let bdp = rate * 2.0 * delay / 8.0 / 1500.0;

@@ -114,10 +114,10 @@ pub struct RunArgs {
     /// Loss after the bottleneck (limit C(1-p)) or before it (limit C).
     #[arg(long)]
     pub loss_at: Option<String>,
-    /// Mean loss on the way back, if not the same.
+    /// Mean loss on the return path, if not the same.
     #[arg(long)]
     pub rev_loss: Option<String>,
-    /// What differs on the way back: rate=10mbit,delay=20ms.
+    /// What differs on the return path: rate=10mbit,delay=20ms.
     #[arg(long, value_name = "KEY=VALUE,..")]
     pub rev: Option<String>,
     /// Limit of the queue: 1bdp, 1000p, 64KB, 50ms or none.
@@ -143,7 +143,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub aqm: Option<String>,
     /// Instead of a rate, a file with one opportunity to deliver an MTU per line, in ms, begun anew at its end (as mahimahi);
-    /// on the way back too, unless --rev says otherwise: trace=none,rate=10mbit.
+    /// on the return path too, unless --rev says otherwise: trace=none,rate=10mbit.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
     /// Mark packets that waited longer than this (ECN).

@@ -39,7 +39,7 @@ fn options() -> Result<Options, String> {
 fn config(o: &Options) -> EndpointConfig {
     let mut config = EndpointConfig::ephemeral().expect("the system has randomness");
     let node = &mut config.node;
-    // One host has an eighth of the places where anybody may call.
+    // One host has an eighth of the places where any host may call.
     (node.max_links, node.max_links_per_key) = (16 * o.links + 64, 16 * o.links + 64);
     node.max_sessions = 8 * o.links + 512;
     (node.max_flows, node.max_link_flows) = (4 * o.flows + 64, 4 * o.flows + 64);

@@ -1,4 +1,4 @@
-//! A link that is coming up, and everything that can end its attempt: its far end, the own system at once, others on the way when nothing else is heard.
+//! A link that is coming up, and everything that can end its attempt: its far end, the own system at once, hosts on the path when nothing else is heard.
 
 use crate::error::ConnectError;
 use crate::hearsay::{self, Hearsay};

@@ -6,7 +6,7 @@ use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::{PublicKey, SecretKey};
 use std::time::Duration;
 
-/// Configuration of an [`Endpoint`](crate::Endpoint): who it is, how its node behaves, what its socket asks for.
+/// Configuration of an [`Endpoint`](crate::Endpoint): its identity, how its node behaves, what its socket asks for.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
     /// Static identity of this node.

@@ -49,7 +49,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Whether whoever has `peer`'s key takes handshakes at `remote`; nothing comes up there.
+/// Whether a node with `peer`'s key takes handshakes at `remote`. No link comes up by asking.
 pub(crate) async fn answers(shared: &Shared, remote: SocketAddr, peer: Option<PublicKey>) -> Result<(), ConnectError> {
     let attempt = Attempt::begin(shared, remote, |node, now| node.ask(now, remote, peer))?;
     match attempt::outcome(shared, attempt.link, remote, peer).await {
@@ -129,7 +129,7 @@ async fn resolve(shared: &Shared, host: &str) -> Result<VecDeque<SocketAddr>, Co
     Ok(reachable)
 }
 
-/// Which of several failures to report: someone who answered and declined says more than silence.
+/// Which of several failures to report: a node that answered and declined says more than silence.
 fn telling(error: &ConnectError) -> u8 {
     match error {
         ConnectError::Family { .. } => 0,

@@ -2,7 +2,7 @@
 
 use crate::error::{FlowError, SessionClosed, TrySendError};
 use crate::session::Session;
-use crate::state::State;
+use crate::state::EndpointState;
 use bytes::Bytes;
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{FlowId, SessionId};
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-impl State {
+impl EndpointState {
     /// The flow for datagrams towards the far end.
     fn datagrams_out(&mut self, now: Time, session: SessionId) -> Result<FlowId, FlowError> {
         if let Some(closed) = self.session_closed(session) {

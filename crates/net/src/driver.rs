@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Turns before the task gives way to others of its thread.
+/// Turns before the task lets other tasks of its thread run.
 const TURNS: usize = 16;
 /// Trains collected per turn; with receive batches of the same order neither direction waits long for the other.
 const TRAINS: usize = 8;
@@ -352,7 +352,7 @@ impl Future for Driver {
                 Turn::Again => {}
                 Turn::Over => return Poll::Ready(()),
                 Turn::Sleep(until) => {
-                    // A lone datagram wakes those who wait for it without another look at the socket, but what has come meanwhile goes first.
+                    // A lone datagram wakes the tasks that wait for it without another look at the socket, but what has come meanwhile goes first.
                     if received > 0 && this.sockets.is_readable(cx) {
                         continue;
                     }
@@ -368,7 +368,7 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// The driver ends when nobody needs it, or with its runtime; in the second case those who still wait must hear of it.
+    /// The driver ends when nothing needs it, or with its runtime. In the second case tasks that still wait must hear of it.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let now = state.now;

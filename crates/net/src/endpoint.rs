@@ -1,4 +1,4 @@
-//! The endpoint: a socket, an identity and a node, shared by everyone who holds a clone.
+//! The endpoint: a socket, an identity and a node, shared by all its clones.
 
 use crate::config::EndpointConfig;
 use crate::connect;
@@ -42,7 +42,7 @@ struct Inner {
     wishes: Wishes,
 }
 
-/// Counted by the driver, read by everyone.
+/// Counted by the driver, read by all clones.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) sent_datagrams: AtomicU64,
@@ -154,7 +154,7 @@ impl Endpoint {
 
     /// Opens a session with the node at `remote`. `peer` is the key that it must have; `None` takes whatever key answers, to be checked
     /// with [`Session::peer_key`]. Resolves after two round trips, one more without a `peer`, when the far end has taken the session: it decides about this node's key when
-    /// it has heard it proved, and its refusal is an error here. Who wants to send after one round trip uses
+    /// it has heard it proved, and its refusal is an error here. To send after one round trip use
     /// [`connect_early`](Self::connect_early). Dropping the future gives the attempt up.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Endpoint {
     }
 
     /// The key that `host` (written as for [`connect_host`](Self::connect_host)) proves to own, without opening a session: what is to be shown to
-    /// somebody who decides whether to trust it. The far end learns this endpoint's key; an [ephemeral](EndpointConfig::ephemeral) one tells
+    /// the user that decides whether to trust it. The far end learns this endpoint's key; an [ephemeral](EndpointConfig::ephemeral) one tells
     /// it nothing.
     ///
     /// # Errors

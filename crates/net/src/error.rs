@@ -66,7 +66,7 @@ pub enum ConnectError {
         /// The system's error.
         source: io::Error,
     },
-    /// Nobody answered at this address, and a router or a host says why (ICMP, which anybody can forge).
+    /// Nobody answered at this address, and a router or a host says why (ICMP, which any host can forge).
     #[error("no answer from {remote}: {words}")]
     Prohibited {
         /// Address asked for.

@@ -4,7 +4,7 @@ use crate::shared::Shared;
 use futures_core::Stream;
 use noctule_proto::error::CloseReason;
 use noctule_proto::ids::PathId;
-use noctule_proto::path::Standing;
+use noctule_proto::path::PathState;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub enum LinkEvent {
         /// Its far address.
         remote: SocketAddr,
         /// What it is fit for now.
-        standing: Standing,
+        state: PathState,
     },
     /// The neighbour owes answers for half a second and three probes. The link stays until its idle timeout.
     Silent,
@@ -46,12 +46,12 @@ pub enum LinkEvent {
 /// **Dropping** it has no effect on the session or link.
 pub struct LinkEvents {
     shared: Arc<Shared>,
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
 }
 
 /// Where an entry leaves events for one reader; guarded by the endpoint's lock.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(std::sync::Mutex<Waiting>);
+pub(crate) struct EventQueue(std::sync::Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -63,9 +63,9 @@ struct Waiting {
 
 /// The readers of one entry.
 #[derive(Debug, Default)]
-pub(crate) struct Readers(Vec<std::sync::Weak<Queue>>);
+pub(crate) struct Readers(Vec<std::sync::Weak<EventQueue>>);
 
-impl Queue {
+impl EventQueue {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -98,9 +98,9 @@ impl Readers {
     }
 
     /// A further reader.
-    pub(crate) fn add(&mut self) -> Arc<Queue> {
+    pub(crate) fn add(&mut self) -> Arc<EventQueue> {
         self.0.retain(|reader| reader.strong_count() > 0);
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(EventQueue::default());
         self.0.push(Arc::downgrade(&queue));
         queue
     }
@@ -108,9 +108,9 @@ impl Readers {
 
 impl LinkEvents {
     /// `readers`: those of the session or link, or why it is over.
-    pub(crate) fn new(shared: Arc<Shared>, queue: Result<Arc<Queue>, CloseReason>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, queue: Result<Arc<EventQueue>, CloseReason>) -> Self {
         let queue = queue.unwrap_or_else(|reason| {
-            let queue = Queue::default();
+            let queue = EventQueue::default();
             queue.push(LinkEvent::Closed(reason));
             Arc::new(queue)
         });

@@ -26,7 +26,7 @@ const QUESTION: &[u8] = &[0];
 pub(crate) enum Hearsay {
     /// By the host: nobody has the port.
     PortClosed,
-    /// By somebody on the way, in words.
+    /// By a host on the path, in words.
     Unreachable(String),
 }
 
@@ -76,7 +76,7 @@ async fn ask(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Hearsay
     match socket.recv(&mut [0; 1]).await {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(Some(Hearsay::PortClosed)),
         Err(e) if is_unreachable(&e) => Ok(match errors::words(&socket) {
-            // This host itself, for instance its tunnel, into which the question went: the endpoint's own packets may take another way.
+            // This host itself, for instance its tunnel, into which the question went: the endpoint's own packets may take another path.
             Some((Some(by), _)) if is_of_this_host(by, remote) => None,
             Some((Some(by), what)) => Some(Hearsay::Unreachable(format!("{by} says: {what}"))),
             Some((None, what)) => Some(Hearsay::Unreachable(what.to_owned())),

@@ -1,4 +1,4 @@
-//! Links that are kept for their own sake: a node's neighbours, whoever called whom.
+//! Links that are kept for their own sake: a node's neighbours, whichever end opened the link.
 //!
 //! [`Endpoint::connect`](crate::Endpoint::connect) opens a link for one session and takes it down with that session. A node of a network keeps
 //! its links whether or not a session of its own runs over them.

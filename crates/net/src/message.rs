@@ -2,7 +2,7 @@
 
 use crate::error::{FlowError, TrySendError};
 use crate::session::Handle;
-use crate::state::State;
+use crate::state::EndpointState;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_sink::Sink;
@@ -75,7 +75,7 @@ impl MessageSender {
         }
     }
 
-    /// Withdraws a message; true if it will not be delivered, false if it is on its way or there.
+    /// Withdraws a message; true if it will not be delivered, false if it is in flight or there.
     ///
     /// # Errors
     /// The flow or session is over.
@@ -214,7 +214,7 @@ impl MessageReceiver {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Message>, FlowError>> {
         let flow = self.flow;
         self.handle.shared.poll_flow(cx, flow, |state, now| {
-            let is_finished = |state: &State| state.flows.get(&flow).is_some_and(|f| f.is_finished);
+            let is_finished = |state: &EndpointState| state.flows.get(&flow).is_some_and(|f| f.is_finished);
             if is_finished(state) {
                 return Ok(Some(None));
             }

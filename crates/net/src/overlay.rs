@@ -43,7 +43,7 @@ impl Endpoint {
         self.shared().lock().node.next_hop(destination, &[])
     }
 
-    /// Replaces who may open links, and sessions over relays, from now on. Links that are up stay; sessions over relays whose far end opened them and may not do so
+    /// Replaces the lists of keys that may open links, and sessions over relays, from now on. Links that are up stay; sessions over relays whose far end opened them and may not do so
     /// any more are closed.
     pub fn set_authorised(&self, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
         let mut state = self.shared().lock();

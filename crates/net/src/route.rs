@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_address_is_that_of_the_way_and_its_mtu_is_known() {
+    fn the_source_address_is_that_of_the_route_and_its_mtu_is_known() {
         let here: IpAddr = Ipv4Addr::LOCALHOST.into();
         let route = Route::towards(None, (here, 9).into()).unwrap();
         assert_eq!((route.source, route.datagram((here, 9).into())), (here, Some(u16::MAX - 28)));

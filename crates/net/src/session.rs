@@ -5,7 +5,7 @@ use crate::error::{ConnectError, OpenError, SessionClosed};
 use crate::events::LinkEvents;
 use crate::message::{MessageReceiver, MessageSender};
 use crate::shared::Shared;
-use crate::state::State;
+use crate::state::EndpointState;
 use crate::stream::{RecvStream, SendStream};
 use noctule_proto::congestion::CongestionControl;
 use noctule_proto::crypto::PublicKey;
@@ -229,7 +229,7 @@ impl Session {
             loop {
                 match ready!(self.poll_accept(cx, |o| o.kind == FlowKind::Stream && o.bidirectional))? {
                     IncomingFlow::Stream { recv, send: Some(send) } => return Poll::Ready(Ok((send, recv))),
-                    // The session ended before the way back was there; the next look says so.
+                    // The session ended before the flow back was there; the next look says so.
                     other => drop(other),
                 }
             }
@@ -286,7 +286,7 @@ impl Session {
     }
 
     /// The handles of a flow that was taken; `None` if it cannot be answered.
-    fn accepted_flow(&self, state: &mut State, now: Time, flow: FlowId, options: FlowOptions) -> Option<IncomingFlow> {
+    fn accepted_flow(&self, state: &mut EndpointState, now: Time, flow: FlowId, options: FlowOptions) -> Option<IncomingFlow> {
         let session = self.handle.session;
         if options.kind != FlowKind::Stream {
             return Some(IncomingFlow::Messages(MessageReceiver::new(Arc::clone(&self.handle), flow, options)));
@@ -301,7 +301,7 @@ impl Session {
                     send = Some(SendStream::new(Arc::clone(&self.handle), id, back));
                 }
                 Err(_) if state.session_closed(session).is_some() => {}
-                // No flow left for the way back: half a conversation is worse than a clear refusal.
+                // No flow left for the flow back: half a conversation is worse than a clear refusal.
                 Err(_) => {
                     state.stop_flow(now, flow, 0);
                     return None;
@@ -370,7 +370,7 @@ impl Session {
         }
     }
 
-    /// Waits until the session is over, whoever ended it, and says how it ended.
+    /// Waits until the session is over, whichever end ended it, and says how it ended.
     pub async fn closed(&self) -> SessionOutcome {
         let Handle { shared, session, .. } = &*self.handle;
         poll_fn(|cx| {
@@ -455,7 +455,7 @@ impl Session {
         let mut routes: Vec<(PublicKey, RouteStats)> = Vec::new();
         for (link, stats) in state.node.session_routes(self.handle.session) {
             let Some(peer) = state.links.get(link).and_then(|l| l.up) else { continue };
-            // A neighbour's link that was made again is the same way.
+            // A neighbour's link that was made again is the same route.
             match routes.iter_mut().find(|(known, _)| *known == peer) {
                 Some((_, sum)) => *sum = sum.and(stats),
                 None => routes.push((peer, stats)),
@@ -477,7 +477,7 @@ impl Session {
 }
 
 /// Takes the first waiting flow of a session that `wants` takes.
-fn take_incoming(state: &mut State, session: SessionId, wants: impl Fn(&FlowOptions) -> bool) -> Option<(FlowId, FlowOptions)> {
+fn take_incoming(state: &mut EndpointState, session: SessionId, wants: impl Fn(&FlowOptions) -> bool) -> Option<(FlowId, FlowOptions)> {
     let flows = &state.flows;
     let is_wanted = |o: &FlowOptions| !datagram::is_datagrams(o) && wants(o);
     let entry = state.sessions.get_mut(&session)?;

@@ -3,7 +3,7 @@
 use crate::error::{FlowError, OpenError, SessionClosed};
 use crate::socket::BufferSizes;
 use crate::sockets::Sockets;
-use crate::state::{State, Wakers};
+use crate::state::{EndpointState, Wakers};
 use noctule_proto::error::{CloseReason, Code, CommandError, Layer};
 use noctule_proto::ids::{FlowId, SessionId};
 use noctule_proto::units::Time;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 /// Everything that one endpoint's handles and driver have in common.
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<EndpointState>,
     /// Origin of the node's clock.
     epoch: Instant,
     bound: RwLock<Bound>,
@@ -29,20 +29,20 @@ pub(crate) struct Shared {
 /// The state, locked. When it goes, what the calls caused is settled: events are dispatched, the driver is told, tasks are woken after
 /// the lock is free.
 pub(crate) struct Locked<'a> {
-    guard: Option<MutexGuard<'a, State>>,
+    guard: Option<MutexGuard<'a, EndpointState>>,
     /// The instant at which the lock was taken; instants under one lock never decrease.
     pub(crate) now: Time,
 }
 
 impl Deref for Locked<'_> {
-    type Target = State;
-    fn deref(&self) -> &State {
+    type Target = EndpointState;
+    fn deref(&self) -> &EndpointState {
         self.guard.as_ref().expect("held until drop")
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut EndpointState {
         self.guard.as_mut().expect("held until drop")
     }
 }
@@ -102,7 +102,7 @@ impl Shared {
     pub(crate) fn new(make: impl FnOnce(Time) -> Node, config: &NodeConfig, backlog: usize, bound: Bound, linger: Duration) -> Arc<Self> {
         let epoch = Instant::now();
         let trouble = Arc::new(Notify::new());
-        let state = State::new(make(Time::ZERO), config.accept, backlog, Arc::clone(&trouble));
+        let state = EndpointState::new(make(Time::ZERO), config.accept, backlog, Arc::clone(&trouble));
         Arc::new(Self { state: Mutex::new(state), epoch, bound: RwLock::new(bound), linger, trouble })
     }
 
@@ -136,7 +136,7 @@ impl Shared {
         &self,
         cx: &mut Context<'_>,
         flow: FlowId,
-        op: impl FnOnce(&mut State, Time) -> Result<Option<T>, CommandError>,
+        op: impl FnOnce(&mut EndpointState, Time) -> Result<Option<T>, CommandError>,
     ) -> Poll<Result<T, FlowError>> {
         let mut state = self.lock();
         let now = state.now;
@@ -165,8 +165,8 @@ impl Shared {
     pub(crate) fn poll_state<T>(
         &self,
         cx: &mut Context<'_>,
-        ready: impl FnOnce(&mut State, Time) -> Option<T>,
-        list: impl FnOnce(&mut State) -> Option<&mut Wakers>,
+        ready: impl FnOnce(&mut EndpointState, Time) -> Option<T>,
+        list: impl FnOnce(&mut EndpointState) -> Option<&mut Wakers>,
     ) -> Poll<T> {
         let mut state = self.lock();
         let now = state.now;
@@ -180,7 +180,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl EndpointState {
     /// Why nothing more can come of a flow, if that is so.
     pub(crate) fn flow_ended(&self, flow: FlowId) -> Option<FlowError> {
         let Some(entry) = self.flows.get(&flow) else {

@@ -238,7 +238,7 @@ fn unmap(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// One datagram that was the only one waiting, as one recvmmsg with room for more has told: a message of somebody who waits for it rather than part of
+/// One datagram that was the only one waiting, as one recvmmsg with room for more has told: a message that its receiver waits for, rather than part of
 /// a stream. Elsewhere a call takes one datagram however many there are.
 pub(crate) fn is_lone(received: &[RecvMeta]) -> bool {
     cfg!(target_os = "linux") && received.len() == 1 && received[0].len <= received[0].stride

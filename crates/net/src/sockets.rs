@@ -3,7 +3,7 @@
 //! No two of them have the same IP address, so that the local address of a datagram names its socket: what came by one is answered by it. A link that is
 //! called goes by the socket whose address the kernel would send from.
 //!
-//! A *detour* is a further socket, for one far address: a pair of ports that somebody on the way blocks is left by it (docs/decisions/0168).
+//! A *detour* is a further socket, for one far address: a pair of ports that a host on the path blocks is left by it (docs/decisions/0168).
 
 use crate::error::BindError;
 use crate::route::Route;

@@ -57,7 +57,7 @@ pub(crate) struct SessionEntry {
     pub(crate) close_wakers: Wakers,
     /// The far end has taken the session; it may not have heard of it, or not have decided yet.
     pub(crate) is_confirmed: bool,
-    /// The last known state of the link, for those who ask after it is gone.
+    /// The last known state of the link, for callers that ask after it is gone.
     pub(crate) last_stats: Option<LinkStats>,
     /// What the session's flows counted when it ended.
     pub(crate) last_totals: FlowTotals,
@@ -93,7 +93,7 @@ pub(crate) struct Detour {
     pub(crate) is_fresh: bool,
 }
 
-/// The way back of a stream that this end opened.
+/// The flow back of a stream that this end opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// None is expected.
@@ -107,13 +107,13 @@ pub(crate) enum Answer {
 }
 
 /// See the file's heading.
-pub(crate) struct State {
+pub(crate) struct EndpointState {
     pub(crate) node: Node,
     pub(crate) links: Links,
     pub(crate) sessions: HashMap<SessionId, SessionEntry>,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     pub(crate) incoming: VecDeque<SessionId>,
-    /// Links that neighbours opened and nobody has taken yet; filled only once somebody asks for them.
+    /// Links that neighbours opened and nobody has taken yet; filled only once they are asked for.
     pub(crate) incoming_links: VecDeque<LinkId>,
     pub(crate) takes_links: bool,
     /// Links that were refused, until they are asked for; the newest few.
@@ -162,7 +162,7 @@ pub(crate) fn lost(reason: CloseReason) -> SessionOutcome {
     SessionOutcome { reason, all_delivered: false, all_received: false }
 }
 
-impl State {
+impl EndpointState {
     pub(crate) fn new(node: Node, accepts: bool, backlog: usize, trouble: Arc<Notify>) -> Self {
         Self {
             node,
@@ -238,7 +238,7 @@ impl State {
 
     // --- events ----------------------------------------------------------------------------------------------------------------
 
-    /// Drains the node's events into the entries and wakes whom they concern.
+    /// Drains the node's events into the entries and wakes the tasks that they concern.
     pub(crate) fn dispatch(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
             self.on_event(now, event);
@@ -275,8 +275,8 @@ impl State {
                 }
                 self.tell_link(link, &if is_silent { LinkEvent::Silent } else { LinkEvent::Heard });
             }
-            Event::PathChanged { link, path, remote, standing } => {
-                self.tell_link(link, &LinkEvent::PathChanged { path, remote, standing });
+            Event::PathChanged { link, path, remote, state } => {
+                self.tell_link(link, &LinkEvent::PathChanged { path, remote, state });
             }
             Event::LinkRefused { peer, remote, reason, left_out } => {
                 let oldest = if self.refusals.len() >= MOST_REFUSALS { self.refusals.pop_front() } else { None };
@@ -360,7 +360,7 @@ impl State {
         if !entry.is_watched {
             self.links.remove(link);
         }
-        // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another way.
+        // The node ends sessions before their link; this is for those that it never knew. Relayed ones live on and find another route.
         let is_left = |id: &SessionId| self.sessions.get(id).is_some_and(|s| s.outcome.is_none()) && self.node.session_link(*id).is_none();
         let left: SmallVec<[SessionId; 4]> = self.sessions_begun_on(link).filter(is_left).collect();
         for session in left {
@@ -452,7 +452,7 @@ impl State {
         }
     }
 
-    /// Whoever waits for idleness is told when the driver goes to sleep: then the last words are on their way.
+    /// What waits for idleness is told when the driver goes to sleep: then the last packets are in flight.
     fn wake_idle(&mut self) {
         if self.is_idle() {
             self.kick();
@@ -499,7 +499,7 @@ impl State {
             // Refused only if the flow is gone already.
             let _ = self.node.finish(now, flow);
         }
-        // A stream's way back is looked up through its way there, so that entry stays as long as an answer may come.
+        // A stream's flow back is looked up through the flow there, so that entry stays as long as an answer may come.
         match self.flows.get(&flow).map(|f| f.answer) {
             Some(Answer::Awaited) => {}
             _ => self.forget_flow(flow),
@@ -517,7 +517,7 @@ impl State {
         self.kick();
     }
 
-    /// The way back of `ours` is not wanted any more.
+    /// The flow back of `ours` is not wanted any more.
     pub(crate) fn stop_answer(&mut self, now: Time, ours: FlowId, code: u64) {
         let Some(entry) = self.flows.get_mut(&ours) else { return };
         match entry.answer {
@@ -624,7 +624,7 @@ impl State {
         self.kick();
     }
 
-    /// The node learns how large datagrams to an address may be. A way into the own tunnel says nothing of the one below it, which the node's own
+    /// The node learns how large datagrams to an address may be. A path into the own tunnel says nothing of the one below it, which the node's own
     /// packets take.
     pub(crate) fn tell_size(&mut self, now: Time, route: Option<Route>, remote: SocketAddr) {
         let below = route.filter(|route| !self.node.has_address(route.source));

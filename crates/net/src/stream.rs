@@ -120,8 +120,8 @@ impl SendStream {
         self.is_finished = true;
     }
 
-    /// Waits until nothing more can be sent because the far end stopped the stream or the session is over, and says which. For whoever has nothing to write at
-    /// present and would learn of it only by the next write. A stream that was delivered as a whole is stopped by nobody.
+    /// Waits until nothing more can be sent because the far end stopped the stream or the session is over, and says which. For a writer that has nothing to write at
+    /// present and would learn of it only by the next write. A stream that was delivered as a whole is no longer stopped.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -7,7 +7,7 @@
 //!   from its own again, in turn, with longer and longer pauses (docs/decisions/0168).
 //! - *Is the far end still there?* Asked of silent links that this end opened, for only they lead to a port that takes strangers. A closed port is told
 //!   by the host (`hearsay.rs`); a process that was started anew takes a handshake, proves its key, and knows nothing of the link. Neither can
-//!   be forged by somebody who is not on the way, and a link that is heard is never asked about (docs/decisions/0051). Of links that others opened
+//!   be forged by a host off the path, and a link that is heard is never asked about (docs/decisions/0051). Of links that others opened
 //!   only those from this very host are asked about, and only whether the port is closed: no router stands between that could answer in its place.
 
 use crate::connect;
@@ -188,7 +188,7 @@ impl Detours {
             if self.0.is_empty() { HashMap::new() } else { links.iter().map(|l| (l.id, l.is_silent)).collect() };
         self.0.retain(|id, trial| match silent.get(id) {
             Some(is_silent) => *is_silent,
-            // It ended without having been heard: whoever calls again does so from the endpoint's own port.
+            // It ended without having been heard: the next attempt leaves from the endpoint's own port.
             None => {
                 if trial.tries % 2 == 1 {
                     wanted.push(Detour { link: *id, remote: trial.remote, is_fresh: false });

@@ -191,7 +191,7 @@ async fn a_key_that_is_not_authorised_is_refused() {
 }
 
 #[tokio::test]
-async fn a_killed_peer_ends_the_session_with_an_idle_timeout_and_everyone_who_waits_hears_of_it() {
+async fn a_killed_peer_ends_the_session_with_an_idle_timeout_and_all_that_wait_hear_of_it() {
     let mut impatient = config(1);
     impatient.node.idle_timeout = Duration::from_millis(800);
     let mut server_config = config(2);

@@ -2,7 +2,7 @@
 
 mod support;
 
-use noctule::{FlowOptions, IncomingFlow, OpenError, Standing};
+use noctule::{FlowOptions, IncomingFlow, OpenError, PathState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use support::*;
@@ -22,7 +22,7 @@ async fn a_second_path_opens_between_other_addresses_of_both_hosts_and_a_stream_
     let theirs = within(server.accept()).await.unwrap();
     let both_open = |session: &noctule::Session| {
         let stats = session.stats();
-        stats.paths().len() == 2 && stats.paths().iter().all(|p| p.standing == Standing::Open)
+        stats.paths().len() == 2 && stats.paths().iter().all(|p| p.state == PathState::Open)
     };
     within(async {
         while !both_open(&session) || !both_open(&theirs) {

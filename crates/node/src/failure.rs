@@ -88,7 +88,7 @@ pub enum Failure {
     },
     /// Another key than the remembered one.
     #[error(
-        "THE KEY OF {host} HAS CHANGED\n\nEither the host has a new key, or somebody else answers in its place. Nothing was sent.\n  remembered: {known} (fingerprint {}) in {file}, line {line}\n  now:        {now} (fingerprint {})\nIf its owner confirms the new key, forget the old one: noctule keygen --forget {host}",
+        "THE KEY OF {host} HAS CHANGED\n\nEither the host has a new key, or another host answers in its place. Nothing was sent.\n  remembered: {known} (fingerprint {}) in {file}, line {line}\n  now:        {now} (fingerprint {})\nIf its owner confirms the new key, forget the old one: noctule keygen --forget {host}",
         known.fingerprint(),
         now.fingerprint()
     )]
@@ -131,7 +131,7 @@ pub enum Failure {
     CodeWanted(PublicKey),
     /// The proof of a code failed.
     #[error(
-        "this is not the code that the other side shows, or somebody else answers in its place; nothing was sent. Compare it: after three wrong ones the other side shows another"
+        "this is not the code that the other side shows, or another host answers in its place; nothing was sent. Compare it: after three wrong ones the other side shows another"
     )]
     WrongCode,
     /// The code does not count.
@@ -151,7 +151,7 @@ pub enum Failure {
     },
     /// A node has no route to the destination.
     #[error(
-        "no way leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
+        "no route leads there over the nodes ({0}): is the far end attached to its node, and do the [[route]]s of the nodes between lead to it, and back?"
     )]
     NoRoute(String),
     /// As [`Self::UnknownHost`], of the node of `--via`.

@@ -46,7 +46,7 @@ pub async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, respond: impl Fn
     let _ = served.await;
 }
 
-/// A page of somebody else's whose name suddenly leads to this host (DNS rebinding) would read this through a browser here. Its requests name
+/// A page of another site whose name suddenly leads to this host (DNS rebinding) would read this through a browser here. Its requests name
 /// the page's host: only an address, localhost, and these names are served. A request of HTTP/1.0 may name none; a browser's always does.
 pub fn is_meant<T>(request: &Request<T>, names: &[String]) -> bool {
     let mut hosts = request.headers().get_all(HOST).into_iter();

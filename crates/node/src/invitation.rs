@@ -38,7 +38,7 @@ impl Invitation {
         }
     }
 
-    /// Where this side is reached, for people: the port of an end of nodes is of no use to anybody.
+    /// Where this side is reached, for people: the port of an end of nodes is of no use.
     pub fn place(&self) -> String {
         self.overlay.map_or_else(|| self.local.to_string(), |address| format!("{address}, over nodes"))
     }

@@ -88,7 +88,7 @@ impl Drop for Gateway {
 
 impl Gateway {
     /// Attaches `endpoint`, whose key is `ours`, if `--via` was given: a link and a session with each gateway, which are made again for ever when they
-    /// break, and equal routes over them to everybody. With `serves` the caller accepts sessions, and gives the gateway's to [`Self::takes`].
+    /// break, and equal routes over them to all ends. With `serves` the caller accepts sessions, and gives the gateway's to [`Self::takes`].
     pub async fn attach(
         endpoint: &Endpoint,
         ours: PublicKey,

@@ -98,7 +98,7 @@ fn each_failure_has_its_own_words_and_code() {
 }
 
 #[test]
-fn who_closed_the_outputs_still_gets_the_exit_code() {
+fn a_shell_that_closed_the_outputs_still_gets_the_exit_code() {
     for json in [&["--json"][..], &[]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -303,7 +303,7 @@ mod linux {
                 assert_eq!(beside.join().unwrap(), None, "{by}: a connection beside the proxy");
             });
             assert!(is_by_proxy(&asked(&world.router, TARGETS[1], PORT).unwrap(), TARGETS[1]));
-            // Somebody flushes the host's rules: put back within seconds.
+            // Another program flushes the host's rules: put back within seconds.
             if by == "tproxy" {
                 assert!(run(&world.router, "nft flush ruleset").status.success());
                 until("the rules are put back", || world.table());

@@ -82,7 +82,7 @@ fn receivers_that_refuse_or_vanish_are_named_and_cost_the_others_nothing() {
 }
 
 #[test]
-fn those_who_have_it_from_before_get_nothing_again() {
+fn receivers_that_have_it_from_before_get_nothing_again() {
     let p = places(2_000_000, 2);
     for round in 0..2 {
         let to: Vec<Receiver> = p.into.iter().map(|into| receiver("127.0.0.1:0", into, &[])).collect();

@@ -244,7 +244,7 @@ mod linux {
 
     /// TCP needs the other direction as well: another stream, or a link.
     #[test]
-    fn tcp_crosses_two_streams_and_a_stream_with_a_link_for_the_way_back() {
+    fn tcp_crosses_two_streams_and_a_stream_with_a_link_as_return_path() {
         let Some((chain, _emulator)) = chain_with("TCP over streams", 1, "5%") else { return };
         let [a, z] = [chain.hosts()[0].clone(), chain.hosts()[1].clone()];
         echo(&z, 7007);

@@ -76,7 +76,7 @@ impl Network {
     }
 }
 
-/// Bytes that no code compresses or mistakes for others.
+/// Bytes that do not compress, and of which no two parts are equal.
 fn content(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -95,7 +95,7 @@ fn a_file_crosses_two_relays_and_pings_come_back() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(fs::read(into.join("file")).unwrap() == content(3_000_000), "every byte is the same");
     // Addresses that no route leads to, or that are written as if there were no overlay.
-    assert_fails(&send("10.9.7.7", &network.here()), 6, "no way leads there");
+    assert_fails(&send("10.9.7.7", &network.here()), 6, "no route leads there");
     assert_fails(&send("10.9.0.4:4242", &network.here()), 2, "address of the overlay");
     assert_fails(&send("fd09::4", &network.here()), 2, "family");
 
@@ -194,7 +194,7 @@ fn an_end_that_is_attached_to_two_nodes_sends_over_both_at_once() {
     assert!(report["end"]["wire_per_byte"].as_f64().unwrap() >= 1.0, "what goes by either node is counted: {text}");
     assert!(both.len() == 2 && both.iter().all(|(_, bytes)| *bytes > 10_000), "{both:?}");
     assert!(both.iter().any(|(via, _)| via.contains(&network.two.address())), "{both:?}");
-    // Datagrams: those of a trickle by the faster one; at the end it is known that nothing follows, whichever came last.
+    // Datagrams: those of a trickle go by the faster route. At the end it is known that nothing follows, whichever came last.
     for rate in ["8mbit", "40mbit"] {
         let (is_done, text) = perf(&[&second[..], &["--mode", "btp", "--lifetime", "500ms", "-b", rate]].concat());
         assert!(is_done, "{text}");

@@ -210,7 +210,7 @@ fn what_the_own_system_refuses_is_said_in_its_words() {
 }
 
 #[test]
-fn what_a_firewall_on_the_way_says_is_told_with_who_says_it() {
+fn what_a_firewall_on_the_path_says_is_told_with_its_address() {
     let name = "a firewall that refuses";
     let Some(wire) = Wire::new(name, 1500) else { return };
     let reject = "add table inet t; add chain inet t i { type filter hook input priority 0; }; add rule inet t i udp dport 4242 reject with icmpx admin-prohibited";

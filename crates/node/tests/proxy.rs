@@ -214,7 +214,7 @@ fn what_is_wrong_at_the_start_is_told_with_its_code() {
     let listed = self::server("127.0.0.1:0", None, &["--authorised-keys", list.to_str().unwrap()]);
     let out = listed.proxy(&["-D", "127.0.0.1:0", "--key", key.to_str().unwrap()]).output().unwrap();
     assert_fails(&out, 9, "lacks the option `proxy`");
-    // Somebody else's server.
+    // Another server.
     let into = dir.path().join("in");
     std::fs::create_dir(&into).unwrap();
     let receiver = receiver("127.0.0.1:0", &into, &[]);
@@ -316,7 +316,7 @@ fn a_link_leads_to_its_server_and_to_no_other() {
     BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("\"listening\""), "{line}");
     assert_eq!(std::fs::read_to_string(&known).unwrap(), format!("{address} {public}\n"));
-    // Somebody else's key for the same host.
+    // Another key for the same host.
     let (_, other) = keygen(dir.path(), "other");
     assert_fails(&take(&share(&["--peer-key", &other])).output().unwrap(), 2, "the link says another key");
     assert_fails(&take("noctule://hill/?name=x").output().unwrap(), 2, "lacks the server's key");

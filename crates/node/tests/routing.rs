@@ -129,7 +129,7 @@ mod linux {
     }
 
     /// Over which neighbour the kernel's routes lead to a node or an end.
-    fn way_to(to: &str, report: &serde_json::Value) -> Option<String> {
+    fn route_to(to: &str, report: &serde_json::Value) -> Option<String> {
         let routes = report["routes"].as_array()?;
         let route = routes.iter().find(|r| r["to"] == to && r["origin"] == "kernel" && r["usable"] == true)?;
         route["via"].as_str().map(str::to_owned)
@@ -157,7 +157,7 @@ mod linux {
         nodes.iter_mut().for_each(|node| drop(node.status()));
         let _daemons: Vec<Daemon> = (0..NAMES.len()).map(|i| babeld(&hosts[i], directory.path(), i)).collect();
 
-        let way_to_d = |report: &serde_json::Value| way_to("10.9.0.4/32", report);
+        let way_to_d = |report: &serde_json::Value| route_to("10.9.0.4/32", report);
         let report = nodes[0].wait_for("a way to d", |report| way_to_d(report).is_some());
         let first = way_to_d(&report).unwrap();
         echo(&hosts[3], 7007);
@@ -237,10 +237,10 @@ mod linux {
             (0..NAMES.len()).rev().map(|i| Node::start(directory.path(), NAMES[i], &hosts[i], &files[i])).rev().collect();
         nodes.iter_mut().for_each(|node| drop(node.status()));
         let _daemons: Vec<[Daemon; 2]> = (0..NAMES.len()).map(|i| frr(&hosts[i], directory.path(), i)).collect();
-        let way_there = |report: &serde_json::Value| way_to("10.9.0.14/32", report);
+        let way_there = |report: &serde_json::Value| route_to("10.9.0.14/32", report);
         let report = nodes[0].wait_for("a way to the receiver", |report| way_there(report).is_some());
         let first = way_there(&report).unwrap();
-        nodes[3].wait_for("a way back", |report| way_to("10.9.0.11/32", report).is_some());
+        nodes[3].wait_for("a way back", |report| route_to("10.9.0.11/32", report).is_some());
 
         let attached = |host: usize, address: &str, key: &Path, words: &[&str]| {
             let mut command = hosts[host].command(env!("CARGO_BIN_EXE_noctule"));

@@ -330,7 +330,7 @@ fn fair(seeds: u64) {
     }
 }
 
-/// Beside a stream of a fixed rate that gives way to nothing, at 100 Mbit/s with a queue of 1 BDP: what `model` has in Mbit/s, what of the stream arrives, what
+/// Beside a stream of a fixed rate that does not back off, at 100 Mbit/s with a queue of 1 BDP: what `model` has in Mbit/s, what of the stream arrives, what
 /// `model` loses, and its highest rate from 5 s after the second has come on.
 fn unresponsive(seeds: u64) {
     for (delay, loss) in [(5, 0.0), (5, 0.02), (40, 0.0), (40, 0.02)] {

@@ -41,7 +41,7 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         loss: LossEstimate::default(),
         gap: Duration::ZERO,
         spare: false,
-        leisure: Probability::ZERO,
+        idle_share: Probability::ZERO,
         heard: 1024,
         slack: false,
     };

@@ -34,17 +34,17 @@ fn main() {
     let session = m.open(0, to);
     let mut s = m.stream(0, session);
     let warm_up = Duration::from_secs_f64(5.0_f64.max(12.0 * 2.0 * delay * hops / 1e3));
-    let mut standing = vec![(0.0_f64, 0.0_f64, 0u32); to];
+    let mut delays = vec![(0.0_f64, 0.0_f64, 0u32); to];
     let mut sample_at = m.now;
-    let mut pass = |m: &mut Mesh, s: &mut mesh::Stream, time: Duration, standing: &mut Vec<(f64, f64, u32)>| {
+    let mut pass = |m: &mut Mesh, s: &mut mesh::Stream, time: Duration, delays: &mut Vec<(f64, f64, u32)>| {
         m.run_until(time, |m| {
             s.write(m, u64::MAX);
             s.read(m, to);
             if m.now >= sample_at {
                 sample_at = m.now + Duration::from_millis(10);
-                for (node, sum) in standing.iter_mut().enumerate().skip(1) {
+                for (node, sum) in delays.iter_mut().enumerate().skip(1) {
                     for r in m.nodes[node].relayed_flows().filter(|r| r.index > 0) {
-                        let ms = r.standing_delay.as_secs_f64() * 1e3;
+                        let ms = r.queueing_delay.as_secs_f64() * 1e3;
                         *sum = (sum.0 + ms, sum.1.max(ms), sum.2 + 1);
                     }
                 }
@@ -52,9 +52,9 @@ fn main() {
             false
         });
     };
-    pass(&mut m, &mut s, warm_up, &mut standing.clone());
+    pass(&mut m, &mut s, warm_up, &mut delays.clone());
     let (got, sent): (u64, Vec<u64>) = (s.got, m.edges.iter().map(|e| e.sent[0]).collect());
-    pass(&mut m, &mut s, Duration::from_secs_f64(seconds), &mut standing);
+    pass(&mut m, &mut s, Duration::from_secs_f64(seconds), &mut delays);
     assert!(s.is_right);
     let got = (s.got - got) as f64;
     let limit = mbit.min(last) * 1e6 / 8.0 * (1.0 - loss) * 1472.0 / 1500.0 * seconds;
@@ -64,8 +64,8 @@ fn main() {
         let per_byte = (e.sent[0] - before) as f64 / got * (1.0 - loss);
         println!("link {i}: bytes sent per useful byte x (1-p): {per_byte:.3}, longest queue {:.1} ms", e.queue[0].as_secs_f64() * 1e3);
     }
-    for (node, (sum, most, count)) in standing.iter().enumerate().skip(1) {
-        println!("relay {node}: standing delay mean {:.2} ms, most {most:.2} ms", sum / f64::from((*count).max(1)));
+    for (node, (sum, most, count)) in delays.iter().enumerate().skip(1) {
+        println!("relay {node}: queueing delay mean {:.2} ms, most {most:.2} ms", sum / f64::from((*count).max(1)));
     }
     for node in 1..to {
         for r in m.nodes[node].relayed_flows().filter(|r| r.index > 0) {

@@ -1,7 +1,7 @@
-//! Which of many datagrams are looked at, where each costs more than a stranger should be able to spend: a share for each host, and chance instead of order.
+//! Chooses which datagrams of strangers are processed, where each is expensive. Every host has a share, and chance decides instead of order.
 //!
-//! A budget that is spent in the order of arrival belongs to whoever sends most at the beginning of each second. Here the n-th datagram of a second is
-//! admitted with the probability budget / n, and with less if the seconds before were worse. So a flood thins everybody out alike and excludes nobody, and
+//! A budget that is spent in the order of arrival belongs to the host that sends most at the beginning of each second. Here the n-th datagram of a second is
+//! admitted with the probability budget / n, and with less if the seconds before were worse. So a flood thins all senders out alike and excludes none, and
 //! what it makes a node do grows with the logarithm of its rate: budget · (1 + ln(n / budget)).
 
 use crate::units::{Duration, Time};
@@ -38,7 +38,7 @@ impl Host {
     }
 }
 
-/// How many came in this second, and in those before, halved with each.
+/// Datagrams of this second, and of those before, halved with each second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     now: u32,
@@ -48,7 +48,7 @@ struct Count {
 }
 
 impl Count {
-    /// Counts one more; whether it is admitted with such a budget for a second.
+    /// Counts one more datagram. Returns whether it is admitted with this budget per second.
     fn admits(&mut self, budget: u32, rng: &mut ChaCha12Rng) -> bool {
         self.now = self.now.saturating_add(1);
         let of = self.now.max(self.before);
@@ -73,7 +73,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Some `each` in a second of one host, some `all` of those hosts together that nothing is known of; `seed` is random.
+    /// Admits about `each` per second of one host, and about `all` per second of all unknown hosts together. `seed` is random.
     pub fn new(each: u32, all: u32, seed: [u8; 32]) -> Self {
         let rng = ChaCha12Rng::from_seed(seed);
         Self { each, all, since: Time::ZERO, hosts: Vec::new(), places: BTreeMap::new(), strangers: Count::default(), rng }
@@ -84,7 +84,7 @@ impl Admission {
         self.pass_to(now);
         let at = self.place_of(host);
         let count = &mut self.hosts[at].1;
-        // What one host can take beyond its share before the flood is known must not be what there is for all.
+        // Before a flood is noticed one host can take more than its share. That must not use up the budget of all.
         let is_in_share = count.admits(self.each, &mut self.rng) && count.admitted < MOST_SHARES * self.each;
         count.admitted += u32::from(is_in_share);
         is_in_share && (is_known || self.strangers.admits(self.all, &mut self.rng))

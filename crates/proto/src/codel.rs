@@ -1,4 +1,4 @@
-//! The queue of one flow into a tunnel, before the transport: CoDel (RFC 8289) keeps its standing delay short, by marking where the ends understand marks
+//! The queue of one flow into a tunnel, before the transport: CoDel (RFC 8289) keeps its queueing delay short, by marking where the ends understand marks
 //! (RFC 6040: the mark is put on the inner packet), by dropping where they do not.
 //!
 //! The tunnel's own congestion control answers the marks of the network below; it slows down, this queue grows, and the marks made here tell
@@ -7,11 +7,11 @@
 use crate::units::{Duration, Time};
 use std::collections::VecDeque;
 
-/// RFC 8289 §4.4: acceptable standing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
-/// that CUBIC cuts to 0.7 (RFC 9438) still fills a way whose round trip repair lengthens by half.
+/// RFC 8289 §4.4: acceptable queueing delay, at least; the round trip over the tunnel where that is longer. Nobody but the flow itself waits in it, and a window
+/// that CUBIC cuts to 0.7 (RFC 9438) still fills a path whose round trip repair lengthens by half.
 const TARGET: Duration = Duration::from_millis(5);
-/// RFC 8289 §4.3: a sliding minimum over about one round trip of those who send. Where the tunnel itself is long, four times its round trip: repair
-/// on the way and this queue lengthen that of an inner TCP.
+/// RFC 8289 §4.3: a sliding minimum over about one round trip of the senders. Where the tunnel itself is long, four times its round trip: repair
+/// on the path and this queue lengthen the round trip of an inner TCP.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Both grow up to this tunnel's.
 const LONGEST: Duration = Duration::from_millis(400);
@@ -37,14 +37,14 @@ pub struct Counts {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Queue<P> {
+pub struct CodelQueue<P> {
     /// Marks a packet as having met congestion; false if its ends would not understand.
     mark: fn(&mut [u8]) -> bool,
     target: Duration,
     interval: Duration,
     packets: VecDeque<(Time, P)>,
     bytes: usize,
-    /// A packet has left, and whoever took it has not come for the next one: it may still wait for room in the transport.
+    /// A packet has left, and its taker has not asked for the next one: the packet may still wait for room in the transport.
     is_held: bool,
     first_above: Option<Time>,
     drop_next: Option<Time>,
@@ -55,7 +55,7 @@ pub struct Queue<P> {
     pub counts: Counts,
 }
 
-impl<P: AsRef<[u8]> + AsMut<[u8]>> Queue<P> {
+impl<P: AsRef<[u8]> + AsMut<[u8]>> CodelQueue<P> {
     /// An empty queue of packets that `mark` marks as having met congestion; it says false of a packet whose ends would not understand.
     pub fn new(mark: fn(&mut [u8]) -> bool) -> Self {
         Self {
@@ -227,10 +227,10 @@ mod tests {
     }
 
     /// Packets arrive every `arrive` and leave every `leave`, for `seconds`; the delays seen in the last second, longest.
-    fn run(understands: u8, arrive: Duration, leave: Duration, seconds: u64, reacts: bool) -> (Queue<Vec<u8>>, Duration) {
+    fn run(understands: u8, arrive: Duration, leave: Duration, seconds: u64, reacts: bool) -> (CodelQueue<Vec<u8>>, Duration) {
         let packet = sample(understands);
         let start = Time::ZERO;
-        let mut queue = Queue::new(mark);
+        let mut queue = CodelQueue::new(mark);
         let (mut now, mut next_in, mut next_out) = (start, start, start);
         let (mut arrive, mut worst) = (arrive, Duration::ZERO);
         let end = start + Duration::from_secs(seconds);
@@ -279,10 +279,10 @@ mod tests {
         assert!(worst < Duration::from_millis(60), "{worst:?}");
     }
 
-    /// A TCP sender in rounds of 120 ms that fills the way: its packets come in trains that take 118 ms to leave. What was dropped, and what left.
+    /// A TCP sender in rounds of 120 ms that fills the path: its packets come in trains that take 118 ms to leave. What was dropped, and what left.
     fn trains(round_trip: Option<Duration>) -> (u64, usize) {
         let packet = sample(0);
-        let (mut queue, mut now) = (Queue::new(mark), Time::ZERO);
+        let (mut queue, mut now) = (CodelQueue::new(mark), Time::ZERO);
         if let Some(round_trip) = round_trip {
             queue.set_round_trip(round_trip);
         }
@@ -307,7 +307,7 @@ mod tests {
     /// A packet that was taken from the queue and waits for room in the transport is not overtaken by what comes then.
     #[test]
     fn what_is_offered_goes_at_once_but_never_before_what_waits() {
-        let (mut queue, now) = (Queue::new(mark), Time::ZERO);
+        let (mut queue, now) = (CodelQueue::new(mark), Time::ZERO);
         let mut sent = Vec::new();
         let mut go = |packet: Vec<u8>| {
             sent.push(packet[0]);

@@ -20,7 +20,7 @@ pub struct NodeConfig {
     pub max_datagram: u16,
     /// Nothing heard for this long ends a link (P23). Default 30 s.
     pub idle_timeout: Duration,
-    /// A link with sessions is never silent for longer than this, so that NATs and firewalls on the way do not forget it (P23). Default none: a third of
+    /// A link with sessions is never silent for longer than this, so that NATs and firewalls on the path do not forget it (P23). Default none: a third of
     /// the idle timeout, which is also the most.
     pub keep_alive: Option<Duration>,
     /// An attempt to reach a peer ends after this long. Default 10 s.
@@ -97,7 +97,7 @@ pub struct AckWish {
     /// One acknowledgement per so many packets, if they come faster than one per millisecond. Default 32; 1 to 1024.
     pub every: u16,
     /// None waits longer than this, nor than a quarter of a round trip (or 2 ms, where that is more). Default 25 ms; 1 to 25 ms. Sooner costs
-    /// bytes on the way back.
+    /// bytes on the return path.
     pub max_delay: Duration,
 }
 

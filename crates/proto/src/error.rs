@@ -88,14 +88,14 @@ codes! {
     Reset = 0x25, "the sender reset the flow";
     /// No route to the destination.
     NoRoute = 0x26, "no route to the destination";
-    /// The flow passed as many nodes as it may: routes loop, or the way is too long.
+    /// The flow passed as many nodes as it may: routes loop, or the route is too long.
     HopLimit = 0x27, "the flow came back to a node, or passed as many as it may (64): its routes loop, or are too long";
     /// The node does not forward flows of others.
-    NoRelay = 0x28, "a node on the way does not relay";
-    /// A node on the way lost the flow: it restarted, its next link is gone, or its route changed. The source opens the flow again.
+    NoRelay = 0x28, "a node on the route does not relay";
+    /// A node on the path lost the flow: it restarted, its next link is gone, or its route changed. The source opens the flow again.
     Rerouted = 0x29, "the route of the flow changed";
     /// Coded packets that nobody with the session's key made (P16).
-    Polluted = 0x2a, "packets of the flow were altered on the way";
+    Polluted = 0x2a, "packets of the flow were altered on the route";
     /// Message larger than the receiver takes.
     MessageTooLarge = 0x30, "the message is larger than the receiver accepts";
     /// Session framing was violated.

@@ -4,7 +4,7 @@ use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::options::FlowOptions;
-use crate::stats::{FlowTotals, Standing};
+use crate::stats::{FlowTotals, PathState};
 use std::net::{IpAddr, SocketAddr};
 
 /// Something that happened; drained with [`Node::poll_event`](crate::Node::poll_event).
@@ -33,13 +33,13 @@ pub enum Event {
         peer: PublicKey,
         /// Where it called from.
         remote: SocketAddr,
-        /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link of it, or of anybody.
+        /// `NotAuthorised`: the key is not among those that may call. `TooMany`: there is no place for another link of it, or of any node.
         reason: Code,
         /// Refusals before this one, and after the one that was told before, that were not told.
         left_out: u64,
     },
     /// A link's neighbour owes answers for half a second and three probes, or is heard again after that. The link stays: outages may last until the
-    /// idle timeout. An owner who can find out more, from the neighbour's host say, may end it sooner.
+    /// idle timeout. An owner that can find out more, from the neighbour's host say, may end it sooner.
     LinkSilent {
         /// Which link.
         link: LinkId,
@@ -55,7 +55,7 @@ pub enum Event {
         /// Its far address.
         remote: SocketAddr,
         /// What it is fit for now.
-        standing: Standing,
+        state: PathState,
     },
     /// The other end opened a session.
     SessionIncoming {
@@ -97,7 +97,7 @@ pub enum Event {
         session: SessionId,
         /// The receiving half.
         flow: FlowId,
-        /// What the far end asked for; `answers` names our own flow if this one is the way back of it.
+        /// What the far end asked for; `answers` names our own flow if this one carries its answers.
         options: FlowOptions,
     },
     /// Packets of a sealed session that came by this link were altered by the neighbour, or by a node behind it (P16). They were rejected; told at the

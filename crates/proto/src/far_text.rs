@@ -1,8 +1,8 @@
 //! Text of another host, and the only form in which it may reach a terminal, a log, JSON or a metric.
 //!
-//! Whoever sends text chooses its characters: escape sequences drive a terminal, line breaks forge lines of a log, and characters without a
-//! shape of their own hide or reorder what stands beside them. [`FarText`] has no other `Display` than the escaped one; who needs the bytes
-//! themselves says [`FarText::raw`].
+//! The sender of a text chooses its characters: escape sequences drive a terminal, line breaks forge lines of a log, and characters without a
+//! shape of their own hide or reorder what stands beside them. [`FarText`] has no other `Display` than the escaped one. Code that needs the bytes
+//! themselves calls [`FarText::raw`].
 
 use core::fmt::{self, Write};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

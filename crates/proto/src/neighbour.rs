@@ -7,7 +7,7 @@ use crate::ids::LinkId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Neighbour {
     Key(PublicKey),
-    /// All those together by whom flows come that come by parts.
+    /// All neighbours together by which the parts of a spread flow come.
     Several,
     /// A link whose other end is not known yet.
     Link(LinkId),

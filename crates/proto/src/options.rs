@@ -60,8 +60,8 @@ pub struct FlowOptions {
     /// of its own, and wants to decide late what leaves it, asks for little. Not carried to the far end. Default none: as much as memory allows,
     /// and 1 MiB at most.
     pub send_buffer: Option<usize>,
-    /// Keeps to one route where several equally good ones lead to the far end: for whoever suffers from what arrives out of order, or spreads flows over routes
-    /// himself. Not carried to the far end. Default false.
+    /// Keeps to one route where several equally good ones lead to the far end: for an application that suffers from what arrives out of order, or spreads flows over routes
+    /// itself. Not carried to the far end. Default false.
     pub one_route: bool,
 }
 

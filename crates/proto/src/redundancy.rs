@@ -1,7 +1,7 @@
 //! How much redundancy (flow.md 3.4): a pure function from statistics to packet counts.
 //!
 //! *Spend redundancy only where capacity is spare; where the link is full, repair exactly.* The sender of a flow asks [`plan`] how many
-//! coded packets to add to what is on its way, [`plan_window`] how many and when for small flows, and [`repair_extra`] how many to add to
+//! coded packets to add to what is in flight, [`plan_window`] how many and when for small flows, and [`repair_extra`] how many to add to
 //! the repair of a deficit (P13). None of them sends anything.
 
 mod window;
@@ -43,13 +43,13 @@ impl Default for LossEstimate {
 /// A combination over a prefix helps nobody behind it, which is why a span in use is a sequence of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Source packets of the run that are on their way.
+    /// Source packets of the run that are in flight.
     pub flying: u8,
     /// Source packets of the run that are known to be lost.
     pub lost: u8,
     /// Combinations over the span up to the end of the run that are known to have arrived.
     pub repairs_there: u8,
-    /// Such combinations that are on their way.
+    /// Such combinations that are in flight.
     pub repairs_flying: u8,
 }
 
@@ -60,7 +60,7 @@ pub struct RedundancyInput {
     pub loss: LossEstimate,
     /// The span as far as it was sent, from its front; packets known to be there are left out.
     pub runs: SmallVec<[Run; 4]>,
-    /// Wanted probability that what is on its way and what is planned suffice without another round trip.
+    /// Wanted probability that what is in flight and what is planned suffice without another round trip.
     pub target: Probability,
     /// Coded packets that may be spent at most.
     pub spare: u8,
@@ -75,11 +75,11 @@ pub struct RedundancyInput {
 /// Most coded packets that are planned for one span beyond its own size: with long bursts more of them help little, time helps.
 const MOST_EXTRA: u8 = 8;
 
-/// Coded packets over the whole span to send now, beyond what is on its way.
+/// Coded packets over the whole span to send now, beyond what is in flight.
 ///
 /// The fewest with which P(the receiver can decode the span) reaches the target, with losses from a two-state Markov chain of the measured
 /// mean and burst length (binomial when the bursts are those of independent losses). The mean is taken one deviation up.
-/// Cost: O(packets on their way x losses among them), some 0.2 us for a few packets, 10 us for a full span of 64.
+/// Cost: O(packets in flight x losses among them), some 0.2 us for a few packets, 10 us for a full span of 64.
 pub fn plan(input: &RedundancyInput) -> u8 {
     let p = input.loss.planned();
     let needed: u32 = input.runs.iter().map(|r| u32::from(r.flying) + u32::from(r.lost)).sum();
@@ -115,7 +115,7 @@ pub struct RepairInput {
     pub transmission: u8,
     /// Repairs before it that followed a lost one and fell short as well.
     pub in_vain: u8,
-    /// Rank that lacks and that nothing on its way makes up for.
+    /// Rank that lacks and that nothing in flight makes up for.
     pub deficit: u8,
     /// Mean loss of the path.
     pub loss: Probability,
@@ -138,7 +138,7 @@ pub struct RepairInput {
 /// The first repair is exact. What follows depends on the time that is left until the window halts at the hole. Three and a half round trips
 /// leave time for two more exact repairs, and nothing is gained by spending more. With less, two are added. When there is time for one
 /// repair more and no other (1.75 round trips), as many are added as make it suffice but for one case in a thousand: few spans come
-/// that far, and each of them would halt the flow. What is relayed halts at no hole on its way, for a relay's window follows what passes
+/// that far, and each of them would halt the flow. What is relayed halts at no hole on the path, for a relay's window follows what passes
 /// it, and is two round trips wide: it is short when less than one is left. A lifetime that ends in less than three and a half round trips is like a window that
 /// halts then, relays or not.
 ///

@@ -63,7 +63,7 @@ fn bulk_gets_no_blind_redundancy_while_feedback_is_in_time() {
 }
 
 #[test]
-fn plan_respects_spare_capacity_and_counts_what_is_on_its_way() {
+fn plan_respects_spare_capacity_and_counts_what_is_in_flight() {
     assert_eq!(plan(&RedundancyInput { spare: 2, ..input(16, 0.2, 0.999) }), 2);
     let all = plan(&input(16, 0.2, 0.999));
     let with = |repairs_flying| {
@@ -170,6 +170,6 @@ fn repairs_of_a_shorter_prefix_do_not_count_for_the_packets_behind_it() {
 fn known_losses_and_known_repairs_are_certain() {
     let lost = Run { lost: 2, ..Run::default() };
     let two = |repairs_there| RedundancyInput { runs: smallvec![Run { repairs_there, ..lost }], ..input(0, 0.1, 0.95) };
-    // Two lacking, none on its way: P(at least 2 of 3) = 0.972.
+    // Two lacking, none in flight: P(at least 2 of 3) = 0.972.
     assert_eq!((plan(&two(0)), plan(&two(1)), plan(&two(2))), (3, 2, 0));
 }

@@ -3,7 +3,7 @@
 use crate::ids::{FlowLabel, PacketNumber, PathId, Seq};
 use smallvec::SmallVec;
 
-/// One thing that a packet carried and whose fate matters to someone.
+/// One thing that a packet carried and whose fate matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SentItem {
     /// A coded packet: `index` says which source packet of the span went uncoded, `None` is a combination.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 /// What a path is fit for at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum PathState {
     /// Its far address has not answered yet.
     Opening,
     /// It carries.
@@ -18,7 +18,7 @@ pub enum Standing {
     Silent,
 }
 
-impl Standing {
+impl PathState {
     /// A word for tables and traces.
     pub fn word(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ pub struct PathStats {
     /// Local address, where packets are sent from a particular one.
     pub local: Option<IpAddr>,
     /// What it is fit for at present.
-    pub standing: Standing,
+    pub state: PathState,
     /// Largest datagram known to pass, bytes of UDP payload.
     pub mtu: u16,
     /// No larger one is being looked for at present.
@@ -228,7 +228,7 @@ pub struct RelayedStats {
     /// Packets that wait for their turn now.
     pub waiting: u64,
     /// Delay that no packet was spared lately (P15: at most 10 ms).
-    pub standing_delay: Duration,
+    pub queueing_delay: Duration,
     /// Bytes held.
     pub memory: usize,
 }

@@ -63,9 +63,9 @@ pub(crate) enum Mechanism {
     RelayMemory,
     /// Relays drop what is too late (P17).
     RelayLifetimes,
-    /// Flows are opened again when their way breaks (P14, P17).
+    /// Flows are opened again when their route breaks (P14, P17).
     Reopening,
-    /// A flow with a lifetime that comes another way leaves out what its source does not have any more.
+    /// A flow with a lifetime that comes by another route leaves out what its source does not have any more.
     ReopeningSkips,
     /// Sealed packets are checked before they enter the basis (P16).
     PollutionCheck,
@@ -96,8 +96,8 @@ pub(crate) enum Mechanism {
     /// It moves only when the far end has answered from there, and the old address does not (P19).
     AddressValidation,
     /// A receiver whose data cease shows itself (P7, P19).
-    ShowingInLulls,
-    /// What was learnt of the old way is forgotten (P7).
+    GapProbes,
+    /// What was learnt of the old path is forgotten (P7).
     FreshPathState,
     /// Packet numbers are completed from the low 32 bits (P3).
     NumberExpansion,
@@ -108,7 +108,7 @@ pub(crate) enum Mechanism {
     /// Ordered datagrams are protected from spare rate though there is time for feedback.
     OrderedProtection,
     /// Protection of ordered datagrams yields to data that wait, but for what pauses pay for.
-    Leisure,
+    IdleShare,
     /// Batches of ordered datagrams that grow are not protected before they are whole.
     GrowingBatches,
     /// A path of which nothing is known is thought to lose something.
@@ -118,7 +118,7 @@ pub(crate) enum Mechanism {
     /// Datagrams for which there is time for feedback are protected when nothing else is to be sent, not before what is new.
     PatientDatagrams,
     /// Datagrams for which there is no time for feedback press those after them for two round trips, not for as long as the flow goes on.
-    PressureEnds,
+    UrgencyEnds,
     /// What repairs of datagrams that were lost before add depends on their lifetime.
     LifetimeLeft,
     /// Relays protect small flows while capacity is spare.
@@ -143,13 +143,13 @@ pub(crate) enum Mechanism {
     StartupUnrest,
     /// What made the RTT fall at first is forgotten where the application has little to send for long (P12).
     FadingUnrest,
-    /// A way that becomes longer again while our rate falls is somebody's queue (P12d).
+    /// A path that becomes longer again while our rate falls is a queue of cross traffic (P12d).
     CreepingQueues,
-    /// A queue that comes back longer than our own kind leaves it is somebody's, however often it falls in between (P12d).
+    /// A queue that comes back longer than our own kind leaves it is that of cross traffic, however often it falls in between (P12d).
     RecurringQueues,
-    /// One who came to a queue looks soon what of it is the way (P12).
+    /// A flow that came to a queue soon measures which part of the delay is the path's own (P12).
     FirstLook,
-    /// What was taken for a longer way and loses two fifths was a full queue (P12d).
+    /// What was taken for a longer path and loses two fifths was a full queue (P12d).
     FullQueues,
     /// Handshakes name the process, and what an earlier one of it began is over (docs/spec/session.md 8.5).
     RestartEpochs,
@@ -157,12 +157,12 @@ pub(crate) enum Mechanism {
     SilentSessions,
     /// A base loss of which the packets of one pool show less than half falls to it (P12b).
     StaleBaseLoss,
-    /// Beside somebody who gives way to no loss half of what the path carries is held (P12d).
-    Insistence,
-    /// A target that losses have lowered makes no longer way of a queue of our own kind (P12d).
+    /// Beside an unresponsive flow half of what the path carries is held (P12d).
+    HeldHalf,
+    /// A target that losses have lowered does not take a queue of our own kind for a longer path (P12d).
     OwnKindsQueues,
-    /// Who takes the path's own loss for congestion is given way to when he pushes (P12d).
-    GivingWay,
+    /// A flow that takes the path's own loss for congestion is backed off from when it pushes (P12d).
+    BackingOff,
     /// Start-up that brought no more than the time before does not go on again (P12).
     FruitlessResumption,
     /// Repairs that were lost before are the safer the less time is left until the window halts at their batch (P13).

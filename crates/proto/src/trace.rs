@@ -1,4 +1,4 @@
-//! Trace events (P22): what a node decides and sees, packet by packet, for those who want to know why a transfer went as it did.
+//! Trace events (P22): what a node decides and sees, packet by packet, to find out why a transfer went as it did.
 //!
 //! Off by default, and then an event costs one comparison. The owner turns it on with [`NodeConfig::trace`](crate::NodeConfig) and drains
 //! [`Node::poll_trace`](crate::Node::poll_trace). Events serialise (serde) as records of qlog's JSON text sequences (draft-ietf-quic-qlog-main-schema, RFC 7464),
@@ -158,8 +158,8 @@ pub enum What {
         new: std::net::SocketAddr,
     },
     /// A path beside others begins to carry, falls silent or is heard again.
-    #[serde(rename = "connectivity:path_standing_updated")]
-    PathStanding {
+    #[serde(rename = "connectivity:path_state_updated")]
+    PathState {
         /// Path.
         path: u32,
         /// "opening", "open" or "silent".
@@ -496,12 +496,12 @@ impl Tracer {
         Self { link, log: self.log.clone() }
     }
 
-    /// Somebody wants events.
+    /// Events are wanted.
     pub(crate) fn is_on(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Notes an event, which is made only if somebody wants it.
+    /// Notes an event, which is made only if it is wanted.
     #[inline]
     pub(crate) fn emit(&self, time: Time, what: impl FnOnce() -> What) {
         if let Some(log) = &self.log {
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_drains_is_dropped_and_counted() {
+    fn what_is_not_drained_is_dropped_and_counted() {
         let tracer = Tracer::new(true);
         let event = || What::ProbeTimeout { path: 0, pto_count: 1 };
         for _ in 0..MAX_WAITING + 5 {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_when_nobody_listens() {
+    fn nothing_is_made_when_no_reader_listens() {
         Tracer::default().emit(Time::ZERO, || panic!("made for nobody"));
     }
 }

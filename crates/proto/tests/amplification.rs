@@ -9,7 +9,7 @@ use noctule_proto::{Node, NodeConfig};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 
-/// A first flight under the source id `number`, to the node with `responder`'s key or, if that is not known, to whoever answers. Not padded.
+/// A first flight under the source id `number`, to the node with `responder`'s key or, if that is not known, to any node that answers. Not padded.
 fn initiate(responder: Option<PublicKey>, number: u32) -> Vec<u8> {
     let mut rng = ChaCha12Rng::seed_from_u64(u64::from(number));
     let id = |n: u32| ConnectionId::new(&n.to_be_bytes()).unwrap();

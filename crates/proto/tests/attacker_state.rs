@@ -1,4 +1,4 @@
-//! What a node keeps for those who want it to keep much, counted by the allocator (P22): per packet of a stranger, half-open link, idle link, idle
+//! What a node keeps for attackers that want it to keep much, counted by the allocator (P22): per packet of a stranger, half-open link, idle link, idle
 //! session, idle flow. `cargo test -p noctule-proto --test attacker_state -- --nocapture` prints the table of docs/results/attack.md.
 
 use noctule_proto::crypto::mac1::Mac1;

@@ -184,7 +184,7 @@ fn loss_at_a_queue_that_others_fill_is_not_taken_for_the_paths_own() {
     }
 }
 
-/// What flows of our own kind leave in the queue when one of them gives way is no sign of another kind: who took it for one
+/// What flows of our own kind leave in the queue when one of them backs off is no sign of another kind: a flow that took it for one
 /// would have two thirds of the link for good.
 #[test]
 fn flows_of_two_distances_share() {

@@ -76,12 +76,12 @@ fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
     for (ours, everybody, own, is_pinned, is_expected) in [
         (Some(TWO), Some(ONE), &own[..], true, true),
         (Some(TWO), None, &own[..], true, true),
-        // Another neighbour's, everybody's, or none, does not do for who has one of its own: neither with the far key pinned nor without.
+        // Another neighbour's, that for all, or none, does not do for a neighbour that has one of its own: neither with the far key pinned nor without.
         (Some(ONE), Some(ONE), &own[..], true, false),
         (Some(ONE), Some(ONE), &own[..], false, false),
         (None, None, &own[..], true, false),
         (None, None, &own[..], false, false),
-        // Who has none is served as ever.
+        // A neighbour that has none is served as ever.
         (Some(ONE), Some(ONE), &[(7, TWO)][..], true, true),
         (None, None, &[(7, TWO)][..], true, true),
         (None, None, &[(7, TWO)][..], false, true),
@@ -92,7 +92,7 @@ fn a_neighbour_s_own_pre_shared_key_takes_the_place_of_everybody_s() {
 }
 
 #[test]
-fn the_own_key_of_a_neighbour_is_used_by_who_calls_it() {
+fn the_own_key_of_a_neighbour_is_used_by_a_node_that_calls_it() {
     let psk = SharedKey::from_bytes([5; 32]);
     let of = |node: usize| NodeConfig {
         psk: Some(SharedKey::from_bytes([9; 32])),

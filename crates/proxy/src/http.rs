@@ -1,4 +1,4 @@
-//! HTTP as a proxy hears it: CONNECT, and plain requests with a whole URL. No sockets here.
+//! The part of HTTP that a proxy takes: CONNECT, and plain requests with a whole URL. No sockets here.
 //!
 //! A plain request is passed on with `Connection: close`, and a connection carries no more than one: the next one may be for another host.
 
@@ -30,7 +30,7 @@ pub enum Request {
 /// A request and its length; `None`: more has to come.
 ///
 /// # Errors
-/// It is none; in words, for the client.
+/// The bytes are no request; the text says why, for the client.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, &'static str> {
     let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
         return match bytes.len() > MOST_HEAD {
@@ -84,7 +84,7 @@ fn authority_of(text: &str) -> Option<Target> {
     }
 }
 
-/// Appends the headers that go on to the target, and the empty line; how many bytes follow. The host is the URL's (RFC 9112 §3.2.2).
+/// Appends the headers that go on to the target, and the empty line. Returns how many bytes follow. The host is the URL's (RFC 9112 §3.2.2).
 fn headers<'a>(lines: impl Iterator<Item = &'a str>, authority: &str, head: &mut Vec<u8>) -> Result<u64, &'static str> {
     let lines: Vec<(&str, &str)> = lines
         .map(|line| line.split_once(':').filter(|(name, _)| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic())))
@@ -124,7 +124,7 @@ fn headers<'a>(lines: impl Iterator<Item = &'a str>, authority: &str, head: &mut
 /// What a client of CONNECT hears when the connection stands.
 pub const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// A whole answer for a request that leads nowhere.
+/// A whole answer for a request whose target cannot be reached.
 pub fn refusal(answer: &Answer) -> Vec<u8> {
     let status = match answer.outcome {
         Outcome::Denied => "403 Forbidden",

@@ -217,7 +217,7 @@ impl GuestsView {
     }
 }
 
-/// Counts of targets, of connections that have ended. The smallest gives way to a larger one, and is part of the rest from then on.
+/// Counts of targets, of connections that have ended. The smallest makes room for a larger one, and is part of the rest from then on.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     told: HashMap<String, TargetView>,

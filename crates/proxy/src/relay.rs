@@ -1,6 +1,6 @@
 //! Between a TCP connection and a stream: bytes both ways, ends as ends, resets as resets.
 //!
-//! A reset travels as "stop" of the way back and as a reset of the way there, once what the connection had sent before was delivered: so that is not lost,
+//! A reset travels as "stop" of the flow back and as a reset of the flow there, once what the connection had sent before was delivered: so that is not lost,
 //! and no end that looks orderly comes in its place.
 
 use crate::report::{Counts, End};
@@ -60,7 +60,7 @@ fn of_flow(error: FlowError) -> Broken {
 pub(crate) async fn relay(tcp: TcpStream, mut send: SendStream, mut incoming: Incoming, most: u64, awaits: bool, counts: &Counts) -> End {
     // A process that is killed does not close its connections in an orderly way: what it still held is lost.
     reset(&tcp);
-    let mut state = State::default();
+    let mut state = ConnectionState::default();
     let end = run(&tcp, &mut send, &mut incoming, most, awaits, counts, &mut state).await;
     counts.note(&send.stats(), &incoming.recv.stats());
     // The server's owner ends a connection as its target might: what was let through arrives, the answer to the request before all.
@@ -121,7 +121,7 @@ async fn heard(send: &SendStream) {
 
 /// How far a connection is.
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     up_ended: bool,
     /// All that came from the connection is at the far end, its end too.
     is_delivered: bool,
@@ -138,7 +138,7 @@ async fn run(
     most: u64,
     awaits: bool,
     counts: &Counts,
-    state: &mut State,
+    state: &mut ConnectionState,
 ) -> End {
     let (mut is_whole, mut reading, mut over) = (true, Reading::new(most), None);
     {
@@ -191,9 +191,9 @@ async fn run(
         return end;
     }
     match *state {
-        State { is_reset_there: true, .. } => End::ResetThere,
-        State { up_ended: true, down_ended: true, .. } if is_whole => End::Finished,
-        State { down_ended: true, .. } => End::ResetBehind,
+        ConnectionState { is_reset_there: true, .. } => End::ResetThere,
+        ConnectionState { up_ended: true, down_ended: true, .. } if is_whole => End::Finished,
+        ConnectionState { down_ended: true, .. } => End::ResetBehind,
         _ => {
             // What the connection said before it broke.
             let _ = tokio::time::timeout(LAST_BYTES, read_all(tcp, send, &mut reading, counts)).await;

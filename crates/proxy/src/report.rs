@@ -1,6 +1,6 @@
 //! What became of a connection, for a log.
 
-use crate::user::{User, Way};
+use crate::user::{Direction, User};
 use crate::wire::{Answer, Transport};
 use noctule::{FlowStats, PublicKey};
 use std::fmt;
@@ -123,11 +123,11 @@ impl Counts {
 
     /// How much to read from the socket at once.
     pub fn chunk_up(&self) -> usize {
-        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Way::Down))
+        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Direction::Down))
     }
     /// How much to read for the socket at once.
     pub fn chunk_down(&self) -> usize {
-        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Way::Up))
+        self.user.as_ref().map_or(CHUNK, |user| user.chunk(Direction::Up))
     }
 
     /// Waits until bytes of the socket may go on, and counts them. What the user gets comes from the socket: it is the target's, or leads here from outside.
@@ -135,13 +135,13 @@ impl Counts {
     /// # Errors
     /// The connection ends.
     pub fn charge_up(&self, bytes: usize) -> Result<Option<Instant>, End> {
-        let at = self.charge(Way::Down, bytes)?;
+        let at = self.charge(Direction::Down, bytes)?;
         self.up(bytes);
         Ok(at)
     }
     /// The same for the socket.
     pub async fn pass_down(&self, bytes: usize) -> Result<(), End> {
-        let at = self.charge(Way::Up, bytes)?;
+        let at = self.charge(Direction::Up, bytes)?;
         self.wait(at).await;
         self.down(bytes);
         Ok(())
@@ -154,13 +154,13 @@ impl Counts {
         }
     }
 
-    fn charge(&self, way: Way, bytes: usize) -> Result<Option<Instant>, End> {
-        self.user.as_ref().filter(|_| bytes > 0).map(|user| user.take(way, bytes as u64)).transpose().map_err(End::Closed)
+    fn charge(&self, direction: Direction, bytes: usize) -> Result<Option<Instant>, End> {
+        self.user.as_ref().filter(|_| bytes > 0).map(|user| user.take(direction, bytes as u64)).transpose().map_err(End::Closed)
     }
 
     /// Whether a datagram of the socket may go on; counts it.
     pub fn passes_up(&self, bytes: usize) -> bool {
-        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Way::Down, bytes as u64));
+        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Direction::Down, bytes as u64));
         if passes {
             self.up(bytes);
         }
@@ -168,7 +168,7 @@ impl Counts {
     }
     /// The same for the socket.
     pub fn passes_down(&self, bytes: usize) -> bool {
-        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Way::Up, bytes as u64));
+        let passes = self.user.as_ref().is_none_or(|user| user.take_datagram(Direction::Up, bytes as u64));
         if passes {
             self.down(bytes);
         }
@@ -181,7 +181,7 @@ impl Counts {
         self.ending.notify_waiters();
     }
 
-    /// Waits until somebody ends the connection.
+    /// Waits until the connection is ended from outside.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

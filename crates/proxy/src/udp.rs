@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a datagram may be under way unless somebody says otherwise.
+/// How long a datagram may be under way unless the configuration says otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(1);
 /// Datagrams that wait for their association.
 pub(crate) const MOST_WAITING: usize = 64;
@@ -213,7 +213,7 @@ pub(crate) struct Served {
     pub reached: Box<dyn Fn(SocketAddr) + Send + Sync>,
 }
 
-/// The far end of an association: a socket of its own, to which anybody may answer if its target is not fixed.
+/// The far end of an association: a socket of its own, to which any host may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served, counts: &Counts) -> End {
     let Served { id, lifetime, target, dialler, idle, reached } = served;
     let Dialler { mut rules, lookups: share, mark, .. } = dialler;

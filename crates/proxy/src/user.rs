@@ -34,9 +34,9 @@ pub struct Limits {
 /// Bytes that a user may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// In which time.
+    /// The period that it holds for.
     pub period: Period,
-    /// So many, both directions together.
+    /// Bytes in a period, both directions together.
     pub bytes: u64,
 }
 
@@ -127,9 +127,9 @@ impl Usage {
 /// A user of a file.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// How it is called in logs and reports.
+    /// Its name in logs and reports.
     pub name: String,
-    /// By which it is known.
+    /// Its public keys.
     pub keys: Vec<PublicKey>,
     /// What it may do.
     pub limits: Limits,
@@ -148,7 +148,7 @@ pub(crate) struct Traffic {
 
 /// A direction, as the user sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// To the target.
     Up,
     /// From the target.
@@ -165,7 +165,7 @@ pub(crate) struct User {
     pub lookups: Lookups,
     /// Of all guests together: each of them is forgotten once it has left.
     guests: Option<Arc<Traffic>>,
-    state: Mutex<State>,
+    state: Mutex<UserState>,
     /// Grows with every change of the limits.
     version: AtomicU64,
     /// Connections, and associations, at present.
@@ -173,7 +173,7 @@ pub(crate) struct User {
 }
 
 #[derive(Debug)]
-struct State {
+struct UserState {
     limits: Arc<Limits>,
     up: Pace,
     down: Pace,
@@ -183,7 +183,7 @@ struct State {
 impl User {
     fn new(name: String, limits: Arc<Limits>, usage: Usage, guests: Option<Arc<Traffic>>) -> Self {
         let (up, down) = (Pace::new(limits.rate_up), Pace::new(limits.rate_down));
-        let state = Mutex::new(State { up, down, limits, usage });
+        let state = Mutex::new(UserState { up, down, limits, usage });
         Self {
             name,
             is_listed: guests.is_none(),
@@ -196,7 +196,7 @@ impl User {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UserState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,9 +232,9 @@ impl User {
         (state.up.shown(), state.down.shown())
     }
 
-    pub fn chunk(&self, way: Way) -> usize {
+    pub fn chunk(&self, direction: Direction) -> usize {
         let state = self.lock();
-        if way == Way::Up { state.up.chunk() } else { state.down.chunk() }
+        if direction == Direction::Up { state.up.chunk() } else { state.down.chunk() }
     }
 
     /// Adds to this user's count of something, and to that of all guests if it is one.
@@ -245,31 +245,31 @@ impl User {
         }
     }
 
-    fn count(&self, way: Way, bytes: u64) {
-        self.add(|traffic| if way == Way::Up { &traffic.up } else { &traffic.down }, bytes);
+    fn count(&self, direction: Direction, bytes: u64) {
+        self.add(|traffic| if direction == Direction::Up { &traffic.up } else { &traffic.down }, bytes);
     }
 
-    /// When bytes of a connection that are there may go on.
+    /// When bytes that were read from a connection may be passed on.
     ///
     /// # Errors
     /// A quota is used up.
-    pub fn take(&self, way: Way, bytes: u64) -> Result<Instant, String> {
+    pub fn take(&self, direction: Direction, bytes: u64) -> Result<Instant, String> {
         let at = {
             let (mut state, now) = (self.lock(), SystemTime::now());
             over_quota(&state, now)?;
             state.usage.add(bytes, now);
-            if way == Way::Up { state.up.take(bytes) } else { state.down.take(bytes) }
+            if direction == Direction::Up { state.up.take(bytes) } else { state.down.take(bytes) }
         };
-        self.count(way, bytes);
+        self.count(direction, bytes);
         Ok(at)
     }
 
     /// Whether a datagram goes on; one that does not is counted.
-    pub fn take_datagram(&self, way: Way, bytes: u64) -> bool {
+    pub fn take_datagram(&self, direction: Direction, bytes: u64) -> bool {
         let passes = {
             let (mut state, now) = (self.lock(), SystemTime::now());
             let passes = over_quota(&state, now).is_ok() && {
-                let pace = if way == Way::Up { &mut state.up } else { &mut state.down };
+                let pace = if direction == Direction::Up { &mut state.up } else { &mut state.down };
                 pace.take_datagram(bytes)
             };
             if passes {
@@ -278,16 +278,16 @@ impl User {
             passes
         };
         match passes {
-            true => self.count(way, bytes),
+            true => self.count(direction, bytes),
             false => self.add(|traffic| &traffic.dropped, 1),
         }
         passes
     }
 
-    /// Whether a connection may begin, so many being there.
+    /// Whether a connection may begin beside `open` others.
     ///
     /// # Errors
-    /// What to answer.
+    /// The answer for the client.
     pub fn admit(&self, open: usize, what: &str) -> Result<(), Answer> {
         let state = self.lock();
         let most = state.limits.max_connections;
@@ -299,7 +299,7 @@ impl User {
     }
 }
 
-fn over_quota(state: &State, now: SystemTime) -> Result<(), String> {
+fn over_quota(state: &UserState, now: SystemTime) -> Result<(), String> {
     match state.limits.quotas.iter().find(|quota| state.usage.of(quota.period, now) >= quota.bytes) {
         Some(quota) => Err(format!("the quota of {} bytes{}", quota.bytes, quota.period.words())),
         None => Ok(()),
@@ -349,7 +349,7 @@ impl Users {
         }
     }
 
-    /// Whose a key is.
+    /// The user of a key.
     pub fn of(&mut self, key: PublicKey) -> Arc<User> {
         if let Some(user) = self.listed.get(&key) {
             return Arc::clone(user);
@@ -357,7 +357,7 @@ impl Users {
         if let Some(guest) = self.guests.get(&key).and_then(Weak::upgrade) {
             return guest;
         }
-        // Those that have left take no more room than those that are there.
+        // Users that have left take no more memory than those present.
         if self.guests.len().is_power_of_two() {
             self.guests.retain(|_, guest| guest.strong_count() > 0);
         }
@@ -443,8 +443,8 @@ mod tests {
     async fn a_user_that_leaves_the_file_and_comes_back_has_its_counts() {
         let mut users = Users::new(Limits::default(), vec![account("ann", 1, 100)], BTreeMap::new());
         let ann = users.of(key(1));
-        assert!(ann.take(Way::Up, 99).is_ok() && ann.take_datagram(Way::Down, 1));
-        assert!(ann.take(Way::Up, 1).is_err() && !ann.take_datagram(Way::Up, 1));
+        assert!(ann.take(Direction::Up, 99).is_ok() && ann.take_datagram(Direction::Down, 1));
+        assert!(ann.take(Direction::Up, 1).is_err() && !ann.take_datagram(Direction::Up, 1));
         assert_eq!(ann.admit(1, "connections").unwrap_err().outcome, Outcome::Busy);
         let full = ann.admit(0, "connections").unwrap_err();
         assert!(full.outcome == Outcome::Denied && full.text.raw().contains("quota of 100 bytes"), "{full:?}");

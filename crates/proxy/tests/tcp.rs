@@ -16,7 +16,7 @@ type Seen = Vec<String>;
 
 fn word(error: &std::io::Error) -> String {
     match error.kind() {
-        // Writing to a connection that is gone: which of the two comes first is a matter of when it is asked.
+        // A write to a closed connection gives either error: which one depends on the moment.
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "reset".into(),
         kind => format!("{kind:?}"),
     }
@@ -354,7 +354,7 @@ async fn connections_end_with_their_session_and_others_take_the_next() {
     within(server.read_exact(&mut [0])).await.unwrap();
 }
 
-/// The open request travels with no answer awaited: bytes are there before anybody said "connected".
+/// The open request travels with no answer awaited: bytes are there before an answer said "connected".
 #[tokio::test]
 async fn small_writes_are_not_held_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -93,7 +93,7 @@ impl Street {
     fn hear(&mut self, from: usize, datagram: &[u8]) {
         let first = Packet::parse(datagram, 4);
         self.balance[from].0 += datagram.len();
-        // Whoever completes a handshake has proven its address.
+        // A host that completes a handshake has proven its address.
         self.balance[from].2 |=
             !matches!(&first, Ok(Packet::Handshake(p, _)) if !matches!(p.body, HandshakeBody::Finish(_))) && first.is_ok();
         self.handshakes += i64::from(matches!(first, Ok(Packet::Handshake(..))));

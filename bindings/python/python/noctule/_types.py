@@ -74,7 +74,7 @@ class PathStats:
 
     remote: tuple[str, int]
     """The far address and port."""
-    standing: str
+    state: str
     """State of the path, such as ``open``."""
     mtu: int
     """Largest UDP payload that is known to pass, in bytes."""

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// Measures one thing and writes its page.
 type Section = fn(&Report);
 
-/// Where results go, and how much patience there is.
+/// Where results go, and how often a measurement is repeated.
 pub struct Report {
     folder: PathBuf,
     quick: bool,

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a number stands for.
+/// What the packet of a number holds.
 enum Packet {
     Source(usize),
     /// Repair over the packets from `base` to before `end`.

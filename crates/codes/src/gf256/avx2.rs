@@ -1,4 +1,4 @@
-//! AVX2: as SSSE3, on 32 bytes at once.
+//! The kernels of SSSE3 on 32 bytes at once, by AVX2.
 
 use super::tables::NIBBLES;
 use core::arch::x86_64::*;

@@ -1,7 +1,7 @@
 //! The basis of what was received of a span: coefficients only, data stay where they are.
 //!
 //! Kept in reduced row-echelon form with provenance: beside each reduced row stand its weights over the rows as inserted. A packet is
-//! solved when its row is a unit vector; its data are then one weighted sum over inserted rows, computed once, when somebody wants them.
+//! solved when its row is a unit vector; its data are then one weighted sum over inserted rows, computed once, when they are wanted.
 //! A relay that only recodes never pays for data.
 
 use super::MAX_SPAN;

@@ -66,7 +66,7 @@ const MTU: [(u32, f64); 4] = [(1500, 0.6), (1280, 0.1), (1400, 0.1), (9000, 0.05
 const MTU_OTHER: (f64, f64) = (1000.0, 1500.0);
 /// Share with IPv6.
 const IP6: f64 = 0.1;
-/// Share with a slower way back, on routes of one link, and its rate over the rate there, log-uniform.
+/// Share with a slower return path, on routes of one link, and its rate over the rate there, log-uniform.
 const ASYMMETRIC: (f64, (f64, f64)) = (0.2, (0.1, 1.0));
 
 /// Share with one outage.
@@ -115,12 +115,12 @@ pub struct Conditions {
     /// Share in % and ms.
     pub reorder: Option<(f64, f64)>,
     /// Of every link.
-    pub queue: Queue,
+    pub queue: QueueKind,
     /// IP bytes.
     pub mtu: u32,
     /// 4 or 6.
     pub ip: u8,
-    /// Mbit/s of the way back, if slower.
+    /// Mbit/s of the return path, if slower.
     pub back_mbit: Option<f64>,
     /// When, s, and how long, s.
     pub outage: Option<(f64, f64)>,
@@ -145,7 +145,7 @@ pub struct Conditions {
 pub struct Loss {
     /// Mean.
     pub percent: f64,
-    /// Of the way back, if not the same.
+    /// Of the return path, if not the same.
     pub back_percent: Option<f64>,
     /// The link that loses, from 0; all of them if none.
     pub link: Option<usize>,
@@ -179,9 +179,9 @@ pub struct Jitter {
     pub reorders: bool,
 }
 
-/// A queue.
+/// Kind and length of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Queue {
+pub enum QueueKind {
     /// Drop-tail, BDP.
     DropTail(f64),
     /// Active management as the command line writes it.
@@ -248,9 +248,9 @@ impl Conditions {
 
         let ecn = about("ECN").chance(0.5);
         let queue = match about("queue").weighted(&[(1, AQM[0]), (2, AQM[1]), (0, 1.0 - AQM[0] - AQM[1])]) {
-            1 => Queue::Aqm(if ecn { "fq_codel:ecn" } else { "fq_codel" }),
-            2 => Queue::Aqm(if ecn { "pie:ecn" } else { "pie" }),
-            _ => Queue::DropTail(three_digits(about("length of the queue").log_uniform(QUEUE_BDP))),
+            1 => QueueKind::Aqm(if ecn { "fq_codel:ecn" } else { "fq_codel" }),
+            2 => QueueKind::Aqm(if ecn { "pie:ecn" } else { "pie" }),
+            _ => QueueKind::DropTail(three_digits(about("length of the queue").log_uniform(QUEUE_BDP))),
         };
         let other_mtu = about("other MTU").uniform(MTU_OTHER) as u32;
         let shares: f64 = MTU.iter().map(|(_, share)| share).sum();

@@ -53,8 +53,8 @@ fn the_shares_that_the_file_states_are_those_that_are_drawn() {
         let third = share(&jittery, |c| c.jitter.as_ref().unwrap().shape == shape);
         assert!((third - 1.0 / 3.0).abs() < 0.035, "{shape}: {third}");
     }
-    near(share(&draws, |c| c.queue == Queue::Aqm("fq_codel") || c.queue == Queue::Aqm("fq_codel:ecn")), AQM[0]);
-    near(share(&draws, |c| c.queue == Queue::Aqm("pie") || c.queue == Queue::Aqm("pie:ecn")), AQM[1]);
+    near(share(&draws, |c| c.queue == QueueKind::Aqm("fq_codel") || c.queue == QueueKind::Aqm("fq_codel:ecn")), AQM[0]);
+    near(share(&draws, |c| c.queue == QueueKind::Aqm("pie") || c.queue == QueueKind::Aqm("pie:ecn")), AQM[1]);
     near(share(&draws, |c| c.reorder.is_some()), REORDERED);
     near(share(&draws, |c| c.outage.is_some()), OUTAGES);
     near(share(&draws, |c| !c.changes.is_empty()), CHANGES);
@@ -67,7 +67,7 @@ fn rates_delays_and_queues_are_log_uniform_between_their_bounds() {
     let draws = draws(Kind::Bulk);
     is_log_uniform(&draws.iter().map(narrowest).collect::<Vec<_>>(), RATE_MBIT);
     is_log_uniform(&draws.iter().map(|c| c.delays_ms.iter().sum()).collect::<Vec<_>>(), ONE_WAY_MS);
-    let bdp = |c: &Conditions| if let Queue::DropTail(bdp) = c.queue { Some(bdp) } else { None };
+    let bdp = |c: &Conditions| if let QueueKind::DropTail(bdp) = c.queue { Some(bdp) } else { None };
     is_log_uniform(&draws.iter().filter_map(bdp).collect::<Vec<_>>(), QUEUE_BDP);
     let low = |c: &Conditions| c.loss.as_ref().map(|loss| loss.percent).filter(|percent| *percent <= LOSS_LOW_PERCENT.1);
     is_log_uniform(&draws.iter().filter_map(low).collect::<Vec<_>>(), LOSS_LOW_PERCENT);

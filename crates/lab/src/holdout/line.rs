@@ -1,7 +1,7 @@
 //! A draw as the flags of `noctule-lab sim`.
 
 use super::Kind;
-use super::distribution::{Burst, Conditions, Queue};
+use super::distribution::{Burst, Conditions, QueueKind};
 use crate::cli::RunLine;
 use crate::link::{Bandwidth, LinkSpec};
 use crate::scenario::{Congestion, Scenario, payload_share};
@@ -58,8 +58,8 @@ pub fn of(c: &Conditions) -> RunLine {
         add("reorder", format!("{percent}%:{ms}ms"));
     }
     match c.queue {
-        Queue::DropTail(bdp) => add("queue", format!("{bdp}bdp")),
-        Queue::Aqm(aqm) => add("aqm", aqm.to_owned()),
+        QueueKind::DropTail(bdp) => add("queue", format!("{bdp}bdp")),
+        QueueKind::Aqm(aqm) => add("aqm", aqm.to_owned()),
     }
     if c.mtu != 1500 {
         add("mtu", c.mtu.to_string());

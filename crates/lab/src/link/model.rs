@@ -292,7 +292,7 @@ impl<P: Clone> LinkModel<P> {
         Some(delivery)
     }
 
-    /// A packet lost on the way, for its memory. At most some hundred are kept.
+    /// A packet lost on the path, for its memory. At most some hundred are kept.
     pub fn poll_discarded(&mut self) -> Option<P> {
         self.discarded.pop()
     }

@@ -1,7 +1,7 @@
 //! Links driven by a trace: one opportunity to deliver per line, as the mahimahi emulator reads them.
 //!
-//! A line is a whole number of milliseconds since the start; each stands for one MTU of IP bytes, several in the same millisecond for
-//! several. After the last the trace begins anew, counted from its last line. Packets smaller than the MTU share an opportunity, and
+//! Each line is a whole number of milliseconds since the start, and stands for one MTU of IP bytes. Several lines may name the same
+//! millisecond. After its last line the trace begins anew, counted from there. Packets smaller than the MTU share an opportunity, and
 //! a packet may begin in one and end in the next. What is not used is gone.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::SpecError;
 use super::units::Bandwidth;
 
-/// A trace of more lines is not read: memory is bounded.
+/// Lines that are read at most, so that memory is bounded.
 const MOST_LINES: usize = 20_000_000;
 
 /// The opportunities of a file.
@@ -144,7 +144,7 @@ pub(super) struct Opportunities {
     mtu: u32,
     /// Number of the next opportunity that nothing has been taken from.
     next: u64,
-    /// When the one before it was, and the bytes left of it.
+    /// Time of the opportunity before it, and the bytes that are left of that.
     at: Time,
     left: u32,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::contender_path::ContenderPath;
 use super::contest::ContestError;
 use super::iperf3::not_installed;
 use super::pattern::Pattern;
@@ -14,25 +15,24 @@ use super::realtime::prefer_contender;
 use super::run::Arrivals;
 use super::tcp;
 use super::timeline::Timeline;
-use super::way::Way;
 use crate::scenario::Scenario;
 
 /// curl's code for the end of its time, which is how an endless download ends.
 const TIME_IS_OVER: i32 = 28;
 
 /// Downloads for the length of the scenario, by the kernel's own congestion control.
-pub(super) fn run(way: &Way<'_>, scenario: &Scenario, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
-    let near = way.near;
-    let listener = way.chain.first().enter(|| TcpListener::bind((near, 0)))??;
+pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+    let near = path.near;
+    let listener = path.chain.first().enter(|| TcpListener::bind((near, 0)))??;
     let address = listener.local_addr()?;
     let (limit, seed) = (scenario.seconds.0, scenario.seed);
     let over = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
     let server = {
         let over = Arc::clone(&over);
-        way.chain.first().spawn_thread("http-server", move || serve(&listener, seed, limit, start, &over))?
+        path.chain.first().spawn_thread("http-server", move || serve(&listener, seed, limit, start, &over))?
     };
-    let mut command = way.chain.last().command("curl");
+    let mut command = path.chain.last().command("curl");
     command.args(["--silent", "--show-error", "--max-time", &limit.as_secs_f64().to_string(), &url(address)]);
     started();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(not_installed("curl"))?;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::chain::Chain;
+use super::contender_path::ContenderPath;
 use super::contest::ContestError;
 use super::noctule;
 use super::process::Process;
 use super::relays::Chained;
 use super::scratch::Scratch;
-use super::way::Way;
 use crate::scenario::Scenario;
 
 const PORT: u16 = 4242;
@@ -56,18 +56,18 @@ pub(super) struct Ends {
 
 impl Ends {
     /// Starts the server and its relays. The client will run `tool`, whose words before the host's are `words`.
-    pub(super) fn start(way: &Way<'_>, scenario: &Scenario, words: &[&str]) -> Result<Self, ContestError> {
-        let footing = Footing::make(way.chain, scenario)?;
+    pub(super) fn start(path: &ContenderPath<'_>, scenario: &Scenario, words: &[&str]) -> Result<Self, ContestError> {
+        let footing = Footing::make(path.chain, scenario)?;
         let Footing { binary, client_key, client_public, server_key, server_public, relays, .. } = &footing;
         let port = PORT.to_string();
-        let mut command = way.chain.last().command(binary);
+        let mut command = path.chain.last().command(binary);
         command.args(["perf", "-s", "-p", &port, "--allow", client_public, "--key"]).arg(server_key);
         command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
         let mut server = Process::start(&mut command, |_| {})?;
         // Attached to its node, if there are any, and listening.
         server.wait_until(READY, "did not serve tests", |server| Ok(server.complaint().contains("serving tests")))?;
-        let far = relays.as_ref().map_or(way.far, Chained::far_address);
-        let mut client = way.chain.first().command(binary);
+        let far = relays.as_ref().map_or(path.far, Chained::far_address);
+        let mut client = path.chain.first().command(binary);
         client.args(words).arg(far.to_string()).args(["-J", "-p", &port, "--peer-key", server_public, "--key"]).arg(client_key);
         client.args(relays.as_ref().map(Chained::near).unwrap_or_default());
         Ok(Self { client, _server: server, _footing: footing })

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::contender_path::ContenderPath;
 use super::contest::ContestError;
 use super::noctule::{self, Protocol};
 use super::perf;
 use super::process::Process;
 use super::run::Arrivals;
-use super::way::Way;
 use crate::scenario::{Limits, Scenario};
 
 const PORT: u16 = 5201;
@@ -23,15 +23,15 @@ pub(super) const UDP_LOAD: f64 = 0.85;
 const UDP_PAYLOAD: u32 = 1200;
 
 /// Runs a test of the scenario's length, with TCP and the kernel's own congestion control, or with UDP.
-pub(super) fn run(way: &Way<'_>, scenario: &Scenario, is_udp: bool, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, is_udp: bool, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
     let port = PORT.to_string();
-    let mut command = way.chain.last().command("iperf3");
+    let mut command = path.chain.last().command("iperf3");
     command.args(["-s", "-1", "-J", "-i", "0.1", "-p", &port]);
     let (heard, lines) = mpsc::channel();
     let mut server = Process::start(&mut command, move |line| drop(heard.send(line.to_owned()))).map_err(not_installed("iperf3"))?;
-    noctule::wait_for_port(way.chain.last(), Protocol::Tcp, PORT, READY, &mut server)?;
-    let mut command = way.chain.first().command("iperf3");
-    command.args(["-c", &way.far.to_string(), "-p", &port, "-J", "-t", &scenario.seconds.0.as_secs_f64().ceil().to_string()]);
+    noctule::wait_for_port(path.chain.last(), Protocol::Tcp, PORT, READY, &mut server)?;
+    let mut command = path.chain.first().command("iperf3");
+    command.args(["-c", &path.far.to_string(), "-p", &port, "-J", "-t", &scenario.seconds.0.as_secs_f64().ceil().to_string()]);
     if is_udp {
         let offered = Limits::of(scenario).forward * UDP_LOAD;
         if !offered.is_finite() {

@@ -6,6 +6,7 @@
 
 pub mod chain;
 pub mod command;
+mod contender_path;
 pub mod contest;
 pub mod counters;
 mod curl;
@@ -32,4 +33,3 @@ pub mod tcp_proxy;
 pub mod timeline;
 mod timestamp;
 pub mod tun;
-mod way;

@@ -86,7 +86,7 @@ impl DirectionCommands {
             }
         }
         if !effects.is_empty() {
-            let mut words = netem_words(device, packets_under_way(spec));
+            let mut words = netem_words(device, packets_in_flight(spec));
             words.extend(effects);
             words.extend(seed_words(seed.wrapping_add(1)));
             commands.propagation.push(words);
@@ -189,7 +189,7 @@ fn netem_words(device: &str, limit: u64) -> Vec<String> {
 }
 
 /// netem drops what exceeds its limit, so the limit covers all that the delay can hold, in small packets.
-fn packets_under_way(spec: &LinkSpec) -> u64 {
+fn packets_in_flight(spec: &LinkSpec) -> u64 {
     let longest = spec.delay.0 + 5 * spec.jitter.0;
     match spec.rate {
         Some(rate) => (2 * rate.bytes_in(longest) / SMALL_PACKET).clamp(10_000, 1_000_000),

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::contender_path::ContenderPath;
 use super::contest::ContestError;
 use super::ends::Ends;
 use super::run::Arrivals;
 use super::timeline::Timeline;
-use super::way::Way;
 use crate::scenario::Scenario;
 use noctule_proto::options::Mode;
 
 /// Runs perf for the length of the scenario.
-pub(super) fn run(way: &Way<'_>, scenario: &Scenario, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
-    let mut ends = Ends::start(way, scenario, &["perf", "-c"])?;
+pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+    let mut ends = Ends::start(path, scenario, &["perf", "-c"])?;
     arrivals(ends.run(&flags(scenario), scenario.seconds.0, started)?)
 }
 

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
+use super::contender_path::ContenderPath;
 use super::contest::ContestError;
 use super::ends::Ends;
 use super::run::Arrivals;
 use super::tcp;
 use super::timeline::Timeline;
-use super::way::Way;
 use crate::report::{Times, round};
 use crate::scenario::{Scenario, Workload};
 use noctule_proto::options::Mode;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Sends messages for the length of the scenario, over TCP if a congestion control of it is named. The warm-up counts.
 pub(super) fn run(
-    way: &Way<'_>,
+    path: &ContenderPath<'_>,
     scenario: &Scenario,
     congestion: Option<tcp::Congestion>,
     started: &dyn Fn(),
@@ -35,7 +35,7 @@ pub(super) fn run(
     }
     // What it waits for an answer: a late one is lost in its count, not in the distribution.
     words.extend(["-W", "10s"].map(str::to_owned));
-    let mut ends = Ends::start(way, scenario, &["ping"])?;
+    let mut ends = Ends::start(path, scenario, &["ping"])?;
     arrivals(ends.run(&words, scenario.seconds.0 + Duration::from_secs(10), started)?, size, scenario.seconds.0)
 }
 

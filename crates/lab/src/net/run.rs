@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::chain::{BackendChoice, Chain};
+use super::contender_path::ContenderPath;
 use super::contest::{Account, Conditions, ContestError, Course};
 use super::emulator::{Options, Tolerance};
 use super::tcp::{self, Payload, Transfer};
 use super::tcp_proxy::Place;
 use super::timeline::Timeline;
-use super::way::Way;
 use super::{curl, iperf3, perf, ping};
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
@@ -136,21 +136,21 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, Contes
         conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
     }
     let course = Course::start(chain, Options::default())?;
-    let way = Way::start(course.chain(), scenario)?;
-    let (arrivals, accounts) = with_warmup(&course, scenario, |started| contend(&way, scenario, settings.peer, started))?;
-    drop(way);
+    let path = ContenderPath::start(course.chain(), scenario)?;
+    let (arrivals, accounts) = with_warmup(&course, scenario, |started| contend(&path, scenario, settings.peer, started))?;
+    drop(path);
     conditions.emulator = course.finish(&settings.tolerance)?;
     report(scenario, settings.peer, &arrivals, &accounts, conditions)
 }
 
 /// Lets the contender send.
-fn contend(way: &Way<'_>, scenario: &Scenario, peer: Peer, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
+fn contend(path: &ContenderPath<'_>, scenario: &Scenario, peer: Peer, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
     match (peer, peer.tcp(), scenario.workload) {
-        (_, congestion, Workload::Messages { .. }) => ping::run(way, scenario, congestion, started),
-        (_, Some(congestion), _) => bulk_tcp(way, scenario, congestion, started),
-        (Peer::Iperf3 | Peer::Iperf3Udp, ..) => iperf3::run(way, scenario, peer == Peer::Iperf3Udp, started),
-        (Peer::Curl, ..) => curl::run(way, scenario, started),
-        _ => perf::run(way, scenario, started),
+        (_, congestion, Workload::Messages { .. }) => ping::run(path, scenario, congestion, started),
+        (_, Some(congestion), _) => bulk_tcp(path, scenario, congestion, started),
+        (Peer::Iperf3 | Peer::Iperf3Udp, ..) => iperf3::run(path, scenario, peer == Peer::Iperf3Udp, started),
+        (Peer::Curl, ..) => curl::run(path, scenario, started),
+        _ => perf::run(path, scenario, started),
     }
 }
 
@@ -262,14 +262,19 @@ fn with_warmup(
     })
 }
 
-fn bulk_tcp(way: &Way<'_>, scenario: &Scenario, congestion: tcp::Congestion, started: &dyn Fn()) -> Result<Arrivals, ContestError> {
-    let chain = way.chain;
+fn bulk_tcp(
+    path: &ContenderPath<'_>,
+    scenario: &Scenario,
+    congestion: tcp::Congestion,
+    started: &dyn Fn(),
+) -> Result<Arrivals, ContestError> {
+    let chain = path.chain;
     let proxies = match scenario.network.relays {
         Relays::Proxy => chain.between().map(|(host, address)| Place { host: host.clone(), address }).collect(),
         Relays::Recode | Relays::Ip | Relays::Tunnel => Vec::new(),
     };
     let payload = Payload::Pattern(scenario.seed);
-    let transfer = Transfer { congestion, to: way.far, payload, limit: scenario.seconds.0, proxies, relayed: None };
+    let transfer = Transfer { congestion, to: path.far, payload, limit: scenario.seconds.0, proxies, relayed: None };
     started();
     let received = tcp::run(chain.first(), chain.last(), &transfer)?;
     Ok(Arrivals { bytes_wrong: Some(received.bytes_wrong), ..Arrivals::of(received.timeline) })

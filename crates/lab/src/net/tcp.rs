@@ -76,7 +76,7 @@ pub struct Transfer {
     pub payload: Payload,
     /// The transfer is cut off this long after it began.
     pub limit: Duration,
-    /// Proxies on the way, in the direction of the data: the connection ends at each, and another one goes on.
+    /// Proxies on the path, in the direction of the data: the connection ends at each, and another one goes on.
     pub proxies: Vec<Place>,
     /// Programs of others carry the connection.
     pub relayed: Option<Relayed>,

@@ -64,7 +64,7 @@ pub fn runs(test: &Test, place: Place, seed: u64, notes: &mut Notes) -> Result<V
             for tool in &test.tools {
                 let hops = hops(test, shapes, tool)?;
                 let what = match hops {
-                    None => Err(format!("no way leads from host {} to host {}", tool.client, tool.server)),
+                    None => Err(format!("no route leads from host {} to host {}", tool.client, tool.server)),
                     Some(hops) => what(test, protocol, tool, hops, place, seed),
                 };
                 runs.push(Run { round, protocol: protocol.clone(), tool: tool.clone(), what });
@@ -100,34 +100,34 @@ fn say_differences(test: &Test, place: Place, notes: &mut Notes) {
         "TCP is stood for by QUIC's machine with the congestion control of that name; --net runs the kernel's",
     );
     say(test.protocols.iter().any(|protocol| protocol.name == "tcp"), "a bare `tcp` runs CUBIC");
-    say(!test.topology.is_linear && ours, "only the hosts on the way of a tool take part, no detours at the same time");
+    say(!test.topology.is_linear && ours, "only the hosts on the route of a tool take part, no detours at the same time");
     say(test.tools.iter().any(|tool| tool.is_udp), "each datagram of UDP is echoed, and both directions are counted");
 }
 
 /// The links from the client to the server, each in the direction of the data.
 fn hops(test: &Test, shapes: &[Shape], tool: &Tool) -> Result<Option<Vec<Hop>>, SpecError> {
-    let Some(way) = test.topology.way(tool.client, tool.server) else { return Ok(None) };
+    let Some(route) = test.topology.route(tool.client, tool.server) else { return Ok(None) };
     let hop = |(link, is_up): (usize, bool)| -> Result<Hop, SpecError> {
-        let spec = |way: usize| link_spec(&shapes[link], way);
+        let spec = |direction: usize| link_spec(&shapes[link], direction);
         let (up, down) = (spec(0)?, spec(1)?);
         Ok(if is_up { Hop { forward: up, reverse: down } } else { Hop { forward: down, reverse: up } })
     };
-    way.into_iter().map(hop).collect::<Result<Vec<_>, _>>().map(Some)
+    route.into_iter().map(hop).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
 /// One direction as Oasis shapes it: `tbf rate R burst R*1.25kb latency 1ms` where packets leave, netem with loss, delay and normal jitter
 /// where they arrive. A kb of tc is 1024 bytes (tc(8), PARAMETERS), so that the bucket holds 10.24 ms, and 1 ms more may wait.
-pub fn link_spec(shape: &Shape, way: usize) -> Result<LinkSpec, SpecError> {
-    let rate = shape.rate[way];
+pub fn link_spec(shape: &Shape, direction: usize) -> Result<LinkSpec, SpecError> {
+    let rate = shape.rate[direction];
     let bucket = (rate * 1280.0).round().max(1600.0);
     let mut spec = LinkSpec::default();
     spec.set("rate", WIRE)?;
     spec.set("bucket", &format!("{rate}mbit:{bucket}B"))?;
     spec.set("queue", &format!("{}B", bucket + (rate * 125.0).round()))?;
-    spec.set("delay", &format!("{}ms", shape.latency[way]))?;
-    spec.set("loss", &format!("{}%", shape.loss[way]))?;
-    if shape.jitter[way] > 0.0 && shape.latency[way] > 0.0 {
-        spec.set("jitter", &format!("{}ms", shape.jitter[way]))?;
+    spec.set("delay", &format!("{}ms", shape.latency[direction]))?;
+    spec.set("loss", &format!("{}%", shape.loss[direction]))?;
+    if shape.jitter[direction] > 0.0 && shape.latency[direction] > 0.0 {
+        spec.set("jitter", &format!("{}ms", shape.jitter[direction]))?;
         spec.set("jitter-dist", "normal")?;
         spec.set("jitter-reorder", "true")?;
     }

@@ -108,14 +108,14 @@ impl Topology {
                 "topology {name}: a bandwidth of {rate} Mbit/s; Oasis cuts it to {RATE_CUT}, here it is what it says"
             )));
         }
-        let still = |shape: &Shape| (0..2).any(|way| shape.jitter[way] > 0.0 && shape.latency[way] == 0.0);
+        let still = |shape: &Shape| (0..2).any(|direction| shape.jitter[direction] > 0.0 && shape.latency[direction] == 0.0);
         if self.rounds.iter().flatten().any(still) {
             notes.push(Note::text(format!("topology {name}: jitter without latency; Oasis sets none then, and neither does this")));
         }
     }
 
     /// The links from one host to another by the fewest hops, each with its direction (true: from the lower end).
-    pub fn way(&self, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
+    pub fn route(&self, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
         let mut came: Vec<Option<(usize, usize)>> = vec![None; self.nodes];
         let mut queue = VecDeque::from([from]);
         while let Some(at) = queue.pop_front() {
@@ -133,15 +133,15 @@ impl Topology {
                 }
             }
         }
-        let mut way = Vec::new();
+        let mut route = Vec::new();
         let mut at = to;
         while at != from {
             let (before, link) = came.get(at).copied().flatten()?;
-            way.push((link, self.links[link].0 == before));
+            route.push((link, self.links[link].0 == before));
             at = before;
         }
-        way.reverse();
-        Some(way)
+        route.reverse();
+        Some(route)
     }
 
     /// As Oasis writes it to `topology_description.txt`, from the first link.
@@ -150,10 +150,10 @@ impl Topology {
         if !self.is_linear {
             return format!("Mesh {} nodes \nlatency {}ms,bandwidth {}Mbps.", self.nodes, shape.latency[0], shape.rate[0]);
         }
-        let line = |way: usize| {
+        let line = |direction: usize| {
             format!(
                 "loss {}%,latency {}ms,jitter {}ms,bandwidth {}Mbps.",
-                shape.loss[way], shape.latency[way], shape.jitter[way], shape.rate[way]
+                shape.loss[direction], shape.latency[direction], shape.jitter[direction], shape.rate[direction]
             )
         };
         let hops = self.nodes - 1;

@@ -93,7 +93,7 @@ impl Contender {
         }
     }
 
-    /// The kernel's congestion control, of the packets on the links or of the program's short ways to the proxies.
+    /// The kernel's congestion control, of the packets on the links or of the program's short paths to the proxies.
     pub(super) fn congestion(self) -> Congestion {
         match self {
             Self::TcpBbr | Self::Shadowsocks => Congestion::Bbr,

@@ -231,7 +231,7 @@ pub struct RelayReport {
     /// Packets that wait for their turn.
     pub waiting_packets: u64,
     /// Delay that no packet was spared lately (P15).
-    pub standing_delay_ms: f64,
+    pub queueing_delay_ms: f64,
     /// Bytes held.
     pub memory_bytes: usize,
 }

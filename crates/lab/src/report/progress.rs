@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 /// Runs done of runs to do. Runs differ much in length, so each has a weight: what is left is told from the weight that is done.
 #[derive(Debug)]
 pub struct Progress {
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
     is_terminal: bool,
     started: Instant,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProgressState {
     done: usize,
     runs: usize,
     weight_done: f64,
@@ -28,7 +28,7 @@ impl Progress {
             runs += 1;
             weight += w;
         }
-        let state = State { done: 0, runs, weight_done: 0.0, weight };
+        let state = ProgressState { done: 0, runs, weight_done: 0.0, weight };
         Self { state: Mutex::new(state), is_terminal: std::io::stderr().is_terminal(), started: Instant::now() }
     }
 
@@ -51,7 +51,7 @@ impl Progress {
     }
 }
 
-impl State {
+impl ProgressState {
     fn line(&self, elapsed: Duration, name: &str) -> String {
         let rest = (self.weight - self.weight_done).max(0.0);
         let left = if self.weight_done > 0.0 { elapsed.as_secs_f64() * rest / self.weight_done } else { 0.0 };
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_is_left_follows_from_the_weight_that_is_done() {
-        let state = State { done: 1, runs: 4, weight_done: 2.0, weight: 10.0 };
+        let state = ProgressState { done: 1, runs: 4, weight_done: 2.0, weight: 10.0 };
         assert_eq!(state.line(Duration::from_secs(30), "loss=2%"), "1/4 done, about 2:00 left: loss=2%");
         assert_eq!(clock(3_723.0), "1:02:03");
     }

@@ -69,10 +69,10 @@ pub struct ScenarioFile {
     /// Instead of one flow from the first node to the last.
     #[serde(default, rename = "flow")]
     pub flows: Vec<FlowTable>,
-    /// Instead of routes over the shortest ways.
+    /// Instead of routes over the shortest routes.
     #[serde(default, rename = "route")]
     pub routes: Vec<RouteTable>,
-    /// What differs on the way back, by the keys of `[link]`.
+    /// What differs on the return path, by the keys of `[link]`.
     #[serde(default)]
     pub reverse: BTreeMap<String, String>,
     /// The run.

@@ -22,46 +22,46 @@ impl Limits {
         Self::between(scenario, Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0)
     }
 
-    /// The limits between two moments of `scenario`: of its flow; of several flows only if all go the same way, which is then shared.
+    /// The limits between two moments of `scenario`: of its flow; of several flows only if all go the same route, which is then shared.
     pub fn between(scenario: &Scenario, begin: Time, end: Time) -> Self {
         let network = &scenario.network;
         let first = Self::of_flow(scenario, &network.flows[0], begin, end);
-        let ways = network.ways(&network.flows[0]);
-        if network.flows.iter().any(|flow| network.ways(flow) != ways) {
+        let routes = network.routes(&network.flows[0]);
+        if network.flows.iter().any(|flow| network.routes(flow) != routes) {
             return Self { forward: f64::INFINITY, reverse: f64::INFINITY, forward_whole: f64::INFINITY };
         }
         first
     }
 
-    /// The limits of a flow that has its ways for itself.
+    /// The limits of a flow that has its routes for itself.
     pub fn of_flow(scenario: &Scenario, flow: &FlowEnds, begin: Time, end: Time) -> Self {
-        let (there, back) = scenario.network.ways(flow);
-        let least = |from: Time, way: &[Crossing]| {
+        let (there, back) = scenario.network.routes(flow);
+        let least = |from: Time, route: &[Crossing]| {
             // Links side by side are paths of one: their rates add up.
             let limit = |&crossing: &Crossing| -> f64 {
                 let lanes = scenario.network.lanes(crossing);
                 lanes.map(|lane| mean_limit(scenario.crossed(lane), scenario.ip.overhead(), from, end)).sum()
             };
-            way.iter().map(limit).fold(f64::INFINITY, f64::min)
+            route.iter().map(limit).fold(f64::INFINITY, f64::min)
         };
         // Of several routes at once, each takes what those before it leave of the links that they share.
-        let ways = scenario.network.ways_at_once(flow);
+        let routes = scenario.network.routes_at_once(flow);
         let sum = |from: Time| {
             let mut left = BTreeMap::new();
             let mut sum = 0.0;
-            for way in &ways {
-                for crossing in way {
+            for route in &routes {
+                for crossing in route {
                     left.entry(*crossing).or_insert_with(|| least(from, std::slice::from_ref(crossing)));
                 }
-                let own = way.iter().filter_map(|crossing| left.get(crossing)).fold(f64::INFINITY, |a, b| a.min(*b));
-                for crossing in way {
+                let own = route.iter().filter_map(|crossing| left.get(crossing)).fold(f64::INFINITY, |a, b| a.min(*b));
+                for crossing in route {
                     left.entry(*crossing).and_modify(|rest| *rest -= own);
                 }
                 sum += own;
             }
             sum
         };
-        let forward = |from: Time| if ways.len() > 1 { sum(from) } else { least(from, &there) };
+        let forward = |from: Time| if routes.len() > 1 { sum(from) } else { least(from, &there) };
         Self { forward: forward(begin), reverse: least(begin, &back), forward_whole: forward(Time::ZERO) }
     }
 }

@@ -31,7 +31,7 @@ enum Kind {
     Mesh,
 }
 
-/// `[[hop]]`: what is different on one link, in both directions; `rev-` before a key means the way back.
+/// `[[hop]]`: what is different on one link, in both directions; `rev-` before a key means the return path.
 #[derive(Debug, Clone, Deserialize)]
 pub struct HopTable {
     link: Option<usize>,

@@ -185,7 +185,7 @@ impl Network {
         }
     }
 
-    /// Whether the links join the nodes in a row, the way that all flows go from the first to the last.
+    /// Whether the links join the nodes in a row, the route that all flows go from the first to the last.
     pub fn is_chain(&self) -> bool {
         let last = self.ends.len();
         self.ends.iter().enumerate().all(|(i, &ends)| ends == (i, i + 1))
@@ -238,7 +238,7 @@ impl Network {
         })
     }
 
-    /// Links from every node to `to`; none where no way leads.
+    /// Links from every node to `to`; none where no route leads.
     fn distances(&self, to: usize) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.nodes.len()];
         distances[to] = Some(0);
@@ -260,7 +260,7 @@ impl Network {
         distances
     }
 
-    /// The table of a node: to every node that it can reach, over the neighbour on the shortest way; neighbours whose own way does not lead
+    /// The table of a node: to every node that it can reach, over the neighbour on the shortest route; neighbours whose own route does not lead
     /// back over this node are alternatives (RFC 5286, inequality 1). Given entries replace these.
     pub fn table(&self, at: usize) -> Vec<NextHop> {
         let from_here = self.distances(at);
@@ -289,57 +289,57 @@ impl Network {
     /// The links that a flow crosses while all of them are up.
     ///
     /// # Errors
-    /// In words: there is no way, or it leads in a circle.
-    pub fn way(&self, from: usize, to: usize) -> Result<Vec<Crossing>, String> {
-        self.way_over(from, to, None)
+    /// In words: there is no route, or it leads in a circle.
+    pub fn route(&self, from: usize, to: usize) -> Result<Vec<Crossing>, String> {
+        self.route_over(from, to, None)
     }
 
     /// The same over this neighbour first, if one is given.
-    fn way_over(&self, from: usize, to: usize, first: Option<usize>) -> Result<Vec<Crossing>, String> {
+    fn route_over(&self, from: usize, to: usize, first: Option<usize>) -> Result<Vec<Crossing>, String> {
         let name = |node: usize| &self.nodes[node];
-        let mut way = Vec::new();
+        let mut route = Vec::new();
         let mut at = from;
         while at != to {
-            if way.len() > self.nodes.len() {
+            if route.len() > self.nodes.len() {
                 return Err(format!("the routes from {} to {} lead in a circle", name(from), name(to)));
             }
             let is_chosen = |route: &NextHop| route.to == to && (at != from || first.is_none_or(|via| route.via == via));
             let hop = self.table(at).into_iter().find(is_chosen);
-            let hop = hop.ok_or_else(|| format!("no way leads from {} to {}: {} has no route", name(from), name(to), name(at)))?;
+            let hop = hop.ok_or_else(|| format!("no route leads from {} to {}: {} has no route", name(from), name(to), name(at)))?;
             let crossing = self.neighbours(at).find(|&(neighbour, _)| neighbour == hop.via).map(|(_, crossing)| crossing);
-            way.push(crossing.ok_or_else(|| format!("{} has a route over {}, which is no neighbour", name(at), name(hop.via)))?);
+            route.push(crossing.ok_or_else(|| format!("{} has a route over {}, which is no neighbour", name(at), name(hop.via)))?);
             at = hop.via;
         }
-        Ok(way)
+        Ok(route)
     }
 
-    /// Both ways of a flow: there and back. Empty where there is none, which the check of the network refuses.
-    pub fn ways(&self, flow: &FlowEnds) -> (Vec<Crossing>, Vec<Crossing>) {
-        (self.way(flow.from, flow.to).unwrap_or_default(), self.way(flow.to, flow.from).unwrap_or_default())
+    /// Both routes of a flow: there and back. Empty where there is none, which the check of the network refuses.
+    pub fn routes(&self, flow: &FlowEnds) -> (Vec<Crossing>, Vec<Crossing>) {
+        (self.route(flow.from, flow.to).unwrap_or_default(), self.route(flow.to, flow.from).unwrap_or_default())
     }
 
-    /// Every way that a flow takes at once towards its receiver: by each of the routes of its sender that are equally good.
-    pub fn ways_at_once(&self, flow: &FlowEnds) -> Vec<Vec<Crossing>> {
+    /// Every route that a flow takes at once towards its receiver: by each of the routes of its sender that are equally good.
+    pub fn routes_at_once(&self, flow: &FlowEnds) -> Vec<Vec<Crossing>> {
         let routes: Vec<NextHop> = self.table(flow.from).into_iter().filter(|route| route.to == flow.to).collect();
         let best = routes.iter().map(|route| route.metric).min();
         let equal = routes.iter().filter(|route| Some(route.metric) == best && !self.is_end_to_end());
-        let ways: Vec<_> = equal.filter_map(|route| self.way_over(flow.from, flow.to, Some(route.via)).ok()).collect();
-        if ways.is_empty() { vec![self.ways(flow).0] } else { ways }
+        let routes: Vec<_> = equal.filter_map(|route| self.route_over(flow.from, flow.to, Some(route.via)).ok()).collect();
+        if routes.is_empty() { vec![self.routes(flow).0] } else { routes }
     }
 
     /// Whether the flows cross a link in its forward direction, or else only in the other; none if no flow crosses it.
     pub fn data_is_forward(&self, link: usize) -> Option<bool> {
         let crossed = |forward| {
             let lanes: Vec<Crossing> = self.lanes(Crossing { link, forward }).collect();
-            self.flows.iter().flat_map(|flow| self.ways_at_once(flow)).flatten().any(|crossing| lanes.contains(&crossing))
+            self.flows.iter().flat_map(|flow| self.routes_at_once(flow)).flatten().any(|crossing| lanes.contains(&crossing))
         };
         [true, false].into_iter().find(|&forward| crossed(forward))
     }
 
-    /// The longest time that `delay` of the crossings of a flow's two ways adds up to.
+    /// The longest time that `delay` of the crossings of a flow's two routes adds up to.
     pub(super) fn longest(&self, both: bool, delay: impl Fn(Crossing) -> Duration) -> Duration {
         let length = |flow: &FlowEnds| -> Duration {
-            let (there, back) = self.ways(flow);
+            let (there, back) = self.routes(flow);
             there.into_iter().chain(back.into_iter().filter(|_| both)).map(&delay).sum()
         };
         self.flows.iter().map(length).max().unwrap_or_default()
@@ -372,8 +372,8 @@ impl Network {
         if flow.from == flow.to {
             return Err(format!("from {} to itself it crosses no link", self.nodes[flow.from]));
         }
-        self.way(flow.from, flow.to)?;
-        self.way(flow.to, flow.from).map_err(|e| format!("{e}, and acknowledgements need a way back"))?;
+        self.route(flow.from, flow.to)?;
+        self.route(flow.to, flow.from).map_err(|e| format!("{e}, and acknowledgements need a route back"))?;
         Ok(())
     }
 }
@@ -390,9 +390,9 @@ mod tests {
     fn a_chain_is_crossed_from_end_to_end_and_back() {
         let chain = Network::chain(3);
         assert!(chain.is_chain());
-        assert_eq!(links(&chain.way(0, 3).unwrap()), [(0, true), (1, true), (2, true)]);
-        assert_eq!(links(&chain.way(3, 0).unwrap()), [(2, false), (1, false), (0, false)]);
-        assert_eq!(chain.table(1).len(), 3, "one route per destination: there is no other way");
+        assert_eq!(links(&chain.route(0, 3).unwrap()), [(0, true), (1, true), (2, true)]);
+        assert_eq!(links(&chain.route(3, 0).unwrap()), [(2, false), (1, false), (0, false)]);
+        assert_eq!(chain.table(1).len(), 3, "one route per destination: there is no other route");
         assert_eq!(chain.address(1, Ip::V4).to_string(), "10.9.0.2");
         assert_eq!(chain.address(1, Ip::V6).to_string(), "fd09::2");
     }
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn leaves_of_a_star_reach_each_other_over_its_middle() {
         let star = Network::star(3);
-        assert_eq!(links(&star.way(1, 3).unwrap()), [(0, false), (2, true)]);
+        assert_eq!(links(&star.route(1, 3).unwrap()), [(0, false), (2, true)]);
         assert!(!star.is_chain());
     }
 
@@ -410,9 +410,9 @@ mod tests {
         let ring = Network::mesh(&[vec![0, 1, 1, 0], vec![1, 0, 0, 1], vec![1, 0, 0, 1], vec![0, 1, 1, 0]]).unwrap();
         let to_far: Vec<(usize, u32)> = ring.table(0).iter().filter(|r| r.to == 3).map(|r| (r.via, r.metric)).collect();
         assert_eq!(to_far, [(1, 2), (2, 2)]);
-        // To the neighbour itself the long way would be 0 - 2 - 3 - 1; node 2 is as far from 1 over 0, so it might send back.
+        // To the neighbour itself the long route would be 0 - 2 - 3 - 1; node 2 is as far from 1 over 0, so it might send back.
         assert_eq!(ring.table(0).iter().filter(|r| r.to == 1).count(), 1);
-        let at_once: Vec<_> = ring.ways_at_once(&ring.flows[0]).iter().map(|way| links(way)).collect();
+        let at_once: Vec<_> = ring.routes_at_once(&ring.flows[0]).iter().map(|route| links(route)).collect();
         assert_eq!(at_once, [[(0, true), (2, true)], [(1, true), (3, true)]]);
     }
 
@@ -420,7 +420,7 @@ mod tests {
     fn a_given_route_replaces_the_derived_ones_and_a_circle_is_refused() {
         let mut ring = Network::mesh(&[vec![0, 1, 1, 0], vec![1, 0, 0, 1], vec![1, 0, 0, 1], vec![0, 1, 1, 0]]).unwrap();
         ring.routes.push(NextHop { at: 0, to: 3, via: 2, metric: 1 });
-        assert_eq!(links(&ring.way(0, 3).unwrap()), [(1, true), (3, true)]);
+        assert_eq!(links(&ring.route(0, 3).unwrap()), [(1, true), (3, true)]);
         ring.routes.push(NextHop { at: 2, to: 3, via: 0, metric: 1 });
         assert!(ring.check_flow(&ring.flows[0]).unwrap_err().contains("circle"));
     }
@@ -433,6 +433,6 @@ mod tests {
         assert!(refused(&[vec![0, 1], vec![0, 0]]).contains("row 1, column 2"));
         assert!(refused(&[vec![0, 9], vec![9, 0]]).contains("is 9"));
         let apart = Network::mesh(&[vec![0, 0], vec![0, 0]]).unwrap();
-        assert!(apart.check_flow(&apart.flows[0]).unwrap_err().contains("no way leads from n0 to n1"));
+        assert!(apart.check_flow(&apart.flows[0]).unwrap_err().contains("no route leads from n0 to n1"));
     }
 }

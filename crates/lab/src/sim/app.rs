@@ -317,7 +317,7 @@ impl App {
                     self.fail(now, format!("flow {flow} closed: {reason}"));
                 }
             }
-            // A driver would see what is wrong with the way; here the link's own conditions are what is wrong.
+            // A driver would see what is wrong with the path; here the link's own conditions are what is wrong.
             Event::LinkSilent { .. } | Event::PathChanged { .. } | Event::LinkRefused { .. } => {}
             // The end of the session follows, and is what counts.
             Event::SessionClosing { .. } => {}

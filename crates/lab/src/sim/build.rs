@@ -71,13 +71,13 @@ pub(super) fn pipes<H: Host>(scenario: &Scenario, world: &mut World<H>) -> Resul
     let rtt = scenario.base_rtt();
     let mut pipes = Vec::new();
     for (i, hop) in scenario.hops.iter().enumerate() {
-        let mut pipe = |spec: &LinkSpec, way: u64| {
+        let mut pipe = |spec: &LinkSpec, direction: u64| {
             let mut spec = spec.clone();
             // Of several links side by side, each has a queue for its own round trip.
             let is_alone = scenario.network.beside(i).count() == 1;
             let own = hop.forward.delay.0 + hop.reverse.delay.0;
             spec.bdp_rtt.get_or_insert(if is_alone { rtt } else { own });
-            world.add_pipe(&spec, sub_seed(scenario.seed, 100 + 2 * i as u64 + way))
+            world.add_pipe(&spec, sub_seed(scenario.seed, 100 + 2 * i as u64 + direction))
         };
         pipes.push((pipe(&hop.forward, 0)?, pipe(&hop.reverse, 1)?));
     }
@@ -87,7 +87,7 @@ pub(super) fn pipes<H: Host>(scenario: &Scenario, world: &mut World<H>) -> Resul
 /// Every flow has two hosts of its own with a link between them, over the links of the scenario and routers where they meet.
 fn pairs_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &mut Built<N>) {
     for (i, flow) in scenario.network.flows.iter().enumerate() {
-        let (there, back) = scenario.network.ways(flow);
+        let (there, back) = scenario.network.routes(flow);
         for pair in 0..scenario.pairs {
             let number = i as u32 * scenario.pairs + pair;
             let (here, far) = addresses(scenario.ip, number);
@@ -170,9 +170,9 @@ fn network_of_hosts<N: Machine>(scenario: &Scenario, make: Make<'_, N>, built: &
     }
 }
 
-/// The pipes of a way, in its direction.
-fn crossed(pipes: &[(PipeId, PipeId)], way: &[Crossing]) -> Vec<PipeId> {
-    way.iter().map(|crossing| pipe(pipes, *crossing)).collect()
+/// The pipes of a path, in its direction.
+fn crossed(pipes: &[(PipeId, PipeId)], route: &[Crossing]) -> Vec<PipeId> {
+    route.iter().map(|crossing| pipe(pipes, *crossing)).collect()
 }
 
 /// The direction of a link that a flow crosses.
@@ -200,7 +200,7 @@ fn config(scenario: &Scenario, node: usize) -> NodeConfig {
 pub(super) fn plan(scenario: &Scenario, flow: &FlowEnds, number: u32, reach: Reach, headroom: u32) -> AppPlan {
     let is_client = reach != Reach::Waits;
     let workload = flow.workload.unwrap_or(scenario.workload);
-    let (there, _) = scenario.network.ways(flow);
+    let (there, _) = scenario.network.routes(flow);
     let mtu = there.iter().map(|&crossing| scenario.crossed(crossing).mtu).min().unwrap_or(1500);
     AppPlan {
         reach,

@@ -50,7 +50,7 @@ impl Sides {
 
     /// What the last links of all flows delivered that could be of use.
     fn useful(&self, network: &Network) -> u64 {
-        let ends = network.flows.iter().flat_map(|flow| network.ways_at_once(flow)).filter_map(|way| way.last().copied());
+        let ends = network.flows.iter().flat_map(|flow| network.routes_at_once(flow)).filter_map(|route| route.last().copied());
         let mut last: Vec<Crossing> = ends.flat_map(|end| network.lanes(end)).collect();
         last.sort_unstable();
         last.dedup();
@@ -60,14 +60,14 @@ impl Sides {
     /// IP bytes handed to each link per byte read of the flows that cross it: in the direction of the data, and in the other.
     fn per_byte(&self, network: &Network, by_flow: &[u64], other: bool) -> Vec<Option<f64>> {
         // Of a flow that takes several routes each carries a part.
-        let ways: Vec<Vec<Crossing>> = network.flows.iter().map(|flow| network.ways_at_once(flow).concat()).collect();
+        let routes: Vec<Vec<Crossing>> = network.flows.iter().map(|flow| network.routes_at_once(flow).concat()).collect();
         (0..self.links.len())
             .map(|link| {
                 let data = Crossing { link, forward: network.data_is_forward(link)? };
                 // Links side by side carry the same flows together, and have one ratio.
                 let lanes: Vec<Crossing> = network.lanes(data).collect();
-                let is_crossed = |way: &[Crossing]| lanes.iter().any(|lane| way.contains(lane));
-                let read: u64 = ways.iter().zip(by_flow).filter(|(way, _)| is_crossed(way)).map(|(_, &bytes)| bytes).sum();
+                let is_crossed = |route: &[Crossing]| lanes.iter().any(|lane| route.contains(lane));
+                let read: u64 = routes.iter().zip(by_flow).filter(|(route, _)| is_crossed(route)).map(|(_, &bytes)| bytes).sum();
                 let direction = |lane: &Crossing| if other { lane.turned() } else { *lane };
                 let offered: u64 = lanes.iter().map(|lane| self.crossed(direction(lane)).offered_bytes).sum();
                 (read > 0).then(|| round(offered as f64 / read as f64, 5))
@@ -281,7 +281,7 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
     }
 }
 
-/// Start-up of a bulk transfer that has its way for itself.
+/// Start-up of a bulk transfer that has its path for itself.
 fn startup_rtts(scenario: &Scenario, apps: &[(&App, &App)], begin: Time) -> Option<f64> {
     let &[(_, server)] = apps else { return None };
     if scenario.workload != Workload::Bulk {
@@ -360,7 +360,7 @@ fn relay_reports(scenario: &Scenario, sides: &Sides) -> Vec<RelayReport> {
             recoded_packets: s.recoded_packets,
             dropped_packets: s.dropped_packets,
             waiting_packets: s.waiting,
-            standing_delay_ms: round(s.standing_delay.as_secs_f64() * 1e3, 3),
+            queueing_delay_ms: round(s.queueing_delay.as_secs_f64() * 1e3, 3),
             memory_bytes: s.memory,
         };
         flows.iter().filter(|s| s.index != 0).map(report).collect()
@@ -377,7 +377,7 @@ fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App),
     FlowReport {
         from: network.nodes[flow.from].clone(),
         to: network.nodes[flow.to].clone(),
-        links: network.ways_at_once(flow).concat().iter().map(|crossing| crossing.link + 1).collect(),
+        links: network.routes_at_once(flow).concat().iter().map(|crossing| crossing.link + 1).collect(),
         workload: flow.workload.unwrap_or(scenario.workload).to_string(),
         goodput_mbit: round(goodput / 1e6, 4),
         limit_alone_mbit: limit.is_finite().then(|| round(limit / 1e6, 4)),

@@ -325,7 +325,7 @@ fn routers_pass_on_what_the_links_before_them_delivered() {
 }
 
 #[test]
-fn the_narrowest_link_of_a_way_bounds_it_and_every_link_says_what_it_carried_per_byte() {
+fn the_narrowest_link_of_a_route_bounds_it_and_every_link_says_what_it_carried_per_byte() {
     let scenario =
         chain(&["rate=100mbit,delay=1ms,queue=none", "rate=50mbit,delay=1ms,queue=none", "rate=80mbit,delay=1ms,queue=none"], "ip");
     let mut sim = Simulation::with_machines(&scenario, |config, _, _| Bare::new(config, Duration::from_micros(240))).unwrap();

@@ -72,7 +72,7 @@ struct Packet {
 struct Route {
     from: HostId,
     to: HostId,
-    /// Of several ways between two hosts, which: each end has an address of its own for each.
+    /// Of several paths between two hosts, which: each end has an address of its own for each.
     lane: usize,
     pipes: Vec<PipeId>,
 }
@@ -174,7 +174,7 @@ impl<H: Host> World<H> {
         self.routes.push(Route { from, to, lane: 0, pipes });
     }
 
-    /// A further way between two hosts, there and back, with addresses of its own; the addresses, of `a` and of `b`.
+    /// A further path between two hosts, there and back, with addresses of its own; the addresses, of `a` and of `b`.
     pub fn add_lane(&mut self, a: HostId, b: HostId, there: PipeId, back: PipeId) -> (SocketAddr, SocketAddr) {
         let lane = 1 + self.hosts[a.0].lanes.len().max(self.hosts[b.0].lanes.len());
         let mut add = |host: HostId| {
@@ -357,7 +357,7 @@ impl<H: Host> World<H> {
 
     fn enqueue(&mut self, pipe: PipeId, packet: Packet) {
         let Route { from, to, lane, .. } = self.routes[packet.route];
-        // A pair of addresses is a flow to the queues on the way: all its datagrams have one 5-tuple.
+        // A pair of addresses is a flow to the queues on the path: all its datagrams have one 5-tuple.
         let flow = ((lane as u64) << 48) ^ ((from.0 as u64) << 32) | to.0 as u64;
         let wire_len = packet.data.len() as u32 + self.overhead;
         if let Err(dropped) = self.pipes[pipe.0].enqueue_of_flow(self.now, flow, wire_len, packet.ecn, packet) {

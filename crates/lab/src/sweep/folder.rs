@@ -48,7 +48,7 @@ pub struct Folder {
 /// Whose turn it is.
 #[derive(Debug)]
 pub enum Taken {
-    /// Somebody has run it: this came of it.
+    /// A machine has run it: this came of it.
     Done(Box<Record>),
     /// The one that asked runs it.
     Mine(Claim),

@@ -72,7 +72,7 @@ pub struct ProxyArgs {
     pub accept_proxy: Vec<IpNet>,
     #[command(flatten)]
     pub intercept: InterceptArgs,
-    /// Only listen: the rules of the firewall are somebody else's to make, after noctule proxy rules.
+    /// Only listen: another tool makes the rules of the firewall, after noctule proxy rules.
     #[arg(long, requires = "intercept", help_heading = INTERCEPTION)]
     pub no_rules: bool,
     /// Take options from FILE (TOML): its keys are the long options and host. Those of the command line go before it.

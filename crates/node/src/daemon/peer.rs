@@ -48,7 +48,7 @@ impl Backoff {
 pub struct Peer {
     /// Its identity.
     pub key: PublicKey,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     /// The session, while there is one.
     session: watch::Sender<Option<Session>>,
     /// Sessions beside that one, by other routes that are as good.
@@ -59,7 +59,7 @@ pub struct Peer {
 }
 
 #[derive(Debug)]
-struct State {
+struct PeerState {
     config: RemoteNode,
     /// Newest last.
     links: Vec<Arc<Link>>,
@@ -95,7 +95,7 @@ pub struct PeerView {
 impl Peer {
     /// A peer without link and session.
     pub fn new(endpoint: Endpoint, config: RemoteNode) -> Arc<Self> {
-        let state = State {
+        let state = PeerState {
             config: config.clone(),
             links: Vec::new(),
             is_wanted: false,
@@ -114,7 +114,7 @@ impl Peer {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

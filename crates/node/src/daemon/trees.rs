@@ -6,7 +6,7 @@ use super::Daemon;
 use super::peer::Peer;
 use crate::transfer::wire::{Record, Records};
 use crate::tree::child::{self, Says};
-use crate::tree::{self, Branch, EVERY, Expectation, Expected, Lull, Member, SOON, Waits, Ways};
+use crate::tree::{self, Branch, ChildFlows, EVERY, Expectation, Expected, IdleTimer, Member, SOON, Waits};
 use bytes::Bytes;
 use noctule::{IncomingFlow, MessageReceiver, PublicKey, RecvStream, SendStream};
 use noctule_proto::object::one_way::id_of;
@@ -106,7 +106,7 @@ impl Daemon {
     /// The neighbours over which the receivers are reached, and the receivers that are not, by reason. Never back to `from`.
     fn part(&self, members: &[Member], from: PublicKey) -> (Parts, Unreached) {
         let (config, routes) = (self.config(), self.routes());
-        let (mut ways, mut lost) = (Parts::new(), Unreached::new());
+        let (mut parts, mut lost) = (Parts::new(), Unreached::new());
         for member in members {
             let is_usable = |via: &PublicKey| *via != from && self.peer(*via).is_some_and(|p| p.has_link());
             let leads_there = routes.iter().filter(|r| r.route.to.contains(&member.address) && is_usable(&r.via));
@@ -115,11 +115,11 @@ impl Daemon {
                 _ if config.addresses.contains(&member.address) => {
                     lost.entry("it is a node, which receives no files").or_default().push(member.number)
                 }
-                Some(route) => ways.entry(route.via).or_default().push(*member),
+                Some(route) => parts.entry(route.via).or_default().push(*member),
                 None => lost.entry("no route leads there over a link that is up").or_default().push(member.number),
             }
         }
-        (ways, lost)
+        (parts, lost)
     }
 
     /// A place for one more object, or why there is none.
@@ -182,7 +182,7 @@ async fn pass(daemon: Arc<Daemon>, from: Arc<Peer>, recv: RecvStream, mut answer
         Ok(()) => drop(answers.finish().await),
         Err(error) => tracing::debug!(from = %from.name(), %error, "an object's branch broke"),
     }
-    let stats = passage.ways.stats();
+    let stats = passage.flows.stats();
     tracing::info!(from = %from.name(), packets = stats.packets, sent = stats.sent, skipped = stats.skipped, "an object has passed");
 }
 
@@ -205,11 +205,11 @@ struct Passage {
     place: Place,
     own: String,
     branch: Branch,
-    ways: Ways,
+    flows: ChildFlows,
     children: BTreeMap<ChildId, Child>,
     words: mpsc::Receiver<(ChildId, Says)>,
     start: Instant,
-    lull: Lull,
+    idle: IdleTimer,
     /// Receivers to be told of as lost.
     lost: Vec<(Vec<u64>, String)>,
     _branches: JoinSet<()>,
@@ -237,9 +237,9 @@ impl Passage {
             });
         }
         let lost = unreached.into_iter().map(|(why, members)| (members, format!("{own}: {why}"))).collect();
-        let ways = Ways::new(branch.layout);
+        let flows = ChildFlows::new(branch.layout);
         let start = Instant::now();
-        Self { place, own, branch, ways, children, words, start, lull: Lull::new(start), lost, _branches: branches }
+        Self { place, own, branch, flows, children, words, start, idle: IdleTimer::new(start), lost, _branches: branches }
     }
 
     /// Passes packets down and statuses up until all children are done, or the parent has gone.
@@ -251,13 +251,13 @@ impl Passage {
         self.show();
         loop {
             for (members, message) in std::mem::take(&mut self.lost) {
-                tracing::info!(receivers = members.len(), "an object does not reach everybody: {message}");
+                tracing::info!(receivers = members.len(), "an object does not reach all receivers: {message}");
                 say(answers, &Record::Lost { members, message }).await?;
             }
-            if self.lull.is_over(Instant::now()) {
+            if self.idle.is_over(Instant::now()) {
                 return self.give_up(answers).await;
             }
-            let waits = self.ways.give(Time::ZERO + self.start.elapsed(), || ready.take());
+            let waits = self.flows.give(Time::ZERO + self.start.elapsed(), || ready.take());
             let now = Instant::now();
             let is_time = look_at <= now || self.children.values().all(|c| c.is_over);
             if is_time {
@@ -287,12 +287,12 @@ impl Passage {
                         data = Some(flow);
                     }
                 }
-                room = self.ways.room() => if let Err(child) = room {
-                    self.ways.end(child, &self.branch.layout);
+                room = self.flows.room() => if let Err(child) = room {
+                    self.flows.end(child, &self.branch.layout);
                 },
                 packet = packet(data.as_mut()), if waits == Waits::Packet && ready.is_none() => match packet {
                     Some(packet) => {
-                        self.lull.packet(Instant::now());
+                        self.idle.packet(Instant::now());
                         ready = id_of(&packet).map(|id| (id, packet));
                     }
                     None => data = None,
@@ -313,14 +313,14 @@ impl Passage {
     fn hear(&mut self, id: ChildId, says: Says) {
         let Some(child) = self.children.get_mut(&id) else { return };
         if let Says::Ready(_, status) | Says::Status(status) = &says {
-            self.lull.status(Instant::now(), id, status);
+            self.idle.status(Instant::now(), id, status);
         }
         match says {
             Says::Ready(data, status) => {
                 child.is_ready = true;
-                self.ways.add(id, data, status);
+                self.flows.add(id, data, status);
             }
-            Says::Status(status) => self.ways.on_status(id, status),
+            Says::Status(status) => self.flows.on_status(id, status),
             Says::Lost(members, why) => {
                 // A child can lose only receivers that are behind it.
                 let members: Vec<u64> = members.into_iter().filter(|m| child.members.remove(m)).collect();
@@ -328,8 +328,8 @@ impl Passage {
             }
             Says::Ended(why) => {
                 (child.is_ready, child.is_over) = (true, true);
-                let is_complete = self.ways.is_complete(id, &self.branch.layout);
-                self.ways.end(id, &self.branch.layout);
+                let is_complete = self.flows.is_complete(id, &self.branch.layout);
+                self.flows.end(id, &self.branch.layout);
                 let members: Vec<u64> = std::mem::take(&mut child.members).into_iter().collect();
                 if !is_complete && !members.is_empty() {
                     self.lost.push((members, format!("{}: {}: {why}", self.own, child.name)));
@@ -343,7 +343,7 @@ impl Passage {
         if self.children.values().any(|c| !c.is_ready) {
             return None;
         }
-        let status = self.ways.status()?;
+        let status = self.flows.status()?;
         let Some((at, last)) = told else { return Some(status) };
         let is_ahead = (last.first, last.ahead) != (status.first, status.ahead);
         let is_due = at.elapsed() >= EVERY && *last != status;
@@ -354,20 +354,20 @@ impl Passage {
     fn show(&self) {
         let layout = &self.branch.layout;
         let child = |(id, child): (&ChildId, &Child)| {
-            let status = self.ways.child_status(*id);
+            let status = self.flows.child_status(*id);
             let is_complete = status.is_some_and(|s| s.is_complete(layout));
             let first = status.map_or(0, |s| s.first);
             let state = match (child.is_ready, child.is_over) {
                 _ if is_complete => "done",
                 (_, true) => "gone",
                 (false, _) => "asked",
-                _ if self.ways.lags(*id) => "lagging",
+                _ if self.flows.lags(*id) => "lagging",
                 _ => "on",
             };
             let there = if is_complete { layout.size() } else { first.checked_sub(1).map_or(0, |last| layout.range(last).end) };
             ChildView { name: child.name.clone(), receivers: child.members.len(), there, state }
         };
-        let stats = self.ways.stats();
+        let stats = self.flows.stats();
         if let Some(view) = self.place.daemon.trees.lock().get_mut(&self.place.name) {
             (view.packets, view.sent, view.skipped) = (stats.packets, stats.sent, stats.skipped);
             view.children = self.children.iter().map(child).collect();

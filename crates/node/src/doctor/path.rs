@@ -19,7 +19,7 @@ pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
     let mut findings = Vec::new();
     let host = match host_port(host, args.port) {
         Ok(host) => host,
-        Err(wrong) => return vec![Finding::problem("host", wrong, "without a host nothing more can be said about the way")],
+        Err(wrong) => return vec![Finding::problem("host", wrong, "without a host nothing more can be said about the path")],
     };
     match connect(&host, args).await {
         Ok((endpoint, session)) => {
@@ -36,7 +36,7 @@ pub async fn look(host: &str, args: &DoctorArgs) -> Vec<Finding> {
             endpoint.wait_idle().await;
         }
         Err(failure) => {
-            findings.push(Finding::problem("answer", failure.to_string(), "without an answer nothing more can be said about the way"));
+            findings.push(Finding::problem("answer", failure.to_string(), "without an answer nothing more can be said about the path"));
         }
     }
     findings
@@ -104,7 +104,7 @@ fn packets(size: Size, rtt: Duration, remote: SocketAddr, ceiling: u16, route: O
         (true, true, _) => Finding::note(
             "path MTU",
             found,
-            "a tunnel or a narrower link lies on the way; noctule has found that out by itself, nothing needs to be set",
+            "a tunnel or a narrower link lies on the path; noctule has found that out by itself, nothing needs to be set",
         ),
         (true, false, _) => Finding::note("path MTU", found, "larger ones are still being tried; nothing needs to be set"),
         (false, _, true) => Finding::note(

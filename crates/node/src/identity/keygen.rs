@@ -52,7 +52,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
             let path = path()?;
             make::<SharedKey>(&path, args.force)?;
             note!(
-                "pre-shared key in {}: copy it to the other side by a safe way, and pass --psk {} on both",
+                "pre-shared key in {}: copy it to the other side by a safe channel, and pass --psk {} on both",
                 path.display(),
                 path.display()
             );

@@ -142,7 +142,7 @@ pub fn shared_key(path: &Path) -> Result<SharedKey, Failure> {
 pub fn warn_of_plaintext(args: &IdentityArgs) {
     if args.no_encryption {
         tell!(
-            "noctule: warning: --no-encryption: what peers send that say so too is NOT ENCRYPTED, and can be read and changed on the way"
+            "noctule: warning: --no-encryption: what peers send that say so too is NOT ENCRYPTED, and can be read and changed on the path"
         );
     }
 }

@@ -252,7 +252,7 @@ pub const PAGES: &[Page] = &[
     Page {
         name: "doctor",
         description: &["Every finding is good, a note, or a problem with what to do about it; exit status 18 if there is a problem."],
-        examples: &[("noctule doctor", "Look at this host."), ("noctule doctor hill.example.org", "Look at the way to that host, too.")],
+        examples: &[("noctule doctor", "Look at this host."), ("noctule doctor hill.example.org", "Look at the path to that host, too.")],
         files: &[KEY, CONFIG],
         see: &["noctule-perf(1)"],
     },

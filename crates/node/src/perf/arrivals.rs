@@ -1,4 +1,4 @@
-//! What a receiving application makes of numbered messages: which are missing, which were overtaken, how regular they come.
+//! Counts numbered messages at the receiving application: missing and overtaken ones, and their jitter.
 
 /// The messages of one flow.
 #[derive(Clone, Debug, Default)]

@@ -201,7 +201,7 @@ async fn begin(args: &PerfArgs, host: &str) -> Result<(Output, Test), Failure> {
     request.check().map_err(Failure::Usage)?;
     overlay::check_mode(&args.via, request.mode)?;
     if let Some(path) = &args.file {
-        // Before anything is asked of anybody.
+        // Before anything is asked.
         std::fs::File::open(path).map_err(|e| Failure::source(path, e))?;
     }
     let output = Output::new(args.logfile.as_deref(), args.timestamps)?;

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn turns_go_round_in_order_and_those_who_wait_know_how_long() {
+    async fn turns_go_round_in_order_and_clients_that_wait_know_how_long() {
         let turns = Turns::default();
         let limit = Duration::from_secs(10);
         let Asked::Now(first) = turns.ask(limit) else { panic!("nobody is before it") };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_wait_and_those_who_left_make_room() {
+    async fn few_wait_and_clients_that_left_make_room() {
         let turns = Turns::default();
         let _first = turns.ask(Duration::from_secs(1));
         let mut waiting: Vec<Asked> = (0..MOST_WAITING).map(|_| turns.ask(Duration::from_secs(1))).collect();

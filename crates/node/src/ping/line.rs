@@ -89,7 +89,7 @@ fn broken(e: std::io::Error) -> Failure {
     Failure::PeerGone(format!("the TCP connection broke: {e}"))
 }
 
-/// Refuses lengths that no responder takes, before anybody is asked.
+/// Refuses lengths that no responder takes, before a host is asked.
 pub fn check_length(length: usize) -> Result<(), Failure> {
     if echo::LENGTHS.contains(&length) { Ok(()) } else { Err(Failure::Usage(echo::length_error(length))) }
 }

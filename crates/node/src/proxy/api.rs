@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 /// A client that connects and asks nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time; the oldest gives way.
+/// Requests at a time; the oldest makes room.
 const MAX_REQUESTS: usize = 16;
 /// Bytes of the shortest secret.
 const LEAST_SECRET: usize = 16;

@@ -60,7 +60,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         accept_proxy: args.accept_proxy.clone(),
     };
     let near = Near::new(uplink.clone(), options, Arc::new(log));
-    // Before anybody is asked for anything: a port that is taken is an error of this command.
+    // Before any host is asked for anything: a port that is taken is an error of this command.
     let mut listeners = listen(&near, &args)?;
     let mut rules = intercepted(&near, &args, &mut listeners).await?;
     let peer = identity::Peer::far_end(&host, args.port, &args.peer, &args.identity, &args.via).await?;
@@ -169,7 +169,7 @@ impl Reach<'_> {
         }
     }
 
-    /// The next try leaves from another port, in case somebody on the way blocks this one. Over nodes their links look after themselves.
+    /// The next try leaves from another port, in case a router on the path blocks this one. Over nodes their links look after themselves.
     ///
     /// Where programs of this host are intercepted, so is its resolver, which has to wait for the session that is to be opened: every other try goes to the
     /// last address.
@@ -212,7 +212,7 @@ fn listen(near: &Near, args: &ProxyArgs) -> Result<Vec<(String, Listener)>, Fail
     Ok(listeners)
 }
 
-/// Listens for what is intercepted, if anything is to be; what will make the rules, unless somebody else does.
+/// Listens for what is intercepted, if anything is to be; what will make the rules, unless another tool does.
 async fn intercepted(near: &Near, args: &ProxyArgs, listeners: &mut Vec<(String, Listener)>) -> Result<Option<intercept::Rules>, Failure> {
     if !args.intercepts() {
         return Ok(None);

@@ -31,7 +31,7 @@ fn user(name: &str) -> Labels {
     vec![("user", name.to_owned())]
 }
 
-fn way(name: &str, direction: &str) -> Labels {
+fn labels(name: &str, direction: &str) -> Labels {
     vec![("user", name.to_owned()), ("direction", direction.to_owned())]
 }
 
@@ -52,11 +52,11 @@ impl Collector for Proxy {
         out.counter("user_connections_begun", "Connections that began.", each(|u| u.connections_total, now.guests.connections_total))?;
         out.counter("user_refused", "Connections that were refused.", each(|u| u.refused, now.guests.refused))?;
         out.counter("user_dropped_datagrams", "Datagrams beyond the rate or the quota.", each(|u| u.dropped, now.guests.dropped))?;
-        let bytes = listed.iter().flat_map(|u| [(way(&u.name, "up"), u.up), (way(&u.name, "down"), u.down)]);
+        let bytes = listed.iter().flat_map(|u| [(labels(&u.name, "up"), u.up), (labels(&u.name, "down"), u.down)]);
         out.counter(
             "user_bytes",
             "Bytes to targets (up) and from them (down).",
-            bytes.chain([(way(GUESTS, "up"), now.guests.up), (way(GUESTS, "down"), now.guests.down)]),
+            bytes.chain([(labels(GUESTS, "up"), now.guests.up), (labels(GUESTS, "down"), now.guests.down)]),
         )?;
         let quota = |of: fn(&noctule_proxy::QuotaView) -> u64| {
             listed.iter().flat_map(move |u| {

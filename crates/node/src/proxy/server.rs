@@ -140,7 +140,7 @@ fn users_of(args: &mut ProxyServeArgs) -> Result<Vec<User>, Failure> {
     Ok(users)
 }
 
-/// What everybody may do, and each user.
+/// What all users may do, and each of them.
 fn limits_of(args: &ProxyServeArgs, users: &[User]) -> (Limits, Vec<Account>) {
     let rules = Rules { rules: args.targets.rules.clone(), allow_private: args.allow_private };
     let limits = Limits { rules, max_connections: args.max_connections as usize, ..Limits::default() };

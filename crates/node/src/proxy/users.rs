@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 64;
 /// What a table may say.
 const KEYS: &str = "name, key, allow-target, deny-target, allow-private, rate-up, rate-down, max-connections, quota-day, quota-month and quota-total exist";
 
-/// What a table says of a user. What it does not say is as for everybody.
+/// What a table says of a user. What it does not say is as for all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct User {
     name: String,
@@ -34,7 +34,7 @@ pub struct User {
 }
 
 impl User {
-    /// With what holds for everybody behind its own.
+    /// With what holds for all behind its own.
     pub fn account(&self, everybody: &Limits) -> Account {
         let rules = self.rules.iter().chain(&everybody.rules.rules).cloned().collect();
         Account {

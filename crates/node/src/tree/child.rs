@@ -8,7 +8,7 @@ use noctule_proto::wire::varint::Reader;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A child that has told nothing after so long is none: everybody behind it has to answer first.
+/// A child that has told nothing after so long is none: all receivers behind it have to answer first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a child says.

@@ -2,18 +2,18 @@
 //! receivers have in common.
 //!
 //! [`Branch`] says what a neighbour is to pass on and to which receivers, [`child::follow`] asks it and hears how far it is.
-//! [`Ways`] gives packets to all children, [`Expected`] takes what comes from above. The source is `transfer::object::send`, the node `daemon::trees`, the receiver `transfer::object::recv`.
+//! [`ChildFlows`] gives packets to all children, [`Expected`] takes what comes from above. The source is `transfer::object::send`, the node `daemon::trees`, the receiver `transfer::object::recv`.
 
 mod branch;
 pub mod child;
+mod child_flows;
 mod expected;
-mod lull;
-mod ways;
+mod idle_timer;
 
 pub use branch::{Branch, MAX_HOPS, MAX_RECEIVERS, Member};
+pub use child_flows::{ChildFlows, Waits};
 pub use expected::{Expectation, Expected};
-pub use lull::Lull;
-pub use ways::{Waits, Ways};
+pub use idle_timer::IdleTimer;
 
 use noctule::{Class, FlowKind, FlowOptions, Mode, Probability};
 use std::time::Duration;

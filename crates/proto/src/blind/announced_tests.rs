@@ -41,7 +41,7 @@ fn message(number: u32) -> Vec<u8> {
 }
 
 /// A sender, a link that loses, and a receiver.
-struct Way {
+struct TestPath {
     now: Time,
     sender: Sender,
     receiver: Receiver,
@@ -53,7 +53,7 @@ struct Way {
     tape: Vec<Vec<u8>>,
 }
 
-impl Way {
+impl TestPath {
     fn new(config: SenderConfig, loss: f64) -> Self {
         let now = Time::from_millis(1);
         let sender = Sender::new(config, now, 1000, [3; 32]).unwrap();
@@ -110,114 +110,114 @@ impl Way {
 
 #[test]
 fn messages_of_a_trickle_do_not_wait_for_a_full_block() {
-    let mut way = Way::new(config(0.1), 0.1);
-    way.run(1000, Duration::from_millis(5), Duration::from_secs(1));
-    way.assert_each_once(1.0);
-    assert!(way.view().sink.recovered > 50, "{:?}", way.view());
-    assert_eq!(way.view().lost, 0);
+    let mut path = TestPath::new(config(0.1), 0.1);
+    path.run(1000, Duration::from_millis(5), Duration::from_secs(1));
+    path.assert_each_once(1.0);
+    assert!(path.view().sink.recovered > 50, "{:?}", path.view());
+    assert_eq!(path.view().lost, 0);
     // Ten messages come while a block is open, and 54 empty packets fill it up.
-    let sent = way.sender.stats().source;
+    let sent = path.sender.stats().source;
     assert!(sent.blocks > 80 && sent.messages == 1000, "{sent:?}");
     // Where blocks wait until they are full, what is lost of the last one is not made up for in time.
-    let mut way = Way::new(SenderConfig { patience: Duration::from_secs(1000), ..config(0.1) }, 0.1);
-    way.run(1000, Duration::from_millis(5), Duration::from_secs(1));
-    assert!(way.arrived.len() < 1000 && way.sender.stats().source.blocks == 15, "{} {:?}", way.arrived.len(), way.view());
+    let mut path = TestPath::new(SenderConfig { patience: Duration::from_secs(1000), ..config(0.1) }, 0.1);
+    path.run(1000, Duration::from_millis(5), Duration::from_secs(1));
+    assert!(path.arrived.len() < 1000 && path.sender.stats().source.blocks == 15, "{} {:?}", path.arrived.len(), path.view());
 }
 
 #[test]
 fn a_plan_for_no_loss_loses_and_the_receiver_knows_how_much() {
-    let mut way = Way::new(config(0.0), 0.1);
-    way.run(1000, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(0.85);
-    let missing = u64::from(way.pushed) - way.arrived.len() as u64;
+    let mut path = TestPath::new(config(0.0), 0.1);
+    path.run(1000, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(0.85);
+    let missing = u64::from(path.pushed) - path.arrived.len() as u64;
     assert!(missing > 50, "{missing}");
-    assert_eq!(way.view().lost, missing);
+    assert_eq!(path.view().lost, missing);
 }
 
 #[test]
 fn a_receiver_that_begins_in_mid_stream_takes_part_from_the_next_announcement() {
-    let mut way = Way::new(config(0.1), 0.0);
-    way.run(300, Duration::from_millis(1), Duration::ZERO);
-    let stamp = way.view().stamp;
-    way.receiver = receiver(stamp);
-    way.run(700, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(0.75);
-    assert!(way.arrived.contains(&999) && way.view().streams == 1, "{:?}", way.view());
+    let mut path = TestPath::new(config(0.1), 0.0);
+    path.run(300, Duration::from_millis(1), Duration::ZERO);
+    let stamp = path.view().stamp;
+    path.receiver = receiver(stamp);
+    path.run(700, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(0.75);
+    assert!(path.arrived.contains(&999) && path.view().streams == 1, "{:?}", path.view());
 }
 
 #[test]
 fn a_sender_that_begins_anew_has_another_key_and_is_heard_at_once() {
-    let mut way = Way::new(config(0.1), 0.0);
-    way.run(300, Duration::from_millis(1), Duration::from_millis(200));
-    let stamp = way.sender.stamp();
-    way.sender = Sender::new(config(0.1), way.now, stamp + 1, [4; 32]).unwrap();
-    way.run(300, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(1.0);
-    assert_eq!((way.view().streams, way.view().lost), (2, 0));
+    let mut path = TestPath::new(config(0.1), 0.0);
+    path.run(300, Duration::from_millis(1), Duration::from_millis(200));
+    let stamp = path.sender.stamp();
+    path.sender = Sender::new(config(0.1), path.now, stamp + 1, [4; 32]).unwrap();
+    path.run(300, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(1.0);
+    assert_eq!((path.view().streams, path.view().lost), (2, 0));
     // Nonces: the first packets of both streams, cut alike, have nothing in common.
-    let first = |way: &Way, at: usize| way.tape.iter().filter(|d| d[0] == 0x42).nth(at).unwrap().clone();
-    let second = way.tape.iter().rposition(|d| d[0] == 0x42 && d[6..10] == [0; 4] && d[10..13] == [0; 3]).unwrap();
-    assert!(first(&way, 0)[13..] != way.tape[second][13..]);
+    let first = |path: &TestPath, at: usize| path.tape.iter().filter(|d| d[0] == 0x42).nth(at).unwrap().clone();
+    let second = path.tape.iter().rposition(|d| d[0] == 0x42 && d[6..10] == [0; 4] && d[10..13] == [0; 3]).unwrap();
+    assert!(first(&path, 0)[13..] != path.tape[second][13..]);
     // With a stamp that is not newer it is not believed.
-    way.sender = Sender::new(config(0.1), way.now, 1, [5; 32]).unwrap();
-    let known = way.arrived.len();
-    way.run(100, Duration::from_millis(1), Duration::from_millis(50));
-    assert_eq!(way.arrived.len(), known);
-    assert!(way.receiver.stats().replayed >= 5 && way.receiver.stats().unknown >= 100, "{:?}", way.receiver.stats());
+    path.sender = Sender::new(config(0.1), path.now, 1, [5; 32]).unwrap();
+    let known = path.arrived.len();
+    path.run(100, Duration::from_millis(1), Duration::from_millis(50));
+    assert_eq!(path.arrived.len(), known);
+    assert!(path.receiver.stats().replayed >= 5 && path.receiver.stats().unknown >= 100, "{:?}", path.receiver.stats());
 }
 
 #[test]
 fn a_stream_that_is_long_is_followed_by_one_with_another_key() {
-    let mut way = Way::new(SenderConfig { renew_after: 4, ..config(0.1) }, 0.1);
-    way.run(1500, Duration::from_millis(2), Duration::from_secs(1));
-    way.assert_each_once(0.98);
-    let (view, sent) = (way.view(), way.sender.stats());
+    let mut path = TestPath::new(SenderConfig { renew_after: 4, ..config(0.1) }, 0.1);
+    path.run(1500, Duration::from_millis(2), Duration::from_secs(1));
+    path.assert_each_once(0.98);
+    let (view, sent) = (path.view(), path.sender.stats());
     assert!(view.streams >= 6 && sent.streams == view.streams, "{view:?} {sent:?}");
     assert_eq!(sent.source.messages, 1500);
 }
 
 #[test]
 fn what_is_played_again_is_not_handed_over_again_even_to_a_receiver_that_was_started_anew() {
-    let mut way = Way::new(config(0.1), 0.0);
-    way.run(1000, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(1.0);
-    let (stamp, tape) = (way.view().stamp, core::mem::take(&mut way.tape));
-    way.now += Duration::from_secs(2);
-    tape.iter().for_each(|datagram| way.give(datagram));
-    assert_eq!(way.arrived.len(), 1000);
-    let view = way.view();
-    assert!(way.receiver.stats().replayed > 5 && view.sink.over > 900, "{:?} {view:?}", way.receiver.stats());
+    let mut path = TestPath::new(config(0.1), 0.0);
+    path.run(1000, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(1.0);
+    let (stamp, tape) = (path.view().stamp, core::mem::take(&mut path.tape));
+    path.now += Duration::from_secs(2);
+    tape.iter().for_each(|datagram| path.give(datagram));
+    assert_eq!(path.arrived.len(), 1000);
+    let view = path.view();
+    assert!(path.receiver.stats().replayed > 5 && view.sink.over > 900, "{:?} {view:?}", path.receiver.stats());
     // Started anew with what it had kept: nothing is believed. With nothing kept, all is: that is what is kept for.
     for (kept, expected) in [(stamp, 1000), (0, 2000)] {
-        way.receiver = receiver(kept);
-        way.now += Duration::from_secs(2);
-        tape.iter().for_each(|datagram| way.give(datagram));
-        assert_eq!(way.arrived.len(), expected);
+        path.receiver = receiver(kept);
+        path.now += Duration::from_secs(2);
+        tape.iter().for_each(|datagram| path.give(datagram));
+        assert_eq!(path.arrived.len(), expected);
     }
 }
 
 #[test]
-fn only_who_is_on_the_list_is_heard() {
+fn only_senders_on_the_list_are_heard() {
     for (name, other) in [
         ("another sender", SenderConfig { secret: secret(9), ..config(0.1) }),
         ("for another node", SenderConfig { receiver: secret(9).public(), ..config(0.1) }),
         ("another pre-shared key", SenderConfig { psk: Some(SharedKey::from_bytes([1; 32])), ..config(0.1) }),
     ] {
-        let mut way = Way::new(other, 0.0);
-        way.run(100, Duration::from_millis(1), Duration::from_secs(1));
+        let mut path = TestPath::new(other, 0.0);
+        path.run(100, Duration::from_millis(1), Duration::from_secs(1));
         assert!(
-            way.arrived.is_empty() && way.receiver.stats().refused + way.receiver.stats().unaddressed > 5,
+            path.arrived.is_empty() && path.receiver.stats().refused + path.receiver.stats().unaddressed > 5,
             "{name}: {:?}",
-            way.receiver.stats()
+            path.receiver.stats()
         );
     }
-    let mut way = Way::new(SenderConfig { psk: Some(SharedKey::from_bytes([1; 32])), ..config(0.1) }, 0.0);
-    way.receiver = Receiver::new(secret(RECEIVER), Some(SharedKey::from_bytes([1; 32])), [(secret(SENDER).public(), 0)], [7; 32]);
-    way.run(100, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(1.0);
+    let mut path = TestPath::new(SenderConfig { psk: Some(SharedKey::from_bytes([1; 32])), ..config(0.1) }, 0.0);
+    path.receiver = Receiver::new(secret(RECEIVER), Some(SharedKey::from_bytes([1; 32])), [(secret(SENDER).public(), 0)], [7; 32]);
+    path.run(100, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(1.0);
 }
 
-/// An announcement that somebody else made for the receiver: it knows the public key, and is on no list.
+/// An announcement that another node made for the receiver: it knows the public key, and is on no list.
 fn strangers(n: u32) -> Vec<u8> {
     let said = Announcement { stamp: 9, stream: StreamName(*b"evil"), key: [1; 32], shape: config(0.1).shape, block: 0, messages: 0 };
     let mut seed = [8; 32];
@@ -227,20 +227,20 @@ fn strangers(n: u32) -> Vec<u8> {
 
 #[test]
 fn who_does_not_know_the_receivers_key_makes_it_do_no_more_than_one_hash() {
-    let mut way = Way::new(config(0.1), 0.0);
-    way.run(50, Duration::from_millis(1), Duration::ZERO);
-    let flood = [&way.tape[0][..5], &[9; 170]].concat();
+    let mut path = TestPath::new(config(0.1), 0.0);
+    path.run(50, Duration::from_millis(1), Duration::ZERO);
+    let flood = [&path.tape[0][..5], &[9; 170]].concat();
     let (cost, ()) = Work::of(|| {
         for _ in 0..10_000 {
-            way.now += Duration::from_micros(100);
-            way.give(&flood);
+            path.now += Duration::from_micros(100);
+            path.give(&flood);
         }
     });
     assert_eq!(cost, Work { hash: 10_000, ..Work::default() });
-    let stats = way.receiver.stats();
+    let stats = path.receiver.stats();
     assert_eq!((stats.unaddressed, stats.refused, stats.unread), (10_000, 0, 0), "{stats:?}");
-    way.run(50, Duration::from_millis(1), Duration::from_secs(1));
-    way.assert_each_once(1.0);
+    path.run(50, Duration::from_millis(1), Duration::from_secs(1));
+    path.assert_each_once(1.0);
 }
 
 #[test]
@@ -248,68 +248,68 @@ fn a_flood_of_announcements_for_the_right_key_neither_keeps_a_sender_out_nor_cos
     // From one host, and from as many as it invents; by a sender that has been heard before, and by one that has not.
     let inventions: Vec<Vec<u8>> = (0..20).map(strangers).collect();
     for (hosts, is_known) in [(1, false), (1, true), (10_000, true)] {
-        let mut way = Way::new(config(0.1), 0.0);
+        let mut path = TestPath::new(config(0.1), 0.0);
         if is_known {
-            way.run(50, Duration::from_millis(1), Duration::from_secs(1));
+            path.run(50, Duration::from_millis(1), Duration::from_secs(1));
         }
         for n in 0..2_000u32 {
-            way.now += Duration::from_micros(100);
-            way.give_from(IpAddr::from((0x0a00_0000 + n % hosts).to_be_bytes()), &inventions[n as usize % 20]);
+            path.now += Duration::from_micros(100);
+            path.give_from(IpAddr::from((0x0a00_0000 + n % hosts).to_be_bytes()), &inventions[n as usize % 20]);
         }
-        let stats = way.receiver.stats();
+        let stats = path.receiver.stats();
         // Three shares of one host; 100 (1 + ln 20) of all.
         assert!(stats.refused <= if hosts == 1 { 60 } else { 500 }, "{stats:?}");
         // In the same second the sender begins anew, and is heard before its first packet comes.
-        let stamp = way.sender.stamp();
-        way.sender = Sender::new(config(0.1), way.now, stamp + 1, [4; 32]).unwrap();
-        way.run(100, Duration::from_millis(1), Duration::from_secs(1));
-        way.assert_each_once(1.0);
+        let stamp = path.sender.stamp();
+        path.sender = Sender::new(config(0.1), path.now, stamp + 1, [4; 32]).unwrap();
+        path.run(100, Duration::from_millis(1), Duration::from_secs(1));
+        path.assert_each_once(1.0);
     }
     // Nothing is known of the sender, and the flood comes from everywhere: it is heard later, but it is heard.
-    let mut way = Way::new(config(0.1), 0.0);
+    let mut path = TestPath::new(config(0.1), 0.0);
     for second in 0..12u32 {
         for n in 0..400u32 {
-            way.now += Duration::from_micros(10);
-            way.give_from(IpAddr::from((0x0a00_0000 + second * 1000 + n).to_be_bytes()), &inventions[n as usize % 20]);
+            path.now += Duration::from_micros(10);
+            path.give_from(IpAddr::from((0x0a00_0000 + second * 1000 + n).to_be_bytes()), &inventions[n as usize % 20]);
         }
-        way.run(20, Duration::from_millis(10), Duration::from_millis(795));
+        path.run(20, Duration::from_millis(10), Duration::from_millis(795));
     }
-    assert!(way.arrived.contains(&(way.pushed - 1)), "{:?}", way.receiver.stats());
+    assert!(path.arrived.contains(&(path.pushed - 1)), "{:?}", path.receiver.stats());
 }
 
 #[test]
-fn who_copies_the_name_of_anothers_stream_takes_nothing_from_it() {
+fn a_sender_that_copies_the_name_of_anothers_stream_takes_nothing_from_it() {
     const COPIER: u8 = 3;
-    let mut way = Way::new(config(0.1), 0.0);
+    let mut path = TestPath::new(config(0.1), 0.0);
     let senders = [(secret(COPIER).public(), 0), (secret(SENDER).public(), 0)];
-    way.receiver = Receiver::new(secret(RECEIVER), None, senders, [7; 32]);
+    path.receiver = Receiver::new(secret(RECEIVER), None, senders, [7; 32]);
     let mut out = Vec::new();
     while !out.starts_with(&[0x42]) {
-        way.sender.push(message(0)).ok();
-        way.now = way.sender.poll_timeout().max(way.now);
-        if way.sender.poll_transmit(way.now, &mut out) {
-            way.receiver.handle_datagram(way.now, HOME, &out);
+        path.sender.push(message(0)).ok();
+        path.now = path.sender.poll_timeout().max(path.now);
+        if path.sender.poll_transmit(path.now, &mut out) {
+            path.receiver.handle_datagram(path.now, HOME, &out);
         }
     }
     let stream = StreamName(*out[1..].first_chunk().unwrap());
     // Both have one stream of this name; of the other one no block lies ahead of what comes.
     let said = Announcement { stamp: 9, stream, key: [1; 32], shape: config(0.1).shape, block: 0, messages: 0 };
     let copied = said.seal(&secret(COPIER), &secret(RECEIVER).public(), None, [8; 32]).unwrap();
-    way.receiver.handle_datagram(way.now, HOME, &copied);
-    let before = way.receiver.senders().nth(1).unwrap().sink.messages;
+    path.receiver.handle_datagram(path.now, HOME, &copied);
+    let before = path.receiver.senders().nth(1).unwrap().sink.messages;
     for number in 1..40 {
-        way.sender.push(message(number)).unwrap();
+        path.sender.push(message(number)).unwrap();
     }
     for _ in 0..200 {
-        way.now += Duration::from_millis(1);
-        while way.sender.poll_transmit(way.now, &mut out) {
-            way.receiver.handle_datagram(way.now, HOME, &out);
+        path.now += Duration::from_millis(1);
+        while path.sender.poll_transmit(path.now, &mut out) {
+            path.receiver.handle_datagram(path.now, HOME, &out);
         }
     }
-    let views: Vec<_> = way.receiver.senders().collect();
+    let views: Vec<_> = path.receiver.senders().collect();
     assert_eq!((views[0].streams, views[0].sink.messages), (1, 0));
     assert!(views[1].sink.messages >= before + 39, "{views:?}");
-    while let Some((sender, _)) = way.receiver.poll_message() {
+    while let Some((sender, _)) = path.receiver.poll_message() {
         assert_eq!(sender, 1);
     }
 }
@@ -318,9 +318,9 @@ fn who_copies_the_name_of_anothers_stream_takes_nothing_from_it() {
 fn a_relay_passes_each_announcement_once_and_not_more_than_its_share() {
     let config = RelayConfig::new(Bandwidth::from_mbit(100.0), Probability::new(0.1));
     let mut relay = Relay::new(config, [1; 32]);
-    let mut way = Way::new(super::announced_tests::config(0.1), 0.0);
-    way.run(0, Duration::ZERO, Duration::from_secs(1));
-    let said = way.tape.clone();
+    let mut path = TestPath::new(super::announced_tests::config(0.1), 0.0);
+    path.run(0, Duration::ZERO, Duration::from_secs(1));
+    let said = path.tape.clone();
     assert!(said.len() > 5);
     let (mut now, mut out, mut passed) = (Time::from_millis(1), Vec::new(), Vec::new());
     for datagram in said.iter().chain(&said) {

@@ -69,7 +69,7 @@ impl Announcement {
         Ok(Addressed::to(receiver).emit(&head, &message))
     }
 
-    /// Who made it, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
+    /// The key of its maker, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
     ///
     /// # Errors
     /// It is none, or none for this receiver, or from another version.
@@ -100,7 +100,7 @@ impl Announcement {
         datagram.first() == Some(&TYPE) && datagram.len() <= LONGEST
     }
 
-    /// What tells an announcement from others, for who cannot read it. None if it is no announcement.
+    /// What tells an announcement from others, for a relay that cannot read it. None if it is no announcement.
     pub fn mark(datagram: &[u8]) -> Option<[u8; 32]> {
         Self::is_one(datagram).then(|| *blake3::hash(datagram).as_bytes())
     }

@@ -15,7 +15,7 @@
 //! | [`Relay`] | datagrams in, more or fewer datagrams out |
 //! | [`Sink`] | datagrams in, messages out |
 //! | [`Announcement`] | name, cut and key of a stream, for one node that is known by its key |
-//! | [`Sender`], [`Receiver`] | streams that announce themselves: a source, and the sinks of those of whom something is wanted |
+//! | [`Sender`], [`Receiver`] | streams that announce themselves: a source, and the sinks of the senders that are expected |
 //!
 //! Nothing here asks whether the rate is permitted: the owner answers for it (RFC 8085 §3.1), as for one-way objects.
 

@@ -1,12 +1,12 @@
 //! One stream that passes a relay: the group of batches that comes in, the one before, and what it takes to believe that another one has begun.
 //!
-//! A relay has no keys, so anybody who has seen a stream's name can write datagrams that look like its own. One of them must not decide anything. So the group
+//! A relay has no keys, so any host that has seen a stream's name can write datagrams that look like its own. One of them must not decide anything. So the group
 //! moves on at once only to the one that follows, and only from one of which some packets came; whatever else contradicts what came so far is a *rival*, and has to
 //! outnumber the packets that fit.
 
 use super::held::Held;
 use super::packet::Packet;
-use super::queue::Queue;
+use super::queue::PacedQueue;
 use crate::admission::Host;
 use crate::units::{Duration, Probability, Time};
 use noctule_codes::recoding::{self, RankDistribution, Sends};
@@ -268,7 +268,7 @@ impl Stream {
     }
 
     /// Packets to send for each rank from now on: as many on average as the link carries while a batch comes in.
-    pub(super) fn judge(&mut self, now: Time, queue: &Queue, loss: Probability) {
+    pub(super) fn judge(&mut self, now: Time, queue: &PacedQueue, loss: Probability) {
         let size = f64::from(self.batch_size);
         let each = now.since(self.since) / u32::try_from(self.seen.max(1)).unwrap_or(u32::MAX);
         let carried = queue.packets_in(each);

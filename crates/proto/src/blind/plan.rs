@@ -119,7 +119,7 @@ impl Shape {
     }
 }
 
-/// How much is sent of a stream, for given losses of the links on its way.
+/// How much is sent of a stream, for given losses of the links on its route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Packets sent per batch at each node, on average.

@@ -16,17 +16,17 @@ const LATE_BYTES: u64 = 64 << 10;
 
 /// What stands in a queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct Backlog {
     pub(super) datagrams: usize,
     pub(super) bytes: usize,
 }
 
 /// A queue with a pacer.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct PacedQueue {
     datagrams: VecDeque<(Option<Host>, Vec<u8>)>,
     /// What stands here of each host whose datagrams are counted.
-    shares: BTreeMap<Host, Standing>,
+    shares: BTreeMap<Host, Backlog>,
     spare: Vec<Vec<u8>>,
     rate: Bandwidth,
     next_at: Time,
@@ -37,7 +37,7 @@ pub(super) struct Queue {
     mean: f64,
 }
 
-impl Queue {
+impl PacedQueue {
     pub(super) fn new(rate: Bandwidth) -> Self {
         Self {
             datagrams: VecDeque::new(),
@@ -86,13 +86,13 @@ impl Queue {
     }
 
     /// What stands here of a host.
-    pub(super) fn share(&self, host: Host) -> Standing {
+    pub(super) fn share(&self, host: Host) -> Backlog {
         self.shares.get(&host).copied().unwrap_or_default()
     }
 
     /// How long so much takes to leave.
-    pub(super) fn time_for(&self, standing: Standing) -> Duration {
-        self.rate.time_for((standing.bytes + standing.datagrams * HEADERS) as u64)
+    pub(super) fn time_for(&self, backlog: Backlog) -> Duration {
+        self.rate.time_for((backlog.bytes + backlog.datagrams * HEADERS) as u64)
     }
 
     /// Datagrams like those of late that leave in such a time, and the fraction of the last one.

@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Announcements that are looked at in a second, of one host and of all hosts from which none was taken before: each costs two Diffie-Hellman operations, and
-/// anybody who knows this node's public key can make some. A sender makes five of each stream, and five a second.
+/// any host that knows this node's public key can make some. A sender makes five of each stream, and five a second.
 const OF_ONE_HOST: u32 = 20;
 const OF_STRANGERS: u32 = 100;
 /// Bytes of a block, at most; three are held of each stream, and what is needed to solve them.

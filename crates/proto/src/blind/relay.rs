@@ -6,7 +6,7 @@
 
 use super::held::in_turn;
 use super::passing::{PAUSE, Place, Stream};
-use super::queue::{Queue, Standing};
+use super::queue::{Backlog, PacedQueue};
 use super::{Announcement, Coefficients, Packet, StreamName};
 use crate::admission::{Admission, Host};
 use crate::crypto::{Addressed, PublicKey};
@@ -28,7 +28,7 @@ pub struct RelayConfig {
     pub symbol: u16,
     /// Bytes of rows and of datagrams that wait, of all streams; of one stream and one host see [`Relay`].
     pub memory: usize,
-    /// Whose streams pass, by the public keys of their destinations; empty: everybody's.
+    /// Whose streams pass, by the public keys of their destinations; empty: all.
     pub destinations: Vec<PublicKey>,
 }
 
@@ -38,7 +38,7 @@ impl RelayConfig {
     /// Bytes, unless stated otherwise.
     pub const MEMORY: usize = 64 << 20;
 
-    /// For a link of this rate and loss, for everybody, with the usual bounds.
+    /// For a link of this rate and loss, for all destinations, with the usual bounds.
     pub fn new(rate: Bandwidth, loss: Probability) -> Self {
         Self { rate, loss, symbol: Self::SYMBOL, memory: Self::MEMORY, destinations: Vec::new() }
     }
@@ -98,13 +98,13 @@ const FULL: usize = 4;
 /// Passes streams on.
 ///
 /// Streams of one host share what there is of that host's; hosts have equal shares of the queue, and of the places for streams as soon as there are more streams than
-/// places; where each has one, the stream that carries least gives way by chance. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
+/// places; where each has one, the stream that carries least makes room by chance. Rows take three quarters of the memory at most, each stream a sixteenth of that; the queue takes the rest.
 #[derive(Debug)]
 pub struct Relay {
     config: RelayConfig,
     destinations: Vec<Addressed>,
     streams: BTreeMap<StreamName, Stream>,
-    queue: Queue,
+    queue: PacedQueue,
     rng: ChaCha12Rng,
     stats: RelayStats,
     /// Batches that are over, by rank.
@@ -125,7 +125,7 @@ impl Relay {
         Self {
             destinations: config.destinations.iter().map(Addressed::to).collect(),
             streams: BTreeMap::new(),
-            queue: Queue::new(config.rate),
+            queue: PacedQueue::new(config.rate),
             rng,
             stats: RelayStats::default(),
             ranks: [0; RANKS],
@@ -147,7 +147,7 @@ impl Relay {
     }
 
     /// How long what stands here takes to leave.
-    pub fn standing(&self) -> Duration {
+    pub fn queueing_delay(&self) -> Duration {
         self.queue.delay()
     }
 
@@ -211,7 +211,7 @@ impl Relay {
             let of = |host: Host| self.streams.values().filter(|s| s.host == host).count();
             let Some(most) = self.streams.values().map(|s| s.host).max_by_key(|host| of(*host)) else { return false };
             let silent = self.streams.iter().filter(|(_, s)| s.host == most).min_by_key(|(_, s)| s.heard_at).map(|(name, _)| *name);
-            let Some(name) = silent.filter(|_| of(host) + 1 < of(most)).or_else(|| self.give_way(now, bytes)) else {
+            let Some(name) = silent.filter(|_| of(host) + 1 < of(most)).or_else(|| self.make_room(now, bytes)) else {
                 self.stats.dropped += 1;
                 return false;
             };
@@ -222,8 +222,8 @@ impl Relay {
     }
 
     /// The stream that has carried least of late, if chance lets a datagram of so many bytes have its place: in proportion to both. Addresses cost a sender nothing, and
-    /// bytes do: who would hold all places has to carry more than a newcomer sends, on each of them.
-    fn give_way(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
+    /// bytes do: a sender that would hold all places has to carry more than a newcomer sends, on each of them.
+    fn make_room(&mut self, now: Time, bytes: usize) -> Option<StreamName> {
         let carried = self.streams.iter().map(|(name, stream)| (stream.carried(now), *name));
         let (least, name) = carried.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let chance = bytes as f64 / (bytes as f64 + least);
@@ -312,8 +312,8 @@ impl Relay {
     /// Whether less than so many times as much stands here of a host as should at most.
     fn has_room(&self, host: Host, batch_size: u8, depth: u8, times: usize) -> bool {
         let hosts = self.hosts();
-        let Standing { datagrams, bytes } = self.queue.share(host);
-        let share = Standing { datagrams: datagrams * hosts, bytes: bytes * hosts };
+        let Backlog { datagrams, bytes } = self.queue.share(host);
+        let share = Backlog { datagrams: datagrams * hosts, bytes: bytes * hosts };
         let is_long = self.queue.time_for(share) > STANDING * times as u32;
         let is_deep = share.datagrams > STANDING_GROUPS * times * usize::from(batch_size) * usize::from(depth);
         !(is_long && is_deep) && self.fits(share.bytes)

@@ -20,9 +20,9 @@ const ANNOUNCEMENT: u64 = 207;
 /// What a [`Sender`] is made of.
 #[derive(Clone)]
 pub struct SenderConfig {
-    /// Who sends.
+    /// The sender's identity.
     pub secret: SecretKey,
-    /// Who receives, alone.
+    /// Key of the only receiver.
     pub receiver: PublicKey,
     /// A key that both share beside, if any.
     pub psk: Option<SharedKey>,
@@ -110,7 +110,7 @@ impl Sender {
         if self.is_ending { 0 } else { self.source.room() }
     }
 
-    /// The stamp of the last announcement: whoever succeeds this sender needs a greater one.
+    /// The stamp of the last announcement: a sender that succeeds this one needs a greater one.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }

@@ -1,7 +1,7 @@
 //! The source of a blind stream: messages become blocks, blocks become batches, and all leave at a given rate.
 
 use super::held::{Held, in_turn};
-use super::queue::Queue;
+use super::queue::PacedQueue;
 use super::{Coefficients, Packet, Plan, Shape, StreamName};
 use crate::crypto::{CryptoError, FlowKey, SESSION_PREFIX};
 use crate::ids::Seq;
@@ -99,7 +99,7 @@ pub struct Source {
     group: Vec<Held>,
     /// Fractions of packets that are owed to batches.
     owed: f64,
-    queue: Queue,
+    queue: PacedQueue,
     stats: SourceStats,
 }
 
@@ -122,7 +122,7 @@ impl Source {
             messages: (0, 0),
             group: Vec::new(),
             owed: 0.0,
-            queue: Queue::new(config.rate),
+            queue: PacedQueue::new(config.rate),
             stats: SourceStats::default(),
             config,
         })

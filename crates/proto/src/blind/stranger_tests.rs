@@ -1,4 +1,4 @@
-//! What strangers and eavesdroppers can do to streams that pass a relay: those who send datagrams without any key, some with a stream's name.
+//! What strangers and eavesdroppers can do to streams that pass a relay: hosts that send datagrams without any key, some with a stream's name.
 
 use super::*;
 use crate::crypto::SecretKey;
@@ -25,7 +25,7 @@ fn relay() -> Relay {
     Relay::new(RelayConfig::new(Bandwidth::from_mbit(5.0), Probability::new(0.1)), [2; 32])
 }
 
-/// A datagram that anybody can write: a symbol of so many bytes.
+/// A datagram that any host can write: a symbol of so many bytes.
 fn invent(stream: StreamName, (batch_size, depth): (u8, u8), (block, batch): (u32, u16), index: u8, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let symbol = vec![1; len];
@@ -134,7 +134,7 @@ fn addresses_that_are_invented_do_not_keep_a_source_out() {
 }
 
 #[test]
-fn a_stream_recovers_from_who_has_moved_it_with_many_packets() {
+fn a_stream_recovers_from_a_host_that_has_moved_it_with_many_packets() {
     // A hundred at once with the source's own address move it far ahead: what comes then lies behind, and prevails.
     let (honest, ..) = stream_for(6, |_, _| Vec::new());
     let burst = |ms: u64, _: &[u8]| {
@@ -143,7 +143,7 @@ fn a_stream_recovers_from_who_has_moved_it_with_many_packets() {
     };
     let (forged, _, stats) = stream_for(6, burst);
     assert!(forged + 160 >= honest, "{forged} of {honest} {stats:?}");
-    // Who is first with the name, from elsewhere, is outnumbered as well.
+    // A host elsewhere that is first with the name is outnumbered as well.
     let first = |ms: u64, _: &[u8]| if ms == 0 { vec![(STRANGER, invent(NAME, (16, 4), (0, 0), 0, 1))] } else { Vec::new() };
     let (forged, _, stats) = stream_for(6, first);
     assert!(forged + 160 >= honest, "{forged} of {honest} {stats:?}");

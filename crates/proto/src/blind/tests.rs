@@ -61,7 +61,7 @@ struct End {
     sent: u64,
     relays: Vec<RelayStats>,
     memory: usize,
-    standing: Duration,
+    queueing_delay: Duration,
 }
 
 /// Time goes in steps of one packet of the links' rate.
@@ -76,7 +76,7 @@ fn run(mut story: Story) -> End {
     let wanted = story.blocks * story.shape.block_packets() as u64;
     let (mut now, mut out, mut pushed, mut sent) = (Time::from_millis(1), Vec::new(), 0, 0);
     let mut seen = BTreeSet::new();
-    let (mut memory, mut standing, mut idle) = (0, Duration::ZERO, 0);
+    let (mut memory, mut queueing_delay, mut idle) = (0, Duration::ZERO, 0);
     while idle < 3000 {
         now += Duration::from_micros(20);
         idle += 1;
@@ -113,7 +113,7 @@ fn run(mut story: Story) -> End {
                     Some(relay) => {
                         relay.handle_datagram(now, HOME, &out);
                         memory = memory.max(relay.memory());
-                        standing = standing.max(relay.standing());
+                        queueing_delay = queueing_delay.max(relay.queueing_delay());
                     }
                     None => {
                         sink.handle_datagram(&out);
@@ -128,7 +128,7 @@ fn run(mut story: Story) -> End {
     }
     assert!(source.is_done());
     let right = seen.len() as u64;
-    End { sink: sink.stats(), right, sent, relays: relays.iter().map(Relay::stats).collect(), memory, standing }
+    End { sink: sink.stats(), right, sent, relays: relays.iter().map(Relay::stats).collect(), memory, queueing_delay }
 }
 
 fn six_hops(loss: f64, depth: u8, seed: u64) -> Story {
@@ -153,7 +153,7 @@ fn without_one_word_back_everything_arrives_over_six_links_that_lose_a_fifth() {
         // 0.70 of the rate is the code's limit; a block of 512 packets in batches of 16 leaves a tenth of that for chance.
         assert!((end.sent as f64) < 3072.0 / 0.60, "{} datagrams", end.sent);
         assert!(end.relays.iter().all(|r| r.recoded > 0 && r.dropped == 0), "{:?}", end.relays);
-        assert!(end.standing < Duration::from_millis(50), "{:?} stood in a relay", end.standing);
+        assert!(end.queueing_delay < Duration::from_millis(50), "{:?} stood in a relay", end.queueing_delay);
         assert!(end.memory < 128 << 10, "{} bytes in a relay", end.memory);
     }
     // Blocks as small as these are planned to fall short once in 2000 times; at the beginning a relay does not know what comes yet.

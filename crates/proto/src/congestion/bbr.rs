@@ -37,7 +37,7 @@ const ACK_PACKETS: f64 = 32.0;
 const ACK_DELAY: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BbrState {
     Startup,
     Drain,
     Down,
@@ -47,7 +47,7 @@ enum State {
     ProbeRtt,
 }
 
-impl State {
+impl BbrState {
     fn is_probe_bw(self) -> bool {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
@@ -114,12 +114,12 @@ pub(super) struct Bbr {
     datagram: f64,
     cwnd: f64,
     pacing_rate: f64,
-    state: State,
+    state: BbrState,
     path: PathModel,
     departures: Departures,
     losses: LossEpoch<Before>,
     /// State that a loss ended, for the case that it was spurious.
-    undo_state: Option<State>,
+    undo_state: Option<BbrState>,
     pipe: FullPipe,
     /// §5.3.1.2: full_bw_reached, once in a connection.
     is_pipe_full: bool,
@@ -170,7 +170,7 @@ impl Bbr {
             datagram,
             cwnd,
             pacing_rate: STARTUP_PACING_GAIN * cwnd / rtt.as_secs_f64().max(1e-3),
-            state: State::Startup,
+            state: BbrState::Startup,
             path: PathModel::new(now),
             departures: Departures::default(),
             losses: LossEpoch::new(),
@@ -222,7 +222,7 @@ impl Bbr {
 
     /// §5.6.4.2: QuantizationBudget.
     fn quantized(&self, volume: f64) -> f64 {
-        let up = if self.state == State::Up { 2.0 * self.datagram } else { 0.0 };
+        let up = if self.state == BbrState::Up { 2.0 * self.datagram } else { 0.0 };
         volume.max(self.offload_budget()).max(self.min_pipe()) + up
     }
 
@@ -281,26 +281,26 @@ impl Bbr {
     }
 
     fn check_startup_done(&mut self, s: &Sample) {
-        if self.state != State::Startup {
+        if self.state != BbrState::Startup {
             return;
         }
         if self.path.is_loss_round_start {
             // §5.3.1.3: a round of loss in at least six places, of more than two per cent.
             if !self.is_pipe_full && self.loss_events >= STARTUP_FULL_LOSS_COUNT && s.is_flight_too_high() {
-                self.undo_state = Some(State::Startup);
+                self.undo_state = Some(BbrState::Startup);
                 self.is_pipe_full = true;
                 self.path.inflight_longterm = self.bdp(1.0).max(self.path.inflight_latest);
             }
             self.loss_events = 0;
         }
         if self.is_pipe_full {
-            self.state = State::Drain;
+            self.state = BbrState::Drain;
             self.drain_start_round = self.round;
         }
     }
 
     fn check_drain_done(&mut self, s: &Sample) {
-        if self.state == State::Drain && (self.is_drained(s.in_flight) || self.round > self.drain_start_round + DRAIN_ROUNDS) {
+        if self.state == BbrState::Drain && (self.is_drained(s.in_flight) || self.round > self.drain_start_round + DRAIN_ROUNDS) {
             self.start_down(s.now);
         }
     }
@@ -317,7 +317,7 @@ impl Bbr {
         self.cycle_start = now;
         self.ack_phase = AckPhase::Stopping;
         self.start_round();
-        self.state = State::Down;
+        self.state = BbrState::Down;
     }
 
     fn start_refill(&mut self) {
@@ -327,14 +327,14 @@ impl Bbr {
         self.prev_probe_precautionary = false;
         self.ack_phase = AckPhase::Refilling;
         self.start_round();
-        self.state = State::Refill;
+        self.state = BbrState::Refill;
     }
 
     fn start_up(&mut self, rate: f64) {
         self.ack_phase = AckPhase::Starting;
         self.start_round();
         self.pipe.reset(rate);
-        self.state = State::Up;
+        self.state = BbrState::Up;
         self.raise_slope();
     }
 
@@ -381,7 +381,7 @@ impl Bbr {
         }
         if !s.is_flight_too_high() && self.path.inflight_longterm.is_finite() {
             self.path.inflight_longterm = self.path.inflight_longterm.max(s.tx_in_flight);
-            if self.state == State::Up {
+            if self.state == BbrState::Up {
                 self.probe_longterm_upward(s.acked);
             }
         }
@@ -412,14 +412,14 @@ impl Bbr {
         }
         let state = self.state;
         match state {
-            State::Down if self.is_time_to_probe(s.now) => self.start_refill(),
-            State::Down if s.in_flight <= self.headroom() && self.is_drained(s.in_flight) => self.state = State::Cruise,
-            State::Cruise if self.is_time_to_probe(s.now) => self.start_refill(),
-            State::Refill if self.is_round_start => {
+            BbrState::Down if self.is_time_to_probe(s.now) => self.start_refill(),
+            BbrState::Down if s.in_flight <= self.headroom() && self.is_drained(s.in_flight) => self.state = BbrState::Cruise,
+            BbrState::Cruise if self.is_time_to_probe(s.now) => self.start_refill(),
+            BbrState::Refill if self.is_round_start => {
                 self.is_probe_sample = true;
                 self.start_up(s.rate);
             }
-            State::Up if self.is_time_to_go_down(s) => {
+            BbrState::Up if self.is_time_to_go_down(s) => {
                 self.prev_probe_too_high = false;
                 self.start_down(s.now);
             }
@@ -430,7 +430,7 @@ impl Bbr {
     // ---- ProbeRTT (§5.3.4)
 
     fn save_cwnd(&mut self) {
-        let is_whole = self.timed_out_at.is_none() && self.state != State::ProbeRtt;
+        let is_whole = self.timed_out_at.is_none() && self.state != BbrState::ProbeRtt;
         self.prior_cwnd = if is_whole { self.cwnd } else { self.prior_cwnd.max(self.cwnd) };
     }
 
@@ -439,14 +439,14 @@ impl Bbr {
     }
 
     fn check_probe_rtt(&mut self, s: &Sample) {
-        if self.state != State::ProbeRtt && self.path.is_probe_rtt_expired && !self.is_idle_restart {
+        if self.state != BbrState::ProbeRtt && self.path.is_probe_rtt_expired && !self.is_idle_restart {
             self.save_cwnd();
-            self.state = State::ProbeRtt;
+            self.state = BbrState::ProbeRtt;
             self.probe_rtt_done = None;
             self.ack_phase = AckPhase::Stopping;
             self.start_round();
         }
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.limited_until = self.sent;
             if self.probe_rtt_done.is_none() {
                 if s.in_flight <= self.probe_rtt_cwnd() {
@@ -472,9 +472,9 @@ impl Bbr {
             self.path.reset_short_term();
             if self.is_pipe_full {
                 self.start_down(now);
-                self.state = State::Cruise;
+                self.state = BbrState::Cruise;
             } else {
-                self.state = State::Startup;
+                self.state = BbrState::Startup;
             }
         }
     }
@@ -487,8 +487,8 @@ impl Bbr {
         if !is_app_limited {
             self.path.inflight_longterm = at_loss.max(self.target() * super::bbr_path::BETA);
         }
-        if self.state == State::Up {
-            self.undo_state = Some(State::Up);
+        if self.state == BbrState::Up {
+            self.undo_state = Some(BbrState::Up);
             self.start_down(now);
         }
     }
@@ -525,12 +525,12 @@ impl Bbr {
             self.cwnd += acked;
         }
         self.cwnd = self.cwnd.max(self.min_pipe());
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.cwnd = self.cwnd.min(self.probe_rtt_cwnd());
         }
         // §5.6.4.7.
         let longterm = match self.state {
-            State::Cruise | State::ProbeRtt => self.headroom(),
+            BbrState::Cruise | BbrState::ProbeRtt => self.headroom(),
             state if state.is_probe_bw() => self.path.inflight_longterm,
             _ => f64::INFINITY,
         };
@@ -573,7 +573,7 @@ impl Controller for Bbr {
             self.extra_acked_start = event.now;
             if self.state.is_probe_bw() {
                 self.set_pacing_rate(1.0);
-            } else if self.state == State::ProbeRtt {
+            } else if self.state == BbrState::ProbeRtt {
                 self.check_probe_rtt_done(event.now);
             }
         }
@@ -643,12 +643,12 @@ impl Controller for Bbr {
         self.pipe.reset(0.0);
         self.path.undo(before.bw_shortterm, before.inflight_shortterm, before.inflight_longterm);
         let undo = self.undo_state.take();
-        if undo == Some(State::Startup) && self.state != State::Startup {
+        if undo == Some(BbrState::Startup) && self.state != BbrState::Startup {
             self.is_pipe_full = false;
-            if self.state != State::ProbeRtt {
-                self.state = State::Startup;
+            if self.state != BbrState::ProbeRtt {
+                self.state = BbrState::Startup;
             }
-        } else if undo == Some(State::Up) && !matches!(self.state, State::Up | State::ProbeRtt) {
+        } else if undo == Some(BbrState::Up) && !matches!(self.state, BbrState::Up | BbrState::ProbeRtt) {
             self.start_refill();
         }
     }

@@ -22,9 +22,9 @@ struct World {
     /// Every so many packets one is lost, 0: none.
     lose_every: u64,
     /// Packets only of the state `up`, if set.
-    lose_in: Option<State>,
+    lose_in: Option<BbrState>,
     /// States in order, each with when it began.
-    states: Vec<(Time, State)>,
+    states: Vec<(Time, BbrState)>,
 }
 
 impl World {
@@ -41,7 +41,7 @@ impl World {
             newest_acked: (Time::ZERO, Time::ZERO, 0),
             lose_every: 0,
             lose_in: None,
-            states: vec![(Time::ZERO, State::Startup)],
+            states: vec![(Time::ZERO, BbrState::Startup)],
         }
     }
 
@@ -120,7 +120,7 @@ impl World {
         });
     }
 
-    fn first(&self, state: State) -> Time {
+    fn first(&self, state: BbrState) -> Time {
         self.states.iter().find(|s| s.1 == state).unwrap_or_else(|| panic!("no {state:?} in {:?}", self.states)).0
     }
 }
@@ -129,8 +129,8 @@ impl World {
 fn the_states_follow_one_another_as_the_draft_draws_them() {
     let mut w = World::new();
     w.run(Time::from_millis(4500));
-    let order: Vec<State> = w.states.iter().map(|s| s.1).take(8).collect();
-    use State::*;
+    let order: Vec<BbrState> = w.states.iter().map(|s| s.1).take(8).collect();
+    use BbrState::*;
     // The acknowledgement that ends Drain finds nothing left for the first Down to drain.
     assert_eq!(order, [Startup, Drain, Cruise, Refill, Up, Down, Cruise, Refill], "{:?}", w.states);
     // Some ten doublings and three rounds of plateau.
@@ -143,20 +143,20 @@ fn the_states_follow_one_another_as_the_draft_draws_them() {
 #[test]
 fn each_state_has_its_gains() {
     let gains = [
-        (State::Startup, 2.77, 2.0),
-        (State::Drain, 0.35, 2.0),
-        (State::Down, 0.9, 2.0),
-        (State::Cruise, 1.0, 2.0),
-        (State::Refill, 1.0, 2.0),
-        (State::Up, 1.25, 2.25),
-        (State::ProbeRtt, 1.0, 0.5),
+        (BbrState::Startup, 2.77, 2.0),
+        (BbrState::Drain, 0.35, 2.0),
+        (BbrState::Down, 0.9, 2.0),
+        (BbrState::Cruise, 1.0, 2.0),
+        (BbrState::Refill, 1.0, 2.0),
+        (BbrState::Up, 1.25, 2.25),
+        (BbrState::ProbeRtt, 1.0, 0.5),
     ];
     for (state, pacing, cwnd) in gains {
         assert_eq!((state.pacing_gain(), state.cwnd_gain()), (pacing, cwnd), "{state:?}");
     }
     let mut w = World::new();
     w.run(Time::from_millis(1500));
-    assert_eq!(w.bbr.state, State::Cruise);
+    assert_eq!(w.bbr.state, BbrState::Cruise);
     let pace = w.bbr.pacing_rate / w.bbr.path.bw();
     assert!((pace - 0.99).abs() < 1e-6, "{pace}: one per cent below the bandwidth");
     let bdps = w.bbr.cwnd / w.bbr.path.bdp().expect("known");
@@ -168,7 +168,7 @@ fn each_state_has_its_gains() {
 fn bandwidth_is_probed_after_two_to_three_seconds_or_63_rounds() {
     let mut w = World::new();
     w.run(Time::from_millis(4900));
-    let ups: Vec<Time> = w.states.iter().filter(|s| s.1 == State::Up).map(|s| s.0).collect();
+    let ups: Vec<Time> = w.states.iter().filter(|s| s.1 == BbrState::Up).map(|s| s.0).collect();
     assert!(ups.len() >= 2, "{:?}", w.states);
     for pair in ups.windows(2) {
         let gap = pair[1].since(pair[0]);
@@ -183,11 +183,11 @@ fn the_minimum_rtt_is_looked_for_every_five_seconds_for_200_ms() {
     let mut smallest = u64::MAX;
     while w.now < Time::from_millis(17_000) {
         w.run(w.now + Duration::from_millis(5));
-        if w.bbr.state == State::ProbeRtt {
+        if w.bbr.state == BbrState::ProbeRtt {
             smallest = smallest.min(w.bbr.window());
         }
     }
-    let visits: Vec<(Time, Time)> = w.states.windows(2).filter(|s| s[0].1 == State::ProbeRtt).map(|s| (s[0].0, s[1].0)).collect();
+    let visits: Vec<(Time, Time)> = w.states.windows(2).filter(|s| s[0].1 == BbrState::ProbeRtt).map(|s| (s[0].0, s[1].0)).collect();
     assert!(visits.len() >= 2, "{:?}", w.states);
     for (from, to) in &visits {
         assert!((Duration::from_millis(200)..Duration::from_millis(290)).contains(&to.since(*from)), "{visits:?}");
@@ -207,17 +207,17 @@ fn loss_above_two_per_cent_while_probing_bounds_the_flight() {
     w.run(Time::from_millis(1000));
     assert!(w.bbr.path.inflight_longterm.is_infinite());
     w.lose_every = 10;
-    w.lose_in = Some(State::Up);
+    w.lose_in = Some(BbrState::Up);
     w.run(w.now + Duration::from_millis(3000));
     let bound = w.bbr.path.inflight_longterm;
     let bdp = RATE * RTT.as_secs_f64();
     assert!((BETA * bdp * 0.95..=1.4 * bdp).contains(&bound), "{bound} of {bdp}");
-    let up = w.states.iter().position(|s| s.1 == State::Up).expect("a probe");
-    assert_eq!(w.states[up + 1].1, State::Down);
+    let up = w.states.iter().position(|s| s.1 == BbrState::Up).expect("a probe");
+    assert_eq!(w.states[up + 1].1, BbrState::Down);
     assert!(w.states[up + 1].0.since(w.states[up].0) < Duration::from_millis(60), "{:?}", w.states);
     // Cruising leaves 15 % to others.
     w.run(w.now + Duration::from_millis(200));
-    if w.bbr.state == State::Cruise {
+    if w.bbr.state == BbrState::Cruise {
         assert!(w.bbr.cwnd <= 0.85 * w.bbr.path.inflight_longterm + 1.0);
     }
 }
@@ -227,7 +227,7 @@ fn loss_of_half_a_per_cent_while_probing_bounds_nothing() {
     let mut w = World::new();
     w.lose_every = 200;
     w.run(Time::from_millis(4500));
-    assert!(w.states.iter().any(|s| s.1 == State::Up));
+    assert!(w.states.iter().any(|s| s.1 == BbrState::Up));
     assert!(w.bbr.path.inflight_longterm.is_infinite(), "{}", w.bbr.path.inflight_longterm);
 }
 
@@ -236,7 +236,7 @@ fn loss_of_half_a_per_cent_while_probing_bounds_nothing() {
 fn a_loss_that_was_reordering_gives_the_bound_back_and_probes_again() {
     let mut w = World::new();
     w.run(Time::from_millis(1000));
-    while w.bbr.state != State::Up {
+    while w.bbr.state != BbrState::Up {
         w.run(w.now + Duration::from_millis(1));
     }
     let (cwnd, now) = (w.bbr.cwnd, w.now);
@@ -249,10 +249,10 @@ fn a_loss_that_was_reordering_gives_the_bound_back_and_probes_again() {
         in_flight: w.in_flight,
         is_persistent: false,
     });
-    assert_eq!(w.bbr.state, State::Down);
+    assert_eq!(w.bbr.state, BbrState::Down);
     assert!(w.bbr.path.inflight_longterm.is_finite());
     w.bbr.on_spurious_loss(w.now, 20 * DATAGRAM);
-    assert_eq!(w.bbr.state, State::Refill);
+    assert_eq!(w.bbr.state, BbrState::Refill);
     assert!(w.bbr.path.inflight_longterm.is_infinite());
     assert!(w.bbr.cwnd >= cwnd);
 }

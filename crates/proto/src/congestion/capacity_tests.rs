@@ -50,11 +50,11 @@ fn what_an_outage_swallowed_is_in_no_epoch() {
 }
 
 #[test]
-fn who_is_acknowledged_seldom_is_measured_all_the_same() {
+fn a_flow_that_is_acknowledged_seldom_is_measured_all_the_same() {
     // Every 200 ms, ten times the RTT, eight packets of which two arrive.
     let all = losses((1..50).map(|i| (i * 200, 8 * i, 2 * i)));
     assert!(all.len() > 10 && all.iter().skip(1).all(|loss| (*loss - 0.75).abs() < 0.01), "{all:?}");
-    // And a lost way back is no outage: everything had arrived.
+    // And a lost return path is no outage: everything had arrived.
     let all = losses(steady(100..300, 0, 0).chain(steady(900..1100, 600, 540)));
     assert!(all.iter().any(|loss| *loss > 0.05), "{all:?}");
 }

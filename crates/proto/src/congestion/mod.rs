@@ -8,17 +8,17 @@ mod capacity;
 mod cubic;
 mod first_flight;
 mod fixed;
+mod held_half;
 mod hystart;
-mod insistence;
 mod loss_epoch;
 mod model;
 mod noise;
 mod pulse;
 mod queue;
+mod recurring;
 mod reno;
 #[cfg(test)]
 mod script;
-mod standing;
 mod vegas;
 mod window;
 
@@ -64,7 +64,7 @@ pub struct AckEvent {
     pub total_lost: u64,
     /// Bytes sent on the path up to and including the most recently sent of the newly acknowledged packets.
     pub newest_offset: u64,
-    /// When that packet reached the peer, plus the way back: `now` without the peer's acknowledgement delay.
+    /// When that packet reached the peer, plus the return path: `now` without the peer's acknowledgement delay.
     pub arrived: Time,
 }
 

@@ -7,11 +7,11 @@ use super::bursts::{Bursts, Start};
 use super::capacity::{Capacity, Epoch, MIN_EPOCH};
 use super::cubic::Cubic;
 use super::first_flight::FirstFlight;
-use super::insistence::Insistence;
+use super::held_half::HeldHalf;
 use super::noise::BaseLoss;
 use super::pulse::Pulses;
-use super::queue::Queue;
-use super::standing::Standing;
+use super::queue::QueueEstimator;
+use super::recurring::RecurringQueue;
 use super::{AckEvent, ControlState, Controller, Coupled, LossEvent, SentEvent, initial_packets};
 use crate::switch::{self, Mechanism};
 use crate::units::{Bandwidth, Duration, Time};
@@ -78,7 +78,7 @@ const ANCHOR_DECAY: f64 = 0.98;
 const MIN_SLACK: f64 = 0.003;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ModelState {
     /// Doubling per RTT.
     Startup,
     /// Letting the overshoot of start-up flow off.
@@ -97,13 +97,13 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Model {
     datagram: f64,
-    state: State,
+    state: ModelState,
     since: Time,
     began: Time,
     /// The RTT was looked for once.
     has_looked: bool,
     capacity: Capacity,
-    queue: Queue,
+    queue: QueueEstimator,
     loss: BaseLoss,
     sent_offset: u64,
     bursts: Bursts,
@@ -118,13 +118,13 @@ pub(super) struct Model {
     resumed_from: f64,
     /// The queue between the latest pulses.
     rest_queue: Duration,
-    /// The way became longer.
+    /// The path became longer.
     lengthened: Option<compete::Lengthened>,
     /// When it seemed to, and the RTT before; until when that is not believed.
     taken_longer: Option<(Time, Duration)>,
     full_until: Time,
     /// A queue that stays too long.
-    standing: Standing,
+    recurring: RecurringQueue,
     /// What the queue has been lately, seconds: a flow that aims at more has less than its share, one that aims at less has more.
     usual_queue: f64,
     /// Rounds: one RTT of sent bytes, and one epoch at least where an RTT is shorter than epochs are.
@@ -197,7 +197,7 @@ pub(super) struct Model {
     /// Part of our share that was left three rounds after our reductions, on average.
     kept: f64,
     /// What is held beside a flow that does not reduce its window.
-    insistence: Insistence,
+    held_half: HeldHalf,
     /// Time in the competitive mode after which it is asked whether the other is still there.
     ask_after: Duration,
     /// When a queue that is not ours was found last.
@@ -234,12 +234,12 @@ impl Model {
         let initial = initial_packets(rtt) * datagram as f64;
         Self {
             datagram: datagram as f64,
-            state: State::Startup,
+            state: ModelState::Startup,
             since: now,
             began: now,
             has_looked: false,
             capacity: Capacity::default(),
-            queue: Queue::new(now),
+            queue: QueueEstimator::new(now),
             loss: BaseLoss::default(),
             sent_offset: 0,
             bursts: Bursts::new(now),
@@ -252,7 +252,7 @@ impl Model {
             lengthened: None,
             taken_longer: None,
             full_until: now,
-            standing: Standing::new(now),
+            recurring: RecurringQueue::new(now),
             usual_queue: 0.0,
             round: 0,
             round_end: 0,
@@ -293,7 +293,7 @@ impl Model {
             is_far: false,
             judge_cut_at: 0,
             kept: 1.0,
-            insistence: Insistence::new(now),
+            held_half: HeldHalf::new(now),
             ask_after: REFRESH,
             low_from: 0,
             judge_from: 0,
@@ -328,12 +328,12 @@ impl Model {
         (self.clear_target() + NOISE_TARGET * self.queue.noise()).min(self.queue_limit)
     }
 
-    /// The longest queue that flows of our own kind aim at, however little each of them has: up to this, what remains when we give way may be theirs.
+    /// The longest queue that flows of our own kind aim at, however little each of them has: up to this, what remains when we back off may be theirs.
     fn own_kinds_longest(&self) -> Duration {
         self.target().max(Duration::from_secs_f64(TARGET_QUEUE) + NOISE_TARGET * self.queue.noise())
     }
 
-    fn enter(&mut self, state: State, now: Time) {
+    fn enter(&mut self, state: ModelState, now: Time) {
         self.state = state;
         self.since = now;
         self.growth = 0.0;
@@ -342,14 +342,14 @@ impl Model {
         self.usual_queue = self.target().as_secs_f64();
         self.risen = 0;
         self.judge_from = self.sent_offset;
-        if matches!(state, State::Test | State::Refresh) {
+        if matches!(state, ModelState::Test | ModelState::Refresh) {
             self.low_from = self.sent_offset;
             self.loss.begin_low();
         }
-        if matches!(state, State::Test | State::Refresh) {
+        if matches!(state, ModelState::Test | ModelState::Refresh) {
             self.queue.begin_low();
         }
-        self.has_looked |= state == State::Refresh;
+        self.has_looked |= state == ModelState::Refresh;
     }
 
     /// The first step of growth: what builds no more than a few ms of queue in one RTT if nothing is free.
@@ -370,16 +370,16 @@ impl Model {
             self.growth = 0.0;
             self.queue_limit = self.queue_limit.min((self.queue.now() * 3 / 4).max(MIN_QUEUE_LIMIT));
             self.limited_at = self.round;
-            if self.state == State::Startup {
+            if self.state == ModelState::Startup {
                 self.leave_startup(now);
             }
         }
-        let competitive_loss = (self.state == State::Compete).then(|| self.recent_loss - self.loss.base());
-        self.insistence.on_round(now, self.capacity.latest_delivered(), self.rival.is_some(), competitive_loss);
+        let competitive_loss = (self.state == ModelState::Compete).then(|| self.recent_loss - self.loss.base());
+        self.held_half.on_round(now, self.capacity.latest_delivered(), self.rival.is_some(), competitive_loss);
         match self.state {
-            State::Startup => self.startup_round(now),
-            State::Cruise => self.cruise_round(now),
-            State::Compete => self.compete_round(now),
+            ModelState::Startup => self.startup_round(now),
+            ModelState::Cruise => self.cruise_round(now),
+            ModelState::Compete => self.compete_round(now),
             _ => {}
         }
         self.round_epochs = 0;
@@ -448,18 +448,18 @@ impl Model {
             if self.above >= STUCK_ROUNDS && !self.queue.is_restless(queue) {
                 // The flow that was there a moment ago is there again.
                 self.queue.begin_watch();
-                self.enter(State::Compete, now);
+                self.enter(ModelState::Compete, now);
                 return;
             }
             if self.round >= self.rival_until {
                 self.rival = None;
-                self.insistence.end();
+                self.held_half.end();
             }
         }
         let is_squeezed =
             self.above >= SQUEEZED_ROUNDS && now.since(self.above_since) >= SQUEEZED_TIME && self.capacity.get() < self.anchor * SQUEEZED;
         if is_squeezed {
-            // We gave way round after round and the queue stayed: what took our place does not mind queues.
+            // We backed off round after round and the queue stayed: what took our place does not mind queues.
             self.stuck = STUCK_ROUNDS;
             self.above = 0;
         } else if !self.is_far_above() {
@@ -483,7 +483,7 @@ impl Model {
             && !switch::is_off(Mechanism::FirstLook);
         if is_due || is_first || is_unclear || self.stuck >= STUCK_ROUNDS {
             self.is_far = self.is_far_above();
-            self.enter(State::Refresh, now);
+            self.enter(ModelState::Refresh, now);
         }
     }
 
@@ -507,7 +507,7 @@ impl Model {
     fn on_epoch(&mut self, epoch: &Epoch, now: Time) {
         self.latest_sent = epoch.sent;
         self.recent_loss += (epoch.loss - self.recent_loss) * RECENT;
-        self.doubt_longer_way(now);
+        self.doubt_longer_path(now);
         let is_path_limited = epoch.is_path_limited();
         if is_path_limited {
             self.known_until = self.round + MAX_HOLD_ROUNDS;
@@ -515,16 +515,17 @@ impl Model {
         }
         let is_excess = self.loss.is_excess(epoch.loss, epoch.packets);
         // What the queue of the first round trips dropped was not carried; while p0 is unknown it looks like the path's own.
-        let is_doubtful = self.state == State::Drain && !self.loss.is_known();
+        let is_doubtful = self.state == ModelState::Drain && !self.loss.is_known();
         let rate = if is_excess || is_doubtful { epoch.delivered / (1.0 - self.loss.base()) } else { epoch.sent };
         // Where we send less than we could and see no queue, the sample is our own rate.
-        let is_own_rate = matches!(self.state, State::Test | State::Refresh) || self.round <= self.hold_until;
+        let is_own_rate = matches!(self.state, ModelState::Test | ModelState::Refresh) || self.round <= self.hold_until;
         let is_old = epoch.start < self.judge_from;
         let is_limited =
             (epoch.is_app_limited && !is_path_limited) || is_old || (is_own_rate && !is_excess && self.queue.now() <= self.target() / 2);
         // Saturated from beginning to end: else the sample would hold time in which nothing was there to be delivered.
         let is_far = self.is_far_above();
-        let is_saturated = matches!(self.state, State::Cruise | State::Compete) && is_far && self.was_far && !epoch.is_app_limited;
+        let is_saturated =
+            matches!(self.state, ModelState::Cruise | ModelState::Compete) && is_far && self.was_far && !epoch.is_app_limited;
         self.was_far = is_far;
         // Then it measures what we sent, not what the path carries.
         let is_held_back = epoch.is_held_back(self.queue.noise());
@@ -533,12 +534,12 @@ impl Model {
         } else {
             self.capacity.on_sample(rate.min(epoch.sent), is_limited || is_saturated);
         }
-        let is_filled = is_excess || self.growth > 0.0 || self.queue.now() > self.target() / 2 || self.state == State::Startup;
+        let is_filled = is_excess || self.growth > 0.0 || self.queue.now() > self.target() / 2 || self.state == ModelState::Startup;
         if (!epoch.is_app_limited || epoch.is_train)
             && !is_old
             && !is_held_back
             && is_filled
-            && !matches!(self.state, State::Test | State::Refresh)
+            && !matches!(self.state, ModelState::Test | ModelState::Refresh)
         {
             self.capacity.on_delivered(epoch.delivered);
         }
@@ -546,8 +547,8 @@ impl Model {
             return;
         }
         match self.state {
-            State::Startup => self.on_startup_epoch(epoch, is_excess, now),
-            State::Cruise => {
+            ModelState::Startup => self.on_startup_epoch(epoch, is_excess, now),
+            ModelState::Cruise => {
                 self.loss.on_cruise(epoch.loss, epoch.packets);
                 let is_at_rest = self.queue.now() <= self.longest_at_rest();
                 if is_at_rest && self.was_at_rest {
@@ -562,7 +563,7 @@ impl Model {
                     }
                     self.suspicion += 1;
                     if self.suspicion >= 2 {
-                        self.enter(State::Test, now);
+                        self.enter(ModelState::Test, now);
                     }
                 } else {
                     self.suspicion = 0;
@@ -591,7 +592,7 @@ impl Model {
         let rtt = self.smoothed_rtt.as_secs_f64().max(1e-4);
         let (queue, target) = (self.queue.now().as_secs_f64(), self.target().as_secs_f64());
         let bdp = capacity * self.queue.base().as_secs_f64();
-        // What acknowledgements on their way and sends in trains may hold: on the shortest paths these, not the way itself, are what takes time.
+        // What acknowledgements in flight and sends in trains may hold: on the shortest paths these, not the path itself, are what takes time.
         let slack = 16.0 * self.datagram + capacity * (rtt / 4.0).clamp(MIN_SLACK, 0.025);
         let catch_up = f64::from(self.below.min(CATCH_UP_ROUNDS)) / f64::from(CATCH_UP_ROUNDS);
         // Far below its target a flow has less than its share, if its own push does not fill the queue for some rounds: it may gain faster then.
@@ -601,33 +602,33 @@ impl Model {
         let wanted = gain * (target - queue - self.pushed_by_others()) + self.agreement() * (target - self.usual_queue);
         let pushed = if is_stale { 1.0 } else { 1.0 + (wanted / rtt).clamp(-MAX_CUT, MAX_PUSH) };
         let (gain, window) = match self.state {
-            State::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * self.first_packets * self.datagram),
-            State::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
-            State::Cruise => {
+            ModelState::Startup => (STARTUP_GAIN, 2.0 * bdp + 2.0 * self.first_packets * self.datagram),
+            ModelState::Drain => (0.5, bdp + capacity * target + 4.0 * self.datagram),
+            ModelState::Cruise => {
                 let held = if self.round < self.hold_until { pushed.min(HOLD_GAIN) } else { pushed };
                 let growth = if self.may_burst { BURST_GROWTH } else { self.growth };
                 let gain = if growth > 0.0 { held.max(1.0 + growth) } else { held };
                 (gain, 1.5 * bdp * (1.0 + growth) + capacity * target + slack)
             }
-            State::Test => (TEST_GAIN * self.surely_carried().clamp(0.1, 0.95), 1.5 * bdp + slack),
-            State::Compete => {
+            ModelState::Test => (TEST_GAIN * self.surely_carried().clamp(0.1, 0.95), 1.5 * bdp + slack),
+            ModelState::Compete => {
                 let window = self.rival.as_ref().map_or(0, |r| r.window()) as f64;
-                let held = self.insistence.rate().map_or(0.0, |rate| rate / (1.0 - self.loss.base()));
+                let held = self.held_half.rate().map_or(0.0, |rate| rate / (1.0 - self.loss.base()));
                 ((1.25 * window / rtt).max(held) / capacity, window.max(1.25 * held * rtt + slack))
             }
             // Beside others only our own share of the queue can be taken away: what is in flight above our own bandwidth-delay product.
-            State::Refresh if self.rival.is_some() || self.stuck >= STUCK_ROUNDS => (0.9, 0.9 * bdp),
-            State::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
+            ModelState::Refresh if self.rival.is_some() || self.stuck >= STUCK_ROUNDS => (0.9, 0.9 * bdp),
+            ModelState::Refresh => ((1.0 - 2.0 * (queue.max(target)) / rtt).clamp(0.5, 0.9), 1.5 * bdp + slack),
         };
         let floor = 2.0 * self.datagram / rtt.max(0.01);
         self.pacing = match (&self.pulses, self.state) {
-            (Some(pulses), State::Startup) => pulses.rate(),
-            (None, State::Startup) if self.newest_offset < self.doubles_from => self.pacing,
-            (None, State::Startup) => self.pacing.max(gain * capacity),
+            (Some(pulses), ModelState::Startup) => pulses.rate(),
+            (None, ModelState::Startup) if self.newest_offset < self.doubles_from => self.pacing,
+            (None, ModelState::Startup) => self.pacing.max(gain * capacity),
             _ => (gain * capacity).max(floor),
         };
         self.cwnd = window.max(4.0 * self.datagram) as u64;
-        self.reserve = if self.state == State::Cruise { bdp as u64 } else { 0 };
+        self.reserve = if self.state == ModelState::Cruise { bdp as u64 } else { 0 };
     }
 }
 
@@ -639,7 +640,7 @@ impl Controller for Model {
     fn on_sent(&mut self, event: &SentEvent) {
         self.sent_offset = event.sent_offset;
         self.in_flight = event.in_flight;
-        if self.state == State::Startup {
+        if self.state == ModelState::Startup {
             self.first_flight.on_sent(event);
             if let Some(pulses) = &mut self.pulses {
                 pulses.on_sent(event, self.datagram);
@@ -666,7 +667,7 @@ impl Controller for Model {
         self.round_ce += event.ce_packets;
         self.round_acked += event.acked_packets;
         self.round_limited |= event.is_app_limited;
-        if self.state == State::Compete
+        if self.state == ModelState::Compete
             && let Some(rival) = &mut self.rival
         {
             rival.on_ack(event);
@@ -674,15 +675,15 @@ impl Controller for Model {
         self.loss.on_burst(event.loss_burst);
         if let Some(rtt) = event.rtt {
             self.queue.on_rtt(now, rtt, self.target());
-            if self.state == State::Startup {
+            if self.state == ModelState::Startup {
                 self.on_startup_rtt(event, rtt);
             }
         }
         let is_low = self.low_from < event.newest_offset;
-        if matches!(self.state, State::Test | State::Refresh) && is_low {
+        if matches!(self.state, ModelState::Test | ModelState::Refresh) && is_low {
             self.loss.on_low(event.newest_offset, event.total_acked, self.datagram);
         }
-        if self.state == State::Startup {
+        if self.state == ModelState::Startup {
             self.on_startup_ack(event);
         }
         let is_last = self.bursts.is_end(event, self.datagram);
@@ -699,14 +700,16 @@ impl Controller for Model {
             self.growth = 0.0;
         }
         match self.state {
-            State::Startup if self.is_filled(event) => self.leave_startup(now),
-            State::Drain if self.drain_is_done() => {
-                let next = if self.loss.is_startup_doubtful() { State::Test } else { State::Cruise };
+            ModelState::Startup if self.is_filled(event) => self.leave_startup(now),
+            ModelState::Drain if self.drain_is_done() => {
+                let next = if self.loss.is_startup_doubtful() { ModelState::Test } else { ModelState::Cruise };
                 self.enter(next, now);
             }
-            State::Test if self.loss.low_packets() >= TEST_PACKETS && now.since(self.since) > 2 * self.smoothed_rtt => self.end_test(now),
-            State::Test if self.loss.low_packets() >= 16 && now.since(self.since) > 4 * self.smoothed_rtt => self.end_test(now),
-            State::Refresh => {
+            ModelState::Test if self.loss.low_packets() >= TEST_PACKETS && now.since(self.since) > 2 * self.smoothed_rtt => {
+                self.end_test(now)
+            }
+            ModelState::Test if self.loss.low_packets() >= 16 && now.since(self.since) > 4 * self.smoothed_rtt => self.end_test(now),
+            ModelState::Refresh => {
                 let longest = if self.rival.is_some() {
                     self.queue.now() + self.smoothed_rtt / 2
                 } else if self.stuck > 0 {
@@ -731,7 +734,7 @@ impl Controller for Model {
         if is_congestive && self.queue.now() > self.target() {
             self.overflowed_at = Some(event.now);
         }
-        if self.state == State::Compete && is_congestive {
+        if self.state == ModelState::Compete && is_congestive {
             self.on_competitive_loss(event);
         }
     }
@@ -752,14 +755,14 @@ impl Controller for Model {
 
     fn state(&self) -> ControlState {
         let state = match self.state {
-            State::Startup => "startup",
-            State::Drain => "drain",
-            State::Cruise if self.growth > 0.0 => "probe",
-            State::Cruise if self.round < self.hold_until => "hold",
-            State::Cruise => "cruise",
-            State::Test => "test",
-            State::Refresh => "refresh",
-            State::Compete => "compete",
+            ModelState::Startup => "startup",
+            ModelState::Drain => "drain",
+            ModelState::Cruise if self.growth > 0.0 => "probe",
+            ModelState::Cruise if self.round < self.hold_until => "hold",
+            ModelState::Cruise => "cruise",
+            ModelState::Test => "test",
+            ModelState::Refresh => "refresh",
+            ModelState::Compete => "compete",
         };
         ControlState {
             state,

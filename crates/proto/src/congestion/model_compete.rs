@@ -1,8 +1,8 @@
 //! `model` beside cross traffic that fills the queue (P12d): when it is believed, how the rate is held beside it, and when it is gone.
 
-use super::{Model, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS, State};
+use super::{Model, ModelState, REFRESH, SQUEEZED_TIME, STUCK_ROUNDS};
 use crate::congestion::cubic::Cubic;
-use crate::congestion::standing::Standing;
+use crate::congestion::recurring::RecurringQueue;
 use crate::congestion::{Controller, LossEvent};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -21,7 +21,7 @@ const MAX_ASK_AFTER: Duration = Duration::from_secs(20);
 const YIELD: f64 = 0.95;
 /// What was left of our share after reductions, on average, follows the latest by this part.
 const KEPT_MEMORY: f64 = 0.25;
-/// A flow that has half of a queue and alone reduces to 0.7 keeps 0.82 of its rate: below this the others have more than we, and do not give way.
+/// A flow that has half of a queue and alone reduces to 0.7 keeps 0.82 of its rate: below this the others have more than we, and do not back off.
 const UNYIELDING: f64 = 0.85;
 /// Loss of the path's own from which on we back off wholly for flows that take it for congestion.
 const WEAKENING_LOSS: f64 = 0.005;
@@ -29,7 +29,7 @@ const WEAKENING_LOSS: f64 = 0.005;
 const GROWTH_ROUNDS: u64 = 8;
 /// How often a queue that others have pushed up counts besides.
 const GIVING_WAY: f64 = 2.0;
-/// A way that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that somebody fills.
+/// A path that becomes longer twice within this time, while our rate falls to less than this part of itself, is a queue that cross traffic fills.
 const CREEPING: Duration = Duration::from_secs(30);
 const CREPT: f64 = 0.9;
 /// It must be longer by more than this.
@@ -37,7 +37,7 @@ pub(super) const SLOWEST_RISE: Duration = Duration::from_millis(1);
 /// Rounds without a queue after which the flow that filled it is taken to be gone.
 const RIVAL_ROUNDS: u64 = 256;
 
-/// A way that became longer.
+/// A path that became longer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengthened {
     at: Time,
@@ -54,12 +54,12 @@ impl Model {
         if self.round == self.judge_cut_at
             && let Some(rival) = &mut self.rival
         {
-            // If all gave way alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
+            // If all backed off alike each keeps its rate while the queue shrinks. What only we gave up is taken back but for a part.
             let rtt = self.queue.base() + self.queue.now();
             self.kept += (self.capacity.get() / self.anchor.max(1.0) - self.kept) * KEPT_MEMORY;
             rival.restore((YIELD * self.anchor * rtt.as_secs_f64()) as u64);
             if self.kept < UNYIELDING {
-                self.insistence.begin(now, self.capacity.delivered());
+                self.held_half.begin(now, self.capacity.delivered());
             }
         }
         self.below = if self.queue.now() < self.target() / 2 { self.below + 1 } else { 0 };
@@ -67,7 +67,7 @@ impl Model {
             self.relent(now);
         } else if self.risen >= STUCK_ROUNDS || now.since(self.since) >= 2 * self.ask_after.max(20 * self.smoothed_rtt) {
             // Is the other still there?
-            self.enter(State::Refresh, now);
+            self.enter(ModelState::Refresh, now);
         }
     }
 
@@ -76,7 +76,7 @@ impl Model {
         self.rival_until = self.round + RIVAL_ROUNDS;
         self.above = 0;
         self.stuck = 0;
-        self.enter(State::Cruise, now);
+        self.enter(ModelState::Cruise, now);
     }
 
     /// P12d: our own share of the queue is gone, the queue is not.
@@ -86,14 +86,14 @@ impl Model {
         if self.rival.is_none() && !self.is_confirmed(now) {
             self.above = 0;
             self.queue.end_refresh(now, false);
-            self.enter(State::Cruise, now);
+            self.enter(ModelState::Cruise, now);
             return;
         }
         self.begin_competing(now);
     }
 
-    /// A way that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
-    /// itself a longer way takes no rate. Someone fills the queue, too slowly for us to see it move.
+    /// A path that is longer than `old` has been found. True if it was the second time in a while, and `rate`, which was ours, less than the time before: by
+    /// itself a longer path takes no rate. Cross traffic fills the queue, too slowly for us to see it move.
     pub(super) fn creeps(&mut self, now: Time, old: Duration, rate: f64) -> bool {
         if switch::is_off(Mechanism::CreepingQueues) {
             return false;
@@ -102,7 +102,7 @@ impl Model {
             self.lengthened = Some(Lengthened { at: now, old, rate });
             return false;
         };
-        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the way.
+        // No longer than flows of our own kind make it: one of them may have come while there was a queue, and take its part of it for the path.
         let is_long = self.queue.min_rtt() > before.old + self.own_kinds_longest();
         if is_long && rate < before.rate * CREPT {
             self.lengthened = None;
@@ -116,13 +116,13 @@ impl Model {
     /// second, so that it never stays for long.
     pub(super) fn stands_too_long(&mut self, now: Time) -> bool {
         let is_long = self.queue.now() > self.own_kinds_longest();
-        !switch::is_off(Mechanism::RecurringQueues) && self.standing.on_round(now, self.smoothed_rtt, is_long)
+        !switch::is_off(Mechanism::RecurringQueues) && self.recurring.on_round(now, self.smoothed_rtt, is_long)
     }
 
     /// Our own flight was cut and less remained of the queue than our own kind may leave. True if it has come back so often that it is not ours all the same.
     pub(super) fn comes_back(&mut self, now: Time, remained: Duration) -> bool {
         let is_there = remained > self.target() / 4 && !self.queue.is_flat() && !self.queue.is_restless(remained);
-        !switch::is_off(Mechanism::RecurringQueues) && self.standing.on_look(now, is_there, REFRESH + SQUEEZED_TIME)
+        !switch::is_off(Mechanism::RecurringQueues) && self.recurring.on_look(now, is_there, REFRESH + SQUEEZED_TIME)
     }
 
     pub(super) fn begin_competing(&mut self, now: Time) {
@@ -141,11 +141,11 @@ impl Model {
         // An RTT that is the same every time is the path's own after all.
         self.queue.end_refresh(now, false);
         self.queue.begin_watch();
-        self.standing = Standing::new(now);
-        self.enter(State::Compete, now);
+        self.recurring = RecurringQueue::new(now);
+        self.enter(ModelState::Compete, now);
     }
 
-    /// What is above this queue somebody has pushed up.
+    /// What is above this queue was pushed up by cross traffic.
     pub(super) fn longest_at_rest(&self) -> Duration {
         self.target() * 3 / 2
     }
@@ -154,7 +154,7 @@ impl Model {
     /// itself, round by round, and can win back its share by pushing only. Where nothing is lost nobody needs that, and delay that varies is no
     /// push.
     pub(super) fn pushed_by_others(&self) -> f64 {
-        if self.is_noisy() || self.round < self.grew_at + GROWTH_ROUNDS || switch::is_off(Mechanism::GivingWay) {
+        if self.is_noisy() || self.round < self.grew_at + GROWTH_ROUNDS || switch::is_off(Mechanism::BackingOff) {
             return 0.0;
         }
         let pushed = self.queue.now().as_secs_f64() - self.longest_at_rest().as_secs_f64();
@@ -173,7 +173,7 @@ impl Model {
             self.judge_cut_at = self.round + CUT_ROUNDS;
             if event.now.since(self.since) >= self.ask_after {
                 // Others of our kind met the same loss: a question asked now is asked together with them.
-                self.enter(State::Refresh, event.now);
+                self.enter(ModelState::Refresh, event.now);
             }
         }
     }

@@ -2,19 +2,19 @@
 //! what follows (P12b, P12d).
 
 use super::compete::SLOWEST_RISE;
-use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, STUCK_ROUNDS, State};
+use super::{MAX_UNCLEAR_ROUNDS, MIN_QUEUE_LIMIT, Model, ModelState, STUCK_ROUNDS};
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
 
 /// A queue below the first is no sign of a crowd, one above the second is, whatever a flow with little aims at.
 const CROWD: Duration = Duration::from_millis(1);
 const MAX_CROWD: Duration = Duration::from_micros(4500);
-/// A way that was taken to have become longer lately, and on which as much is lost now, was a full queue: that does not move, either.
+/// A path that was taken to have become longer lately, and on which as much is lost now, was a full queue: that does not move, either.
 const FULL_LOSS: f64 = 0.4;
 const FULL_LATELY: Duration = Duration::from_secs(60);
 /// No other is believed in for so long then.
 const FULL_FOR: Duration = Duration::from_secs(30);
-/// Share of the capacity from before that is taken up again where the way has become longer.
+/// Share of the capacity from before that is taken up again where the path has become longer.
 const REGAIN: f64 = 0.7;
 
 impl Model {
@@ -51,7 +51,7 @@ impl Model {
         }
         self.suspicion = 0;
         if !self.resume_startup(now) {
-            self.enter(State::Cruise, now);
+            self.enter(ModelState::Cruise, now);
         }
     }
 
@@ -80,7 +80,7 @@ impl Model {
         } else {
             self.accused_at = None;
         }
-        // It did not shrink when we sent less, and did not move: the way has become longer. The rate was taken from us for nothing.
+        // It did not shrink when we sent less, and did not move: the path has become longer. The rate was taken from us for nothing.
         // What losses made us aim at is not what others leave: our own kind's queue hardly moves, either.
         let left = if switch::is_off(Mechanism::OwnKindsQueues) { self.target() } else { self.target().max(self.clear_target()) };
         let is_longer = was_stuck && remained > left && self.queue.is_flat() && now >= self.full_until;
@@ -98,11 +98,11 @@ impl Model {
             // The queue was ours. Only what is yielded from here on is new evidence.
             self.anchor = self.capacity.get();
         }
-        self.enter(State::Cruise, now);
+        self.enter(ModelState::Cruise, now);
     }
 
-    /// What was taken for a longer way loses so much that it must be a queue that others keep full.
-    pub(super) fn doubt_longer_way(&mut self, now: Time) {
+    /// What was taken for a longer path loses so much that it must be a queue that others keep full.
+    pub(super) fn doubt_longer_path(&mut self, now: Time) {
         if self.recent_loss < FULL_LOSS || switch::is_off(Mechanism::FullQueues) {
             return;
         }

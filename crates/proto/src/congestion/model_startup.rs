@@ -1,6 +1,6 @@
 //! How `model` finds what a path carries (P11): by pulses, or by doubling where these say nothing; and the drain of what that leaves in the queue.
 
-use super::{Model, State, TEST_PACKETS};
+use super::{Model, ModelState, TEST_PACKETS};
 use crate::congestion::capacity::Epoch;
 use crate::congestion::pulse::{Answer, Pulses, SHORTEST_RTT, Stretch};
 use crate::congestion::{AckEvent, INITIAL_PACKETS};
@@ -21,7 +21,7 @@ const STARTUP_EXCESS: f64 = 0.2;
 const STARTUP_HOPELESS: f64 = 0.6;
 
 impl Model {
-    /// None on short ways.
+    /// None on short paths.
     pub(super) fn pulses(rate: f64, rtt: Duration) -> Option<Pulses> {
         (rtt >= SHORTEST_RTT && !switch::is_off(Mechanism::Pulses)).then(|| Pulses::new(rate, rtt))
     }
@@ -98,7 +98,7 @@ impl Model {
             self.capacity.settle_delivered(self.loss.base());
         }
         self.suspicion = 0;
-        self.enter(State::Drain, now);
+        self.enter(ModelState::Drain, now);
     }
 
     /// Loss that came with the rate, or seems to.
@@ -122,7 +122,7 @@ impl Model {
         self.plateau = 0;
         self.plateau_best = 0.0;
         self.pulses = Self::pulses(self.capacity.get(), self.queue.min_rtt());
-        self.enter(State::Startup, now);
+        self.enter(ModelState::Startup, now);
         true
     }
 
@@ -139,7 +139,7 @@ impl Model {
         }
         match &self.pulses {
             Some(pulses) => {
-                // The handshake, or the test of an address, may have seen the way before others filled it.
+                // The handshake, or the test of an address, may have seen the path before others filled it.
                 self.queue.lower(event.min_rtt);
                 if pulses.is_within(event.newest_offset) {
                     self.queue.on_rise(event.now, rtt, event.is_app_limited);

@@ -1,7 +1,7 @@
 //! What `tests/congestion.rs` cannot show: senders that are slower than their path, and what mechanisms are worth.
 
 use super::super::{AckEvent, Controller, INITIAL_PACKETS, SentEvent};
-use super::{Model, State, TEST_GAIN};
+use super::{Model, ModelState, TEST_GAIN};
 use crate::switch::{Mechanism, without};
 use crate::units::{Bandwidth, Duration, Time};
 use bottleneck::{Bottleneck, FlowSpec, Link};
@@ -98,7 +98,7 @@ fn a_round_has_an_epoch() {
 fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
     let mut model = Model::new(DATAGRAM, Duration::from_millis(20), Time::ZERO);
     model.capacity.on_sample(1e6, false);
-    model.enter(State::Test, Time::ZERO);
+    model.enter(ModelState::Test, Time::ZERO);
     model.update();
     assert!((model.pacing / (TEST_GAIN * 0.5e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
     model.capacity.on_delivered(0.9e6);
@@ -112,7 +112,7 @@ fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
 fn rate_after_blocks(count: u32) -> f64 {
     let (rtt, block) = (Duration::from_millis(10), 70);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
-    model.enter(State::Cruise, Time::ZERO);
+    model.enter(ModelState::Cruise, Time::ZERO);
     model.capacity.raise(50e6 / 8.0);
     model.update();
     let (mut sent, mut lost, mut newest, mut acked) = (0, 0, 0, 0);
@@ -157,7 +157,7 @@ fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     assert!(together < 300.0, "{together:.0} Mbit/s without");
 }
 
-/// A first flight of 32 packets over a way of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
+/// A first flight of 32 packets over a path of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
 /// capacity when all are acknowledged, in packets per round trip.
 fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     let rtt = Duration::from_millis(10);
@@ -193,7 +193,7 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
 }
 
 /// Where a test leads to after start-up that a burst ended: 80 of 125 packets; of 200 at the lower rate as many as given are lost.
-fn after_a_test_that_lost(low: u64, burst: f64) -> State {
+fn after_a_test_that_lost(low: u64, burst: f64) -> ModelState {
     let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
     model.loss.on_burst(burst);
     model.loss.on_startup(0.0, 100.0, false);
@@ -201,7 +201,7 @@ fn after_a_test_that_lost(low: u64, burst: f64) -> State {
     model.loss.on_startup(0.64, 125.0, true);
     model.suspicion = 2;
     model.cut_startup_short(Time::ZERO);
-    model.enter(State::Test, Time::ZERO);
+    model.enter(ModelState::Test, Time::ZERO);
     model.loss.on_low(0, 0, DATAGRAM as f64);
     model.loss.on_low(200 * DATAGRAM, (200 - low) * DATAGRAM, DATAGRAM as f64);
     model.end_test(Time::ZERO);
@@ -211,14 +211,14 @@ fn after_a_test_that_lost(low: u64, burst: f64) -> State {
 /// A flow that starts in a burst of loss is not left at what it had reached.
 #[test]
 fn start_up_goes_on_when_a_lower_rate_loses_as_much() {
-    assert_eq!(after_a_test_that_lost(40, 20.0), State::Startup);
-    assert_eq!(without(Mechanism::StartupResumption, || after_a_test_that_lost(40, 20.0)), State::Cruise);
+    assert_eq!(after_a_test_that_lost(40, 20.0), ModelState::Startup);
+    assert_eq!(without(Mechanism::StartupResumption, || after_a_test_that_lost(40, 20.0)), ModelState::Cruise);
 }
 
 /// A policer, or a buffer of a few packets: the lower rate loses nothing.
 #[test]
 fn start_up_is_over_when_a_lower_rate_loses_nothing() {
-    assert_eq!(after_a_test_that_lost(0, 2.0), State::Cruise);
+    assert_eq!(after_a_test_that_lost(0, 2.0), ModelState::Cruise);
 }
 
 /// P11: doubles per RTT, from the first one on.
@@ -273,7 +273,7 @@ fn starts_on_over_a_restless_path(seed: u64) -> bool {
             });
         }
     }
-    model.state == State::Startup
+    model.state == ModelState::Startup
 }
 
 /// Before much is known of its noise a delay that varies looks like a queue, and such a flow stayed at a fraction of the link for seconds.
@@ -300,7 +300,7 @@ fn agreed_twenty_seconds_later() -> f64 {
 
 /// RFC 9743 5: a flow that comes late has its share soon, however long the path is.
 #[test]
-fn flows_on_a_long_way_agree_within_seconds() {
+fn flows_on_a_long_path_agree_within_seconds() {
     let with = agreed_twenty_seconds_later();
     let without = without(Mechanism::Agreement, agreed_twenty_seconds_later);
     println!("Jain {with:.4}, {without:.4} without");
@@ -321,9 +321,9 @@ fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f
     (b.received(0) - early) as f64 / 50.0 / capacity
 }
 
-/// P12d: a window that grows by a packet per round trip lengthens the way by a millisecond per second, and looks like nothing else.
+/// P12d: a window that grows by a packet per round trip lengthens the path by a millisecond per second, and looks like nothing else.
 #[test]
-fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_way() {
+fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_path() {
     let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
     let (with, without) = (share(), without(Mechanism::CreepingQueues, share));
     println!("{:.1} %, {:.1} % without", with * 100.0, without * 100.0);
@@ -434,7 +434,7 @@ fn rounds_over_a_standing_queue() -> Option<u64> {
                 ..ack(now, sent_at, offset, rate, Duration::from_millis(1))
             });
         }
-        model.state != State::Startup
+        model.state != ModelState::Startup
     })
 }
 
@@ -447,7 +447,7 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
 
 /// P11: an end that answered a handshake begins without a round trip.
 #[test]
-fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
+fn the_first_acknowledgement_says_that_the_path_is_too_short_for_pulses() {
     let begins = |rtt: Duration| {
         let mut model = Model::new(DATAGRAM, Duration::from_millis(100), Time::ZERO);
         model.on_sent(&SentEvent {
@@ -460,7 +460,7 @@ fn the_first_acknowledgement_says_that_the_way_is_too_short_for_pulses() {
         });
         assert!(model.pulses.is_some());
         model.on_ack(&ack(Time::ZERO + rtt, Time::ZERO, DATAGRAM, Bandwidth::from_transfer(DATAGRAM, rtt), rtt));
-        (model.state == State::Startup, model.pulses.is_some())
+        (model.state == ModelState::Startup, model.pulses.is_some())
     };
     assert_eq!(begins(Duration::from_millis(40)), (true, false));
     assert_eq!(begins(Duration::from_millis(60)), (true, true));
@@ -483,14 +483,14 @@ fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
 /// P12: a flow that comes to a queue takes it for base RTT and aims at as much again; by looking soon which part is its own it gives the others back theirs
 /// before the next one comes.
 #[test]
-fn who_comes_to_a_queue_sees_soon_what_of_it_is_the_way() {
+fn a_flow_that_comes_to_a_queue_sees_soon_what_of_it_is_the_path() {
     let (with, without) = least_of_eight([16, 20, 29], Mechanism::FirstLook);
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
-/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then is no longer way for it.
+/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then does not count to its path any more.
 #[test]
-fn what_our_own_kind_leaves_is_no_longer_way_for_one_who_aims_at_less() {
+fn what_our_own_kind_leaves_is_no_longer_path_for_a_flow_that_aims_at_less() {
     let (with, without) = least_of_eight([268, 337, 381], Mechanism::OwnKindsQueues);
     assert!(with > 0.9 && without < 0.8, "{with:.3}, {without:.3} without");
 }
@@ -513,15 +513,15 @@ fn is_tamed_by(mechanism: Mechanism, story: impl Fn() -> f64, most: f64, least: 
 
 /// P12d: a queue that is full does not move, either, and a flow that takes it for a longer path sees no queue any more.
 #[test]
-fn a_full_queue_is_no_longer_way() {
+fn a_full_queue_is_no_longer_path() {
     is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
 }
 
 /// P12d: loss hardly moves `bbr`.
 #[test]
-fn half_is_held_beside_who_gives_way_to_no_loss() {
+fn half_is_held_beside_an_unresponsive_flow() {
     let shares = || [1, 3].map(|seed| beside(CongestionControl::Bbr, false, Link::new(100.0, 40, 0.0), seed));
-    let (with, without) = (shares(), without(Mechanism::Insistence, shares));
+    let (with, without) = (shares(), without(Mechanism::HeldHalf, shares));
     println!("{with:.2?}, {without:.2?} without");
     let mean = |shares: [f64; 2]| (shares[0] + shares[1]) / 2.0;
     assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
@@ -529,12 +529,12 @@ fn half_is_held_beside_who_gives_way_to_no_loss() {
 
 /// P12d: at 1 % of loss nothing fills the queue, so that there is no competing; a flow that takes that loss for congestion pushes now and then, and must get room.
 #[test]
-fn who_takes_the_paths_loss_for_congestion_is_given_way_to() {
+fn a_flow_that_takes_the_paths_loss_for_congestion_is_backed_off_from() {
     let kept = || {
         let beside = |seed| 1.0 - 0.01 - beside(CongestionControl::Bbr, false, Link::new(100.0, 10, 0.01), seed);
         (1..=4).map(beside).sum::<f64>() / 4.0
     };
-    let (with, without) = (kept(), without(Mechanism::GivingWay, kept));
+    let (with, without) = (kept(), without(Mechanism::BackingOff, kept));
     println!("{with:.3}, {without:.3} without");
     assert!(with > 0.36 && without < 0.35, "{with:.3}, {without:.3} without");
 }
@@ -547,7 +547,7 @@ fn start_up_does_not_go_on_for_ever_beside_a_stream_that_fills_the_path() {
 
 /// P12b: whatever others do to a path, what is sent is in proportion to what arrives.
 #[test]
-fn nobody_sends_many_times_what_the_path_carries() {
+fn no_flow_sends_many_times_what_the_path_carries() {
     for mbit in [95.0, 105.0, 130.0, 300.0] {
         for (delay, starts) in [(5, WE_FIRST), (5, STREAM_FIRST), (40, WE_FIRST), (40, STREAM_FIRST)] {
             let highest = highest_beside(mbit, delay, starts);

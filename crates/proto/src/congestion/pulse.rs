@@ -1,5 +1,5 @@
 //! Start-up by pulses (P11): for a short time twice, then four times the rate that is proven, then so little that the whole round trip carries no more
-//! than that. The spacing in which a pulse arrives says what the way carries, the two slopes of its delay what others have of it; the queue that it leaves,
+//! than that. The spacing in which a pulse arrives says what the path carries, the two slopes of its delay what others have of it; the queue that it leaves,
 //! if it met the bottleneck, is gone before the next.
 
 use super::{AckEvent, SentEvent};
@@ -20,21 +20,21 @@ pub(super) const SHORTEST_RTT: Duration = Duration::from_millis(48);
 const LEAST: f64 = 16.0;
 /// ... and between two arrivals that are compared there are so many.
 const MIN_PACKETS: f64 = 8.0;
-/// A queue of ours grows in a straight line: round trips that scatter about it by more than this part of its rise are the way's own doing, and so may be
+/// A queue of ours grows in a straight line: round trips that scatter about it by more than this part of its rise are the path's own doing, and so may be
 /// the rise. Of so few one can't tell ...
 const STRAIGHT: f64 = 0.05;
 const FEW: f64 = 5.0;
 /// ... and so many are no chance. With less, a second pulse has to show the same but for this part.
 const MANY: f64 = 16.0;
 const ALIKE: f64 = 0.2;
-/// A pulse that becomes longer on its way by this part of its length has met the bottleneck.
+/// A pulse that becomes longer on the path by this part of its length has met the bottleneck.
 const MET: u32 = 4;
 /// Less than this, and than so many packets take, happens anywhere.
 const LEAST_DELAY: Duration = Duration::from_millis(2);
 const FEW_PACKETS: f64 = 4.0;
 /// A pulse that arrives by a tenth more slowly than it left was not alone, or not all of it passed: it proves no more than the rate of its slower half.
 const SLOWED: u32 = 10;
-/// The slower half makes the queue grow by so much per second: somebody else's packets fill the bottleneck.
+/// The slower half makes the queue grow by so much per second: cross traffic fills the bottleneck.
 const CROWDED: f64 = 0.1;
 /// What left no faster than this, times the proven rate, proves nothing new.
 const FASTER: f64 = 1.25;
@@ -228,7 +228,7 @@ impl Pulses {
         self.pulse.is_some_and(|p| p.from < offset && offset <= p.until)
     }
 
-    /// The delay by which a pulse must become longer on its way if it met the bottleneck, where the delay does not vary by itself.
+    /// The delay by which a pulse must become longer on the path if it met the bottleneck, where the delay does not vary by itself.
     fn threshold(&self, datagram: f64) -> Duration {
         let packets = Duration::from_secs_f64((FEW_PACKETS * datagram / (GAINS[1] * self.proven).max(1.0)).min(0.05));
         (self.length() / MET).max(packets).max((self.rtt / 16).min(LEAST_DELAY))
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn others_who_fill_the_bottleneck_are_seen_in_the_slopes() {
+    fn others_that_fill_the_bottleneck_are_seen_in_the_slopes() {
         let answer = answer_of(500.0, 2000.0, 2000.0, |_| Duration::ZERO);
         // The arrivals by themselves say half of it.
         assert!((packets(answer.sent) / 1000.0 - 1.0).abs() < 0.15, "{answer:?}");

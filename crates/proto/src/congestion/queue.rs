@@ -29,7 +29,7 @@ const MAX_MEMORY: Duration = Duration::from_secs(60);
 
 /// The estimator.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueEstimator {
     min_rtt: Duration,
     min_at: Time,
     /// Minimum and number of samples of the present bucket, minimum of the one before.
@@ -66,7 +66,7 @@ pub(super) struct Queue {
     last_low: Duration,
 }
 
-impl Queue {
+impl QueueEstimator {
     pub(super) fn new(now: Time) -> Self {
         Self {
             min_rtt: Duration::MAX,
@@ -130,7 +130,7 @@ impl Queue {
 
     fn end_bucket(&mut self, now: Time) {
         if self.last_bucket < Duration::MAX {
-            // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the way itself.
+            // A queue of ours does not move faster than that, or goes on from bucket to bucket; what does neither is the path itself.
             let explained = now.since(self.bucket_began).min(QUEUE_TIME.max(self.bucket_time())) / QUEUE_SLOPE;
             let trend = self.bucket.abs_diff(self.last_bucket);
             let bend = self.older_bucket.map_or(Duration::ZERO, |older| (self.bucket + older).abs_diff(self.last_bucket * 2));
@@ -215,7 +215,7 @@ impl Queue {
         if self.min_rtt == Duration::MAX { Duration::ZERO } else { self.min_rtt }
     }
 
-    /// What was taken for a longer way was a queue.
+    /// What was taken for a longer path was a queue.
     pub(super) fn lower(&mut self, min_rtt: Duration) {
         self.min_rtt = self.min_rtt.min(min_rtt);
     }
@@ -232,7 +232,7 @@ impl Queue {
         self.skip = 8;
     }
 
-    /// The RTT hardly moved since, noise apart: nobody fills or empties a queue on the way, the way itself is long.
+    /// The RTT hardly moved since, noise apart: no flow fills or empties a queue on the path, the path itself is long.
     pub(super) fn is_flat(&self) -> bool {
         let (low, high) = self.watched;
         high >= low && high - low < (low / 50).max(Duration::from_millis(1)).max(self.noise * 6)
@@ -268,7 +268,7 @@ impl Queue {
             return;
         }
         let age = now.since(self.min_at);
-        // Where the delay varies by itself it differs from time to time without anybody's doing.
+        // Where the delay varies by itself it differs from time to time without cross traffic.
         let agrees = self.noise > SAME || self.last_low.abs_diff(self.low) <= (self.low / 32).max(SAME);
         if has_changed || (age >= MEMORY && agrees) || age >= MAX_MEMORY {
             self.min_rtt = self.low;
@@ -284,9 +284,9 @@ mod tests {
 
     /// The minimum after refreshes every 5 s for so long, all of which found the RTT 4 ms longer than it was at first.
     fn minimum_after(seconds: u64) -> Duration {
-        let (way, longer) = (Duration::from_millis(10), Duration::from_millis(14));
-        let mut queue = Queue::new(Time::ZERO);
-        queue.on_rtt(Time::ZERO, way, SAME);
+        let (path, longer) = (Duration::from_millis(10), Duration::from_millis(14));
+        let mut queue = QueueEstimator::new(Time::ZERO);
+        queue.on_rtt(Time::ZERO, path, SAME);
         for second in (5..=seconds).step_by(5) {
             queue.begin_low();
             queue.on_rtt(Time::from_millis(1000 * second), longer, SAME);
@@ -295,9 +295,9 @@ mod tests {
         queue.min_rtt()
     }
 
-    /// The noise of a way of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
+    /// The noise of a path of 100 ms that varies by up to so much more, of which a sample comes every so many ms for 20 s.
     fn noise_of(varies: u64, every: u64) -> Duration {
-        let mut queue = Queue::new(Time::ZERO);
+        let mut queue = QueueEstimator::new(Time::ZERO);
         let mut random = 1u64;
         for at in (0..20_000).step_by(every as usize) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -320,7 +320,7 @@ mod tests {
 
     /// P12: two flows that come 5 s apart disturb two refreshes, and are no reason to forget how short the path is.
     #[test]
-    fn what_others_leave_is_the_way_after_half_a_minute_only() {
+    fn what_others_leave_is_the_path_after_half_a_minute_only() {
         assert_eq!(minimum_after(25), Duration::from_millis(10));
         assert_eq!(minimum_after(30), Duration::from_millis(14));
     }

@@ -156,7 +156,7 @@ impl PacketKey {
     }
 }
 
-/// Trailer of a packet that is not sealed: the nonce and zeros. It finds packets taken for others, not bytes changed on the way.
+/// Trailer of a packet that is not sealed: the nonce and zeros. It finds packets taken for others, not bytes changed on the path.
 fn plain_trailer(nonce: &[u8; IV_LEN]) -> [u8; TAG_LEN] {
     let mut trailer = [0; TAG_LEN];
     trailer[..IV_LEN].copy_from_slice(nonce);

@@ -3,7 +3,7 @@
 //! These are pure steps from message to message; retransmission, retry by cookie and limits on half-open handshakes belong to the link.
 //!
 //! A responder cannot read an IK message that was made for another key and stays silent. An initiator with a pinned key that hears nothing can find
-//! out who is there with [`Initiator::start_with`] and [`Pattern::Xx`]: [`CryptoError::WrongKey`] then names the key, and nothing was revealed.
+//! out which key answers with [`Initiator::start_with`] and [`Pattern::Xx`]: [`CryptoError::WrongKey`] then names the key, and nothing was revealed.
 
 use super::keys::RawKey;
 use super::noise::{self, Setup};
@@ -55,10 +55,10 @@ fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8;
     }
 }
 
-/// The pre-shared keys of a node: one for everybody, and those of single neighbours, which take its place.
+/// The pre-shared keys of a node: one for all, and those of single neighbours, which take its place.
 #[derive(Clone, Copy)]
 pub struct PreSharedKeys<'a> {
-    /// Of whoever has none of their own.
+    /// For neighbours that have none of their own.
     pub everybody: Option<&'a [u8; 32]>,
     /// By the neighbour's static key.
     pub own: &'a BTreeMap<PublicKey, SharedKey>,
@@ -68,12 +68,12 @@ pub struct PreSharedKeys<'a> {
 static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, SharedKey> = BTreeMap::new();
 
 impl<'a> PreSharedKeys<'a> {
-    /// The same key for everybody, or none.
+    /// The same key for all, or none.
     pub fn one(everybody: Option<&'a [u8; 32]>) -> Self {
         Self { everybody, own: &NONE_OF_THEIR_OWN }
     }
 
-    /// The key that a handshake with this neighbour needs; `None`: who it is, is not known yet.
+    /// The key that a handshake with this neighbour needs; `None`: its identity is not known yet.
     pub fn of(&self, peer: Option<PublicKey>) -> Option<&'a [u8; 32]> {
         peer.and_then(|peer| self.own.get(&peer)).map(SharedKey::as_bytes).or(self.everybody)
     }
@@ -115,7 +115,7 @@ impl Initiator {
         Self::start_with(Self::pattern_for(peer, psk), secret, peer, psk, prologue, payload, rng)
     }
 
-    /// Begins with a pattern of choice. With XX and a `peer`, [`Initiator::finish`] fails if someone else answers.
+    /// Begins with a pattern of choice. With XX and a `peer`, [`Initiator::finish`] fails if another node answers.
     pub fn start_with(
         pattern: Pattern,
         secret: &SecretKey,
@@ -199,8 +199,8 @@ pub enum ResponderStep {
 impl Responder {
     /// Answers a first message. `reply` sees the peer's key (IK only) and the payload, and gives the payload of the answer or refuses.
     ///
-    /// Neighbours that have a pre-shared key of their own can be told apart in IK only, whose first message says who sends it: in XX the key for everybody
-    /// counts, and the caller refuses who has one of their own.
+    /// Neighbours that have a pre-shared key of their own can be told apart in IK only, whose first message names its sender. In XX the key for all
+    /// counts, and the caller refuses a neighbour that has one of its own.
     pub fn respond(
         secret: &SecretKey,
         psks: PreSharedKeys<'_>,
@@ -212,7 +212,7 @@ impl Responder {
     ) -> Result<ResponderStep, CryptoError> {
         let position = noise::psk_position(pattern);
         let names_sender = matches!(pattern, Pattern::Ik | Pattern::IkPsk2);
-        // A node with a pre-shared key serves only those who have it.
+        // A node with a pre-shared key serves only nodes that have it.
         if (!names_sender || psks.own.is_empty()) && psks.everybody.is_some() != position.is_some() {
             return Err(CryptoError::Authentication);
         }

@@ -107,7 +107,7 @@ fn another_prologue_or_pattern_or_shared_key_fails() {
         Initiator::start(&secret(ALICE), Some(public(BOB)), Some(&PSK), b"prologue", b"hello", &mut rng(1)).unwrap();
     assert!(matches!(respond(Some(PSK), Pattern::IkPsk2, b"prolog", &first), Err(CryptoError::Authentication)));
     assert!(matches!(respond(None, Pattern::IkPsk2, b"prologue", &first), Err(CryptoError::Authentication)));
-    // A node with a shared key serves only those who have it.
+    // A node with a shared key serves only nodes that have it.
     assert!(matches!(respond(Some(PSK), Pattern::Ik, b"prologue", &first), Err(CryptoError::Authentication)));
     let Ok(ResponderStep::Established { reply, .. }) = respond(Some([0; 32]), Pattern::IkPsk2, b"prologue", &first) else { panic!() };
     assert_eq!(initiator.finish(&reply, b"").unwrap_err(), CryptoError::Authentication);

@@ -271,7 +271,7 @@ impl Link {
 }
 
 #[test]
-fn a_new_generation_loses_no_packet_that_is_on_its_way() {
+fn a_new_generation_loses_no_packet_in_flight() {
     let mut link = Link::new(u64::MAX);
     assert_eq!(link.ends[0].poll_timeout(), Some(Time::ZERO + Duration::from_secs(120)));
     assert_eq!(link.ends[1].poll_timeout(), Some(Time::ZERO + Duration::from_secs(180)));
@@ -291,7 +291,7 @@ fn a_new_generation_loses_no_packet_that_is_on_its_way() {
         assert!(link.send(1), "however long that takes");
         assert!(link.send(0));
         assert_eq!(link.generations(), [generation, generation]);
-        assert!(link.open(1, &early0) && link.open(0, &early1), "packets on their way are still opened");
+        assert!(link.open(1, &early0) && link.open(0, &early1), "packets in flight are still opened");
         assert!(link.send(1) && link.send(0));
         let late = (early0.0, early0.1, early0.2.clone());
         link.tick(RETENTION);

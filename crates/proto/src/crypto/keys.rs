@@ -176,7 +176,7 @@ impl ReceiveKeys {
             for key in entry.keys.iter_mut().filter(|k| k.epoch < job.epoch) {
                 key.expires = key.expires.min(end);
             }
-            // Packets of skipped epochs may still be on their way.
+            // Packets of skipped epochs may still be in flight.
             let first =
                 entry.newest.map_or(job.epoch.saturating_sub(1), |newest| newest + 1).max(job.epoch.saturating_sub(MAX_PAST as u64));
             for epoch in first..=job.epoch {

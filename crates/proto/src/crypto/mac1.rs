@@ -19,7 +19,7 @@ impl fmt::Debug for Mac1 {
 }
 
 impl Mac1 {
-    /// For INITIATEs to whoever has this key.
+    /// For INITIATEs to the node with this key.
     pub fn new(responder: &PublicKey) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(b"noctule mac1");

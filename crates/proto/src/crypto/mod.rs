@@ -37,7 +37,7 @@ pub use session_renewal::{Fresh, Renewal};
 
 use crate::error::{CloseReason, Code};
 
-/// A seed that nobody knows who knows only one of the two.
+/// A seed that cannot be found from one of the two alone.
 pub(crate) fn mixed(old: &[u8; 32], fresh: &[u8; 32]) -> [u8; 32] {
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
     context.update(b"noctule entropy");
@@ -52,7 +52,7 @@ pub(crate) fn mixed(old: &[u8; 32], fresh: &[u8; 32]) -> [u8; 32] {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CryptoError {
-    /// A handshake message was not made by someone who holds the right keys: a wrong static key, a wrong pre-shared key, or a change on the way.
+    /// A handshake message was not made with the right keys: a wrong static key, a wrong pre-shared key, or a change on the path.
     #[error("a handshake message failed authentication")]
     Authentication,
     /// The peer proved to own another key than the expected one.

@@ -1,4 +1,4 @@
-//! Keys where there is no way back: an announcement by Noise's one-way pattern X, packets under the key that it carries (docs/spec/object.md 5).
+//! Keys where there is no return path: an announcement by Noise's one-way pattern X, packets under the key that it carries (docs/spec/object.md 5).
 
 use super::aead::PacketKey;
 use super::keys::RawKey;
@@ -19,8 +19,8 @@ pub const ANNOUNCEMENT_HEAD: usize = 1 + 4;
 /// Bytes of the tag.
 pub const ANNOUNCEMENT_TAG: usize = 16;
 
-/// What only who knows a receiver's public key can put on an announcement to it, as WireGuard's mac1: one hash tells a receiver, or a relay that was told the key, what is
-/// not worth two Diffie-Hellman operations, or the way.
+/// A MAC on announcements that needs the receiver's public key, as WireGuard's mac1. One hash tells a receiver which of them are not worth two Diffie-Hellman operations,
+/// and a relay that was told the key which ones not to pass on.
 #[derive(Clone)]
 pub struct Addressed(hmac::Key);
 
@@ -109,7 +109,7 @@ pub fn open_announcement(
     Ok((peer, payload))
 }
 
-/// Seals the packets of one object: ChaCha20-Poly1305, which is fast everywhere; nobody can be asked what he prefers.
+/// Seals the packets of one object: ChaCha20-Poly1305, which is fast everywhere; no receiver can be asked what it prefers.
 pub struct ObjectKey(PacketKey);
 
 impl ObjectKey {

@@ -1,6 +1,6 @@
 //! Fresh keys for a relayed session in mid-life (P3, P20): Noise NNpsk0 on its control flows, bound to the generation before, as links have it.
 //!
-//! The opener asks, so that two ends never begin at once. Whoever seals with the next generation first knows that the other can read it: the acceptor has the keys when
+//! The opener asks, so that two ends never begin at once. The end that seals with the next generation first knows that the other can read it: the acceptor has the keys when
 //! it answers, the opener uses them when it has the answer, and the acceptor when it hears that the opener does. `docs/spec/session.md` 8.6.
 
 use super::CryptoError;

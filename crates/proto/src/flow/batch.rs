@@ -1,4 +1,4 @@
-//! What a sender knows of one batch: which packets had their turn, which are there, what is on its way.
+//! What a sender knows of one batch: which packets had their turn, which are there, what is in flight.
 //!
 //! Rank is counted, not computed: sources by index, combinations by the part `from..n` of the span that they cover. Combinations with
 //! fresh seeds are in general position, so that a set of them together with sources has the rank that counting gives; where this fails
@@ -20,7 +20,7 @@ struct Class {
     n: u8,
     acked: u8,
     flying: u8,
-    /// Those that RANK has counted before their acknowledgement came, which then counts no more: on their way as far as the path knows, and
+    /// Those that RANK has counted before their acknowledgement came, which then counts no more: in flight as far as the path knows, and
     /// declared lost.
     early: u8,
     early_lost: u8,
@@ -80,7 +80,7 @@ pub(super) struct Batch {
     acked: u64,
     /// Of these, packets that only follow from combinations that arrived: the receiver's word may take them back.
     inferred: u64,
-    /// Source packets on their way, uncoded.
+    /// Source packets in flight, uncoded.
     flying: u64,
     /// Source packets that nobody waits for any more.
     abandoned: u64,
@@ -160,7 +160,7 @@ impl Batch {
         self.flying &= !(1 << index);
     }
 
-    /// Combinations by the end of what they cover: arrived, and on their way.
+    /// Combinations by the end of what they cover: arrived, and in flight.
     pub fn repairs(&self) -> impl Iterator<Item = (u8, u8, u8)> + '_ {
         self.classes.iter().map(|c| (c.n, c.acked, c.flying))
     }
@@ -186,12 +186,12 @@ impl Batch {
         ((self.abandoned | self.acked).trailing_ones() as u8).min(self.sent)
     }
 
-    /// One past the last packet that somebody waits for: combinations need not go beyond it.
+    /// One past the last packet that is waited for: combinations need not go beyond it.
     pub fn end(&self) -> u8 {
         64 - (mask(self.sent) & !self.abandoned).leading_zeros() as u8
     }
 
-    /// Rank of what is known to be there, with what is on its way if `with_flying`, within the part from `given_up` on.
+    /// Rank of what is known to be there, with what is in flight if `with_flying`, within the part from `given_up` on.
     fn rank(&self, with_flying: bool) -> u8 {
         let start = self.given_up();
         let sources = if with_flying { self.acked | self.flying } else { self.acked };
@@ -236,12 +236,12 @@ impl Batch {
         self.rank(false)
     }
 
-    /// Rank that will be missing even if everything on its way arrives.
+    /// Rank that will be missing even if everything in flight arrives.
     pub fn deficit(&self) -> u8 {
         if self.is_satisfied() { 0 } else { self.end() - self.given_up() - self.rank(true) }
     }
 
-    /// The batch as the redundancy policy sees it: what lacks or is on its way, prefix by prefix.
+    /// The batch as the redundancy policy sees it: what lacks or is in flight, prefix by prefix.
     pub fn runs(&self) -> SmallVec<[Run; 4]> {
         let start = self.given_up();
         let last = self.end().max(start);
@@ -363,7 +363,7 @@ impl Batch {
             }
             if let Some(class) = self.class(from, n) {
                 class.acked = combinations;
-                // Neither acknowledged nor on their way: they had been declared lost.
+                // Neither acknowledged nor in flight: they had been declared lost.
                 class.early_lost = class.early_lost.saturating_add(early);
             }
         }
@@ -417,7 +417,7 @@ impl Batch {
     }
 
     /// How much of the rank that the receiver has of the first `n` source packets lies in what is held here. All of it, unless the receiver knows packets
-    /// from elsewhere: a destination whose flow now comes another way.
+    /// from elsewhere: a destination whose flow now comes by another route.
     fn rank_from_here(&self, inside: u64, n: u8, rank: u8, missing: u64) -> u8 {
         if self.rows.is_empty() {
             return rank;

@@ -27,7 +27,7 @@ pub(super) struct Credit {
     per_rtt: u64,
     since: Time,
     rtt: Duration,
-    /// How long it takes on average until a hole is filled, wherever on the way the packets were lost.
+    /// How long it takes on average until a hole is filled, wherever on the path the packets were lost.
     filling: Duration,
 }
 
@@ -108,7 +108,7 @@ impl Credit {
         Self { consumed: first, limit, reported: (limit, first), window: initial, is_following: true, ..Self::new(initial, initial) }
     }
 
-    /// A relay: everything below `passed` was passed on, or is not needed any more; so many packets beyond it may be on their way here or wait, as far as
+    /// A relay: everything below `passed` was passed on, or is not needed any more; so many packets beyond it may be in flight here or wait, as far as
     /// there is memory for so many.
     pub fn follow(&mut self, passed: u64, window: u64, memory: u64) {
         self.ceiling = memory.max(self.initial);

@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const STANDING_RTTS: u32 = 4;
 /// A queue so many times longer than may stand is not left for so long.
 const FAR: u64 = 4;
-/// Packets that may be on their way or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
+/// Packets that may be in flight or wait, as long as nothing waits for long: as many as may come before the first CREDIT.
 const UNLIMITED_FLOOR: u64 = 64;
 
 /// Follows how fast packets leave a relay, and how many wait.
@@ -27,17 +27,17 @@ pub struct Drain {
     /// By how much it grew last; zero when it did not.
     growth: u64,
     /// How long the packets that waited all the time took to leave.
-    standing: Duration,
+    queueing_delay: Duration,
 }
 
 impl Drain {
     /// Nothing has passed yet.
     pub fn new(now: Time) -> Self {
-        Self { since: now, forwarded: 0, least: u64::MAX, window: UNLIMITED_FLOOR, growth: 0, standing: Duration::ZERO }
+        Self { since: now, forwarded: 0, least: u64::MAX, window: UNLIMITED_FLOOR, growth: 0, queueing_delay: Duration::ZERO }
     }
 
-    /// The number of packets passed on so far and waiting now; `rtt` is that of the link that they come by. Returns how many may be on
-    /// their way here or wait.
+    /// The number of packets passed on so far and waiting now; `rtt` is that of the link that they come by. Returns how many may be in
+    /// flight or wait.
     ///
     /// Packets that wait for longer than they may are taken from it: then the next link is the bottleneck, and what may come is what it carries in
     /// a round trip and what may stand. While nothing waits it grows, up to twice of what leaves in that time (P11): at first by what may stand, for
@@ -52,7 +52,8 @@ impl Drain {
             let is_clear = self.least == 0 || self.least > FAR * may_stand;
             if is_clear || elapsed >= round * STANDING_RTTS {
                 self.adjust((rate * (rtt + STANDING).as_secs_f64()).ceil() as u64, may_stand);
-                self.standing = if rate > 0.0 { Duration::from_secs_f64((self.least as f64 / rate).min(60.0)) } else { Duration::ZERO };
+                self.queueing_delay =
+                    if rate > 0.0 { Duration::from_secs_f64((self.least as f64 / rate).min(60.0)) } else { Duration::ZERO };
                 (self.since, self.forwarded, self.least) = (now, forwarded, waiting);
             }
         }
@@ -68,8 +69,8 @@ impl Drain {
     }
 
     /// Delay that no packet of the last interval was spared.
-    pub fn standing(&self) -> Duration {
-        self.standing
+    pub fn queueing_delay(&self) -> Duration {
+        self.queueing_delay
     }
 }
 
@@ -119,7 +120,7 @@ mod tests {
         // In the first of them there is a moment without a queue.
         assert_eq!(after(&mut drain, &mut now, &[0, 20, 15, 20, 20]), 78);
         assert_eq!(after(&mut drain, &mut now, &[20]), 78 - (15 - 9));
-        assert_eq!(drain.standing(), Duration::from_millis(15));
+        assert_eq!(drain.queueing_delay(), Duration::from_millis(15));
         assert_eq!(after(&mut drain, &mut now, &[9, 9, 9, 9]), 72, "so many may stand");
     }
 

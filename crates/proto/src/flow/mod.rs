@@ -64,7 +64,7 @@ pub struct SendContext {
     /// The path has capacity that nobody else wants now.
     pub spare: bool,
     /// What may go ahead of new data in the end costs them nothing: all that is wanted where none wait, otherwise by how much the path was idle lately.
-    pub leisure: Probability,
+    pub idle_share: Probability,
     /// Packets whose fate is known, since the path began.
     pub heard: u32,
     /// So much that what takes it makes no queue.

@@ -22,7 +22,7 @@ struct Watch {
     /// `done` at the last step.
     done: u64,
     /// Steps in a row that `done` has not moved: reports back off.
-    standing: u32,
+    stalled: u32,
 }
 
 /// Spans reported at a time.
@@ -34,8 +34,8 @@ impl Watch {
     fn due(&self, patience: Duration) -> Time {
         let step = patience / 2;
         // Where reports are all the feedback there is they do not back off (ablation, docs/decisions/0037).
-        let standing = if switch::is_off(Mechanism::LossFeedback) { 0 } else { self.standing.min(6) };
-        self.stepped_at + (step * (1 << standing)).min(LONGEST_STEP.max(step))
+        let stalled = if switch::is_off(Mechanism::LossFeedback) { 0 } else { self.stalled.min(6) };
+        self.stepped_at + (step * (1 << stalled)).min(LONGEST_STEP.max(step))
     }
 }
 
@@ -59,16 +59,16 @@ impl RankReports {
     ///
     /// `done`: everything below is there; `known`: so many packets exist; `patience`: how long a healthy repair takes.
     pub fn overdue(&mut self, now: Time, done: u64, known: u64, patience: Duration) -> Option<u64> {
-        let watch = self.watch.get_or_insert(Watch { stepped_at: now, known, known_before: 0, done, standing: 0 });
-        if done != watch.done && watch.standing > 0 {
-            watch.standing = 0; // the next step is near again
+        let watch = self.watch.get_or_insert(Watch { stepped_at: now, known, known_before: 0, done, stalled: 0 });
+        if done != watch.done && watch.stalled > 0 {
+            watch.stalled = 0; // the next step is near again
         }
         if now < watch.due(patience) {
             return None;
         }
         let overdue = watch.known_before;
-        let standing = if done == watch.done && done < overdue { watch.standing + 1 } else { 0 };
-        *watch = Watch { stepped_at: now, known, known_before: watch.known, done, standing };
+        let stalled = if done == watch.done && done < overdue { watch.stalled + 1 } else { 0 };
+        *watch = Watch { stepped_at: now, known, known_before: watch.known, done, stalled };
         Some(overdue)
     }
 

@@ -22,7 +22,7 @@ thread_local! {
     static FULL: RefCell<VecDeque<BytesMut>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// A slab of `MOST` bytes none of whose rows anybody has any more.
+/// A slab of `MOST` bytes none of whose rows is held any more.
 fn come_back() -> Option<BytesMut> {
     FULL.with_borrow_mut(|full| {
         let at = full.iter_mut().take(LOOKS).position(|slab| slab.try_reclaim(MOST))?;

@@ -40,7 +40,7 @@ pub(super) struct Pool {
     vectors: Vec<(Vec<Bytes>, Vec<u8>)>,
     /// Bytes of rows held by spans.
     pub bytes: usize,
-    /// Of these, symbols that came uncoded and were handed over as they are: whoever still holds them holds the same memory.
+    /// Of these, symbols that came uncoded and were handed over as they are: other holders share their memory.
     pub handed_over: usize,
 }
 

@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_forms_of_a_symbol_are_the_same_to_whoever_receives_it(
+        fn both_forms_of_a_symbol_are_the_same_to_their_receiver(
             payloads in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 1..64),
         ) {
             let whole: Vec<Bytes> = payloads.iter().map(|(_, payload, _)| framed(payload)).collect();

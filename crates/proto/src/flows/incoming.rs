@@ -26,7 +26,7 @@ pub(crate) enum InEvent {
     Readable,
     /// The neighbour said of it what cannot be.
     Polluted,
-    /// A packet of it was altered on its way; the owner hears of it at the first, and at ever larger numbers.
+    /// A packet of it was altered on the path; the owner hears of it at the first, and at ever larger numbers.
     Forged {
         is_news: bool,
     },
@@ -43,8 +43,8 @@ pub(crate) enum InEvent {
 }
 
 impl InEvent {
-    /// It means nothing when the flow comes another way by now.
-    pub(crate) fn is_of_its_way(&self) -> bool {
+    /// It means nothing when the flow comes by another route by now.
+    pub(crate) fn is_of_its_route(&self) -> bool {
         !matches!(self, Self::Proven(_) | Self::Control(..) | Self::Readable | Self::Relay(_))
     }
 }
@@ -87,7 +87,7 @@ impl Progress {
 pub(crate) struct InFlow {
     pub(crate) id: FlowId,
     pub(crate) session: SessionId,
-    /// The link that it comes by, under the label in `open`. None: its way broke, or it comes by parts.
+    /// The link that it comes by, under the label in `open`. None: its route broke, or it comes by parts.
     pub(crate) on: Option<LinkId>,
     pub(crate) open: FlowOpen,
     pub(crate) receiver: flow::Receiver,

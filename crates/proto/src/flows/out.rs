@@ -23,7 +23,7 @@ pub(crate) enum OutEvent {
     /// A sealed flow has no further packets.
     Ended,
     /// A part can take more of its flow.
-    Hungry(SessionId, u64),
+    LowWater(SessionId, u64),
     Delivered,
     /// The going half of a flow that passes changed.
     Relay(RelayId),
@@ -31,9 +31,9 @@ pub(crate) enum OutEvent {
 }
 
 impl OutEvent {
-    /// It means nothing when the flow goes another way by now.
-    pub(crate) fn is_of_its_way(&self) -> bool {
-        !matches!(self, Self::Writable | Self::Hungry(..) | Self::Relay(_))
+    /// It means nothing when the flow goes by another route by now.
+    pub(crate) fn is_of_its_route(&self) -> bool {
+        !matches!(self, Self::Writable | Self::LowWater(..) | Self::Relay(_))
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct OutFlow {
     /// The node will look at that relayed flow.
     pub(crate) is_relay_told: bool,
     /// A part of a flow that takes several routes: the node gives it more when fewer than this wait, if there is more; 0: not now.
-    pub(crate) hungry_below: u64,
+    pub(crate) low_water: u64,
     /// Packets of the whole that are kept until they are known to be there, in bytes.
     pub(crate) kept_bytes: usize,
     /// A part's: how many flows of this link carry parts of the same flow. Together they take the turns of one.
@@ -71,7 +71,7 @@ pub(crate) struct OutFlow {
     pub(crate) is_backlog_noted: bool,
     /// something that was never sent,
     pub(crate) is_fresh_noted: bool,
-    /// something on its way.
+    /// something in flight.
     pub(crate) is_probing: bool,
     /// Deficit-round-robin balance in bytes.
     pub(crate) balance: i64,
@@ -102,7 +102,7 @@ impl OutFlow {
             relay: None,
             origin: None,
             is_relay_told: false,
-            hungry_below: 0,
+            low_water: 0,
             kept_bytes: 0,
             siblings: None,
             is_queued: false,
@@ -155,9 +155,9 @@ impl OutFlow {
         {
             tell(OutEvent::Relay(relay));
         }
-        if self.sender.unsent() < self.hungry_below && self.sender.room() > 0 {
-            self.hungry_below = 0;
-            tell(OutEvent::Hungry(self.session, self.open.index));
+        if self.sender.unsent() < self.low_water && self.sender.room() > 0 {
+            self.low_water = 0;
+            tell(OutEvent::LowWater(self.session, self.open.index));
         }
         if self.is_ended && self.sender.is_delivered() {
             tell(OutEvent::Delivered);
@@ -214,7 +214,7 @@ impl OutFlow {
 
     /// Bytes that wait to be sent, repair included; without end where more comes as soon as some leave.
     pub(crate) fn waiting_bytes(&self, now: Time) -> u64 {
-        let is_endless = self.source.is_blocked() || self.hungry_below > 0 || (self.relay.is_some() && self.open.class == Class::Bulk);
+        let is_endless = self.source.is_blocked() || self.low_water > 0 || (self.relay.is_some() && self.open.class == Class::Bulk);
         if is_endless && self.has_work(now) {
             return u64::MAX;
         }

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::flow::SendContext;
 use crate::flows::Flows;
 use crate::ids::{FlowLabel, PathId};
-use crate::path::{Address, MAX_PATHS, Path, PathConfig, Standing};
+use crate::path::{Address, MAX_PATHS, Path, PathConfig, PathState};
 use crate::shared::Shared;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Time};
@@ -51,7 +51,7 @@ pub(crate) struct Plans {
     /// When the next path's answers will be overdue.
     pub(super) watch_at: Option<Time>,
     /// Standings that the owner was told of.
-    told: SmallVec<[(PathId, Standing); 2]>,
+    told: SmallVec<[(PathId, PathState); 2]>,
 }
 
 impl Link {
@@ -193,8 +193,8 @@ impl Link {
         if self.paths.len() > 1 {
             context.rtt = context.rtt.max(self.slowest_in_use());
         }
-        if self.labels.has_ordered_waiting() && self.has_fresh(now, flows) && !switch::is_off(Mechanism::Leisure) {
-            context.leisure = self.paths.get(&path)?.leisure(now);
+        if self.labels.has_ordered_waiting() && self.has_fresh(now, flows) && !switch::is_off(Mechanism::IdleShare) {
+            context.idle_share = self.paths.get(&path)?.idle_share(now);
         }
         Some(context)
     }
@@ -230,7 +230,7 @@ impl Link {
                 self.dispatch_fates(now, &mut fates, flows);
                 self.fates = fates;
             } else if self.paths.get(&path).is_some_and(|p| p.pto_count() > 0) {
-                // A tail probe is on its way: another path is asked as well.
+                // A tail probe is in flight: another path is asked as well.
                 self.paths.values_mut().filter(|p| p.id() != path && p.in_flight() == 0).for_each(|p| p.want_probe());
             }
         }
@@ -244,25 +244,25 @@ impl Link {
         };
     }
 
-    /// What the owner has not been told of the paths' standing.
-    pub(crate) fn poll_standing(&mut self) -> Option<Event> {
+    /// What the owner has not been told of the paths' state.
+    pub(crate) fn poll_path_state(&mut self) -> Option<Event> {
         if self.paths.len() < 2 {
             return None;
         }
         for p in self.paths.values() {
-            let standing = p.standing();
+            let state = p.state();
             match self.plans.told.iter_mut().find(|t| t.0 == p.id()) {
-                Some(told) if told.1 == standing => continue,
-                Some(told) => told.1 = standing,
+                Some(told) if told.1 == state => continue,
+                Some(told) => told.1 = state,
                 None => {
-                    self.plans.told.push((p.id(), standing));
+                    self.plans.told.push((p.id(), state));
                     // The first path is open from the beginning.
-                    if p.id() == PathId(0) && standing == Standing::Open {
+                    if p.id() == PathId(0) && state == PathState::Open {
                         continue;
                     }
                 }
             }
-            return Some(Event::PathChanged { link: self.id, path: p.id(), remote: p.remote(), standing });
+            return Some(Event::PathChanged { link: self.id, path: p.id(), remote: p.remote(), state });
         }
         None
     }

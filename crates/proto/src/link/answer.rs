@@ -1,7 +1,7 @@
 //! Answering a first flight, and the half-open link that waits to be confirmed (P19).
 
 use super::handshake::{FirstPath, Handshake};
-use super::{Link, State};
+use super::{Link, LinkState};
 use crate::crypto::{CryptoError, Established, OpenJob, PublicKey, ReceiveKeys, Responder, ResponderStep, choose_cipher};
 use crate::error::{CloseReason, Code, Layer};
 use crate::ids::PathId;
@@ -33,7 +33,7 @@ pub(crate) struct Responding {
     response: Vec<u8>,
     /// Waits for the third message of XX.
     waiting: Option<Responder>,
-    /// IK: keys stand, but a path is made only for who shows that it has them: the first flight may be a replay, and a path is five times as large as
+    /// IK: keys stand, but a path is made only for an initiator that shows that it has them: the first flight may be a replay, and a path is five times as large as
     /// all this.
     established: Option<Established>,
     /// The connection ids of the first path, ours and the initiator's.
@@ -127,7 +127,7 @@ impl Link {
     /// A half-open link that its initiator has to finish, from the address that it began from.
     pub(crate) fn awaits_finish_from(&self, from: SocketAddr) -> bool {
         match &self.state {
-            State::Handshaking(Handshake::Responder(r)) => {
+            LinkState::Handshaking(Handshake::Responder(r)) => {
                 r.waiting.is_some() && (r.remote.ip().to_canonical(), r.remote.port()) == (from.ip().to_canonical(), from.port())
             }
             _ => false,
@@ -136,9 +136,9 @@ impl Link {
 
     /// FINISH came for our answer.
     pub(crate) fn on_finish(&mut self, now: Time, message: &[u8], shared: &mut Shared) -> Finished {
-        let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return Finished::Nothing };
+        let LinkState::Handshaking(Handshake::Responder(r)) = &mut self.state else { return Finished::Nothing };
         let Some(waiting) = &r.waiting else { return Finished::Nothing };
-        // Who has a pre-shared key of its own shows it, which takes the pattern that names the sender first.
+        // An initiator with a pre-shared key of its own shows it, which takes the pattern that names the sender first.
         let established = waiting.complete(message).ok().filter(|e| !shared.config.neighbour_psks.contains_key(&e.peer));
         let Some(established) = established else {
             // The handshake stands as it was: a forged message does not end it, several do.
@@ -167,12 +167,12 @@ impl Link {
 
     /// Whether this link answers an INITIATE that says this.
     pub(crate) fn is_answer_to(&self, proof: &[u8; MAC1_LEN]) -> bool {
-        matches!(&self.state, State::Handshaking(Handshake::Responder(r)) if r.proof == *proof)
+        matches!(&self.state, LinkState::Handshaking(Handshake::Responder(r)) if r.proof == *proof)
     }
 
     /// The same INITIATE again: our answer was lost.
     pub(crate) fn on_repeated_initiate(&mut self, size: usize) {
-        if let State::Handshaking(Handshake::Responder(r)) = &mut self.state {
+        if let LinkState::Handshaking(Handshake::Responder(r)) = &mut self.state {
             r.received += size;
             if r.due.len() < 2 {
                 r.due.push(size);
@@ -182,7 +182,7 @@ impl Link {
 
     /// Its initiator was heard again.
     pub(crate) fn keep_half_open(&mut self, now: Time) {
-        if let State::Handshaking(Handshake::Responder(r)) = &mut self.state {
+        if let LinkState::Handshaking(Handshake::Responder(r)) = &mut self.state {
             r.expires = (now + HALF_OPEN_LIFETIME).min(r.began_at + LONGEST_HALF_OPEN);
         }
     }
@@ -211,7 +211,7 @@ impl Link {
             &prologue,
             message,
             |peer, payload| {
-                // Before the other half of the Diffie-Hellmans, and before anything is kept. Who is told nevertheless is refused when its link comes up.
+                // Before the other half of the Diffie-Hellmans, and before anything is kept. An initiator that is answered nevertheless is refused when its link comes up.
                 let stranger = peer.filter(|peer| shared.config.authorised.as_ref().is_some_and(|allowed| !allowed.contains(peer)));
                 if let Some(peer) = stranger
                     && !shared.refusals.may_tell(now, remote)
@@ -241,7 +241,7 @@ impl Link {
             Some(established) => Params::parse(&established.payload).map_err(|_| CryptoError::Malformed)?.epoch_log2,
             None => Params::default().epoch_log2,
         };
-        let mut link = Self::new(id, now, State::Closed);
+        let mut link = Self::new(id, now, LinkState::Closed);
         let ours = shared.new_cid(id, PathId(0));
         let mut response = Vec::new();
         HandshakePacket {
@@ -252,7 +252,7 @@ impl Link {
         }
         .emit(&mut response);
         response.shrink_to_fit();
-        link.state = State::Handshaking(Handshake::Responder(Box::new(Responding {
+        link.state = LinkState::Handshaking(Handshake::Responder(Box::new(Responding {
             remote,
             local,
             response,
@@ -278,7 +278,7 @@ impl Link {
 
     /// What opens the first protected packet of a link that was answered. Nothing is made for a packet until it has opened.
     pub(super) fn answered_job(&self, now: Time, path: PathId, header: &ProtectedHeader) -> Option<OpenJob> {
-        let State::Handshaking(Handshake::Responder(r)) = &self.state else { return None };
+        let LinkState::Handshaking(Handshake::Responder(r)) = &self.state else { return None };
         let (established, cipher) = (r.established.as_ref().filter(|_| path == PathId(0))?, r.cipher?);
         let number = Path::expand_first(header.packet_number);
         let mut keys = ReceiveKeys::new(established.receive.clone(), cipher, r.epoch_log2, 0);
@@ -287,7 +287,7 @@ impl Link {
 
     /// A protected packet opened for a link that was answered: its sender has had our answer.
     pub(super) fn install_answered(&mut self, now: Time, shared: &mut Shared) {
-        let State::Handshaking(Handshake::Responder(r)) = &mut self.state else { return };
+        let LinkState::Handshaking(Handshake::Responder(r)) = &mut self.state else { return };
         let Some(established) = r.established.take() else { return };
         let ids = r.ids.take();
         let first = FirstPath {

@@ -47,7 +47,7 @@ impl Link {
         }
     }
 
-    /// A flow that this node sends goes by this link no more: what is on its way has no fate.
+    /// A flow that this node sends goes by this link no more: what is in flight has no fate.
     pub(crate) fn release_out(&mut self, flow: &mut OutFlow) {
         let label = flow.open.label;
         self.timers.set(TimerKey::Out(label), None);

@@ -96,7 +96,7 @@ impl Link {
             match likeness {
                 Some(likeness) if likeness > ALIKE => pair.score = (pair.score + 1).min(MOST),
                 Some(likeness) if likeness >= UNLIKE => {}
-                // A path that carries nothing takes nothing away from anybody.
+                // A path that carries nothing takes nothing away from other flows.
                 _ => pair.score = pair.score.saturating_sub(1),
             }
             pair.is_coupled = pair.score >= if pair.is_coupled { 1 } else { BELIEVED };

@@ -71,7 +71,7 @@ pub(super) fn fill_from(
     if !flow.is_open_acked && !draft.put(&Frame::FlowOpen(flow.open.clone()), Some(SentItem::FlowOpen(label)), buf) {
         return None;
     }
-    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
+    flow.sender.expect_more(flow.low_water > 0 || flow.has_symbols(now));
     let header = flow_header(flow, label);
     let symbol_room = |draft: &Draft, buf: &[u8]| draft.room(buf).saturating_sub(header);
     let mut outgoing = flow.sender.poll(now, Stage::Repair, context, symbol_room(draft, buf));
@@ -116,7 +116,7 @@ pub(super) fn fill_from(
     }
     flow.end_if_drained();
     flow.is_announced = true;
-    flow.sender.expect_more(flow.hungry_below > 0 || flow.has_symbols(now));
+    flow.sender.expect_more(flow.low_water > 0 || flow.has_symbols(now));
     if let Some(outgoing) = outgoing {
         cut = put_outgoing(&flow.sender, label, &outgoing, draft, buf);
     }

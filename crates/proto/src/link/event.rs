@@ -14,7 +14,7 @@ pub(crate) enum LinkEvent {
     Out(FlowId, FlowLabel, OutEvent),
     /// What happened to a flow that came in by it, under this label.
     In(FlowId, FlowLabel, InEvent),
-    /// The neighbour has not answered for so long that another way is worth trying, or answers again.
+    /// The neighbour has not answered for so long that another route is worth trying, or answers again.
     Silence,
     Down(CloseReason),
 }

@@ -2,7 +2,7 @@
 
 use super::answer::Responding;
 use super::initiate::{Answered, Initiating};
-use super::{Control, Link, LinkEvent, State};
+use super::{Control, Link, LinkEvent, LinkState};
 use crate::config::{AckWish, NodeConfig};
 use crate::crypto::{Established, LinkKeys, LinkKeysConfig, PublicKey};
 use crate::datagram::Transmit;
@@ -112,7 +112,7 @@ impl Link {
     /// The next handshake datagram.
     pub(super) fn poll_handshake(&mut self, now: Time, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
         let id = self.id;
-        let State::Handshaking(handshake) = &mut self.state else { return None };
+        let LinkState::Handshaking(handshake) = &mut self.state else { return None };
         let (remote, local) = match handshake {
             Handshake::Initiator(i) => (i.poll(now, id, shared, buf)?, None),
             Handshake::Responder(r) => r.poll_answer(now, buf)?,
@@ -123,7 +123,7 @@ impl Link {
 
     /// RESPOND, RETRY or a version list came for one of our attempts.
     pub(crate) fn on_handshake(&mut self, now: Time, packet: &HandshakePacket<'_>, size: usize, shared: &mut Shared) {
-        let State::Handshaking(Handshake::Initiator(i)) = &mut self.state else { return };
+        let LinkState::Handshaking(Handshake::Initiator(i)) = &mut self.state else { return };
         if let Some(answered) = i.on_packet(now, packet, size, shared) {
             self.on_established_as_initiator(now, *answered, packet.source.clone(), size, shared);
         }
@@ -261,14 +261,14 @@ impl Link {
         self.finish_packet = None;
         self.confirmation = None;
         self.confirm_by = None;
-        if let State::Handshaking(Handshake::Responder(_)) = &self.state {
+        if let LinkState::Handshaking(Handshake::Responder(_)) = &self.state {
             self.handshake_time = now.since(self.opened_at);
             self.become_up(now, shared);
         }
     }
 
     fn become_up(&mut self, now: Time, shared: &mut Shared) {
-        self.state = State::Up;
+        self.state = LinkState::Up;
         self.last_heard = now;
         self.last_sent = now;
         if !self.is_admitted(now, shared) {
@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Whether there is a place for a link that another node opened. Who is not authorised needs none.
+    /// Whether there is a place for a link that another node opened. A node that is not authorised needs none.
     fn is_admitted(&mut self, now: Time, shared: &mut Shared) -> bool {
         let remote = self.paths.get(&PathId(0)).map(|path| path.remote());
         let Some((peer, remote)) = self.peer.zip(remote).filter(|_| !self.is_initiator) else { return true };

@@ -53,9 +53,9 @@ pub(crate) struct Initiating {
     retry_rtt: Option<Duration>,
     deadline: Time,
     next_send: Time,
-    /// A key that answered in place of the expected one. Somebody on the path can make such an answer: it is the verdict only if no better one comes.
+    /// A key that answered in place of the expected one. A host on the path can make such an answer: it is the verdict only if no better one comes.
     wrong: Option<PublicKey>,
-    /// A version list came that lacks ours, from anybody.
+    /// A version list came that lacks ours, from any host.
     is_version_refused: bool,
 }
 
@@ -158,7 +158,7 @@ impl Initiating {
         }
     }
 
-    /// Why the time is over without an answer. What anybody on the path could have said is told only now.
+    /// Why the time is over without an answer. What any host on the path could have said is told only now.
     fn verdict(&self, config: &NodeConfig) -> CloseReason {
         let remote = self.remote;
         if let Some((expected, actual)) = self.expected.zip(self.wrong) {

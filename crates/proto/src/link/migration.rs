@@ -1,8 +1,8 @@
-//! A path that moves to other addresses (P7): what came another way, packets for addresses under test, this end's own move.
+//! A path that moves to other addresses (P7): what came by another path, packets for addresses under test, this end's own move.
 //! What is tested and when is decided by the path (`path/migration.rs`).
 
 use super::schedule::Wanted;
-use super::{Control, Link, State};
+use super::{Control, Link, LinkState};
 use crate::datagram::Transmit;
 use crate::flows::Flows;
 use crate::ids::{PacketNumber, PathId};
@@ -53,8 +53,8 @@ impl Link {
     /// Datagrams leave from another address of this host from now on.
     pub(crate) fn move_away(&mut self, now: Time) {
         match &mut self.state {
-            State::Handshaking(handshake) => handshake.hurry(now),
-            State::Up => {
+            LinkState::Handshaking(handshake) => handshake.hurry(now),
+            LinkState::Up => {
                 let paths: smallvec::SmallVec<[PathId; 4]> = self.paths.keys().copied().collect();
                 for path in paths {
                     self.change_cid(path);
@@ -63,11 +63,11 @@ impl Link {
                     }
                 }
             }
-            State::Closing { .. } | State::Closed => {}
+            LinkState::Closing { .. } | LinkState::Closed => {}
         }
     }
 
-    /// P2: nobody who sees both addresses shall find the same id on both.
+    /// P2: an observer of both addresses shall not find the same id on both.
     fn change_cid(&mut self, path: PathId) {
         if let Some(sequence) = self.cids.advance(path) {
             self.send_control(Control::RetireConnectionId(sequence));
@@ -91,9 +91,9 @@ impl Link {
     }
 
     /// Data have ceased although flows wait for more: what is due anyway, padded, in case this end has another address and does not know it.
-    pub(super) fn poll_lull(&mut self, now: Time, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
+    pub(super) fn poll_gap_probe(&mut self, now: Time, path: PathId, flows: &mut Flows, buf: &mut Vec<u8>) -> Option<Transmit> {
         let p = self.paths.get_mut(&path)?;
-        if !p.is_lull_due() {
+        if !p.is_gap_probe_due() {
             return None;
         }
         #[cfg(test)]
@@ -110,7 +110,7 @@ impl Link {
         #[cfg(test)]
         assert_eq!(is_wanted, by_asking_all);
         let p = self.paths.get_mut(&path)?;
-        if !p.poll_lull(is_wanted) {
+        if !p.poll_gap_probe(is_wanted) {
             return None;
         }
         let size = usize::from(self.paths.get(&path)?.datagram_size());
@@ -162,7 +162,7 @@ impl Link {
         Some(Transmit { remote: trial.address.remote, local: trial.address.local, ..transmit })
     }
 
-    /// Seals a packet that goes in no train, without a codepoint: what an untested way does to it would say nothing.
+    /// Seals a packet that goes in no train, without a codepoint: what an untested path does to it would say nothing.
     fn finish_alone(
         &mut self,
         now: Time,

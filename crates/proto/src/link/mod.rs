@@ -31,7 +31,7 @@ use crate::flow::SendContext;
 use crate::flows::Flows;
 use crate::ids::{FlowLabel, LinkId, PathId, Seq};
 use crate::neighbour::Neighbour;
-use crate::path::{Address, Fates, Path, Standing};
+use crate::path::{Address, Fates, Path, PathState};
 use crate::redundancy::LossEstimate;
 use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
@@ -51,7 +51,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long the end of a link is repeated to a neighbour that keeps sending, in PTOs (RFC 9000 §10.2).
 const DRAIN_PTOS: u32 = 3;
-/// CLOSE that leave one behind the other: a process that ends has no time to answer a neighbour that has heard none, and would leave him waiting for 30 s.
+/// CLOSE that leave one behind the other: a process that ends has no time to answer a neighbour that has heard none, and would leave it waiting for 30 s.
 const CLOSE_COPIES: u8 = 3;
 /// However short an interval is asked for.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 
 /// Where a link is in its life.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum LinkState {
     /// Keys are being agreed.
     Handshaking(Handshake),
     /// Usable.
@@ -108,7 +108,7 @@ enum TimerKey {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    pub(crate) state: State,
+    pub(crate) state: LinkState,
     pub(crate) peer: Option<PublicKey>,
     pub(crate) paths: BTreeMap<PathId, Box<Path>>,
     pub(crate) cids: Cids,
@@ -140,7 +140,7 @@ pub(crate) struct Link {
     /// Of the flows that wait for their turn, those with a backlog, and those with something that was never sent.
     backlog: noted::Noted,
     fresh: noted::Noted,
-    /// Flows that have something on its way: a tail probe is one of theirs.
+    /// Flows that have something in flight: a tail probe is one of theirs.
     probing: BTreeSet<FlowLabel>,
     /// Data flows that come in and are not complete.
     coming: noted::Noted,
@@ -186,7 +186,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, now: Time, state: State) -> Self {
+    pub(crate) fn new(id: LinkId, now: Time, state: LinkState) -> Self {
         Self {
             id,
             state,
@@ -243,24 +243,24 @@ impl Link {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, LinkState::Closed)
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        matches!(self.state, State::Up | State::Handshaking(_))
+        matches!(self.state, LinkState::Up | LinkState::Handshaking(_))
     }
 
     /// Keys are agreed.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up)
+        matches!(self.state, LinkState::Up)
     }
 
     pub(crate) fn pto(&self) -> Duration {
-        self.paths.values().filter(|p| p.standing() != Standing::Opening).map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
+        self.paths.values().filter(|p| p.state() != PathState::Opening).map(|p| p.pto()).max().unwrap_or(Duration::from_secs(1))
     }
 
     /// What flow senders need to know of the path they go by.
-    /// What is asked for rarely, and costs, is left for those who ask: spare rate, slack, leisure.
+    /// What is asked for rarely, and costs, is left for callers that ask: spare rate, slack, idle share.
     fn context(path: &Path) -> SendContext {
         let rtt = path.rtt_estimator();
         let loss = path.loss_stats();
@@ -276,7 +276,7 @@ impl Link {
             },
             gap: path.pacing_rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(path.datagram_size()))),
             spare: false,
-            leisure: Probability::ONE,
+            idle_share: Probability::ONE,
             heard: loss.packets,
             slack: false,
         }
@@ -293,30 +293,30 @@ impl Link {
     /// Closes the link from here. Everything it carries ends.
     pub(crate) fn close(&mut self, now: Time, reason: CloseReason) {
         match self.state {
-            State::Up => {
+            LinkState::Up => {
                 let until = now + self.pto() * DRAIN_PTOS;
                 let due = if switch::is_off(Mechanism::CloseCopies) { 1 } else { CLOSE_COPIES };
-                self.state = State::Closing { until, reason: reason.clone(), due };
+                self.state = LinkState::Closing { until, reason: reason.clone(), due };
             }
-            State::Handshaking(_) => self.state = State::Closed,
-            State::Closing { .. } | State::Closed => return,
+            LinkState::Handshaking(_) => self.state = LinkState::Closed,
+            LinkState::Closing { .. } | LinkState::Closed => return,
         }
         self.events.push_back(LinkEvent::Down(reason));
     }
 
     /// The neighbour closed, or is gone: nothing more is sent.
     fn die(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Closing { .. } | State::Closed) {
-            self.state = State::Closed;
+        if matches!(self.state, LinkState::Closing { .. } | LinkState::Closed) {
+            self.state = LinkState::Closed;
             return;
         }
-        self.state = State::Closed;
+        self.state = LinkState::Closed;
         self.events.push_back(LinkEvent::Down(reason));
     }
 
     /// Nobody is there any more, says the owner.
     pub(crate) fn abandon(&mut self, reason: CloseReason) {
-        if matches!(self.state, State::Up) {
+        if matches!(self.state, LinkState::Up) {
             self.die(reason);
         }
     }
@@ -324,21 +324,21 @@ impl Link {
     /// `poll_timeout` came.
     pub(crate) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         match &mut self.state {
-            State::Closed => return,
-            State::Closing { until, .. } => {
+            LinkState::Closed => return,
+            LinkState::Closing { until, .. } => {
                 if now >= *until {
-                    self.state = State::Closed;
+                    self.state = LinkState::Closed;
                 }
                 return;
             }
-            State::Handshaking(handshake) => {
+            LinkState::Handshaking(handshake) => {
                 if let Some(reason) = handshake.handle_timeout(now, &shared.config) {
                     self.peer = handshake.wrong_key().or(self.peer);
                     self.die(reason);
                 }
                 return;
             }
-            State::Up => {}
+            LinkState::Up => {}
         }
         if self.confirm_by.is_some_and(|t| now >= t) {
             // The answer to our first flight came, but nothing after it: the responder's half-open state may be gone.
@@ -349,14 +349,14 @@ impl Link {
         if now >= self.idle_deadline(shared.config.idle_timeout) {
             let silent = now.since(self.last_heard).as_secs_f64();
             self.close(now, CloseReason::local(Code::IdleTimeout, Layer::Link, format!("nothing heard for {silent:.0} s")));
-            self.state = State::Closed;
+            self.state = LinkState::Closed;
             return;
         }
         if self.labels.is_used() {
             // P23: keep-alive only while something lives on the link.
             if now >= self.keepalive_deadline(&shared.config) {
                 self.send_control(Control::Ping);
-                // A path beside the one that the PING goes by is forgotten on the way as well.
+                // A path beside the one that the PING goes by is forgotten by NATs as well.
                 if self.paths.len() > 1 {
                     self.paths.values_mut().for_each(|p| p.want_probe());
                 }
@@ -365,7 +365,7 @@ impl Link {
         }
         let mut fates = core::mem::take(&mut self.fates);
         self.paths.values_mut().for_each(|path| path.handle_timeout(now, &mut fates));
-        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let mut used = self.paths.values().filter(|p| p.state() != PathState::Opening).peekable();
         let is_broken = used.peek().is_some() && used.all(|p| p.is_circuit_open(now));
         self.dispatch_fates(now, &mut fates, &mut shared.flows);
         self.fates = fates;
@@ -381,7 +381,7 @@ impl Link {
 
     /// Tells the node when the neighbour falls silent, and when it is heard again.
     pub(crate) fn watch_silence(&mut self, now: Time) {
-        let mut used = self.paths.values().filter(|p| p.standing() != Standing::Opening).peekable();
+        let mut used = self.paths.values().filter(|p| p.state() != PathState::Opening).peekable();
         let is_silent = used.peek().is_some() && used.all(|p| p.is_unanswered(now, SILENCE));
         if core::mem::replace(&mut self.is_silent, is_silent) != is_silent {
             self.events.push_back(LinkEvent::Silence);
@@ -391,10 +391,10 @@ impl Link {
     /// When `handle_timeout` wants to be called.
     pub(crate) fn poll_timeout(&self, shared: &Shared) -> Option<Time> {
         match &self.state {
-            State::Closed => None,
-            State::Closing { until, .. } => Some(*until),
-            State::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
-            State::Up => {
+            LinkState::Closed => None,
+            LinkState::Closing { until, .. } => Some(*until),
+            LinkState::Handshaking(handshake) => handshake.poll_timeout(&shared.config),
+            LinkState::Up => {
                 let mut next = self.idle_deadline(shared.config.idle_timeout);
                 if self.labels.is_used() {
                     next = next.min(self.keepalive_deadline(&shared.config));
@@ -429,7 +429,7 @@ impl Link {
             return Time::MAX;
         }
         let longest = config.idle_timeout.min(self.peer_params.idle_timeout) / 3;
-        // What was heard was not sent: a NAT on the way needs packets from both sides.
+        // What was heard was not sent: a NAT on the path needs packets from both sides.
         let since = if config.keep_alive.is_some() { self.last_sent } else { self.last_sent.max(self.last_heard) };
         since + config.keep_alive.unwrap_or(longest).min(longest).max(SHORTEST_KEEP_ALIVE)
     }

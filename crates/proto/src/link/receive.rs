@@ -1,6 +1,6 @@
 //! Receiving: from an opened packet to the machines that its frames concern.
 
-use super::{Control, Link, LinkEvent, State};
+use super::{Control, Link, LinkEvent, LinkState};
 use crate::error::{CloseReason, Code, Layer};
 use crate::flow::Offer;
 use crate::flows::{Flows, InEvent, OutEvent};
@@ -56,7 +56,7 @@ impl Link {
         packet: &mut [u8],
         shared: &mut Shared,
     ) -> Option<Reading> {
-        if !matches!(self.state, State::Up | State::Handshaking(_) | State::Closing { .. }) {
+        if !matches!(self.state, LinkState::Up | LinkState::Handshaking(_) | LinkState::Closing { .. }) {
             return None;
         }
         let bytes = packet.len();
@@ -95,7 +95,7 @@ impl Link {
                 return None;
             }
         };
-        if let State::Closing { due, .. } = &mut self.state
+        if let LinkState::Closing { due, .. } = &mut self.state
             && !switch::is_off(Mechanism::CloseRepetition)
         {
             *due = (*due).max(1);
@@ -165,7 +165,7 @@ impl Link {
                 }
             };
             // On a link that ends only the neighbour's last word counts: what began on it would end with it.
-            if matches!(self.state, State::Closing { .. }) && !matches!(frame, Frame::Close(_)) {
+            if matches!(self.state, LinkState::Closing { .. }) && !matches!(frame, Frame::Close(_)) {
                 continue;
             }
             reading.is_ack_eliciting |= frame.is_ack_eliciting();
@@ -188,7 +188,7 @@ impl Link {
                 result = Err(reason);
                 break;
             }
-            if matches!(self.state, State::Closed) {
+            if matches!(self.state, LinkState::Closed) {
                 break;
             }
         }
@@ -253,7 +253,7 @@ impl Link {
             Frame::FlowOpen(_) => {}
             Frame::FlowEnd { flow, end } => self.on_flow_end(flow, end, touched_in, shared),
             Frame::FlowSkip { flow, floor } => {
-                // P16: what a relay leaves out of what was promised still comes another way.
+                // P16: what a relay leaves out of what was promised still comes by another route.
                 if let Some(f) = self.labels.incoming(flow, &mut shared.flows).filter(|f| f.sink.believes_skips_of_hops()) {
                     f.receiver.on_skip(floor);
                     if let Err(reason) = f.sink.on_skip(floor) {

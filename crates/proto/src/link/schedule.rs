@@ -59,7 +59,7 @@ impl Turn {
 
 /// Flows of one origin in one class that have something to send.
 #[derive(Debug)]
-struct Queue {
+struct OriginQueue {
     flows: VecDeque<FlowLabel>,
     /// Bytes that it may send before the others have their turn.
     balance: i64,
@@ -69,7 +69,7 @@ struct Queue {
     stale: usize,
 }
 
-impl Default for Queue {
+impl Default for OriginQueue {
     fn default() -> Self {
         Self { flows: VecDeque::new(), balance: QUANTUM, is_waiting: false, stale: 0 }
     }
@@ -79,12 +79,12 @@ impl Default for Queue {
 struct Share {
     /// Flows that go out here, whether they wait or not.
     flows: usize,
-    latency: Queue,
-    bulk: Queue,
+    latency: OriginQueue,
+    bulk: OriginQueue,
 }
 
 impl Share {
-    fn queue(&mut self, class: Class) -> &mut Queue {
+    fn queue(&mut self, class: Class) -> &mut OriginQueue {
         match class {
             Class::Latency => &mut self.latency,
             Class::Bulk => &mut self.bulk,
@@ -181,7 +181,7 @@ impl Schedule {
         self.pop_of(first).or_else(|| self.pop_of(second))
     }
 
-    /// The origin in front goes on while its balance lasts. Each that has to wait gets the next turn's bytes, so that who waits was paid for by what it sent.
+    /// The origin in front goes on while its balance lasts. Each that has to wait gets the next turn's bytes, so that each wait is paid for by what the origin sent.
     fn pop_of(&mut self, class: Class) -> Option<FlowLabel> {
         loop {
             let origin = *self.ring(class).front()?;
@@ -239,7 +239,7 @@ impl Schedule {
             let queue = share.queue(turn.class);
             queue.balance = (queue.balance - bytes).max(-LATENCY_LEAD);
         }
-        // Who sends in both classes gets no second share in the second. Not the other way round: a neighbour could else fill the latency class and so take from
+        // An origin that sends in both classes gets no second share in the second. Not the other way round: a neighbour could else fill the latency class and so take from
         // others what they send in it.
         if is_owed {
             share.bulk.balance = (share.bulk.balance - bytes).max(-LATENCY_LEAD);
@@ -364,7 +364,7 @@ mod tests {
         flows.resize(129, (Class::Latency, neighbour(2), 1, 700));
         let sent = run(&flows, 60_000);
         let two = sent[1..65].iter().sum::<u64>() + sent[97..].iter().sum::<u64>();
-        // The latency class has half of the link, and who fills it nothing besides.
+        // The latency class has half of the link, and an origin that fills it has nothing besides.
         let own = sent[65..97].iter().sum::<u64>();
         assert_alike(sent[0], own);
         assert_alike(two, sent[0] + own);

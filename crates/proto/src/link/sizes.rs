@@ -1,7 +1,7 @@
 //! What the own system says of the size of packets: what its route takes, what it refused to send.
 
 use super::handshake::Handshake;
-use super::{Link, State};
+use super::{Link, LinkState};
 use crate::flows::Flows;
 use crate::units::Time;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ impl Link {
     /// The host's route to this address is believed to take datagrams of `size` bytes. False if the link does not go there.
     pub(crate) fn on_route(&mut self, now: Time, remote: IpAddr, size: u16) -> bool {
         let is_there = |to: SocketAddr| to.ip().to_canonical() == remote;
-        if let State::Handshaking(handshake) = &mut self.state {
+        if let LinkState::Handshaking(handshake) = &mut self.state {
             return is_there(handshake.remote()) && handshake.on_route(now, size);
         }
         let mut any = false;
@@ -23,7 +23,7 @@ impl Link {
 
     /// The own system refused datagrams of `size` bytes to `remote` that were made at `since`. False if they were none of this link.
     pub(crate) fn on_refused(&mut self, now: Time, remote: SocketAddr, size: u16, since: Time, flows: &mut Flows) -> bool {
-        if let State::Handshaking(handshake) = &mut self.state {
+        if let LinkState::Handshaking(handshake) = &mut self.state {
             if handshake.remote() != remote {
                 return false;
             }

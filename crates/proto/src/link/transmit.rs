@@ -5,14 +5,14 @@
 
 use super::draft::{Draft, OPEN_ROOM, fill_from, flow_header, put_outgoing};
 use super::schedule::{Turn, Wanted};
-use super::{Control, Link, State};
+use super::{Control, Link, LinkState};
 use crate::datagram::Transmit;
 use crate::error::{CloseReason, Layer};
 use crate::flow::Stage;
 use crate::flows::Flows;
 use crate::ids::{FlowLabel, PathId, Seq};
 use crate::options::Class;
-use crate::path::Standing;
+use crate::path::PathState;
 use crate::sent::{SentItem, SentItems};
 use crate::session::CONTROL_INDEX;
 use crate::shared::Shared;
@@ -30,10 +30,10 @@ impl Link {
     /// The next datagrams of this link. `None`: nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, max_segments: usize, shared: &mut Shared, buf: &mut Vec<u8>) -> Option<Transmit> {
         match &mut self.state {
-            State::Closed => None,
-            State::Handshaking(_) => self.poll_handshake(now, shared, buf),
-            State::Closing { .. } => self.poll_close(now, buf),
-            State::Up => {
+            LinkState::Closed => None,
+            LinkState::Handshaking(_) => self.poll_handshake(now, shared, buf),
+            LinkState::Closing { .. } => self.poll_close(now, buf),
+            LinkState::Up => {
                 let transmit = self.path_order().into_iter().find_map(|id| self.poll_path(now, id, max_segments, shared, buf));
                 if transmit.is_none() {
                     self.plan_watch(now);
@@ -48,7 +48,7 @@ impl Link {
         let p = self.paths.get(&path)?;
         let size = usize::from(p.datagram_size());
         // P19: an address that has not answered gets one datagram at a time, as far as it may.
-        let max_segments = if p.standing() == Standing::Opening { 1 } else { max_segments };
+        let max_segments = if p.state() == PathState::Opening { 1 } else { max_segments };
         if p.untested_room() < size as u64 {
             return None;
         }
@@ -58,8 +58,8 @@ impl Link {
         if let Some(transmit) = self.poll_migration(now, path, shared, buf) {
             return Some(transmit);
         }
-        if self.paths.get(&path)?.is_lull_due()
-            && let Some(transmit) = self.poll_lull(now, path, &mut shared.flows, buf)
+        if self.paths.get(&path)?.is_gap_probe_due()
+            && let Some(transmit) = self.poll_gap_probe(now, path, &mut shared.flows, buf)
         {
             return Some(transmit);
         }
@@ -456,9 +456,9 @@ impl Link {
         Some(Transmit { remote: p.remote(), local: p.local(), ecn: Ecn::NotEct, len: buf.len(), segment_size: None })
     }
 
-    /// CLOSE, some times at the end, for whoever closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
+    /// CLOSE, some times at the end, for a node that closes may be gone before it can say so again, and once more for each packet that a deaf neighbour sends.
     fn poll_close(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let State::Closing { reason, due, .. } = &mut self.state else { return None };
+        let LinkState::Closing { reason, due, .. } = &mut self.state else { return None };
         *due = due.checked_sub(1)?;
         let reason = reason.clone();
         let path = *self.path_order().first()?;

@@ -68,7 +68,7 @@ impl Throttle {
 impl Node {
     pub(super) fn refuse_version(&mut self, remote: SocketAddr, local: Option<IpAddr>, packet: &HandshakePacket<'_>, size: usize) {
         let config = &self.shared.config;
-        // Only what could be a first flight is answered, and only by a node that answers anybody.
+        // Only what could be a first flight is answered, and only by a node that answers any host.
         if !config.accept || config.answer == Answer::Known || size < usize::from(MIN_DATAGRAM) {
             return;
         }

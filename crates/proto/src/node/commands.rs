@@ -11,7 +11,7 @@ use crate::flows::{Flows, InFlow, OutFlow};
 use crate::ids::{FlowId, LinkId, PathId, SessionId};
 use crate::link::handshake::Handshake;
 use crate::link::initiate::Initiating;
-use crate::link::{Link, State};
+use crate::link::{Link, LinkState};
 use crate::options::{FlowKind, FlowOptions, MessageOptions};
 use crate::path::{Address, MAX_PATHS};
 use crate::session::CONTROL_INDEX;
@@ -31,7 +31,7 @@ impl Node {
         self.begin_link(now, remote, peer, false)
     }
 
-    /// Asks whether whoever has this key takes handshakes at an address; the link that stands for the question never comes up. Its `LinkDown` has the
+    /// Asks whether the node with this key takes handshakes at an address; the link that stands for the question never comes up. Its `LinkDown` has the
     /// code `NoError` if the answer is yes. The far end forgets that it was asked (docs/decisions/0051).
     pub fn ask(&mut self, now: Time, remote: SocketAddr, peer: Option<PublicKey>) -> Result<LinkId, CommandError> {
         self.begin_link(now, remote, peer, true)
@@ -44,7 +44,7 @@ impl Node {
         }
         let id = self.shared.next_link_id();
         let initiating = Initiating::start(now, id, remote, peer, &mut self.shared);
-        let mut link = Link::new(id, now, State::Handshaking(Handshake::Initiator(Box::new(initiating))));
+        let mut link = Link::new(id, now, LinkState::Handshaking(Handshake::Initiator(Box::new(initiating))));
         link.is_initiator = true;
         link.is_question = is_question;
         link.trace = self.shared.tracer.of(id);
@@ -72,7 +72,7 @@ impl Node {
         Ok(path)
     }
 
-    /// Replaces who may open links ([`NodeConfig::authorised`](super::NodeConfig::authorised)) and sessions over relays
+    /// Replaces the keys that may open links ([`NodeConfig::authorised`](super::NodeConfig::authorised)) and sessions over relays
     /// ([`NodeConfig::sessions_from`](super::NodeConfig::sessions_from)) from now on. Links that are up stay, which their owner ends; sessions over relays that a far end
     /// opened which may not do so any more are closed.
     pub fn set_authorised(&mut self, now: Time, links: Option<Vec<PublicKey>>, sessions: SessionAccess) {
@@ -101,7 +101,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a link without telling the neighbour, who is known to be gone; all that runs over it ends with this reason.
+    /// Ends a link without telling the neighbour, which is known to be gone; all that runs over it ends with this reason.
     pub fn abandon_link(&mut self, now: Time, link: LinkId, reason: CloseReason) {
         if let Some(l) = self.links.get_mut(&link) {
             l.abandon(reason);

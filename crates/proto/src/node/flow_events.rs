@@ -19,7 +19,7 @@ impl Node {
             OutEvent::Writable => self.events.push_back(Event::FlowWritable(flow)),
             OutEvent::Skipped => self.on_flow_skipped(now, flow),
             OutEvent::Ended => self.on_flow_ended(now, flow),
-            OutEvent::Hungry(session, index) => {
+            OutEvent::LowWater(session, index) => {
                 if let Some(whole) = self.sessions.entry(session).and_then(|e| e.session.flows().outgoing(index)) {
                     self.feed(now, whole);
                 }
@@ -107,7 +107,7 @@ impl Node {
                 && let Some(entry) = self.sessions.entries.get_mut(&session)
                 && entry.link.is_some()
             {
-                // What we send arrives. (While nothing is sent this is about what had gone before: the search for a way goes on.)
+                // What we send arrives. (While nothing is sent this is about what had gone before: the search for a route goes on.)
                 entry.trouble = None;
             }
             self.on_session_action(now, session, action);
@@ -233,14 +233,14 @@ impl Node {
         }
     }
 
-    /// Packets of a flow towards us were altered by someone on the way (P16).
+    /// Packets of a flow towards us were altered on the route (P16).
     pub(super) fn on_pollution(&mut self, now: Time, id: FlowId) {
         let Some(flow) = self.shared.flows.incoming(id) else { return };
         let (session, index, packets) = (flow.session, flow.open.index, flow.polluted);
         let (is_part, Some(link)) = (flow.open.part() > 0, flow.on) else { return };
         self.events.push_back(Event::Polluted { session, link });
         if self.sessions.entry(session).is_some_and(|e| e.polluted >= MOST_FORGERIES) {
-            let text = "too many packets were altered on the way to guess no tag among them";
+            let text = "too many packets were altered on the route to guess no tag among them";
             return self.fail_session(now, session, CloseReason::local(Code::Polluted, Layer::Session, text));
         }
         if is_part {
@@ -264,7 +264,7 @@ impl Node {
         }
     }
 
-    /// A neighbour contradicts itself about a flow that it relays: that says nothing about the flow, which waits for another way.
+    /// A neighbour contradicts itself about a flow that it relays: that says nothing about the flow, which waits for another route.
     fn on_lying_hop(&mut self, now: Time, id: FlowId) {
         let Some(flow) = self.shared.flows.incoming_mut(id) else { return };
         let (Some(on), label) = (flow.on, flow.open.label) else { return };
@@ -392,7 +392,7 @@ impl Node {
         let is_way = match reason.code {
             Code::Rerouted | Code::NoRoute | Code::HopLimit | Code::NoRelay | Code::UnknownFlow => true,
             Code::NoMemory => is_control,
-            // Anyone on the way can say so. The control flow, which goes first, finds out whether each of them does.
+            // Any host on the route can say so. The control flow, which goes first, finds out whether each of them does.
             Code::UnknownSession => has_keys,
             // What ends a session that has keys, its far end says with them.
             _ if is_control && has_keys && !switch::is_off(Mechanism::QuestionsToEnds) => true,
@@ -408,7 +408,7 @@ impl Node {
                 Code::UnknownSession if !is_control => CloseReason { code: Code::Rerouted, ..reason },
                 _ => reason,
             };
-            return self.on_way_lost(now, session, reason, on);
+            return self.on_route_lost(now, session, reason, on);
         }
         if is_control {
             if self.retry_opening(now, session, &reason) {
@@ -430,7 +430,7 @@ impl Node {
             return self.refuse_part(id);
         }
         if flow.open.relayed.is_some() && reason.is_remote {
-            // Only the way is closed: what ends the flow itself, the far end's session says.
+            // Only the route is closed: what ends the flow itself, the far end's session says.
             return self.park_in(now, id);
         }
         if flow.open.relayed.is_some() && reason.layer == Layer::Flow {

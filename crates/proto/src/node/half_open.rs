@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 /// Half-open handshakes at most (P19).
 pub(super) const MAX_HALF_OPEN: usize = 1024;
-/// Of these from one host at most: who has cookies for one address does not keep others out.
+/// Of these from one host at most: a host with cookies for one address does not keep others out.
 pub(super) const MAX_HALF_OPEN_OF_ONE: usize = MAX_HALF_OPEN / 16;
 
 /// Attempts that an initiator makes side by side: one for each size of datagram.

@@ -1,6 +1,6 @@
 //! What handshakes may cost, host by host and network by network: a token for each Diffie-Hellman, taken before it is computed (P19, docs/spec/wire.md 2.5).
 //!
-//! Only hosts that have shown that they receive at their address are charged: others could spend for them. Who has many hosts has them in few networks, so that each
+//! Only hosts that have shown that they receive at their address are charged: others could spend for them. An attacker with many hosts has them in few networks, so that each
 //! network has a bucket as well, up to one for all. Hosts that a link has come from of late share buckets of networks with each other only: what strangers spend, they
 //! do not lack.
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_its_burst_and_then_its_rate_and_takes_nobody_elses() {
+    fn a_host_has_its_burst_and_then_its_rate_and_takes_no_other_hosts() {
         let (mut hosts, mut now) = (hosts(), START);
         let (one, other) = (host("192.0.2.1"), host("198.51.100.2"));
         assert_eq!((0..1000).filter(|_| hosts.charge(now, one, Payer::Stranger)).count() as u32, BURST);

@@ -6,6 +6,7 @@
 mod accept;
 mod carrying;
 mod commands;
+mod delivery_monitor;
 mod flow_events;
 mod half_open;
 mod hosts;
@@ -28,7 +29,6 @@ mod spread;
 mod tests;
 mod trains;
 mod unproven;
-mod vigilance;
 
 use crate::crypto::{PublicKey, SecretKey};
 use crate::deadlines::Deadlines;
@@ -267,12 +267,12 @@ impl Node {
         while let Some(event) = self.rest.poll_event() {
             match event {
                 RestEvent::Out(flow, event) => {
-                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(|f| f.on.is_none()) {
+                    if !event.is_of_its_route() || self.shared.flows.out(flow).is_some_and(|f| f.on.is_none()) {
                         self.on_out_event(now, flow, event);
                     }
                 }
                 RestEvent::In(flow, event) => {
-                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(|f| f.on.is_none()) {
+                    if !event.is_of_its_route() || self.shared.flows.incoming(flow).is_some_and(|f| f.on.is_none()) {
                         self.on_in_event(now, flow, event);
                     }
                 }
@@ -317,13 +317,13 @@ impl Node {
                 }
                 LinkEvent::Out(flow, label, event) => {
                     let is_here = |f: &OutFlow| f.on == Some(id) && f.open.label == label;
-                    if !event.is_of_its_way() || self.shared.flows.out(flow).is_some_and(is_here) {
+                    if !event.is_of_its_route() || self.shared.flows.out(flow).is_some_and(is_here) {
                         self.on_out_event(now, flow, event);
                     }
                 }
                 LinkEvent::In(flow, label, event) => {
                     let is_here = |f: &InFlow| f.on == Some(id) && f.open.label == label;
-                    if !event.is_of_its_way() || self.shared.flows.incoming(flow).is_some_and(is_here) {
+                    if !event.is_of_its_route() || self.shared.flows.incoming(flow).is_some_and(is_here) {
                         self.on_in_event(now, flow, event);
                     }
                 }
@@ -334,7 +334,7 @@ impl Node {
             }
         }
         if let Some(link) = self.links.get_mut(&id) {
-            self.events.extend(core::iter::from_fn(|| link.poll_standing()));
+            self.events.extend(core::iter::from_fn(|| link.poll_path_state()));
         }
         self.pump_sessions_of(now, Some(id));
         if self.links.get(&id).is_some_and(|l| l.is_closed()) {

@@ -2,7 +2,7 @@
 //!
 //! A relayed flow is a receiving half on the link that it comes by and a sending half on the link that it goes by; this file joins the two. What
 //! raises the rank here is passed on at once, what is lost on the next link is made up by combinations there, and credit follows what leaves. A relay
-//! takes no custody: when a way breaks, it forgets the flow and tells both sides, and the source opens it again.
+//! takes no custody: when a route breaks, it forgets the flow and tells both sides, and the source opens it again.
 
 use super::Node;
 use crate::config::INITIAL_CREDIT;
@@ -158,7 +158,7 @@ impl Node {
                 spans: down.sender.span_stats(),
                 dropped_packets,
                 waiting: down.sender.waiting(),
-                standing_delay: relay.drain.standing(),
+                queueing_delay: relay.drain.queueing_delay(),
                 memory: down.sender.memory() + up.receiver.memory(),
             })
         })
@@ -349,7 +349,7 @@ impl Node {
         sum
     }
 
-    /// The flow does not pass here any more: upstream is told why, if it can be told, downstream that the flow comes another way now.
+    /// The flow does not pass here any more: upstream is told why, if it can be told, downstream that the flow comes by another route now.
     fn break_relay(&mut self, id: RelayId, to_upstream: Option<Code>, tell_downstream: bool) {
         let Some(relay) = self.forget_relay(id) else { return };
         if let Some(flow) = self.abandon_in(relay.up.1) {
@@ -369,7 +369,7 @@ impl Node {
         }
     }
 
-    /// The way on is closed. Another one is taken if this node still has all that it accepted; otherwise the source has to begin again.
+    /// The route on is closed. Another one is taken if this node still has all that it accepted; otherwise the source has to begin again.
     fn divert_relay(&mut self, now: Time, id: RelayId, reason: Code, is_down_alive: bool) {
         let Some(relay) = self.relays.flows.get_mut(&id) else { return };
         let (up, down, destination, first) = (relay.up, relay.down, relay.ends.destination, relay.ends.first);
@@ -398,7 +398,7 @@ impl Node {
     /// The next node refused the flow.
     pub(super) fn on_relay_refused(&mut self, now: Time, id: RelayId, reason: &CloseReason) {
         match reason.code {
-            // Not a matter of the way.
+            // Not a matter of the route.
             Code::Stopped | Code::SpanInvalid | Code::FlowControl => self.break_relay(id, Some(reason.code), false),
             code => self.divert_relay(now, id, code, false),
         }

@@ -216,7 +216,7 @@ impl Node {
             let Some(flow) = self.shared.flows.incoming_mut(flow) else { continue };
             let done = flow.receiver.done().0;
             flow.sink.settle_key(done);
-            // A part that the far end did not name is over there: its way ends it here, too.
+            // A part that the far end did not name is over there: its route ends it here, too.
             let counts = flow.open.part() == 0 || flow.sink.has_older_key_with_border();
             is_settled &= !(counts && flow.sink.has_older_key());
         }

@@ -1,6 +1,6 @@
 //! The ends of relayed flows: where they come in, and how they go on when the way to the far end breaks (P14, P17).
 //!
-//! A flow whose way broke is carried by no link for a while: its owner can go on reading and writing. A flow that is opened again
+//! A flow whose route broke is carried by no link for a while: its owner can go on reading and writing. A flow that is opened again
 //! is a new incarnation of it, beginning with the first packet that the destination has not acknowledged; the destination goes on with the state
 //! that it has.
 
@@ -18,7 +18,7 @@ use crate::units::{Duration, Time};
 use crate::wire::frame::FlowOpen;
 use smallvec::SmallVec;
 
-/// A way that broke is tried again at once, the next times after such a delay, doubled each time.
+/// A route that broke is tried again at once, the next times after such a delay, doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 /// Trouble that long ago has nothing to do with today's.
@@ -47,7 +47,7 @@ impl Trouble {
 }
 
 impl Node {
-    /// A flow that names this node as its destination: a new one, or one that is here already and now comes another way.
+    /// A flow that names this node as its destination: a new one, or one that is here already and now comes by another route.
     pub(super) fn bind(&mut self, now: Time, link: LinkId, open: FlowOpen) -> Result<(), Code> {
         let Some(ends) = open.relayed else { return Err(Code::Internal) };
         let Some(from) = self.links.get(&link).map(|l| l.neighbour()) else { return Err(Code::Internal) };
@@ -110,7 +110,7 @@ impl Node {
             self.shared.counters.polluted += 1;
             return Err(Code::Rerouted);
         }
-        // What a relay took along when the way broke, or what was given up meanwhile, nobody sends any more (P17).
+        // What a relay took along when the route broke, or what was given up meanwhile, nobody sends any more (P17).
         let lossy = open.mode == Mode::Btp && !switch::is_off(Mechanism::ReopeningSkips);
         let skip = open.relayed.map(|r| r.first).filter(|_| lossy);
         let index = open.index;
@@ -147,7 +147,7 @@ impl Node {
         let is_carried = self.in_on(flow).is_some();
         if let Some(entry) = self.sessions.entry_mut(session) {
             entry.unheard_since = None;
-            // The far end has found a way here: there may be one back.
+            // The far end has found a route here: there may be one back.
             if is_carried && let Some(trouble) = entry.trouble.as_mut().filter(|t| t.retry_at.is_some()) {
                 trouble.retry_at = Some(now);
                 self.arm_session(session);
@@ -178,7 +178,7 @@ impl Node {
     pub(super) fn end_if_unheard(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
         if self.sessions.entry(id).and_then(|e| e.unheard_since).is_some_and(|at| now.since(at) >= idle) {
-            let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's way here is broken, and it found no other");
+            let reason = CloseReason::local(Code::Unreachable, Layer::Session, "the far end's route here is broken, and it found no other");
             self.fail_session(now, id, reason);
         }
     }
@@ -249,12 +249,12 @@ impl Node {
         }
     }
 
-    /// The way of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
+    /// The route of a relayed session is closed: the next one is taken, or the same one again when there is no other and some time has passed.
     /// `refused_by`: the neighbour on this link said so.
-    pub(super) fn on_way_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
+    pub(super) fn on_route_lost(&mut self, now: Time, id: SessionId, reason: CloseReason, refused_by: Option<LinkId>) {
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let Some(far) = entry.far.address() else { return };
-        // Who has keys asks the far end itself; before that nobody has heard of the session.
+        // A session with keys asks the far end itself; before that the far end has not heard of the session.
         let has_keys = entry.securing.as_ref().is_some_and(|s| s.has_keys()) && !switch::is_off(Mechanism::QuestionsToEnds);
         let (turn, is_opening) = (entry.turn, entry.session.state() == SessionState::Opening && !has_keys);
         if entry.trouble.as_ref().is_some_and(|t| now.since(t.last) >= FORGOTTEN) {
@@ -276,11 +276,11 @@ impl Node {
         trouble.reason = reason.clone();
         let avoid = trouble.avoid.clone();
         let next = self.next_hop_by(far, turn, &avoid);
-        // Nobody has heard of this session: what the way says is the answer.
+        // Nobody has heard of this session: what the route says is the answer.
         if next.is_none() && is_opening && is_refused {
             return self.fail_session(now, id, reason);
         }
-        // Every route says that the far end does not know it. Anyone on the way can say so: the far end is asked whether it is another process.
+        // Every route says that the far end does not know it. Any host on the route can say so: the far end is asked whether it is another process.
         if next.is_none() && is_refused && reason.code == Code::UnknownSession {
             match has_keys {
                 true => self.ask_far_end(now, id),
@@ -302,7 +302,7 @@ impl Node {
     }
 
     /// The time to try again has come, if it has.
-    pub(super) fn retry_way(&mut self, now: Time, id: SessionId) {
+    pub(super) fn retry_route(&mut self, now: Time, id: SessionId) {
         let idle = self.shared.config.idle_timeout;
         let Some(entry) = self.sessions.entry_mut(id) else { return };
         let (Some(far), turn) = (entry.far.address(), entry.turn) else { return };
@@ -348,8 +348,8 @@ impl Node {
         self.links.get(&id).map_or((0, 0), |l| (l.labels.all_out().count(), l.labels.incoming_len()))
     }
 
-    /// When sessions that no link carries look for a way again.
-    pub(super) fn sessions_without_a_way(&self) -> Vec<Option<Time>> {
+    /// When sessions that no link carries look for a route again.
+    pub(super) fn sessions_without_a_route(&self) -> Vec<Option<Time>> {
         let parked = self.sessions.entries().filter(|e| e.link.is_none());
         parked.map(|e| e.trouble.as_ref().and_then(Trouble::poll_timeout)).collect()
     }

@@ -1,4 +1,4 @@
-//! Flows that no link carries: those whose way broke, and the wholes of those that go or come by parts. Their owner can go on reading and writing.
+//! Flows that no link carries: those whose route broke, and the wholes of those that go or come by parts. Their owner can go on reading and writing.
 
 use crate::deadlines::Deadlines;
 use crate::flows::{Flows, InEvent, InFlow, OutEvent, OutFlow};

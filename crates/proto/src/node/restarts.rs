@@ -1,7 +1,7 @@
 //! A far end that restarts: the process that answers now is not the one that links and sessions were opened with, and knows nothing of them.
 //!
 //! Handshakes name the process by its restart epoch, a random number. Only a handshake that is proven to be fresh ends what belonged to another epoch of the
-//! same key: a word of somebody on the way ("I do not know this session") is a reason to look for another route or to open anew, and never more.
+//! same key: a word of a host on the route ("I do not know this session") is a reason to look for another route or to open anew, and never more.
 
 use super::Node;
 use super::sessions::Far;
@@ -28,7 +28,7 @@ impl Node {
         let is_earlier =
             |other: &&crate::link::Link| other.id < id && other.peer_params.restart_epoch.is_some_and(|theirs| theirs != epoch);
         // Links are numbered as they are begun. What proves this one fresh was said after it had begun, and so not before anything that began later was said: a
-        // handshake that somebody on the path held back ends nothing that is newer.
+        // handshake that a host on the route held back ends nothing that is newer.
         let earlier: Vec<LinkId> = self.links_with(peer).filter(is_earlier).map(|link| link.id).collect();
         for link in earlier {
             if let Some(link) = self.links.get_mut(&link) {

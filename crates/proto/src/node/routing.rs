@@ -1,6 +1,6 @@
 //! Addresses of this node and routes to others: longest prefix first, then metric; several routes to one prefix are alternatives in order.
 //!
-//! No routing protocol lives here: routes come from the owner, who reads a file or the kernel's table.
+//! No routing protocol lives here: routes come from the owner, which reads a file or the kernel's table.
 
 use super::Node;
 use crate::crypto::PublicKey;
@@ -23,7 +23,7 @@ pub enum Via {
 /// A route to the nodes whose addresses a prefix covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Whom it leads to.
+    /// The node that it leads to.
     pub to: Prefix,
     /// Over which link.
     pub via: Via,
@@ -108,7 +108,7 @@ impl Node {
         covering.take_while(move |r| best == Some((r.to.prefix_len(), r.metric)))
     }
 
-    /// How many equally good ways there are, up or not: so many a flow takes at once, and so many turns sessions may take
+    /// How many equally good routes there are, up or not: so many a flow takes at once, and so many turns sessions may take
     /// ([`open_session_by`](Self::open_session_by)).
     pub fn ways_at_once(&self, destination: IpAddr) -> usize {
         let mut vias: SmallVec<[Via; 4]> = SmallVec::new();

@@ -1,15 +1,15 @@
-//! Keys of relayed sessions: when each packet of the handshake is due, who may open a session, and what waits for keys (P16, P19, P20).
+//! Keys of relayed sessions: when each packet of the handshake is due, which keys may open a session, and what waits for keys (P16, P19, P20).
 //!
-//! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole way.
+//! The steps themselves are in `session/handshake.rs`. A session between neighbours has nothing of this: its link's keys cover the whole route.
 
 mod attempts;
 mod contenders;
 mod keying;
 
 use super::Node;
+use super::delivery_monitor::DeliveryMonitor;
 use super::renewal::Handover;
 use super::sessions::Far;
-use super::vigilance::Vigilance;
 use crate::admission::Host;
 use crate::config::SessionAccess;
 use crate::crypto::{CryptoError, PublicKey, SessionKeys, SharedKey};
@@ -68,10 +68,10 @@ pub(crate) struct Securing {
     contenders: contenders::Contenders,
     /// Handshake packets at the front of the far end's control flow.
     lead_in: u64,
-    pub(super) vigilance: Vigilance,
+    pub(super) monitor: DeliveryMonitor,
     /// Where the exchange that leads to the next keys stands, beside what the keys know of it.
     pub(super) handover: Handover,
-    /// Opener: what somebody on the way said, whose key nobody knows. It counts when the time is over, and no one else has answered.
+    /// Opener: what a host on the route said, whose key nobody knows. It counts when the time is over, and no one else has answered.
     hearsay: Option<CloseReason>,
     /// Opener: all routes were tried; they are tried again then.
     again_at: Option<Time>,
@@ -81,7 +81,7 @@ pub(crate) struct Securing {
 const AGAIN: Duration = Duration::from_secs(1);
 /// Handshakes that may come to nothing before the opener gives up.
 const MAX_ATTEMPTS: u8 = 16;
-/// Flows that may be opened by who has not proven its key yet.
+/// Flows that may be opened by a far end that has not proven its key yet.
 const MAX_EARLY: usize = 64;
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ enum Stage {
     /// Opener: waits for the answer.
     Opening {
         opening: Box<Opening>,
-        /// Asks who is there, since nobody could read what was written for the expected key.
+        /// Asks which key is there, since what was written for the expected key could not be read.
         is_probe: bool,
     },
     /// Acceptor: waits for the first packet.
@@ -124,7 +124,7 @@ impl Securing {
             asks: false,
             contenders: Default::default(),
             lead_in: 1,
-            vigilance: Vigilance::new(now),
+            monitor: DeliveryMonitor::new(now),
             handover: Handover::default(),
             hearsay: None,
             again_at: None,
@@ -211,7 +211,7 @@ impl Securing {
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let renewal = self.handover.poll_timeout(self.renewal_due());
-        [self.deadline, self.vigilance.poll_timeout(), renewal, self.again_at].into_iter().flatten().min()
+        [self.deadline, self.monitor.poll_timeout(), renewal, self.again_at].into_iter().flatten().min()
     }
 
     /// Prepares a sending half: the control flow begins with the handshake, data waits for keys.
@@ -243,7 +243,7 @@ impl Securing {
         }
     }
 
-    /// The far end opens the flow so, or it has no keys to say so with: a control flow that begins, or that comes another way during the handshake.
+    /// The far end opens the flow so, or it has no keys to say so with: a control flow that begins, or that comes by another route during the handshake.
     pub(super) fn believes_opening(&self, open: &FlowOpen) -> bool {
         if switch::is_off(Mechanism::OpeningProofs) {
             return true;
@@ -342,7 +342,7 @@ impl Node {
         self.sessions.unproven.of_far(far).filter_map(|id| self.sessions.link_of(id)).collect()
     }
 
-    /// A session is opened over this link by somebody who has not proven a key: where places are few, an older one of the same kind makes room (P19).
+    /// A session is opened over this link by a node that has not proven a key: where places are few, an older one of the same kind makes room (P19).
     pub(super) fn make_room_for_opener(&mut self, now: Time, from: Neighbour) {
         let Some(id) = self.sessions.unproven.in_the_way_of(from) else { return };
         // An honest opener begins again, and has a place for a round trip, which is all it needs.
@@ -399,7 +399,7 @@ impl Node {
         };
         if costs && !switch::is_off(Mechanism::OpenerTokens) && !self.openers.charge(now, from, Host::from(ends.opener)) {
             return match securing.stage {
-                // It comes another way.
+                // It comes by another route.
                 Stage::Waiting(_) => self.ask_again(flow, id),
                 _ => self.refuse_opener(
                     now,
@@ -438,7 +438,7 @@ impl Node {
                     self.fail_session(now, id, reason);
                 }
             }
-            // Another key than the destination's: whoever answered is not the destination, and may be anyone on the way.
+            // Another key than the destination's: the node that answered is not the destination, and may be any relay on the route.
             Err(Failure::Fatal(reason)) if role == SessionRole::Opener && reason.code == Code::WrongKey => self.put_off(now, id, &reason),
             Err(Failure::Fatal(reason)) => {
                 // A question is answered by a refusal as well.
@@ -451,7 +451,7 @@ impl Node {
                     None => self.fail_session(now, id, reason),
                 }
             }
-            // Whoever changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
+            // A relay that changed it cannot be told from the far end, and the flow brings each packet once: nothing but another attempt helps.
             Err(Failure::Forged) if role == SessionRole::Acceptor => self.ask_again(flow, id),
             Err(Failure::Forged) => {
                 let reason = CloseReason::local(Code::Handshake, Layer::Session, "the answer was not made by the destination");
@@ -460,7 +460,7 @@ impl Node {
         }
     }
 
-    /// Packet 1 of the opener, who has its keys by now, was altered on its way: its control flow has to come another way, from the beginning.
+    /// Packet 1 of the opener, which has its keys by now, was altered on the route: its control flow has to come by another route, from the beginning.
     fn ask_again(&mut self, flow: FlowId, id: SessionId) {
         let hop = self.shared.flows.incoming(flow).and_then(|f| Some((f.on?, f.open.label)));
         let is_contender = self.forget_contender(flow, None);

@@ -422,7 +422,7 @@ impl Node {
         if let Some(entry) = self.sessions.entries.get_mut(&id) {
             entry.session.handle_timeout(now);
         }
-        self.retry_way(now, id);
+        self.retry_route(now, id);
         self.end_if_unheard(now, id);
         self.pump_session(now, id);
     }
@@ -439,7 +439,7 @@ impl Node {
         for session in self.sessions.on_link(id) {
             if let Some(entry) = self.sessions.entries.get_mut(&session) {
                 if entry.far.address().is_some() {
-                    self.on_way_lost(now, session, reason.clone(), None);
+                    self.on_route_lost(now, session, reason.clone(), None);
                 } else {
                     entry.session.on_link_lost(now, reason.clone());
                 }

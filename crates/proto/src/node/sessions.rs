@@ -1,4 +1,4 @@
-//! Sessions of a node: which there are, by which link they go, and who may open another. What is done with them is in `session_life.rs` and
+//! Sessions of a node: which there are, by which link they go, and which keys may open another. What is done with them is in `session_life.rs` and
 //! `flow_events.rs`.
 
 use super::Node;
@@ -9,7 +9,7 @@ use crate::config::INITIAL_CREDIT;
 use crate::crypto::PublicKey;
 use crate::error::Code;
 use crate::ids::{FlowId, LinkId, SessionId, SessionKey};
-use crate::link::{Link, State};
+use crate::link::{Link, LinkState};
 use crate::neighbour::Neighbour;
 use crate::session::{Accepted, CONTROL_INDEX, Session, SessionLimits, SessionRole};
 use crate::stats::{FlowStats, FlowTotals, RouteStats};
@@ -239,7 +239,7 @@ impl Sessions {
                 self.opened_by.remove(&from);
             }
         }
-        // Who has not proven its key is not remembered: else it would push out the names of others.
+        // An opener that has not proven its key is not remembered: else it would push out the names of others.
         if entry.is_announced && self.ended_names.insert(name) {
             self.ended.push_back(name);
             if self.ended.len() > REMEMBERED
@@ -403,7 +403,7 @@ impl Node {
 /// What the neighbour's handshake said about sessions.
 pub(crate) fn limits_of(link: &Link) -> SessionLimits {
     match link.state {
-        State::Handshaking(_) => FLOOR,
+        LinkState::Handshaking(_) => FLOOR,
         _ => SessionLimits {
             max_message: link.peer_params.max_message,
             max_flows: link.peer_params.max_flows,

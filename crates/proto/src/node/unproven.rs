@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(unproven.by_neighbour[&by(2)].len(), 32);
         for other in 3..40 {
             let gone = come(&mut unproven, &mut links, other);
-            assert!(gone.is_none_or(|gone| gone == by(1)), "who has most gives way: {gone:?}");
+            assert!(gone.is_none_or(|gone| gone == by(1)), "the neighbour with most makes room: {gone:?}");
         }
         assert!(unproven.len <= MOST && unproven.of_far(FAR).count() == unproven.len);
         links.into_iter().for_each(|(id, link)| unproven.remove(id, link, FAR));

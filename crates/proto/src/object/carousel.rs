@@ -1,6 +1,6 @@
 //! The sender where nobody answers: all blocks, once with a given overhead or again and again.
 //!
-//! Packets of some blocks take turns, so that a burst of losses costs each of them a little. Every pass of a carousel has fresh packets: whoever joins
+//! Packets of some blocks take turns, so that a burst of losses costs each of them a little. Every pass of a carousel has fresh packets: a receiver that joins
 //! late, or lost part of a pass, needs any K packets of a block and a few more, whichever they are.
 
 use super::tree::HashTree;

@@ -1,5 +1,5 @@
 //! One object, rateless (`brctp`): a file or anything else of known size, cut into blocks that the outer code of BATS makes packets of, as many as it takes
-//! (docs/spec/object.md). What carries the packets is not here: a session's flow of datagrams (`crates/node`), or bare datagrams without any way back
+//! (docs/spec/object.md). What carries the packets is not here: a session's flow of datagrams (`crates/node`), or bare datagrams without any return path
 //! ([`one_way`]).
 //!
 //! | file | what |
@@ -12,7 +12,7 @@
 //! | [`Receiver`] | packets in, verified blocks out |
 //! | [`BlockJob`], [`PacketJob`] | what costs something, for any core |
 //! | [`Relay`] | one node of a tree: each packet to every child that needs it, feedback of all as that of one |
-//! | [`one_way`] | keys and datagrams where there is no way back |
+//! | [`one_way`] | keys and datagrams where there is no return path |
 //!
 //! Neither sender holds the object: blocks are asked for when they are needed and forgotten when they are done, so that memory follows the window and not
 //! the object.

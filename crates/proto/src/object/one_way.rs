@@ -1,4 +1,4 @@
-//! Keys and datagrams where there is no way back (docs/spec/object.md 5).
+//! Keys and datagrams where there is no return path (docs/spec/object.md 5).
 //!
 //! The sender knows each receiver's public key and says everything once, in an *announcement* for each of them: a message of the one-way pattern X of Noise,
 //! which only this receiver can read and only the sender can have made. It holds the object's root and a fresh key; the packets of the object are
@@ -66,7 +66,7 @@ impl Announcement {
         Ok(Addressed::to(receiver).emit(&head, &message))
     }
 
-    /// Who sent it, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
+    /// The key of its sender, and what it says. Cost: one hash if it is not `addressed` to this receiver, otherwise two Diffie-Hellman operations.
     ///
     /// # Errors
     /// It is none, or none for this receiver, or from another version.

@@ -6,10 +6,10 @@ use crate::wire::varint::{Reader, emit};
 
 const CODED: u8 = 0;
 const PROOF: u8 = 1;
-/// Siblings on the way to the root, at most: that many levels has a tree of [`MAX_BLOCKS`](super::MAX_BLOCKS).
+/// Siblings on the path to the root, at most: that many levels has a tree of [`MAX_BLOCKS`](super::MAX_BLOCKS).
 const MAX_PATH: usize = 20;
 
-/// A packet's place in its object, as one number: what a relay may know of it, and the nonce under which it is sealed. Equal numbers are equal packets, whoever
+/// A packet's place in its object, as one number: what a relay may know of it, and the nonce under which it is sealed. Equal numbers are equal packets, whichever node
 /// makes them and however often (P20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(pub u64);

@@ -1,7 +1,7 @@
 //! The receiver: packets in any order, verified blocks out, a bound on what is held in between.
 //!
 //! Packets of blocks as they are go to their place when they come. What costs something, combining repair packets, solving and hashing, is a job of the
-//! block (`job.rs`), due once enough packets are here: [`Receiver::on_packet`] does it at once, [`Receiver::offer`] leaves it to whoever has a core
+//! block (`job.rs`), due once enough packets are here: [`Receiver::on_packet`] does it at once, [`Receiver::offer`] leaves it to a caller that has a core
 //! to spare (P21). The results are the same.
 
 use super::job::{BlockJob, BlockResult, Decoded, Outcome};
@@ -35,7 +35,7 @@ pub struct ReceiverStats {
     pub unheld_packets: u64,
     /// Packets that could not be read.
     pub malformed_packets: u64,
-    /// Blocks that were decoded and were not what the root says: somebody invented packets.
+    /// Blocks that were decoded and were not what the root says: packets were invented.
     pub spoiled_blocks: u64,
 }
 

@@ -99,7 +99,7 @@ pub struct Relay {
     /// When the packet came.
     pushed: Time,
     since: Time,
-    /// Somebody has had room since, while somebody else had none.
+    /// A child has had room since, while another had none.
     waiting_since: Option<Time>,
     stats: RelayStats,
 }
@@ -209,10 +209,10 @@ impl Relay {
         let is_alone = !self
             .children
             .iter()
-            .any(|(id, child)| child.lags_until.is_none() && !child.is_owed && child.is_hungry(&self.layout) && has_room(*id));
+            .any(|(id, child)| child.lags_until.is_none() && !child.is_owed && child.is_incomplete(&self.layout) && has_room(*id));
         // Those that lag wait, too, but not for one that takes nothing at all.
         let is_stuck = waits && now >= self.pushed + self.config.silence && !switch::is_off(Mechanism::SkippingChildren);
-        if is_stuck && self.children.iter().any(|(id, child)| !child.is_owed && child.is_hungry(&self.layout) && has_room(*id)) {
+        if is_stuck && self.children.iter().any(|(id, child)| !child.is_owed && child.is_incomplete(&self.layout) && has_room(*id)) {
             for child in self.children.values_mut().filter(|child| child.is_owed) {
                 child.lags_until = Some(now + self.config.forgive);
             }
@@ -222,8 +222,8 @@ impl Relay {
             self.count_waiting(now, !is_alone);
             return Poll::Wait(now + self.config.interval / 8);
         }
-        // All who are left lag: they skip it, unless nobody else needs anything any more and waiting costs nobody.
-        let others_want = self.children.values().any(|child| child.lags_until.is_none() && child.is_hungry(&self.layout));
+        // All that are left lag: they skip it, unless no other child needs anything any more and waiting costs none.
+        let others_want = self.children.values().any(|child| child.lags_until.is_none() && child.is_incomplete(&self.layout));
         if self.packet.is_some() && !others_want && self.children.values().any(|child| child.is_owed) {
             self.waiting_since = None;
             return Poll::Wait(now + self.config.interval);
@@ -247,11 +247,11 @@ impl Relay {
         self.waiting_since = is_waiting.then_some(now);
     }
 
-    /// Once an interval: who held the others up for too long lags from now on.
+    /// Once an interval: a child that held the others up for too long lags from now on.
     fn review(&mut self, now: Time) {
         // Those that are left when nobody else needs anything are each other's others: one of them that takes nothing does not stop the rest.
         let layout = self.layout;
-        if self.children.values().filter(|child| child.is_hungry(&layout)).all(|child| child.lags_until.is_some()) {
+        if self.children.values().filter(|child| child.is_incomplete(&layout)).all(|child| child.lags_until.is_some()) {
             self.children.values_mut().for_each(|child| child.lags_until = None);
         }
         let elapsed = now.since(self.since);
@@ -283,7 +283,7 @@ impl Child {
         given.packets > 0 || !is_one || open < most
     }
 
-    fn is_hungry(&self, layout: &Layout) -> bool {
+    fn is_incomplete(&self, layout: &Layout) -> bool {
         self.status.as_ref().is_none_or(|s| !s.is_complete(layout))
     }
 }

@@ -1,9 +1,9 @@
-//! The sender where receivers tell how far they are: each block goes out once as it is, then as many fresh packets of the outer code as somebody still
-//! needs, until everybody has it.
+//! The sender where receivers tell how far they are: each block goes out once as it is, then as many fresh packets of the outer code as a receiver still
+//! needs, until all have it.
 //!
 //! What carries the packets repairs on its own as long as that pays (flows of datagrams do, link by link); what it gives up, for whatever reason, is what
 //! a block still wants when all its packets have met their fate: its last packet is `settle` old, and the receiver has heard of what was sent after it, or of
-//! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the way to a slow receiver.
+//! nothing new for `settle`. Fresh packets go only then, so that nothing is sent twice, however much waits on the path to a slow receiver.
 
 use super::tree::HashTree;
 use super::{Layout, ObjectError, PacketId, SourceBlock, Status};
@@ -23,7 +23,7 @@ pub struct ReceiverId(pub u32);
 pub struct SenderConfig {
     /// Blocks that may be begun before a receiver has the first of them, and that are held in memory at most; at least 2.
     pub window: u32,
-    /// After so long nothing that was sent is still on its way.
+    /// After so long nothing that was sent is still in flight.
     pub settle: Duration,
 }
 
@@ -34,11 +34,11 @@ pub struct SenderStats {
     pub source_packets: u64,
     /// Packets of the outer code beyond them.
     pub repair_packets: u64,
-    /// Blocks that were read again for somebody who lacked part of them.
+    /// Blocks that were read again for a receiver that lacked part of them.
     pub reloads: u64,
 }
 
-/// A block that was begun and that somebody lacks.
+/// A block that was begun and that a receiver lacks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     next: u32,
@@ -105,7 +105,7 @@ impl Sender {
             }
         }
         known.status = status;
-        // Somebody who was not heard of lacks what everybody else has.
+        // A receiver that was not heard of lacks what all others have.
         for block in known.status.first..self.next {
             if known.status.need(&self.layout, block) > 0 && !self.begun.contains_key(&block) {
                 let next = self.ended.remove(&block).unwrap_or(0);
@@ -117,7 +117,7 @@ impl Sender {
         let ahead = self.ahead();
         for (&block, begun) in &mut self.begun {
             let need = status.need(&self.layout, block);
-            // Who lags is completed when whoever is furthest has everything.
+            // A receiver that lags is completed when the furthest has everything.
             let is_later = block < ahead && ahead < self.layout.blocks();
             if need == 0 || is_later {
                 continue;

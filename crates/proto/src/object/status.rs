@@ -12,7 +12,7 @@ pub const MAX_DESCRIBED: usize = 4096;
 pub struct Status {
     /// Blocks below are there.
     pub first: u32,
-    /// Of several receivers together: somebody has all blocks below. Of one: `first`.
+    /// Of several receivers together: one of them has all blocks below. Of one: `first`.
     pub ahead: u32,
     /// Innovative packets that each block from `first` on still needs; 0: it is there. Blocks beyond need everything.
     pub wanted: Vec<u32>,
@@ -32,7 +32,7 @@ impl Status {
         self.first >= layout.blocks()
     }
 
-    /// What a sender has to know of two receivers: the larger need of each block. Feedback of many becomes that of one on its way.
+    /// What a sender has to know of two receivers: the larger need of each block. Relays merge the feedback of many into that of one.
     pub fn merge(&self, other: &Self, layout: &Layout) -> Self {
         let first = self.first.min(other.first);
         let end = (self.first as usize + self.wanted.len()).max(other.first as usize + other.wanted.len());

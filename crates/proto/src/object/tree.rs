@@ -73,7 +73,7 @@ impl HashTree {
         &self.levels[0]
     }
 
-    /// The siblings on the way from a leaf to the top; at most 20.
+    /// The siblings on the path from a leaf to the top; at most 20.
     pub fn path(&self, block: u32) -> Vec<Digest> {
         let mut at = block as usize;
         let mut path = Vec::new();

@@ -12,7 +12,7 @@ const COMMON: usize = 24;
 const SPANS: [u64; 4] = [1, 2, 4, 8];
 
 /// Smallest round trip of the packets that left within each slot; by the time of sending, because two paths see one queue at nearly the same time there,
-/// however long their ways back are.
+/// however long their return paths are.
 #[derive(Clone, Debug)]
 pub(crate) struct Delays {
     /// Milliseconds; infinite where nothing was measured.
@@ -66,7 +66,7 @@ impl Delays {
         changes
     }
 
-    /// The best correlation of the changes of two delays over the lags that queues near either end of ways of different length can have, `most` being the
+    /// The best correlation of the changes of two delays over the lags that queues near either end of paths of different length can have, `most` being the
     /// difference of the round trips. `None`: too little was measured on one of them, or nothing moved. The changes and not the delays are compared: two
     /// queues that fill at the same time for reasons of their own do not jump at the same moments.
     pub(crate) fn likeness(&self, other: &Self, most: Duration) -> Option<f32> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_queue_seen_twice_is_alike_though_one_way_is_longer() {
+    fn one_queue_seen_twice_is_alike_though_one_path_is_longer() {
         let queue = |slot: u64| 10.0 * noise(3)(slot);
         let first = series(|slot| queue(slot) + noise(1)(slot), 0);
         let later = || series(|slot| queue(slot) + 30.0 + noise(2)(slot), 2);

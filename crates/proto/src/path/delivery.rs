@@ -15,7 +15,7 @@ pub struct Snapshot {
     pub acked: u64,
     /// Offset of the newest acknowledged packet by then.
     pub base_offset: u64,
-    /// When that one reached the peer, plus the way back.
+    /// When that one reached the peer, plus the return path.
     pub base_arrived: Time,
     /// When that one was sent.
     pub base_sent: Time,
@@ -93,7 +93,7 @@ impl Delivery {
         self.lost += bytes;
     }
 
-    /// The newest packet that an acknowledgement brought: sent at `sent_at`, at the peer (plus the way back) at `arrived`.
+    /// The newest packet that an acknowledgement brought: sent at `sent_at`, at the peer (plus the return path) at `arrived`.
     pub fn sample(&mut self, sent_at: Time, snapshot: &Snapshot, arrived: Time) -> Option<Sample> {
         if snapshot.offset <= self.base_offset && self.base_offset != 0 {
             return None;

@@ -22,7 +22,7 @@ pub fn count(counts: &mut EcnCounts, ecn: Ecn) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum EcnState {
     Testing,
     Capable,
     Failed,
@@ -31,7 +31,7 @@ enum State {
 /// Sender's side of ECN.
 #[derive(Clone, Debug)]
 pub struct EcnValidator {
-    state: State,
+    state: EcnState,
     marked: u64,
     acked_marked: u64,
     lost_marked: u64,
@@ -47,7 +47,7 @@ pub struct EcnValidator {
 impl EcnValidator {
     /// `is_wanted`: whether to mark at all.
     pub fn new(is_wanted: bool) -> Self {
-        let state = if is_wanted { State::Testing } else { State::Failed };
+        let state = if is_wanted { EcnState::Testing } else { EcnState::Failed };
         Self {
             state,
             marked: 0,
@@ -64,15 +64,15 @@ impl EcnValidator {
     pub fn codepoint(&self) -> Ecn {
         match self.state {
             _ if switch::is_off(Mechanism::EcnValidation) => Ecn::Ect0,
-            State::Capable => Ecn::Ect0,
-            State::Testing if self.marked - self.before.0 < TESTING_PACKETS => Ecn::Ect0,
+            EcnState::Capable => Ecn::Ect0,
+            EcnState::Testing if self.marked - self.before.0 < TESTING_PACKETS => Ecn::Ect0,
             _ => Ecn::NotEct,
         }
     }
 
     /// The path leads elsewhere: tested anew. The far end's counts go on.
     pub fn restart(&mut self, is_wanted: bool) {
-        self.state = if is_wanted { State::Testing } else { State::Failed };
+        self.state = if is_wanted { EcnState::Testing } else { EcnState::Failed };
         self.before = (self.marked, self.reported.ect0 + self.reported.ce);
         (self.acked_marked, self.lost_marked, self.ce_run) = (0, 0, None);
     }
@@ -93,8 +93,8 @@ impl EcnValidator {
     pub fn on_lost(&mut self) {
         self.lost_marked += 1;
         // A path that drops what is marked: none of the test packets arrived while others do.
-        if self.state == State::Testing && self.acked_marked == 0 && self.lost_marked >= TESTING_PACKETS {
-            self.state = State::Failed;
+        if self.state == EcnState::Testing && self.acked_marked == 0 && self.lost_marked >= TESTING_PACKETS {
+            self.state = EcnState::Failed;
         }
     }
 
@@ -109,12 +109,12 @@ impl EcnValidator {
         counts: Option<EcnCounts>,
     ) -> u64 {
         self.acked_marked += newly_marked;
-        if self.state == State::Failed || !is_newest {
+        if self.state == EcnState::Failed || !is_newest {
             return 0;
         }
         let Some(counts) = counts else {
             if newly_marked > 0 {
-                self.state = State::Failed;
+                self.state = EcnState::Failed;
             }
             return 0;
         };
@@ -122,17 +122,17 @@ impl EcnValidator {
         // Everything marked that arrived must be counted; ECT(1) was never sent.
         let (marks, expected) = (counts.ect0 + counts.ce, self.before.1 + self.acked_marked);
         if !is_monotonic || marks < expected || counts.ect1 > 0 || marks > self.marked {
-            self.state = State::Failed;
+            self.state = EcnState::Failed;
             return 0;
         }
         let (ce, unmarked) = (counts.ce - self.reported.ce, counts.ect0 - self.reported.ect0);
         self.reported = counts;
         if self.is_meaningless(now, rtt, ce, unmarked) {
-            self.state = State::Failed;
+            self.state = EcnState::Failed;
             return 0;
         }
         if newly_marked > 0 {
-            self.state = State::Capable;
+            self.state = EcnState::Capable;
         }
         ce.min(newly_acked.max(1))
     }
@@ -150,7 +150,7 @@ impl EcnValidator {
 
     /// The path carries ECN.
     pub fn is_capable(&self) -> bool {
-        self.state == State::Capable
+        self.state == EcnState::Capable
     }
 }
 

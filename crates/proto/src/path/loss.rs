@@ -62,7 +62,7 @@ impl LossDetector {
         self.extent_now = self.extent_now.max(extent);
     }
 
-    /// Another way: how it reorders is not known.
+    /// Another path: how it reorders is not known.
     pub fn forget_reordering(&mut self, now: Time) {
         (self.extent_now, self.extent_before, self.span_began) = (Duration::ZERO, Duration::ZERO, now);
     }

@@ -2,7 +2,7 @@
 //!
 //! A packet of the far end that comes from another address than before makes that address a *candidate*: it is sent PATH_CHALLENGE and some of what
 //! is to be sent anyway, never more than three times what came from it (P19). The address in use stays in use meanwhile and is challenged as well.
-//! An answer to a candidate's challenge moves the path there, unless the address in use answers too: then somebody else may have sent the copy of a
+//! An answer to a candidate's challenge moves the path there, unless the address in use answers too: then another host may have sent the copy of a
 //! packet, and nothing is gained by moving. An end that moves on purpose says so by a challenge of its own, and is believed without the second condition.
 
 use crate::switch::{self, Mechanism};
@@ -162,7 +162,7 @@ impl Migration {
         });
     }
 
-    /// The far end tests its way from `address`, which is not the one in use. False if nothing is known of that address.
+    /// The far end tests its path from `address`, which is not the one in use. False if nothing is known of that address.
     pub fn on_challenge(&mut self, address: Address, token: Token) -> bool {
         let Some(candidate) = self.candidates.iter_mut().find(|c| c.address == address) else { return false };
         candidate.is_deliberate = true;
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_that_it_has_moved_is_believed_although_the_old_address_answers() {
+    fn an_end_that_says_that_it_has_moved_is_believed_although_the_old_address_answers() {
         let mut m = Migration::default();
         m.on_stray(START, address(9, 1), 500, true, MS * 50);
         assert!(m.on_challenge(address(9, 1), [3; 8]) && !m.on_challenge(address(8, 1), [3; 8]));

@@ -1,6 +1,6 @@
 //! A path: one UDP address pair of a link (P7). It owns congestion control, pacing, RTT, loss detection, ECN, path MTU, packet numbers and the
 //! replay window; this file composes them, each lives in a file of its own; `fates.rs` and `moving.rs` are the path's own answers to acknowledgements
-//! and to other addresses, `standing.rs` what it is fit for beside others.
+//! and to other addresses, `state.rs` what it is fit for beside others.
 
 pub mod ack_tracker;
 mod bitmap;
@@ -8,22 +8,22 @@ mod delays;
 pub mod delivery;
 pub mod ecn;
 mod fates;
-mod leisure;
+mod idle_share;
 mod loss;
 mod loss_memory;
 pub mod loss_stats;
-mod lull;
 mod migration;
 mod moving;
 mod pacer;
 mod pmtu;
+mod receive_gap;
 pub mod rtt;
 mod sent;
 mod silence;
 mod sizes;
-mod standing;
+mod state;
 
-pub use crate::stats::Standing;
+pub use crate::stats::PathState;
 pub use ack_tracker::AckConfig;
 pub use loss_stats::LossStats;
 pub use migration::{Address, Trial, Verdict};
@@ -40,15 +40,15 @@ use ack_tracker::AckTracker;
 use delays::Delays;
 use delivery::{Delivery, Snapshot};
 use ecn::EcnValidator;
-use leisure::Leisure;
+use idle_share::IdleShare;
 use loss::LossDetector;
 use loss_stats::LossEstimator;
-use lull::Lull;
 use migration::Migration;
 use pacer::Pacer;
 use pmtu::PathMtu;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
+use receive_gap::ReceiveGap;
 use rtt::RttEstimator;
 use sent::{Fate, SentPacket, SentPackets};
 use silence::SilenceProbes;
@@ -152,13 +152,13 @@ pub struct Path {
     /// Packets below this number went to an address that is no longer in use: their fate says nothing about the path (P7).
     history: u64,
     migration: Migration,
-    standing: Standing,
+    state: PathState,
     /// Since when.
     stood_at: Time,
     /// This end was told to send from the local address.
     is_pinned: bool,
     /// While the address of a further path is tested.
-    opening: Option<standing::Opening>,
+    opening: Option<state::Opening>,
     /// When something authentic last came.
     heard_at: Time,
     rng: ChaCha12Rng,
@@ -171,7 +171,7 @@ pub struct Path {
     mtu: PathMtu,
     ecn: EcnValidator,
     acks: AckTracker,
-    lull: Lull,
+    receive_gap: ReceiveGap,
     control: Box<dyn Controller>,
     counters: Counters,
     in_flight: u64,
@@ -197,7 +197,7 @@ pub struct Path {
     backlog_since: Option<Time>,
     /// When data had last been waiting for a good part of a round trip: the path was full.
     full_at: Option<Time>,
-    leisure: Leisure,
+    idle_share: IdleShare,
     newly_lost: Vec<u64>,
     trace: Tracer,
     /// Its delay over time, if the link has other paths.
@@ -221,7 +221,7 @@ impl Path {
             address: Address { remote, local },
             history: 0,
             migration: Migration::default(),
-            standing: Standing::Open,
+            state: PathState::Open,
             stood_at: now,
             is_pinned: false,
             opening: None,
@@ -236,7 +236,7 @@ impl Path {
             mtu,
             ecn: EcnValidator::new(config.ecn),
             acks: AckTracker::new(config.ack),
-            lull: Lull::default(),
+            receive_gap: ReceiveGap::default(),
             control,
             counters: Counters::default(),
             in_flight: 0,
@@ -253,7 +253,7 @@ impl Path {
             is_bursty: false,
             backlog_since: None,
             full_at: None,
-            leisure: Leisure::new(now),
+            idle_share: IdleShare::new(now),
             newly_lost: Vec::new(),
             delays: None,
             coupled: 0,
@@ -357,8 +357,8 @@ impl Path {
     }
 
     /// How much of the last round trips it was idle: what goes ahead of data that waits is made up for by pauses.
-    pub fn leisure(&self, now: Time) -> Probability {
-        self.leisure.left(now, self.own_rate(), self.rtt.smoothed())
+    pub fn idle_share(&self, now: Time) -> Probability {
+        self.idle_share.left(now, self.own_rate(), self.rtt.smoothed())
     }
 
     /// Only flows for which time counts (latency flows, ordered datagrams) use this path at present: a backlog of theirs is a burst until it lasts.
@@ -400,7 +400,7 @@ impl Path {
         // What the host did not send in time says nothing about the path: as if the application had had less.
         let was_late = self.pacer.on_sent(now, size);
         let (capacity, rtt) = (self.own_rate(), self.rtt.smoothed());
-        self.leisure.on_sent(now, size, capacity, rtt);
+        self.idle_share.on_sent(now, size, capacity, rtt);
         let snapshot = if is_ack_eliciting {
             if self.in_flight == 0 {
                 // A new flight: the PTO counts from here, and losses of the one before are history.
@@ -538,7 +538,7 @@ impl Path {
             ack,
             self.pacer_wake,
             self.migration.poll_timeout(may_send),
-            self.lull.poll_timeout(),
+            self.receive_gap.poll_timeout(),
             self.opening_at(),
             self.mtu_search_at(),
         ]
@@ -550,7 +550,7 @@ impl Path {
     /// `poll_timeout` passed.
     pub fn handle_timeout(&mut self, now: Time, fates: &mut Fates) {
         self.migration.handle_timeout(now);
-        self.lull.handle_timeout(now, self.rtt.smoothed());
+        self.receive_gap.handle_timeout(now, self.rtt.smoothed());
         self.drive_opening(now);
         if self.pacer_wake.is_some_and(|t| t <= now) {
             self.plan_wake(now);
@@ -606,17 +606,17 @@ impl Path {
         (self.active_at, self.heard_at) = (now, now);
         self.note_untested(u64::from(bytes), 0);
         self.acks.on_received(now, pn, ecn, u64::from(bytes), is_ack_eliciting);
-        self.lull.on_received(now, u64::from(bytes), self.rtt.smoothed());
+        self.receive_gap.on_received(now, u64::from(bytes), self.rtt.smoothed());
     }
 
     /// Data have ceased in mid-flow: this end should show itself with a packet of [`BASE_DATAGRAM`] bytes. `is_wanted`: more is to come.
-    pub fn poll_lull(&mut self, is_wanted: bool) -> bool {
-        self.lull.poll(self.rtt.smoothed(), is_wanted)
+    pub fn poll_gap_probe(&mut self, is_wanted: bool) -> bool {
+        self.receive_gap.poll(self.rtt.smoothed(), is_wanted)
     }
 
-    /// [`poll_lull`](Self::poll_lull) may have something to say.
-    pub fn is_lull_due(&self) -> bool {
-        self.lull.is_due()
+    /// [`poll_gap_probe`](Self::poll_gap_probe) may have something to say.
+    pub fn is_gap_probe_due(&self) -> bool {
+        self.receive_gap.is_due()
     }
 
     /// Flows for which time counts use this path: gaps are reported at once.
@@ -735,7 +735,7 @@ impl Path {
             path: self.id,
             remote: self.address.remote,
             local: self.address.local,
-            standing: self.standing,
+            state: self.state,
             mtu: self.mtu.current(),
             is_mtu_found: self.mtu.is_found(),
             smoothed_rtt: self.rtt.smoothed(),

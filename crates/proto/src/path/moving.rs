@@ -2,12 +2,12 @@
 
 use super::Path;
 use super::delivery::Delivery;
-use super::leisure::Leisure;
+use super::idle_share::IdleShare;
 use super::loss_stats::LossEstimator;
-use super::lull::Lull;
 use super::migration::{Address, Trial, Verdict};
 use super::pacer::Pacer;
 use super::pmtu::{self, PathMtu};
+use super::receive_gap::ReceiveGap;
 use super::rtt::RttEstimator;
 use super::silence::SilenceProbes;
 use crate::congestion;
@@ -18,12 +18,12 @@ use crate::units::{Duration, Time};
 use std::net::{IpAddr, SocketAddr};
 
 impl Path {
-    /// Whether a datagram with these addresses came the way that packets are sent.
+    /// Whether a datagram with these addresses came by the path on which packets are sent.
     pub fn is_current(&self, remote: SocketAddr, local: Option<IpAddr>) -> bool {
         remote == self.address.remote && (self.address.local.is_none() || local.is_none() || local == self.address.local)
     }
 
-    /// An authentic packet came another way than packets are sent; told before it is offered to its flows.
+    /// An authentic packet came by another path than that on which packets are sent; told before it is offered to its flows.
     pub fn on_stray(&mut self, now: Time, from: Address, bytes: u64, pn: PacketNumber) {
         let is_newest = self.acks.largest().is_none_or(|largest| pn.0 > largest);
         if switch::is_off(Mechanism::AddressValidation) {
@@ -64,12 +64,12 @@ impl Path {
             self.address.local = None;
         }
         // Its own challenges show it.
-        self.lull = Lull::default();
+        self.receive_gap = ReceiveGap::default();
         self.start_afresh(now, None);
         self.migration.begin_own(now, self.rtt.pto());
     }
 
-    /// Forgets what was learnt of the way so far: round trip, loss, congestion, ECN, MTU. Packet numbers and what was received go on.
+    /// Forgets what was learnt of the path so far: round trip, loss, congestion, ECN, MTU. Packet numbers and what was received go on.
     pub(super) fn start_afresh(&mut self, now: Time, rtt: Option<Duration>) {
         if switch::is_off(Mechanism::FreshPathState) {
             return;
@@ -85,7 +85,7 @@ impl Path {
         self.pacer = Pacer::new(self.config.pacing_quantum, self.mtu.current(), now);
         self.pacer.set(now, self.control.pacing_rate(), self.mtu.current());
         (self.delays, self.coupled) = (None, 0);
-        self.leisure = Leisure::new(now);
+        self.idle_share = IdleShare::new(now);
         self.in_flight = 0;
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probes_wanted) = (now, now, 0, 0);

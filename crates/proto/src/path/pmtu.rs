@@ -1,6 +1,6 @@
 //! Path MTU discovery with probes of our own (DPLPMTUD, RFC 8899). All sizes are bytes of UDP payload.
 //!
-//! Two things come from the own system. What its *route* is believed to take is a hint, for an ICMP message that anybody can forge may be behind it
+//! Two things come from the own system. What its *route* is believed to take is a hint, for an ICMP message that any host can forge may be behind it
 //! (RFC 8899 §4.6.1): the search begins with it, and larger sizes are tried again later. What it *refused* to send does not leave this host: that is
 //! acted on at once.
 

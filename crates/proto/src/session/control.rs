@@ -1,7 +1,7 @@
 //! Session frames: what the two ends of a session tell each other on its control flow.
 //!
 //! A control message is a sequence of frames `type | length | body`, both numbers varints. An even type is mandatory, an odd one may be skipped
-//! by who does not know it (P1).
+//! by a receiver that does not know it (P1).
 
 use super::violation;
 use crate::error::{CloseReason, Code, Layer};
@@ -88,7 +88,7 @@ pub enum SessionFrame {
     Accept,
     /// The destination received the first `packets` packets of a flow of the other side, all that there were so far (P14).
     FlowDelivered {
-        /// Flow, in the numbering of who sends it.
+        /// Flow, in the numbering of its sender.
         index: u64,
         /// Packets.
         packets: u64,
@@ -144,7 +144,7 @@ pub enum SessionFrame {
         /// First packet that still counts.
         floor: u64,
     },
-    /// Packets of a flow were altered on the way here: another way is wanted.
+    /// Packets of a flow were altered on the route here: another route is wanted.
     Polluted {
         /// Flow, in the numbering of the receiver of this frame; 0 is its control flow.
         index: u64,
@@ -153,7 +153,7 @@ pub enum SessionFrame {
     },
     /// The destination received the first `packets` packets of a part of a flow of the other side (multipath.md 6).
     PartDelivered {
-        /// Flow, in the numbering of who sends it.
+        /// Flow, in the numbering of its sender.
         index: u64,
         /// Part.
         part: u64,
@@ -162,7 +162,7 @@ pub enum SessionFrame {
     },
     /// A flow of the other side that takes several routes may send its packets below `limit`.
     Window {
-        /// Flow, in the numbering of who sends it.
+        /// Flow, in the numbering of its sender.
         index: u64,
         /// One past the last packet.
         limit: u64,

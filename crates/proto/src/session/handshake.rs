@@ -18,7 +18,7 @@ use std::net::IpAddr;
 /// Packets at the front of a control flow that may be handshake packets.
 pub const MAX_LEAD: u64 = 2;
 
-/// Who speaks with whom: part of the prologue, so that no relay can lead a session elsewhere.
+/// The keys of both ends: part of the prologue, so that no relay can lead a session elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Address of the side that opens the session.
@@ -45,7 +45,7 @@ pub struct Secured {
     pub keys: SessionKeys,
     /// The far end's static key, proven.
     pub peer: PublicKey,
-    /// Largest symbol on the way to the far end, as the far end saw it.
+    /// Largest symbol on the route to the far end, as the far end saw it.
     pub symbol: Option<u16>,
     /// The far end's process, if it says so.
     pub restart_epoch: Option<u64>,
@@ -180,7 +180,7 @@ pub struct Opening {
 
 impl Opening {
     /// Begins; the second result is packet 0 of the opener's control flow. With `is_probe` the far key is learnt even if one is expected: the answer to
-    /// who is there when nobody can read what was written for `peer`.
+    /// the question which key is there, when what was written for `peer` cannot be read.
     ///
     /// # Errors
     /// `Fatal` only, a defect.
@@ -193,7 +193,7 @@ impl Opening {
         rng: &mut ChaCha12Rng,
     ) -> Result<(Self, Vec<u8>), Failure> {
         let pattern = Initiator::pattern_for(peer.filter(|_| !is_probe), own.psk);
-        // Anyone on the way can read what the first message of XX says.
+        // Any host on the route can read what the first message of XX says.
         let restart_epoch = (lead_of(pattern) == 1).then_some(own.restart_epoch);
         let payload = Parameters { ciphers: preferred_ciphers().into_iter().collect(), restart_epoch, ..Default::default() }.emit();
         let prologue = prologue(pattern, session, ends);
@@ -259,7 +259,7 @@ pub struct Answer {
 /// See [`Answer`].
 #[derive(Debug)]
 pub enum AnswerStep {
-    /// IK: keys stand. The opener is who it claims to be only once a packet under these keys has come: its message may be a replay.
+    /// IK: keys stand. The opener's claim to its key holds only once a packet under these keys has come: its message may be a replay.
     Secured(Box<Secured>),
     /// XX: keys stand after packet 1.
     Waiting(Box<Waiting>),
@@ -274,7 +274,7 @@ pub struct Waiting {
     cipher: Cipher,
 }
 
-/// Answers packet 0 of an opener's control flow, whose FLOW_OPEN arrived with symbols of at most `symbol` bytes. `may_open` says who may open a
+/// Answers packet 0 of an opener's control flow, whose FLOW_OPEN arrived with symbols of at most `symbol` bytes. `may_open` says which keys may open a
 /// session; in IK its refusal goes into the answer, in XX the session is closed once the key is known (by the caller).
 ///
 /// # Errors

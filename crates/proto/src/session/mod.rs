@@ -22,7 +22,7 @@ mod queue;
 mod reassemble;
 mod seal;
 mod slab_size;
-mod standing;
+mod stale;
 mod stream;
 mod stream_queue;
 #[cfg(test)]
@@ -123,7 +123,7 @@ pub enum SessionAction {
         /// First packet that still counts.
         floor: u64,
     },
-    /// Packets of ours were altered on their way to the far end.
+    /// Packets of ours were altered on the route to the far end.
     Polluted,
     /// The far end has the first packets of a part of a flow of ours.
     PartDelivered {
@@ -639,7 +639,7 @@ impl Session {
         }
     }
 
-    /// Tells the far end that packets of its flow `index` were altered on the way.
+    /// Tells the far end that packets of its flow `index` were altered on the route.
     pub fn tell_pollution(&mut self, index: u64, packets: u64) {
         self.out.push_back(SessionFrame::Polluted { index, packets });
     }

@@ -3,10 +3,10 @@
 //! Packets are numbered in the order in which they are polled, exactly as [`flow::Sender::push`](crate::flow) numbers them.
 
 use super::items;
-use super::queue::{Queue, Queued};
+use super::queue::{MessageQueue, Queued};
 use super::seal::Cipher;
 use super::slab_size::SlabSize;
-use super::standing::Standing;
+use super::stale::StaleMessages;
 use super::stream_queue::StreamQueue;
 use crate::crypto::{FlowGeneration, FlowKey};
 use crate::error::{CloseReason, Code, CommandError, Layer};
@@ -49,7 +49,7 @@ pub struct OutSymbol {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum SendState {
     Open,
     Finished,
     Reset(u64),
@@ -76,7 +76,7 @@ pub struct SendHalf {
     fills_packets: bool,
     /// Time counts, and what comes too late is worth nothing.
     drops_stale: bool,
-    standing: Standing,
+    stale: StaleMessages,
     lifetime: Option<Duration>,
     limits: SendLimits,
     /// What the owner asked for, beside what memory allows.
@@ -88,9 +88,9 @@ pub struct SendHalf {
     is_whole: bool,
     /// Handshake packets of a sealed session's control flow, which go first and as they are.
     lead: VecDeque<Bytes>,
-    state: State,
+    state: SendState,
     stream: StreamQueue,
-    queue: Queue,
+    queue: MessageQueue,
     begun: Option<Begun>,
     /// Head of a begun message that was given up and that the receiver must hear of.
     abort: Option<u64>,
@@ -115,7 +115,7 @@ impl SendHalf {
             // A message in one packet needs one packet to arrive; a full packet saves headers. Each where it counts.
             fills_packets: options.class == Class::Bulk && options.mode == Mode::Brtp,
             drops_stale: options.class == Class::Latency && options.mode == Mode::Btp,
-            standing: Standing::default(),
+            stale: StaleMessages::default(),
             lifetime: options.lifetime,
             limits: SendLimits { buffer: limits.buffer.min(options.send_buffer.unwrap_or(usize::MAX)), ..limits },
             wished_buffer: options.send_buffer.unwrap_or(usize::MAX),
@@ -123,9 +123,9 @@ impl SendHalf {
             cipher: Cipher::None,
             is_whole: false,
             lead: VecDeque::new(),
-            state: State::Open,
+            state: SendState::Open,
             stream: StreamQueue::default(),
-            queue: Queue::default(),
+            queue: MessageQueue::default(),
             begun: None,
             abort: None,
             abandoned: VecDeque::new(),
@@ -268,7 +268,7 @@ impl SendHalf {
         self.messages += 1;
         self.app_bytes += data.len() as u64;
         if self.queue.is_empty() {
-            self.standing.begin(now);
+            self.stale.begin(now);
         }
         self.queue.push(options.priority, Queued { id, data, queued_at: now, deadline: lifetime.map(|d| now + d) });
         Ok(id)
@@ -288,17 +288,17 @@ impl SendHalf {
 
     /// Nothing more follows. What is queued is still packetised.
     pub fn finish(&mut self) {
-        if self.state == State::Open {
-            self.state = State::Finished;
+        if self.state == SendState::Open {
+            self.state = SendState::Finished;
         }
     }
 
     /// Gives the flow up at once, with the application's code; what is queued is dropped.
     pub fn reset(&mut self, code: u64) {
-        if matches!(self.state, State::Reset(_)) {
+        if matches!(self.state, SendState::Reset(_)) {
             return;
         }
-        self.state = State::Reset(code);
+        self.state = SendState::Reset(code);
         self.dropped += self.queue.len() as u64 + u64::from(self.begun.is_some());
         self.queue.clear();
         self.stream = StreamQueue::default();
@@ -312,7 +312,7 @@ impl SendHalf {
 
     /// The code of [`reset`](Self::reset), if it was called.
     pub fn reset_code(&self) -> Option<u64> {
-        if let State::Reset(code) = self.state { Some(code) } else { None }
+        if let SendState::Reset(code) = self.state { Some(code) } else { None }
     }
 
     /// The far end's largest message became known (P18). Applies to messages sent from now on.
@@ -349,14 +349,14 @@ impl SendHalf {
     }
 
     /// The route that is to take what goes next brings it too late. If the message could have waited for this route, and waited too long, it makes room for
-    /// younger ones: true, and it is gone. `way`: how long the route takes, if that is known, and by how much faster others are, which waiting for it costs.
-    pub fn drop_overdue(&mut self, now: Time, way: Option<(Duration, Duration)>) -> bool {
+    /// younger ones: true, and it is gone. `time`: how long the route takes, if that is known, and by how much faster others are, which waiting for it costs.
+    pub fn drop_overdue(&mut self, now: Time, time: Option<(Duration, Duration)>) -> bool {
         if self.begun.is_some() || self.abort.is_some() {
             return false;
         }
         let Some((deadline, life)) = self.front_life() else { return false };
-        let (way, ahead) = way.unwrap_or((life / 2, Duration::ZERO));
-        let is_overdue = deadline < now + way && life >= way + ahead;
+        let (time, ahead) = time.unwrap_or((life / 2, Duration::ZERO));
+        let is_overdue = deadline < now + time && life >= time + ahead;
         if is_overdue {
             self.queue.pop();
             self.dropped += 1;
@@ -388,7 +388,7 @@ impl SendHalf {
         let Some(need) = self.blocked else { return false };
         let used = self.buffered();
         let free = self.limits.buffer.saturating_sub(used);
-        let is_writable = self.state == State::Open && (used == 0 || free >= need.max(self.limits.buffer / 4));
+        let is_writable = self.state == SendState::Open && (used == 0 || free >= need.max(self.limits.buffer / 4));
         if is_writable {
             self.blocked = None;
         }
@@ -398,15 +398,15 @@ impl SendHalf {
     /// Finished (or reset), and everything has been packetised.
     pub fn is_drained(&self) -> bool {
         match self.state {
-            State::Open => false,
-            State::Finished => self.lead.is_empty() && !self.has_content(),
-            State::Reset(_) => true,
+            SendState::Open => false,
+            SendState::Finished => self.lead.is_empty() && !self.has_content(),
+            SendState::Reset(_) => true,
         }
     }
 
     /// [`finish`](Self::finish) or [`reset`](Self::reset) was called.
     pub fn is_finished(&self) -> bool {
-        self.state != State::Open
+        self.state != SendState::Open
     }
 
     /// Source packets made so far: one past the last sequence number.
@@ -473,7 +473,7 @@ impl SendHalf {
         }
         self.expire(now);
         if self.drops_stale {
-            self.dropped += self.standing.drop_stale(now, &mut self.queue);
+            self.dropped += self.stale.drop_stale(now, &mut self.queue);
         }
         if !self.has_data(now) {
             return None;
@@ -486,7 +486,7 @@ impl SendHalf {
             self.next_seq += 1;
             return Some(OutSymbol { seq, symbol: Symbol::bare(piece), deadline: None, last_of_message: self.stream.is_empty() });
         }
-        // A slab that everyone has let go of is used again.
+        // A slab that is not held any more is used again.
         if self.slab.capacity() < max_symbol {
             self.slab.reserve(self.slab_size.next(SlabSize::MOST).max(max_symbol));
         }
@@ -589,9 +589,11 @@ impl SendHalf {
 
     fn check_open(&self) -> Result<(), CommandError> {
         match self.state {
-            State::Open => Ok(()),
-            State::Finished => Err(CommandError::Closed(CloseReason::local(Code::NoError, Layer::Session, "this side finished the flow"))),
-            State::Reset(code) => Err(CommandError::Closed(CloseReason::application(code, "this side reset the flow"))),
+            SendState::Open => Ok(()),
+            SendState::Finished => {
+                Err(CommandError::Closed(CloseReason::local(Code::NoError, Layer::Session, "this side finished the flow")))
+            }
+            SendState::Reset(code) => Err(CommandError::Closed(CloseReason::application(code, "this side reset the flow"))),
         }
     }
 

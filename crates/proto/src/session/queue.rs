@@ -29,7 +29,7 @@ struct Lane {
 
 /// The queue. Lanes are few (one per priority in use) and kept when they run empty, so nothing is allocated per message in the steady state.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct MessageQueue {
     /// Highest priority first; numbers ascend within a lane.
     lanes: Vec<Lane>,
     /// Lifetimes of queued messages that have one, with the lane's priority.
@@ -38,7 +38,7 @@ pub(super) struct Queue {
     cost: usize,
 }
 
-impl Queue {
+impl MessageQueue {
     pub fn len(&self) -> usize {
         self.len
     }
@@ -119,15 +119,15 @@ fn take(lane: &mut Lane, id: u64) -> Option<Queued> {
 mod tests {
     use super::*;
 
-    fn queue(messages: &[(u64, u8, Option<u64>)]) -> Queue {
-        let mut q = Queue::default();
+    fn queue(messages: &[(u64, u8, Option<u64>)]) -> MessageQueue {
+        let mut q = MessageQueue::default();
         for &(id, priority, ms) in messages {
             q.push(priority, Queued { id, data: Bytes::from_static(b"abc"), queued_at: Time::ZERO, deadline: ms.map(Time::from_millis) });
         }
         q
     }
 
-    fn order(q: &mut Queue) -> Vec<u64> {
+    fn order(q: &mut MessageQueue) -> Vec<u64> {
         core::iter::from_fn(|| q.pop().map(|m| m.id)).collect()
     }
 

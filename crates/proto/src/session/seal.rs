@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// Cipher of a flow, fixed for its life once it is known.
 #[derive(Debug, Default)]
 pub enum Cipher {
-    /// Nothing is sealed: permitted only where the link's peer *is* the session's peer, since the link's own cipher then covers the whole way (P20).
+    /// Nothing is sealed: permitted only where the link's peer *is* the session's peer, since the link's own cipher then covers the whole route (P20).
     #[default]
     None,
     /// The session's keys are still being agreed: nothing but handshake packets may pass.
@@ -71,7 +71,7 @@ impl Cipher {
     /// Opens a decoded payload.
     ///
     /// # Errors
-    /// `Packet` if it was altered on its way.
+    /// `Packet` if it was altered on the route.
     pub fn open(&mut self, seq: Seq, payload: Bytes) -> Result<Bytes, CryptoError> {
         match self {
             Self::None => Ok(payload),

@@ -252,7 +252,7 @@ impl Unordered {
         Ok(())
     }
 
-    /// A packet that will never come takes with it the message that began in it and the one that ran into it.
+    /// A packet that will never come loses two messages: the one that began in it, and the one that continued in it.
     fn lose(&mut self, seq: u64) {
         self.kill(seq);
         if let Some((&head, p)) = self.partials.range(..seq).next_back()

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// Of the places for links one part in so many is left for keys that have no link.
 const NEWCOMERS: usize = 64;
-/// Where anybody may call, one host has one part in so many of the places, and [`LEAST_OF_A_HOST`] in any case.
+/// Where any host may call, one host has one part in so many of the places, and [`LEAST_OF_A_HOST`] in any case.
 const HOST_SHARE: usize = 8;
 const LEAST_OF_A_HOST: usize = 4;
 
@@ -121,7 +121,7 @@ mod tests {
         let mut admit = |link, k: u16| all.admit(LinkId(link), key(k), host(k), &config);
         let taken = (0..200).filter(|n| admit(*n, (*n / 3) as u16) == Admission::Taken).count();
         assert!(taken <= 128, "{taken}");
-        // Two places for whoever has none.
+        // Two places for a neighbour that has none.
         let mut all = Admitted::default();
         let mut admit = |link, k: u16| all.admit(LinkId(link), key(k), host(k), &config);
         (0..126).for_each(|n| assert_eq!(admit(n, (n / 2) as u16), Admission::Taken));

@@ -1,4 +1,4 @@
-//! Links that were refused to somebody that has shown its key: who hears of it, the caller and the owner (P19, P22).
+//! Links that were refused to a node that has shown its key: how the caller and the owner hear of it (P19, P22).
 //!
 //! A key that may not call costs three Diffie-Hellmans until it is known, and another three and a half-open link if it is told. It is told only as often as costs
 //! nothing; what is beyond that is dropped as soon as its key is known.

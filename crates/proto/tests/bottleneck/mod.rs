@@ -634,7 +634,7 @@ pub fn of_two_distances(flows: u64, seed: u64) -> Bottleneck {
     Bottleneck::new(Link::new(100.0, 5, 0.0), (0..flows).map(flow).collect(), seed)
 }
 
-/// What becomes of a flow of `model` beside a stream of a fixed rate that gives way to nothing.
+/// What becomes of a flow of `model` beside a stream of a fixed rate that does not back off.
 #[derive(Clone, Copy, Debug)]
 pub struct BesideStream {
     /// Mbit/s of the flow and of the stream that arrive.

@@ -282,7 +282,7 @@ impl Mesh {
         pick(&self.events[node].remove(at))
     }
 
-    /// The next flow that somebody opened to a node.
+    /// The next flow that was opened to a node.
     pub fn incoming_flow(&mut self, node: usize) -> Option<FlowId> {
         self.take(node, |e| match e {
             Event::FlowIncoming { flow, .. } => Some(*flow),

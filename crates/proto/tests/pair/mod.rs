@@ -116,7 +116,7 @@ pub struct Pair {
     pub addresses: [SocketAddr; 2],
     /// Moves to come, in their order.
     pub moves: std::collections::VecDeque<Move>,
-    /// Somebody who copies datagrams.
+    /// A host that copies datagrams.
     pub racer: Option<Racer>,
     /// Bytes of UDP payload that each node's own system sends at most; it refuses more, and says so.
     pub own_limit: [usize; 2],

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use noctule_proto::Node;
-use noctule_proto::codel::Queue;
+use noctule_proto::codel::CodelQueue;
 use noctule_proto::crypto::PublicKey;
 use noctule_proto::error::CommandError;
 use noctule_proto::event::Event;
@@ -30,7 +30,7 @@ pub struct Channel {
     held: Option<Vec<u8>>,
     is_blocked: bool,
     /// What waits before the transport.
-    pub queue: Queue<Vec<u8>>,
+    pub queue: CodelQueue<Vec<u8>>,
     /// How long segments waited there, if the machine is a TCP.
     pub waited: Histogram,
 }
@@ -38,7 +38,7 @@ pub struct Channel {
 impl Channel {
     /// What `inner` sends goes by a flow with these options; the queue is that of a tunnel with this round trip.
     pub fn new(inner: Inner, options: FlowOptions, round_trip: Duration) -> Self {
-        let mut queue = Queue::new(|_| false);
+        let mut queue = CodelQueue::new(|_| false);
         queue.set_round_trip(round_trip);
         Self { inner, options, flow: None, incoming: None, held: None, is_blocked: false, queue, waited: Histogram::default() }
     }

@@ -227,7 +227,7 @@ mod tests {
     fn datagrams_at_85_per_cent_of_what_a_chain_carries_arrive() {
         let run = run(Load::Datagrams(1228, 1650.0), 4);
         let (Inner::Ticker(ticker), Inner::Listener(listener)) = (&run.channel(0).0.inner, &run.channel(0).1.inner) else { panic!() };
-        // The last ones are still on their way.
+        // The last ones are still in flight.
         let lost = ticker.sent.saturating_sub(listener.heard + 165);
         assert!(ticker.sent > 6000 && lost * 100 < ticker.sent, "{lost} of {}", ticker.sent);
     }

@@ -49,7 +49,7 @@ pub const TABLES: [Table; 9] = [
             key(
                 "answer",
                 "\"known\"",
-                "Whose first packets are answered: \"known\", those that carry a proof of this node's public key; \"anyone\": who asks learns that a node is there, its key and its version.",
+                "Whose first packets are answered: \"known\", those that carry a proof of this node's public key; \"anyone\": a host that asks learns that a node is there, its key and its version.",
             ),
             key(
                 "psk",
@@ -61,7 +61,7 @@ pub const TABLES: [Table; 9] = [
             key(
                 "keep-alive",
                 "a third of idle-timeout",
-                "Longest time without a packet of this node on a link in use; shorter where a NAT or firewall on the way forgets sooner (\"25s\" suits most).",
+                "Longest time without a packet of this node on a link in use; shorter where a NAT or firewall on the path forgets sooner (\"25s\" suits most).",
             ),
             key("state", "\"/var/lib/noctule/one-way\"", "File in which streams in one direction keep what they must not forget."),
         ],
@@ -77,7 +77,7 @@ pub const TABLES: [Table; 9] = [
             key(
                 "paths",
                 "none",
-                "Further ways to it, used at the same time: \"FROM\" (an address of this host), \"FROM,TO\" or \",TO\" (another address of its).",
+                "Further paths to it, used at the same time: \"FROM\" (an address of this host), \"FROM,TO\" or \",TO\" (another address of its).",
             ),
             key("addresses", "none", "Its addresses in the overlay."),
             key("prefixes", "none", "Networks behind it."),
@@ -101,7 +101,7 @@ pub const TABLES: [Table; 9] = [
     Table {
         name: "route",
         is_list: true,
-        text: "A way to nodes that are no neighbours.",
+        text: "A route to nodes that are no neighbours.",
         keys: &[
             key("to", "needed", "A prefix of node addresses, or an address."),
             key("via", "needed", "The name of the neighbour that leads there."),
@@ -111,7 +111,7 @@ pub const TABLES: [Table; 9] = [
     Table {
         name: "kernel-routes",
         is_list: false,
-        text: "Ways from a table of the kernel, as a routing daemon writes it.",
+        text: "Routes from a table of the kernel, as a routing daemon writes it.",
         keys: &[
             key("table", "needed", "Number of the table; 254 is the main one."),
             key("interface", "any", "Only routes over this device."),
@@ -126,8 +126,8 @@ pub const TABLES: [Table; 9] = [
             key("from", "none", "A node, or a list, whose streams are taken; listen is needed."),
             key("listen", "none", "Where streams come (UDP); a port that nothing else of this node has."),
             key("endpoint", "none", "ADDRESS:PORT to send to: the node itself, or the first relay."),
-            key("rate", "none", "Of the way to endpoint, headers counted (\"20mbit\"). It is kept, whatever else is there."),
-            key("loss", "none", "Expected, of each link on the way in turn: \"5%\", [\"5%\", \"0.5%\"]; of a relay, of its next link."),
+            key("rate", "none", "Of the path to endpoint, headers counted (\"20mbit\"). It is kept, whatever else is there."),
+            key("loss", "none", "Expected, of each link on the route in turn: \"5%\", [\"5%\", \"0.5%\"]; of a relay, of its next link."),
             key(
                 "delay",
                 "\"100ms\"",

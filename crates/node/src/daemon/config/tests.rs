@@ -107,7 +107,7 @@ fn a_node_answers_those_that_know_its_key_unless_its_file_says_otherwise() {
 }
 
 #[test]
-fn the_smallest_file_is_a_node_that_waits_for_nobody() {
+fn the_smallest_file_is_a_node_without_neighbours() {
     let config = read("[node]\nkey = \"key\"\n").unwrap();
     assert_eq!((config.listen, config.relay, config.nodes.len(), config.tun.is_none(), config.metrics), (Vec::new(), false, 0, true, None));
 }

@@ -134,7 +134,7 @@ impl Collector for Node {
                 })
             }),
         )?;
-        out.gauge("trees", "Objects that pass on their way to several receivers.", [(none(), report.trees.len() as f64)])?;
+        out.gauge("trees", "Objects for several receivers that pass.", [(none(), report.trees.len() as f64)])?;
         out.gauge("relayed_flows", "Flows of others that pass, one direction each.", [(none(), report.relayed.len() as f64)])?;
         one_way(&mut out, &report.one_way)?;
         tunnel(&mut out, report)
@@ -249,7 +249,7 @@ fn one_way(out: &mut Families<'_>, report: &OneWayReport) -> fmt::Result {
         ("one_way_from_blocks", "Blocks that became whole.", |s| s.blocks),
         ("one_way_from_given_up_blocks", "Blocks that were given up.", |s| s.given_up),
         ("one_way_from_datagrams", "Datagrams of the node's streams.", |s| s.datagrams),
-        ("one_way_from_polluted_datagrams", "Datagrams that were altered or invented on the way.", |s| s.polluted),
+        ("one_way_from_polluted_datagrams", "Datagrams that were altered or invented on the route.", |s| s.polluted),
         ("one_way_from_over_datagrams", "Datagrams of blocks that lie behind: late, or played again.", |s| s.over),
         ("one_way_from_streams", "Streams that the node announced.", |s| s.streams),
     ];

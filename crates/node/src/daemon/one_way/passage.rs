@@ -27,7 +27,7 @@ pub struct PassageView {
     /// Batches by rank.
     pub ranks: Vec<u64>,
     /// Queueing delay: how long the queued packets take to leave.
-    pub standing: Duration,
+    pub queueing_delay: Duration,
     /// Bytes held.
     pub memory: usize,
     /// Datagrams from addresses that are none of the file's sources.
@@ -86,7 +86,7 @@ impl Passage {
     }
 
     fn publish(&self, relay: &Relay, view: &mut PassageView) {
-        (view.relay, view.standing, view.memory) = (relay.stats(), relay.standing(), relay.memory());
+        (view.relay, view.queueing_delay, view.memory) = (relay.stats(), relay.queueing_delay(), relay.memory());
         view.ranks.clear();
         view.ranks.extend_from_slice(relay.ranks());
         self.view.lock().unwrap_or_else(PoisonError::into_inner).clone_from(view);

@@ -169,7 +169,7 @@ fn one_way_relay(passage: &Passage) -> OneWayRelayReport {
         announcements: view.relay.announcements,
         foreign: view.relay.foreign,
         send_errors: view.errors,
-        standing_delay_ms: view.standing.as_secs_f64() * 1e3,
+        queueing_delay_ms: view.queueing_delay.as_secs_f64() * 1e3,
         memory_bytes: view.memory,
         ranks: view.ranks,
     }
@@ -208,7 +208,7 @@ fn path(p: &PathStats) -> PathReport {
         path: p.path.0,
         remote: p.remote.to_string(),
         local: p.local.map(|ip| ip.to_string()),
-        standing: p.standing.word().to_owned(),
+        state: p.state.word().to_owned(),
         coupled: p.coupled,
         mtu_bytes: p.mtu,
         rtt_ms: ms(p.smoothed_rtt),
@@ -260,7 +260,7 @@ fn relayed(r: &RelayedStats) -> RelayedReport {
         spans: spans(&r.spans),
         dropped_packets: r.dropped_packets,
         waiting: r.waiting,
-        standing_delay_ms: r.standing_delay.as_secs_f64() * 1e3,
+        queueing_delay_ms: r.queueing_delay.as_secs_f64() * 1e3,
         memory_bytes: r.memory,
     }
 }

@@ -157,7 +157,7 @@ pub struct OneWayRelayReport {
     pub foreign: u64,
     /// Datagrams that the system did not take.
     pub send_errors: u64,
-    pub standing_delay_ms: f64,
+    pub queueing_delay_ms: f64,
     pub memory_bytes: usize,
     /// Batches by the rank that came: place `k` counts those of rank `k`.
     pub ranks: Vec<u64>,
@@ -284,7 +284,7 @@ pub struct PathReport {
     /// Where packets are sent from, if a particular address.
     pub local: Option<String>,
     /// `opening`, `open` or `silent`.
-    pub standing: String,
+    pub state: String,
     /// Other paths of the link in the same bottleneck, with which it shares the part of one flow.
     pub coupled: u32,
     /// Of UDP payload.
@@ -361,7 +361,7 @@ pub struct RelayedReport {
     pub spans: SpanReport,
     pub dropped_packets: u64,
     pub waiting: u64,
-    pub standing_delay_ms: f64,
+    pub queueing_delay_ms: f64,
     pub memory_bytes: usize,
 }
 

@@ -193,7 +193,7 @@ impl Look<'_> {
                     self.count(r.rank_out, |b| then(b, |o| o.rank_out)),
                     self.count(r.recoded_packets, |b| then(b, |o| o.recoded_packets)),
                     r.waiting,
-                    r.standing_delay_ms,
+                    r.queueing_delay_ms,
                     r.source,
                     r.destination,
                     r.index
@@ -336,7 +336,7 @@ impl Look<'_> {
             let then = |b: &Report, of: Of| b.one_way.relays.iter().find(|r| r.listen == relay.listen).map(of);
             let counted = |of: Of| self.count(of(relay), |b| then(b, of));
             text.push(format!(
-                "one way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, {} refused, standing delay {:.1} ms",
+                "one way from {} on to {}: {} datagrams in, {} passed, {} recoded, {} out; {} dropped, {} refused, queueing delay {:.1} ms",
                 relay.listen,
                 relay.endpoint,
                 counted(|r| r.received_datagrams),
@@ -345,7 +345,7 @@ impl Look<'_> {
                 self.amount(relay.sent_bytes, |b| then(b, |r| r.sent_bytes)),
                 counted(|r| r.dropped),
                 counted(|r| r.refused),
-                relay.standing_delay_ms
+                relay.queueing_delay_ms
             ));
         }
         Section { text, ..Default::default() }
@@ -358,8 +358,8 @@ fn where_to(link: &LinkReport, path: &PathReport) -> String {
     if let Some(local) = path.local.as_ref().filter(|_| link.paths.len() > 1) {
         text.push_str(&format!(" from {local}"));
     }
-    if path.standing != "open" {
-        text.push_str(&format!(", {}", path.standing));
+    if path.state != "open" {
+        text.push_str(&format!(", {}", path.state));
     }
     if path.coupled > 0 {
         text.push_str(", one bottleneck with others");
@@ -440,7 +440,7 @@ mod tests {
         let path = |i: u64| PathReport {
             path: 0,
             remote: format!("[2001:db8:1:2:3:4:5:{i:x}]:4242"),
-            standing: "open".into(),
+            state: "open".into(),
             rtt_ms: 1234.5,
             loss_ratio: 1.0,
             sent_bytes: 5_000_000_003 + round * i * 10_000,

@@ -20,14 +20,14 @@ const SESSION_PATIENCE: Duration = Duration::from_secs(3);
 pub struct TunnelFlow {
     /// The key that its packets have in common.
     pub key: Key,
-    state: Mutex<State>,
+    state: Mutex<FlowState>,
     news: Notify,
     sender: OnceLock<MessageSender>,
 }
 
 #[derive(Debug)]
-struct State {
-    queue: codel::Queue<BytesMut>,
+struct FlowState {
+    queue: codel::CodelQueue<BytesMut>,
     /// The queue's clock.
     origin: Instant,
     used: Instant,
@@ -48,7 +48,7 @@ pub struct FlowView {
     pub transport: Option<FlowStats>,
 }
 
-impl State {
+impl FlowState {
     fn time(&self, now: Instant) -> Time {
         Time::ZERO + now.saturating_duration_since(self.origin)
     }
@@ -58,13 +58,13 @@ impl TunnelFlow {
     /// Makes a flow and starts its task.
     pub fn start(node: &Arc<TunnelNode>, key: Key, treatment: Treatment) -> Arc<Self> {
         let now = Instant::now();
-        let state = State { queue: codel::Queue::new(mark_congestion), origin: now, used: now, is_over: false };
+        let state = FlowState { queue: codel::CodelQueue::new(mark_congestion), origin: now, used: now, is_over: false };
         let flow = Arc::new(Self { key, state: Mutex::new(state), news: Notify::new(), sender: OnceLock::new() });
         tokio::spawn(carry(Arc::clone(node), Arc::clone(&flow), treatment));
         flow
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, FlowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -61,13 +61,13 @@ pub struct Tunnel {
 /// What the file says, in the form that packets need.
 struct Table {
     nodes: HashMap<PublicKey, Arc<TunnelNode>>,
-    by_prefix: Prefixes<Way>,
+    by_prefix: Prefixes<NodeRoute>,
     treatment: Treatment,
 }
 
 /// The node that a destination belongs to, and how it is reached.
 #[derive(Clone)]
-struct Way {
+struct NodeRoute {
     node: Arc<TunnelNode>,
     mtu: u16,
     /// The stream that takes its packets, where nothing comes back.
@@ -145,7 +145,7 @@ impl Tunnel {
             let mtu = behind.mtu.unwrap_or(u16::MAX).min(self.device.config.mtu);
             for prefix in behind.addresses.iter().map(|a| IpNet::from(*a)).chain(behind.prefixes) {
                 let one_way = one_ways.get(&peer.key).cloned();
-                table.by_prefix.insert(prefix, Way { node: Arc::clone(&node), mtu, one_way });
+                table.by_prefix.insert(prefix, NodeRoute { node: Arc::clone(&node), mtu, one_way });
                 prefixes.push(prefix);
             }
             table.nodes.insert(peer.key, node);
@@ -220,7 +220,7 @@ impl Tunnel {
         if is_local_multicast(header.destination) {
             return;
         }
-        let Some(Way { node, mtu, one_way }) = table.by_prefix.get(header.destination) else {
+        let Some(NodeRoute { node, mtu, one_way }) = table.by_prefix.get(header.destination) else {
             // A host announces itself on every device (mDNS, SSDP, DHCP): chatter, as long as no prefix holds it.
             if is_for_many(header.destination) {
                 return;
@@ -283,7 +283,7 @@ impl Tunnel {
         let Some(node) = table.nodes.get(&from) else { return false };
         // Nobody speaks for others: the source must lie behind the node that the session, or the stream, authenticated.
         let theirs = |header: Header| {
-            let Way { node: owner, mtu, .. } = table.by_prefix.get(header.source)?;
+            let NodeRoute { node: owner, mtu, .. } = table.by_prefix.get(header.source)?;
             Arc::ptr_eq(owner, node).then_some((header, *mtu))
         };
         let Some((header, mtu)) = Header::parse(&data).and_then(theirs) else {

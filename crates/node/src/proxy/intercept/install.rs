@@ -122,7 +122,7 @@ fn family_and_name() -> [&'static str; 2] {
 /// Takes away what a proxy that was killed has left; whether there was something.
 ///
 /// # Errors
-/// The table is somebody else's, or the kernel does not let it go.
+/// The table is another program's, or the kernel does not let it go.
 pub async fn take_over() -> Result<bool, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -206,7 +206,7 @@ impl Rules {
     /// Looks whether rules can be installed. What a killed process left stays until ours take its place, unless these are to fail open.
     ///
     /// # Errors
-    /// There is no nft, no permission, somebody else is there, or what the options name is not.
+    /// There is no nft, no permission, another program is there, or what the options name is not.
     pub async fn prepare(args: &InterceptArgs) -> Result<Self, Failure> {
         permitted()?;
         look_up(args)?;
@@ -272,7 +272,7 @@ impl Rules {
         wrong.map_or(Ok(()), |wrong| Err(system(format!("the rules are not there after their installation: {wrong}"))))
     }
 
-    /// Puts back what somebody else has taken away. What was missing, in words.
+    /// Puts back what another program has taken away. What was missing, in words.
     ///
     /// # Errors
     /// It cannot be put back.

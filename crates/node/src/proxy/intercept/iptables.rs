@@ -1,4 +1,4 @@
-//! The same rules for iptables, as a script of a shell: for hosts whose rules are somebody else's. `noctule proxy` itself installs none of these.
+//! The same rules for iptables, as a script of a shell: for hosts whose rules another tool makes. `noctule proxy` itself installs none of these.
 
 use super::plan::{DIVERTED_MARK, OWN_MARK, Plan};
 use super::policy::{PRIORITY, TABLE};

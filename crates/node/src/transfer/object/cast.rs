@@ -8,7 +8,7 @@ use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records};
 use super::file::ObjectFile;
 use super::{OBJECT_TAG, RECEIVER_MEMORY, VERSION};
 use crate::failure::Failure;
-use crate::tree::{self, Branch, MAX_HOPS, Waits, Ways, child, child::Says};
+use crate::tree::{self, Branch, ChildFlows, MAX_HOPS, Waits, child, child::Says};
 use blake3::Hash;
 use bytes::Bytes;
 use noctule::{Bandwidth, FlowOptions, Session};
@@ -82,7 +82,7 @@ struct Tree {
 pub struct Cast {
     file: Arc<ObjectFile>,
     sender: Sender,
-    ways: Ways,
+    flows: ChildFlows,
     members: Vec<Member>,
     tree: Option<Tree>,
     start: Instant,
@@ -100,7 +100,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// Offers the object to everybody. With a session with a node (`gateway`) packets for several go down a tree.
+    /// Offers the object to all receivers. With a session with a node (`gateway`) packets for several go down a tree.
     ///
     /// # Errors
     /// No randomness.
@@ -130,7 +130,7 @@ impl Cast {
         Ok(Self {
             sender: Sender::new(layout, file.tree.clone(), SenderConfig { window, settle: SETTLE }),
             file: Arc::clone(file),
-            ways: Ways::new(layout),
+            flows: ChildFlows::new(layout),
             members: invited.into_iter().map(member).collect(),
             tree,
             start: Instant::now(),
@@ -150,7 +150,7 @@ impl Cast {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Everybody has it, or never will.
+    /// Each receiver has it, or never will.
     pub fn is_over(&self) -> bool {
         self.members.iter().all(|m| m.result.is_some())
     }
@@ -211,7 +211,7 @@ impl Cast {
                 self.sender.add(source?);
             }
             // A child that wants no more says why by its answer.
-            room = self.ways.room() => if let Err(child) = room {
+            room = self.flows.room() => if let Err(child) = room {
                 self.part(child);
             },
             () = tokio::time::sleep(pause) => {}
@@ -226,8 +226,8 @@ impl Cast {
             return Ok(Waits::Room(Time::MAX));
         }
         let (now, mut failed, mut is_held) = (self.now(), None, false);
-        let Self { sender, ways, tree, free_at, limit, .. } = self;
-        let waits = ways.give(now, || {
+        let Self { sender, flows, tree, free_at, limit, .. } = self;
+        let waits = flows.give(now, || {
             is_held = limit.is_some() && *free_at > now;
             if is_held {
                 return None;
@@ -256,7 +256,7 @@ impl Cast {
         }
     }
 
-    /// Once everybody has answered, or has been waited for long enough, the tree is asked for.
+    /// Once each receiver has answered, or has been waited for long enough, the tree is asked for.
     fn gather(&mut self) {
         let Some(tree) = &mut self.tree else { return };
         let has_answered = |m: &Member| m.status.is_some() || m.result.is_some();
@@ -326,19 +326,19 @@ impl Cast {
         if self.tree.as_ref().is_some_and(|t| !t.is_asked || t.members.contains(&number)) {
             return;
         }
-        if self.ways.has(child) {
-            self.ways.on_status(child, status.clone());
-        } else if status.is_complete(&self.file.layout) || self.ways.child_status(child).is_some() {
+        if self.flows.has(child) {
+            self.flows.on_status(child, status.clone());
+        } else if status.is_complete(&self.file.layout) || self.flows.child_status(child).is_some() {
             // It wants no more: the rest is its disk's business.
             return;
         } else {
             match member.session.open_messages(tree::packets(OBJECT_TAG)) {
-                Ok(data) => self.ways.add(child, data, status.clone()),
+                Ok(data) => self.flows.add(child, data, status.clone()),
                 Err(error) => return self.settle(number, Err(error.into())),
             }
         }
         self.sender.on_status(now, ReceiverId(child.0), status);
-        self.sender.on_missed(self.ways.missed(child));
+        self.sender.on_missed(self.flows.missed(child));
     }
 
     /// A receiver has it, or never will.
@@ -351,7 +351,7 @@ impl Cast {
 
     /// A child gets nothing more.
     fn part(&mut self, child: ChildId) {
-        self.ways.end(child, &self.file.layout);
+        self.flows.end(child, &self.file.layout);
         self.sender.remove(ReceiverId(child.0));
     }
 
@@ -362,13 +362,13 @@ impl Cast {
         match says {
             Says::Ready(data, status) => {
                 tree.is_settled = true;
-                self.ways.add(child, data, status.clone());
+                self.flows.add(child, data, status.clone());
                 self.sender.on_status(now, ReceiverId(child.0), status);
             }
-            Says::Status(status) if self.ways.has(child) => {
-                self.ways.on_status(child, status.clone());
+            Says::Status(status) if self.flows.has(child) => {
+                self.flows.on_status(child, status.clone());
                 self.sender.on_status(now, ReceiverId(child.0), status);
-                self.sender.on_missed(self.ways.missed(child));
+                self.sender.on_missed(self.flows.missed(child));
             }
             Says::Status(_) => {}
             Says::Lost(numbers, why) => {
@@ -378,7 +378,7 @@ impl Cast {
             }
             Says::Ended(why) => {
                 tree.is_settled = true;
-                let is_complete = self.ways.is_complete(child, &self.file.layout);
+                let is_complete = self.flows.is_complete(child, &self.file.layout);
                 self.part(child);
                 let left: Vec<usize> = self.tree.iter().flat_map(|t| t.members.iter().copied()).collect();
                 left.into_iter().filter(|_| !is_complete).for_each(|number| self.leave_the_tree(number, &why));

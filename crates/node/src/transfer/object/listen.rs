@@ -341,7 +341,7 @@ impl Listener {
         }
         let held: Vec<Held> =
             self.objects.iter().map(|(root, o)| Held { root: *root, sender: o.sender, host: o.host, silent: o.heard.elapsed() }).collect();
-        match gives_way(&held, sender, host) {
+        match makes_room(&held, sender, host) {
             Some(root) => {
                 self.objects.remove(&root);
                 Ok(())
@@ -379,7 +379,7 @@ struct Held {
 }
 
 /// Which object leaves its place to one of this key and host, if any.
-fn gives_way(held: &[Held], sender: PublicKey, host: Host) -> Option<Root> {
+fn makes_room(held: &[Held], sender: PublicKey, host: Host) -> Option<Root> {
     let silent = held.iter().filter(|o| o.silent > SILENCE);
     // A key or host that has its share already displaces no other.
     let has_share = held.iter().filter(|o| o.sender == sender || o.host == host).count() >= MAX_OF_ONE;
@@ -404,7 +404,11 @@ async fn finish(incoming: Incoming, root: Root) -> Result<(), Failure> {
     let (digest, size) = (Hash::from_bytes(root.0), receiver.layout().size());
     let stats = receiver.stats();
     if stats.spoiled_blocks > 0 {
-        tell!("noctule: {}: {} blocks came wrong, from somebody who has the key, and came again", shown(&entry.path), stats.spoiled_blocks);
+        tell!(
+            "noctule: {}: {} blocks came wrong, from a sender that has the key, and came again",
+            shown(&entry.path),
+            stats.spoiled_blocks
+        );
     }
     progress.set(size, 0);
     progress.file(&entry, digest);
@@ -427,7 +431,7 @@ mod tests {
 
     #[test]
     fn one_key_or_host_does_not_keep_all_places() {
-        let of = |held: &[Held], sender: u8, host: u8| gives_way(held, PublicKey([sender; 32]), at(host)).map(|root| root.0[0]);
+        let of = |held: &[Held], sender: u8, host: u8| makes_room(held, PublicKey([sender; 32]), at(host)).map(|root| root.0[0]);
         let one_host = [object(1, 1, 1, 0), object(2, 2, 1, 3), object(3, 3, 1, 1), object(4, 4, 4, 9)];
         assert_eq!(of(&one_host, 9, 9), Some(2), "a host with three places gives way, with what was silent for longest");
         assert_eq!(of(&one_host, 9, 1), None, "not to itself");

@@ -225,7 +225,7 @@ async fn exchange(
     Ok(failed)
 }
 
-/// The report of a transfer that reached everybody.
+/// The report of a transfer that reached all receivers.
 fn finish(mut progress: Progress, file: &ObjectFile, delivered: &[Delivered], figures: &[(&str, u64)]) {
     let (size, digest) = (file.layout.size(), Hash::from_bytes(file.root.0));
     let bytes = delivered.len() as u64 * size;

@@ -100,7 +100,7 @@ impl Receiver {
         self.credit.rtt()
     }
 
-    /// All but the last `waiting` of the packets up to the highest have left the relay, and so many packets may be on their way here or wait (P15), as far as
+    /// All but the last `waiting` of the packets up to the highest have left the relay, and so many packets may be in flight here or wait (P15), as far as
     /// they fit into `memory` bytes, which is what is left of the flow's beside all that both halves hold. What is missing below the highest has its place there,
     /// too: it cannot be refused, for what was passed on waits for it.
     pub fn follow(&mut self, waiting: u64, window: u64, memory: usize) {

@@ -65,7 +65,7 @@ impl Sender {
     pub fn on_credit(&mut self, limit: Seq, done: Seq) {
         self.is_established = true;
         self.credit = self.credit.max(limit.0);
-        // What comes by several ways may be there before this relay has it.
+        // What comes by several routes may be there before this relay has it.
         let done = done.0.min(if self.relay.is_some() { self.credit } else { self.cursor });
         if done > self.done {
             let before = core::mem::replace(&mut self.done, done);

@@ -98,11 +98,11 @@ pub struct Sender {
     /// Batches to protect from spare capacity, or, where there is no time for feedback, at once.
     proactive: VecDeque<u64>,
     /// Their lifetime leaves no time for feedback, or did so a moment ago.
-    is_pressed: bool,
+    is_urgent: bool,
     /// Until when that is thought of the batches that follow such a one.
     pressed_until: Time,
     tail_protected: bool,
-    /// When a packet was last put on its way that protection is thought of for.
+    /// When a packet was last put in flight that protection is thought of for.
     protect_at: Time,
     /// Nothing was for a while: what has not grown to a whole batch is protected as it is.
     is_quiet: bool,
@@ -152,7 +152,7 @@ impl Sender {
             skip_state: Repeated::Idle,
             repair: VecDeque::new(),
             proactive: VecDeque::new(),
-            is_pressed: false,
+            is_urgent: false,
             pressed_until: Time::ZERO,
             tail_protected: false,
             protect_at: Time::ZERO,

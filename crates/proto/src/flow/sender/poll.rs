@@ -29,7 +29,7 @@ impl Sender {
 
     /// The next coded packet of a stage, at most `max_symbol` bytes of symbol; `None` if there is none (that fits).
     ///
-    /// A packet handed out counts as on its way until its fate is told. O(1) amortised.
+    /// A packet handed out counts as in flight until its fate is told. O(1) amortised.
     pub fn poll(&mut self, now: Time, stage: Stage, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
         self.rtt = context.rtt;
         self.pace.sample(now, context.rtt, self.cursor);

@@ -19,7 +19,7 @@ const ORDERED_TARGET: f64 = 0.999;
 const MOST_ORDERED: f64 = 8.0;
 /// A batch of these that does not grow for this part of a round trip is protected as it is: a combination that comes later covers more.
 const GROWING: u32 = 8;
-/// Ordered datagrams with at most so many packets on their way are protected whatever waits: a request, a keystroke, acknowledgements.
+/// Ordered datagrams with at most so many packets in flight are protected whatever waits: a request, a keystroke, acknowledgements.
 const SMALL: u64 = 8;
 /// Loss that a path is thought to have of which nothing is known, and packets after which half of that is forgotten.
 const UNKNOWN_LOSS: f64 = 0.04;
@@ -31,7 +31,7 @@ impl Sender {
     /// Protection goes before what is new: of datagrams whose lifetime leaves no time for feedback it is part of the promise; of ordered bulk ones
     /// that have time it takes spare capacity, but cannot wait for a pause; other bulk ones get none. Those of latency flows that have time are protected when nothing else is to be sent, and repaired where the link is full.
     pub(super) fn is_urgent(&self) -> bool {
-        self.config.mode == Mode::Btp && (self.is_pressed || self.config.class == Class::Bulk)
+        self.config.mode == Mode::Btp && (self.is_urgent || self.config.class == Class::Bulk)
     }
 
     /// Protection may as well be left out: what it would protect is repaired in time.
@@ -62,10 +62,10 @@ impl Sender {
 
     /// Ordered datagrams of bulk flows for which there is time for feedback.
     fn is_patient_order(&self) -> bool {
-        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_pressed
+        self.config.mode == Mode::Btp && self.config.class == Class::Bulk && self.config.waits_in_order && !self.is_urgent
     }
 
-    /// It has so little on its way that protecting it costs the others next to nothing.
+    /// It has so little in flight that protecting it costs the others next to nothing.
     fn is_small(&self) -> bool {
         self.outstanding <= SMALL && !switch::is_off(Mechanism::SmallOrdered)
     }
@@ -130,10 +130,10 @@ impl Sender {
         let lifetime = if self.config.mode == Mode::Btp { batch.deadline().map(|at| at.since(now)) } else { None };
         let has_time = lifetime.is_none_or(|left| left >= context.rtt * FEEDBACK);
         let is_bulk = self.config.class == Class::Bulk && !self.finished;
-        let leisure = if self.is_small() { Probability::ONE } else { context.leisure };
+        let idle_share = if self.is_small() { Probability::ONE } else { context.idle_share };
         let is_held_up = is_bulk
             && has_time
-            && leisure > Probability::ZERO
+            && idle_share > Probability::ZERO
             && self.config.waits_in_order
             && !switch::is_off(Mechanism::OrderedProtection);
         let most = match self.config.mode {
@@ -144,8 +144,8 @@ impl Sender {
         };
         let target = Probability::new(self.config.no_retransmit.get().min(most));
         let is_bulk = is_bulk && !is_held_up;
-        let is_free = !is_held_up || leisure == Probability::ONE;
-        let spare = if is_free { u8::MAX } else { (leisure.get() * MOST_ORDERED).ceil() as u8 };
+        let is_free = !is_held_up || idle_share == Probability::ONE;
+        let spare = if is_free { u8::MAX } else { (idle_share.get() * MOST_ORDERED).ceil() as u8 };
         let mut loss = context.loss;
         if is_held_up && context.heard < KNOWN_AFTER && !switch::is_off(Mechanism::UnknownLoss) {
             let doubt = UNKNOWN_LOSS * UNKNOWN_PACKETS / (UNKNOWN_PACKETS + f64::from(context.heard));
@@ -180,8 +180,8 @@ impl Sender {
         }
         // Where a queue stands, a batch without time is followed by others. It is no reason for more than that: a flow without pauses would protect everything
         // from then on, and keep the link full with it.
-        self.is_pressed = if switch::is_off(Mechanism::PressureEnds) {
-            !has_time || (self.is_pressed && !self.proactive.is_empty())
+        self.is_urgent = if switch::is_off(Mechanism::UrgencyEnds) {
+            !has_time || (self.is_urgent && !self.proactive.is_empty())
         } else {
             now < self.pressed_until
         };

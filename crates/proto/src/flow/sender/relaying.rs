@@ -189,7 +189,7 @@ impl Sender {
             .is_some_and(|row| number * self.batch_size() + u64::from(row.n) <= self.credit)
     }
 
-    /// The next packet to pass on: of the oldest batch first, which is what somebody waits for.
+    /// The next packet to pass on: of the oldest batch first, which is what the reader waits for.
     pub(super) fn poll_row(&mut self, now: Time, max_symbol: usize) -> Option<Outgoing> {
         while self.has_row() {
             let number = *self.relay.as_ref()?.waiting.first()?;

@@ -1,4 +1,4 @@
-//! The source of a relayed flow: what it keeps until the destination has it (P14), and how it starts again over another way.
+//! The source of a relayed flow: what it keeps until the destination has it (P14), and how it starts again over another route.
 
 use super::pace::Pace;
 use super::{Repeated, Sender};

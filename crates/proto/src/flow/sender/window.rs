@@ -83,8 +83,8 @@ impl WindowRepair {
         self.planned = self.planned.min(seq);
     }
 
-    /// A packet whose span begins at `base` found no memory: if it was one over a batch boundary, no more of them, and those that are there or on
-    /// their way count for nothing.
+    /// A packet whose span begins at `base` found no memory: if it was one over a batch boundary, no more of them, and those that are there or in
+    /// flight count for nothing.
     fn on_refused(&mut self, base: u64, begins_batch: bool) {
         if !begins_batch || self.spans.iter().any(|s| s.range.start == base) {
             self.is_refused = true;
@@ -234,7 +234,7 @@ impl Sender {
         self.window.due = self.window.due.max(due);
     }
 
-    /// A packet that somebody waits for and that is not known to be there.
+    /// A packet that the reader waits for and that is not known to be there.
     fn is_lacking(&self, seq: u64) -> bool {
         let index = (seq % self.batch_size()) as u8;
         seq >= self.floor
@@ -309,7 +309,7 @@ impl Sender {
         }
     }
 
-    /// As many combinations over a batch and its neighbours are on their way as are lacking there: its deficit may be mended already.
+    /// As many combinations over a batch and its neighbours are in flight as are lacking there: its deficit may be mended already.
     pub(super) fn is_covered(&self, number: u64) -> bool {
         let size = self.batch_size();
         let reaches = |s: &&SentSpan| s.range.start < (number + 1) * size && s.range.end > number * size;

@@ -137,7 +137,7 @@ proptest! {
             loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() },
             gap: Duration::ZERO,
             spare: true,
-            leisure: Probability::ONE,
+            idle_share: Probability::ONE,
             heard: 1000,
             slack: true,
         };

@@ -114,7 +114,7 @@ fn a_burst_is_protected_once_at_its_end_and_full_batches_before_it() {
 
 /// A batch without time for feedback leaves a link that is too full to protect it. Three round trips later comes one that has time: its combinations that go before
 /// what is new.
-fn combinations_after_pressure() -> usize {
+fn combinations_after_urgency() -> usize {
     let mut world = World::new(Story { mode: Mode::Btp, class: Class::Latency, loss: 0.2, ..Story::default() });
     let context = world.context();
     for (lifetime, wait) in [(MS(150), world.rtt() * 3), (MS(1000), MS(0))] {
@@ -134,7 +134,7 @@ fn combinations_after_pressure() -> usize {
 
 #[test]
 fn a_batch_that_could_not_wait_does_not_press_the_flow_for_good() {
-    let (after, forever) = (combinations_after_pressure(), without(Mechanism::PressureEnds, combinations_after_pressure));
-    println!("{after} combinations before what is new, {forever} where pressure lasts until nothing waits");
+    let (after, forever) = (combinations_after_urgency(), without(Mechanism::UrgencyEnds, combinations_after_urgency));
+    println!("{after} combinations before what is new, {forever} where urgency lasts until nothing waits");
     assert!(after == 0 && forever > 3);
 }

@@ -113,7 +113,7 @@ fn without_the_end_a_receiver_cannot_be_complete() {
 
 #[test]
 fn packets_without_a_fate_do_not_hold_a_flow_up_for_good() {
-    // A caller that polls packets and drops them: RANK shows that nothing is on its way.
+    // A caller that polls packets and drops them: RANK shows that nothing is in flight.
     let mut world = World::new(Story::default());
     (0..20).for_each(|_| {
         world.give(100);

@@ -284,7 +284,7 @@ impl World {
             },
             gap: Duration::from_secs_f64(1.0 / self.story.rate),
             spare: true,
-            leisure: Probability::ONE,
+            idle_share: Probability::ONE,
             heard: 1000,
             slack: true,
         }

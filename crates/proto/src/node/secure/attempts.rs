@@ -1,4 +1,4 @@
-//! Attempts at the handshake of a session that is opened here: what refuses one without proving who it is says nothing about the destination, so that others follow, by other
+//! Attempts at the handshake of a session that is opened here: a refusal without a proof of its key says nothing about the destination, so that others follow, by other
 //! routes and under other names, until the time is over.
 
 use super::{AGAIN, MAX_ATTEMPTS, Stage, gone};
@@ -17,11 +17,11 @@ impl Node {
         let Some(entry) = self.sessions.entry(id) else { return false };
         let Some(securing) = &entry.securing else { return false };
         let is_probe = match securing.stage {
-            // Nobody there can read what was written for the expected key: ask who answers.
+            // What was written for the expected key cannot be read there: ask which key answers.
             Stage::Opening { is_probe: false, .. } if reason.code == Code::WrongKey && securing.expected.is_some() => Some(true),
             // The destination has forgotten a handshake that got no further.
             Stage::Opening { is_probe, .. } if reason.code == Code::UnknownSession => Some(is_probe),
-            // No key proves who refuses: it may be a relay.
+            // No key proves which node refuses: it may be a relay.
             Stage::Opening { .. } => None,
             _ => return false,
         };
@@ -31,7 +31,7 @@ impl Node {
         true
     }
 
-    /// Somebody on the way said that the session cannot be, or made a mess of the handshake. Another route may lead to the true destination; when all were tried,
+    /// A host on the route said that the session cannot be, or made a mess of the handshake. Another route may lead to the true destination; when all were tried,
     /// they are tried again, until the time for the handshake is over.
     pub(super) fn put_off(&mut self, now: Time, id: SessionId, reason: &CloseReason) {
         let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
@@ -48,7 +48,7 @@ impl Node {
         self.drop_control(id);
         self.forget_control_in(id);
         if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.forgive();
+            securing.monitor.forgive();
             securing.again_at = Some(now + AGAIN);
         }
         self.arm_session(id);
@@ -86,7 +86,7 @@ impl Node {
             securing.attempts = old.attempts + 1;
             securing.deadline = old.deadline; // of all attempts together
             securing.hearsay = old.hearsay.take();
-            securing.vigilance = old.vigilance.clone();
+            securing.monitor = old.monitor.clone();
             securing.asks = old.asks;
         }
         self.drop_control(id);

@@ -1,7 +1,7 @@
-//! A control flow that is opened once more before its session's keys prove who opens it (P16): who has seen a session's name need not be its opener.
+//! A control flow that is opened once more before its session's keys prove its opener (P16): a node that has seen a session's name need not be its opener.
 //!
 //! Until then the flow belongs to the hop by which its handshake came. What comes by another hop is a *contender*: it takes nothing, and only what the handshake itself
-//! verifies decides. Who has no keys yet begins again under another name, which no relay of the way before knows.
+//! verifies decides. An opener that has no keys yet begins again under another name, which no relay of the route before knows.
 
 use super::Stage;
 use crate::error::Code;
@@ -41,7 +41,7 @@ impl Node {
         match &securing.stage {
             Stage::Secured => None,
             Stage::Unconfirmed if securing.proves_opening(open) => None,
-            // The answer's way has broken: it is judged when it is here.
+            // The answer's route has broken: it is judged when it is here.
             Stage::Opening { .. } if known.on.is_none() => None,
             // Its opener has the keys and says so; here they are not yet.
             Stage::Waiting(_) if ends.proof.is_some() && ends.first.0 == 0 => Some(self.admit_contender(id, link, open.clone())),

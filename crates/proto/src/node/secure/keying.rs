@@ -40,7 +40,7 @@ impl Node {
         securing.lead.extend(secured.third);
         let is_confirmed = matches!(stage, Stage::Secured);
         securing.stage = stage;
-        securing.vigilance.on_keys(now);
+        securing.monitor.on_keys(now);
         if is_confirmed {
             securing.deadline = None;
         }

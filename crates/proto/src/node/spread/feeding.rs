@@ -38,7 +38,7 @@ impl Node {
         let shunned = self.altering(now, session);
         let mut links = self.links_at_once(far);
         links.retain(|link| !shunned.contains(link));
-        // All ways that are meant for this are gone: whatever else leads there.
+        // All routes that are meant for this are gone: whatever else leads there.
         if links.is_empty() {
             links.extend(self.next_hop(far, &shunned).or_else(|| self.next_hop(far, &[])));
         }
@@ -99,7 +99,7 @@ impl Node {
         flows.into_iter().for_each(|flow| self.feed(now, flow));
     }
 
-    /// Time passed: what is overdue goes another way.
+    /// Time passed: what is overdue goes by another route.
     pub(in crate::node) fn on_spread_timeout(&mut self, now: Time, flow: FlowId) {
         let Some(far) = self.spreads.get(&flow).and_then(|s| self.session_far(s.session)) else { return };
         let routes = self.links_at_once(far).len();
@@ -166,7 +166,7 @@ impl Node {
                     break Some(at);
                 }
                 // What comes behind it may still go that way.
-                is_dropped = !is_again && source.drop_overdue(now, spread.way_behind(at, &rooms[at], packet));
+                is_dropped = !is_again && source.drop_overdue(now, spread.route_time_behind(at, &rooms[at], packet));
                 if is_dropped {
                     break None;
                 }
@@ -214,13 +214,13 @@ impl Node {
         let has_more = !spread.again.is_empty() || self.shared.flows.out(whole).is_some_and(|f| f.source.has_data(now));
         let packet = u64::from(spread.symbol.unwrap_or(1200));
         for (at, part) in spread.parts.iter().enumerate() {
-            let hungry = if has_more { part.supply(packet) / 2 + 1 } else { 0 };
+            let low_water = if has_more { part.supply(packet) / 2 + 1 } else { 0 };
             if let Some(flow) = self.shared.flows.out_mut(part.flow) {
                 // One that could be given nothing now is asked again when something of it changes, not at once.
-                flow.hungry_below = match flow.sender.unsent() {
+                flow.low_water = match flow.sender.unsent() {
                     0 if flow.sender.room() > 0 => 0,
-                    unsent if unsent < hungry && flow.sender.room() > 0 => 1,
-                    _ => hungry,
+                    unsent if unsent < low_water && flow.sender.room() > 0 => 1,
+                    _ => low_water,
                 };
             }
             if touched.contains(&at) {
@@ -355,7 +355,7 @@ impl Node {
         }
     }
 
-    /// Routes or links have changed: parts whose link is gone or silent are given up, if there is another way.
+    /// Routes or links have changed: parts whose link is gone or silent are given up, if there is another route.
     pub(in crate::node) fn revise_spreads(&mut self, now: Time) {
         let flows: Vec<FlowId> = self.spreads.keys().copied().collect();
         for flow in flows {

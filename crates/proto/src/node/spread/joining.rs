@@ -9,7 +9,7 @@ use crate::units::{Duration, Time};
 use crate::wire::frame::{FlowOpen, Relayed};
 use smallvec::SmallVec;
 
-/// The far end may have so many packets on their way as came in this time, twice.
+/// The far end may have so many packets in flight as came in this time, twice.
 const MEASURE: Duration = Duration::from_secs(1);
 
 /// A flow that comes by several routes.
@@ -178,7 +178,7 @@ impl Node {
         self.note_ended(on, flow.session, false, flow.open.index, flow.stats());
     }
 
-    /// Somebody on the way alters packets of a part: it comes by this way no more, and its source finds another.
+    /// A host on the route alters packets of a part: it comes by this route no more, and its source finds another.
     pub(in crate::node) fn refuse_part(&mut self, id: FlowId) {
         let Some(flow) = self.shared.flows.incoming(id) else { return };
         let (on, label) = (flow.on, flow.open.label);

@@ -71,11 +71,11 @@ impl Spread {
         self
     }
 
-    /// What came after a missing packet waits for it until the far end hears of its end: that is to be so when the packet's time is over, not a way later, when the
+    /// What came after a missing packet waits for it until the far end hears of its end: that is to be so when the packet's time is over, not a one-way delay later, when the
     /// time of those behind it is over, too.
     fn lead(&self) -> Duration {
         let fastest = self.parts.iter().filter(|p| p.course.is_known()).map(|p| p.course.smoothed / 2 + p.course.deviation).min();
-        fastest.filter(|_| self.skips.is_ordered).map_or(Duration::ZERO, |way| way + ORDERED_SKIP_PAUSE)
+        fastest.filter(|_| self.skips.is_ordered).map_or(Duration::ZERO, |time| time + ORDERED_SKIP_PAUSE)
     }
 
     pub(super) fn is_wanted(&self, now: Time, number: u64) -> bool {
@@ -123,33 +123,33 @@ impl Spread {
     }
 
     /// How long a part's route takes, and by how much faster the fastest is; `None` if nothing is known. What is measured ends with the acknowledgement, which comes
-    /// back by the same way for all parts: that takes half of the fastest's delay, if its way back is as long as its way there.
-    pub(super) fn way(&self, at: usize) -> Option<(Duration, Duration)> {
+    /// back by the same route for all parts: that takes half of the fastest's delay, if its return path is as long as its path there.
+    pub(super) fn route_time(&self, at: usize) -> Option<(Duration, Duration)> {
         let own = self.parts.get(at)?.course.delay()?;
         let best = self.parts.iter().filter_map(|p| p.course.delay()).min().unwrap_or(own);
         let (course, ahead) = (&self.parts[at].course, own - best);
-        // What waits on the way is in the mean. Deviations, which few samples exaggerate, must shut no route out; without the fastest nothing goes at all.
+        // What waits on the route is in the mean. Deviations, which few samples exaggerate, must shut no route out; without the fastest nothing goes at all.
         let margin = if ahead <= ALIKE { course.deviation * DEVIATIONS } else { Duration::ZERO };
         Some(((course.smoothed + margin).max(own) - best / 2, ahead))
     }
 
     /// The same, with what waits at the part's link.
-    pub(super) fn way_behind(&self, at: usize, room: &Room, packet: u64) -> Option<(Duration, Duration)> {
-        let (way, ahead) = self.way(at)?;
-        Some((way + self.parts[at].course.time_for(room.unsent * packet), ahead))
+    pub(super) fn route_time_behind(&self, at: usize, room: &Room, packet: u64) -> Option<(Duration, Duration)> {
+        let (time, ahead) = self.route_time(at)?;
+        Some((time + self.parts[at].course.time_for(room.unsent * packet), ahead))
     }
 
     /// A packet would come too late by this part. `life`: when nobody wants it any more, and what time there was for it.
     pub(super) fn is_too_late(&self, now: Time, at: usize, room: &Room, packet: u64, life: Option<(Time, Duration)>) -> bool {
         let Some((deadline, life)) = life else { return false };
-        // Of a way of which nothing is known is thought that it takes half of the time that there was.
-        let way = self.way_behind(at, room, packet).map_or(life / 2, |(way, _)| way);
-        now + way > deadline && !switch::is_off(Mechanism::TimelyRoutes)
+        // A route of which nothing is known is taken to need half of the time that there was.
+        let time = self.route_time_behind(at, room, packet).map_or(life / 2, |(time, _)| time);
+        now + time > deadline && !switch::is_off(Mechanism::TimelyRoutes)
     }
 
     /// No route is faster than this part's, so that nothing is gained by waiting for another.
     pub(super) fn is_fastest(&self, at: usize) -> bool {
-        self.way(at).is_none_or(|(_, ahead)| ahead <= ALIKE)
+        self.route_time(at).is_none_or(|(_, ahead)| ahead <= ALIKE)
     }
 
     /// Nothing is known of this part, while another one is known: it gets copies only.

@@ -2,7 +2,7 @@
 //!
 //! A flow of a relayed session whose far end is reached by several routes of one metric is parted: its *whole*, which no link carries, takes what the
 //! application writes, and makes source packets of it. Each route has a *part*, an ordinary relayed flow with numbers, credit and keys of its own, which carries
-//! packets of the whole with their numbers in front. Nodes on the way see ordinary flows. This file says which packet goes by which part and when one is sent
+//! packets of the whole with their numbers in front. Nodes on the route see ordinary flows. This file says which packet goes by which part and when one is sent
 //! again by another; `feeding.rs` moves them, `joining.rs` is the far end's side, and `lifetimes.rs` says what is
 //! different for datagrams with a lifetime.
 
@@ -43,7 +43,7 @@ const FIRST_GRACE: Duration = Duration::from_millis(500);
 /// A part that delivers nothing for this long, and for six times its delay, while another does, is given up.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_DELAYS: u32 = 6;
-/// The same where nothing is known of the route: it may have just been mended, and what it owes goes another way meanwhile.
+/// The same where nothing is known of the route: it may have just been mended, and what it owes goes by another route meanwhile.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// A route whose part was given up is tried again after this, doubled each time.
 const FIRST_BAN: Duration = Duration::from_secs(1);
@@ -86,17 +86,17 @@ impl Course {
 
     /// `wait`: how long the acknowledgement may have waited for more to acknowledge.
     fn on_delay(&mut self, now: Time, sample: Duration, wait: Duration) {
-        let way = sample.saturating_sub(wait);
+        let delay = sample.saturating_sub(wait);
         match &mut self.least {
             None => {
-                self.least = Some((now, way, way));
+                self.least = Some((now, delay, delay));
                 (self.smoothed, self.deviation) = (sample, sample / 2);
             }
             Some((since, least, before)) => {
                 if now.since(*since) >= WINDOW {
-                    (*since, *before, *least) = (now, *least, way);
+                    (*since, *before, *least) = (now, *least, delay);
                 }
-                *least = way.min(*least);
+                *least = delay.min(*least);
                 let error = sample.abs_diff(self.smoothed);
                 self.deviation = (self.deviation * 3 + error) / 4;
                 self.smoothed = (self.smoothed * 7 + sample) / 8;
@@ -319,7 +319,7 @@ impl Spread {
         true
     }
 
-    /// The far end has the first `packets` of the whole, whichever way they came.
+    /// The far end has the first `packets` of the whole, whichever route they came by.
     pub(super) fn on_delivered(&mut self, packets: u64) {
         while self.acked < packets && self.forget_first() {}
         self.again = self.again.split_off(&self.acked);
@@ -439,7 +439,7 @@ impl Spread {
         self.bans.iter().any(|ban| ban.link == link && now < self.ends(ban))
     }
 
-    /// Where there is no other way, one is tried sooner.
+    /// Where there is no other route, one is tried sooner.
     fn ends(&self, ban: &Ban) -> Time {
         ban.since + if self.parts.is_empty() { ban.lasts / 8 } else { ban.lasts }
     }

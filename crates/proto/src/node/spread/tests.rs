@@ -90,7 +90,7 @@ fn a_part_that_delivers_nothing_is_given_up_only_while_another_delivers() {
     assert!(spread.is_banned(START + MS(1999), LinkId(1)));
     spread.parts.clear();
     assert!(spread.is_banned(START + MS(249), LinkId(1)) && !spread.is_banned(START + MS(250), LinkId(1)), "the only way");
-    // Nothing is heard of either: it may be the way back.
+    // Nothing is heard of either: it may be the return path.
     let mut spread = two();
     for number in 0..2 {
         spread.keep(START, Bytes::from_static(&[7; 100]), None);
@@ -99,7 +99,7 @@ fn a_part_that_delivers_nothing_is_given_up_only_while_another_delivers() {
     assert!(spread.look(START + PATIENCE * 4, false).is_empty() && spread.again.is_empty());
 }
 
-/// A route dies, and with it the way back of all acknowledgements: those of the other route, which was slower just then, were heard of last a moment earlier.
+/// A route dies, and with it the return path of all acknowledgements: those of the other route, which was slower just then, were heard of last a moment earlier.
 #[test]
 fn a_route_that_lives_is_neither_late_nor_given_up_because_acknowledgements_ceased_with_another() {
     let mut spread = two();
@@ -113,7 +113,7 @@ fn a_route_that_lives_is_neither_late_nor_given_up_because_acknowledgements_ceas
         assert!(spread.look(START + after, false).is_empty() && spread.again.is_empty());
     }
     assert!(!spread.parts[0].is_late && !spread.parts[1].is_late);
-    // They come again by another way: what the first route owes goes by the second.
+    // They come again by another route: what the first route owes goes by the second.
     spread.on_part_delivered(START + MS(3100), 2, 5);
     spread.look(START + MS(3100), false);
     assert_eq!(spread.again.len(), 4);
@@ -144,7 +144,7 @@ fn datagrams() -> Spread {
 }
 
 #[test]
-fn what_nobody_wants_any_more_is_forgotten_and_the_far_end_told_now_and_then() {
+fn what_is_not_wanted_any_more_is_forgotten_and_the_far_end_told_now_and_then() {
     let mut spread = datagrams();
     for life in [100, 300, 50] {
         spread.keep(START, Bytes::from_static(&[7; 100]), Some(START + MS(life)));

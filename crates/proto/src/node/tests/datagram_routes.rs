@@ -11,7 +11,7 @@ use crate::switch::{Mechanism, without};
 use crate::units::{Duration, Time};
 use bytes::Bytes;
 
-/// Messages of a size at a rate, from 0 to 3, and what happens on their way.
+/// Messages of a size at a rate, from 0 to 3, and what happens to them in flight.
 #[derive(Clone)]
 struct Story {
     mbit: f64,
@@ -205,8 +205,8 @@ fn death(relay: usize, mbit: f64, seed: u64) -> Course {
 }
 
 #[test]
-fn a_relay_that_dies_costs_what_was_on_its_way_and_the_other_route_goes_on() {
-    // The route that is left carries it: until the silence of the dead one's link is noticed, and the way back with it, half a second.
+fn a_relay_that_dies_costs_what_was_in_flight_and_the_other_route_goes_on() {
+    // The route that is left carries it: until the silence of the dead one's link is noticed, and the return path with it, half a second.
     for relay in [1, 2] {
         let courses = [5, 6, 7, 8].map(|seed| death(relay, 20.0, seed));
         courses.iter().for_each(|course| println!("relay {relay}: {}", course.show()));

@@ -11,10 +11,10 @@ use crate::wire::Frames;
 use crate::wire::frame::{Coefficients, Frame};
 use core::ops::Range;
 
-/// The relay of the preferred way from node 0 to node 3.
+/// The relay of the preferred route from node 0 to node 3.
 pub(super) const LIAR: usize = 1;
 
-/// Two ways from node 0 to node 3, each 20 Mbit/s and 10 ms: by the liar, which is preferred, and by 2.
+/// Two routes from node 0 to node 3, each 20 Mbit/s and 10 ms: by the liar, which is preferred, and by 2.
 pub(super) fn diamond(loss: f64) -> Mesh {
     let link = Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() };
     let edges = [(0, LIAR), (LIAR, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link.clone()));
@@ -185,11 +185,11 @@ pub(super) fn swallow(frames: &mut [u8]) {
 }
 
 #[test]
-fn what_is_acknowledged_and_not_delivered_goes_another_way() {
+fn what_is_acknowledged_and_not_delivered_goes_by_another_route() {
     assert!(story(swallow).is_complete);
 }
 
 #[test]
-fn what_is_acknowledged_and_not_delivered_is_lost_to_who_never_looks() {
+fn what_is_acknowledged_and_not_delivered_is_lost_to_an_end_that_never_looks() {
     assert!(!without(Mechanism::RouteAvoidance, || story(swallow)).is_complete);
 }

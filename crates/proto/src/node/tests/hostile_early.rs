@@ -85,13 +85,13 @@ fn from_the_first_packet_of_all(tamper: Lie) -> Result<(), String> {
 }
 
 #[test]
-fn who_alters_or_invents_from_a_flow_s_first_packet_on_is_named_and_passed_by() {
+fn a_relay_that_alters_or_invents_from_a_flow_s_first_packet_on_is_named_and_passed_by() {
     assert_survived(&from_the_first_packet_of_a_flow(corrupting()));
     assert_survived(&from_the_first_packet_of_a_flow(inventing()));
 }
 
 #[test]
-fn who_swallows_drops_or_replays_from_a_flow_s_first_packet_on_costs_time_and_no_byte() {
+fn a_relay_that_swallows_drops_or_replays_from_a_flow_s_first_packet_on_costs_time_and_no_byte() {
     for tamper in [swallowing(), dropping(), replaying()] {
         assert!(from_the_first_packet_of_a_flow(tamper).is_complete);
     }
@@ -105,7 +105,7 @@ fn without_another_route_nothing_ends_that_a_liar_holds_from_the_beginning() {
 }
 
 #[test]
-fn a_handshake_through_a_liar_is_made_another_way() {
+fn a_handshake_through_a_liar_is_made_by_another_route() {
     for (name, tamper) in [("corrupting", corrupting()), ("inventing", inventing()), ("swallowing", swallowing()), ("dropping", dropping())]
     {
         assert_eq!(from_the_first_packet_of_all(tamper), Ok(()), "{name}");
@@ -113,7 +113,7 @@ fn a_handshake_through_a_liar_is_made_another_way() {
 }
 
 #[test]
-fn a_handshake_through_a_liar_comes_to_nothing_without_another_way() {
+fn a_handshake_through_a_liar_comes_to_nothing_without_another_route() {
     for (name, tamper) in [("corrupting", corrupting()), ("inventing", inventing()), ("swallowing", swallowing())] {
         assert!(without(Mechanism::RouteAvoidance, || from_the_first_packet_of_all(tamper)).is_err(), "{name}");
     }

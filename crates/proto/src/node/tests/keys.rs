@@ -32,7 +32,7 @@ fn without_the_neighbouring_epochs_keys_packets_over_the_boundary_are_lost() {
     assert!(stats[1].undecryptable > 20, "{}", stats[1].undecryptable);
 }
 
-/// 4 MB in packets whose numbers pass 2^32 on the way: whether all arrived in 10 s.
+/// 4 MB in packets whose numbers pass 2^32 meanwhile: whether all arrived in 10 s.
 fn beyond_32_bits() -> bool {
     numbered_from((1 << 32) - 1000, || {
         let mut p = Pair::new(Default::default(), lossy(), 9);

@@ -1,5 +1,5 @@
 //! Many flows through one relay in both directions, with memory for their floors and little more (P15): all go on, the relay keeps within its bound,
-//! and who does not read costs the others nothing.
+//! and a receiver that does not read costs the others nothing.
 
 use super::MS;
 use super::mesh::{Mesh, config, ip};

@@ -86,7 +86,7 @@ fn a_lost_close_is_repeated_to_a_neighbour_that_keeps_talking() {
 fn heard_of_a_close(mut lost: u32) -> Option<Duration> {
     let mut p = Pair::new(Default::default(), Conditions::default(), 2);
     let (link, _) = p.connect();
-    // Until nothing is on its way that would make A say it again.
+    // Until nothing is in flight that would make A say it again.
     p.run_until(MS(3000), |_| false);
     let start = p.now;
     p.filter = Some(Box::new(move |by, _, _| {
@@ -100,7 +100,7 @@ fn heard_of_a_close(mut lost: u32) -> Option<Duration> {
 }
 
 #[test]
-fn whoever_closes_and_is_gone_is_heard_although_two_packets_are_lost() {
+fn an_end_that_closes_and_is_gone_is_heard_although_two_packets_are_lost() {
     let took = heard_of_a_close(2);
     assert!(took.is_some_and(|t| t < MS(50)), "{took:?}");
     assert_eq!(without(Mechanism::CloseCopies, || heard_of_a_close(2)), None);

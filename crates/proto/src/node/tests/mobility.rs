@@ -72,7 +72,7 @@ fn a_sender_or_a_receiver_that_moves_in_mid_transfer_goes_on_within_two_round_tr
 }
 
 #[test]
-fn behind_a_nat_that_forgot_nobody_needs_to_know() {
+fn behind_a_nat_that_forgot_no_end_needs_to_know() {
     for (node, to) in [(A, elsewhere(1)), (B, elsewhere(1)), (A, other_port(A)), (B, other_port(B))] {
         let mut gaps = Vec::new();
         for seed in SEEDS {
@@ -86,10 +86,10 @@ fn behind_a_nat_that_forgot_nobody_needs_to_know() {
 }
 
 #[test]
-fn a_receiver_that_does_not_show_itself_in_the_lull_is_believed_later() {
+fn a_receiver_that_does_not_show_itself_in_the_gap_is_believed_later() {
     for to in [elsewhere(1), other_port(B)] {
         let pauses = || SEEDS.map(|seed| story(seed, B, to, false, |_| ()).gap).collect::<Vec<_>>();
-        let (with, without) = (pauses(), without(Mechanism::ShowingInLulls, pauses));
+        let (with, without) = (pauses(), without(Mechanism::GapProbes, pauses));
         println!("a receiver at {to}: pauses {with:?}, {without:?} without showing itself");
         assert!(without.iter().all(|g| *g > RTT * 2), "{without:?}");
     }
@@ -147,7 +147,7 @@ fn another_port_is_the_same_path_and_what_is_known_of_it_stays() {
     assert!(port == 0 && host > 2, "{port} with another port, {host} at another address");
 }
 
-/// Somebody who can copy datagrams of the receiver and is quicker, but is not on the way: each tenth arrives from his address first.
+/// An attacker that can copy datagrams of the receiver and is quicker, but is off the path: each tenth arrives from its address first.
 fn copied(seed: u64) -> (Story, u64, u64) {
     let mut n = 0u64;
     let copied = std::rc::Rc::new(std::cell::Cell::new(0u64));
@@ -170,7 +170,7 @@ fn copied(seed: u64) -> (Story, u64, u64) {
 }
 
 #[test]
-fn who_copies_packets_from_beside_the_way_takes_nothing_away_and_is_sent_three_times_as_much_at_most() {
+fn an_attacker_off_the_path_that_copies_packets_takes_nothing_away_and_is_sent_three_times_as_much_at_most() {
     let (s, copied, strays) = copied(4);
     let sender = s.sender.as_ref().unwrap();
     assert!(s.is_done && sender.migrations == 0 && sender.remote == address(B), "{sender:?}");
@@ -191,7 +191,7 @@ fn without_validation_the_copier_takes_the_link_away() {
     assert!(strays > 3 * copied, "{strays} bytes sent to where {copied} came from");
 }
 
-/// He also passes on what is sent to him, so that the tested address answers; as far as he is let.
+/// It also passes on what is sent to it, so that the tested address answers; as far as it is let.
 #[test]
 fn an_address_that_answers_stays_although_a_copier_answers_too() {
     let mut p = Pair::new(Default::default(), Conditions { rate: Some(12.5e6), ..Conditions::default() }, 4);

@@ -1,4 +1,4 @@
-//! Who may open the flows of a relayed session again: its source, and no relay that knows their names (P16); and the same stories when nothing is asked (P26).
+//! The flows of a relayed session are opened again by its source, and by no relay that knows their names (P16); and the same stories when nothing is asked (P26).
 
 use super::MS;
 use super::hostile::{LIAR, diamond, finish, link_to, swallow};
@@ -67,7 +67,7 @@ fn a_relay_cannot_keep_the_flows_of_a_session_by_a_newer_incarnation() {
 }
 
 #[test]
-fn a_relay_keeps_them_where_nobody_asks_whose_incarnation_it_is() {
+fn a_relay_keeps_them_where_no_end_asks_whose_incarnation_it_is() {
     assert!(!without(Mechanism::OpeningProofs, captured));
 }
 
@@ -96,7 +96,7 @@ fn what_one_neighbour_of_a_relay_claims_of_anothers_flows_does_not_end_them() {
         assert!(!s.transfer(&mut m, 2, 2_000_000, MS(20)), "in mid-transfer");
     }
     assert!(s.transfer(&mut m, 2, 2_000_000, MS(10_000)));
-    assert_eq!(m.nodes[0].sessions.entry(session).unwrap().incarnation, 0, "the way was never lost");
+    assert_eq!(m.nodes[0].sessions.entry(session).unwrap().incarnation, 0, "the route was never lost");
     wait(&mut m, MS(200));
     assert!(m.nodes[1].relayed_flows().count() <= 4, "what the destination refused is gone");
 }
@@ -159,14 +159,14 @@ fn beside_an_impostor(has_other_route: bool) -> Mesh {
 }
 
 #[test]
-fn who_shows_another_key_is_not_the_destination_and_another_route_is_taken() {
+fn a_node_that_shows_another_key_is_not_the_destination_and_another_route_is_taken() {
     let m = beside_an_impostor(true);
     let session = m.events[0].iter().find_map(|e| if let Event::SessionOpened { session } = e { Some(*session) } else { None });
     assert_eq!(session.and_then(|s| m.nodes[0].session_peer(s)), Some(m.nodes[3].public_key()), "{:?}", m.events[0]);
 }
 
 #[test]
-fn where_nobody_else_answers_the_other_key_is_named_when_the_time_is_over() {
+fn where_no_other_node_answers_the_other_key_is_named_when_the_time_is_over() {
     let mut m = beside_an_impostor(false);
     let reason = m.take(0, |e| if let Event::SessionClosed { outcome, .. } = e { Some(outcome.reason.clone()) } else { None }).unwrap();
     assert_eq!(reason.code, Code::WrongKey);
@@ -182,7 +182,7 @@ fn contended(is_pinned: bool) -> Option<Duration> {
     let peer = is_pinned.then(|| key(3).public());
     let session = m.nodes[0].open_session_to(began, ip(3), peer).unwrap();
     let mut s = m.stream(0, session);
-    // Until the answer is on its way.
+    // Until the answer is in flight.
     while m.nodes[3].sessions.entries().next().and_then(|e| e.control()).is_none() {
         assert!(m.step());
     }

@@ -127,9 +127,9 @@ fn window(seed: u64) -> (u64, Duration) {
 }
 
 #[test]
-fn protection_yields_to_a_window_that_fills_the_way_and_small_flows_beside_it_keep_theirs() {
+fn protection_backs_off_from_a_window_that_fills_the_path_and_small_flows_beside_it_keep_theirs() {
     let (messages, small) = window(5);
-    let (messages_behind, _) = without(Mechanism::Leisure, || window(5));
+    let (messages_behind, _) = without(Mechanism::IdleShare, || window(5));
     let (_, small_alone) = without(Mechanism::SmallOrdered, || window(5));
     println!("{messages} messages, {messages_behind} behind their protection; small ones {small:?}, {small_alone:?} on feedback alone");
     assert!(messages as f64 > 1.06 * messages_behind as f64, "{messages} {messages_behind}");

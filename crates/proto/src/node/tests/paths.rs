@@ -1,4 +1,4 @@
-//! ECN, a lossy way back, outages, reordering and duplicates (P3, P8, P10, P12).
+//! ECN, a lossy return path, outages, reordering and duplicates (P3, P8, P10, P12).
 
 use super::pair::{A, B, Conditions, EcnFate, Pair, content};
 use super::{MS, at, lossy};
@@ -88,7 +88,7 @@ fn a_path_that_changes_the_codepoint_is_sent_none() {
 
 #[test]
 fn marks_that_end_in_mid_transfer_end_marking() {
-    // The way is another from 300 ms on, and bleaches.
+    // The path changes at 300 ms, and bleaches from then on.
     let story = || {
         let mut p = Pair::new(Default::default(), Conditions { ecn: EcnFate::Marked(MS(1000)), ..lossy() }, 6);
         p.changes.push_back((at(300), Box::new(|c| c.iter_mut().for_each(|c| c.ecn = EcnFate::Bleached))));
@@ -103,7 +103,7 @@ fn marks_that_end_in_mid_transfer_end_marking() {
 }
 
 #[test]
-fn thirty_percent_loss_on_the_way_back_costs_the_way_there_little() {
+fn thirty_percent_loss_on_the_return_path_costs_the_path_there_little() {
     let on = |c: &mut [Conditions; 2]| c[B].loss = 0.3;
     let spurious = |s: &Story| s.sender().spurious_losses as f64 / s.sender().sent_packets as f64;
     let per_byte = |s: &Story| s.p.sent_bytes[A] as f64 / 6e6;
@@ -129,7 +129,7 @@ fn acknowledgements_come_as_often_as_the_sender_wishes() {
     assert!(often > 0.35 && usual < 0.2, "{often:.3} and {usual:.3} packets back for each one there");
 }
 
-/// 12 MB at 50 Mbit/s; half-way so many packets in a row are lost on the way back, by a burst that ends after packets, not after a time. How long it takes.
+/// 12 MB at 50 Mbit/s; half-way so many packets in a row are lost on the return path, by a burst that ends after packets, not after a time. How long it takes.
 fn lost_in_a_row(mut packets: u32) -> Duration {
     let mut p = Pair::new(Default::default(), Conditions { rate: Some(6.25e6), loss: 0.0, ..lossy() }, 6);
     let (_, session) = p.connect();
@@ -143,7 +143,7 @@ fn lost_in_a_row(mut packets: u32) -> Duration {
 }
 
 #[test]
-fn a_hundred_packets_lost_in_a_row_on_the_way_back_stop_nobody() {
+fn a_hundred_packets_lost_in_a_row_on_the_return_path_stop_no_sender() {
     let usual = lost_in_a_row(0);
     let with = [60, 80, 100].map(lost_in_a_row);
     assert!(with.iter().all(|t| *t < usual + MS(400)), "{with:?}, {usual:?} without losses");

@@ -81,7 +81,7 @@ fn what_begins_on_a_link_that_ends_is_not_taken() {
     let (mut p, first) = neighbours_with(Default::default(), Conditions::default());
     assert!(p.run_until(MS(1000), |p| p.events[B].iter().any(|e| matches!(e, Event::LinkUp { .. }))));
     let old = *p.nodes[B].links.keys().last().unwrap();
-    // A has a way back to B all the while, by another link.
+    // A has a return path to B all the while, by another link.
     let second = p.nodes[A].connect(p.now, super::pair::address(B), Some(p.nodes[B].public_key())).unwrap();
     p.nodes[A].set_routes(p.now, vec![Route { to: "10.9.0.0/16".parse().unwrap(), via: Via::Link(second), metric: 0 }]);
     p.nodes[B].set_routes(p.now, vec![Route { to: "10.9.0.0/16".parse().unwrap(), via: Via::Link(old), metric: 0 }]);
@@ -107,7 +107,7 @@ fn a_far_end_that_is_asked_whether_it_is_there_takes_no_link_for_it() {
     p.run_until(MS(15_000), |_| false);
     assert!(p.events[B].is_empty(), "{:?}", p.events[B]);
     assert_eq!(p.nodes[B].counters().half_open, 0, "and has forgotten it");
-    // Somebody else answers there.
+    // Another node answers there.
     let stranger = p.nodes[A].public_key();
     let question = p.nodes[A].ask(p.now, super::pair::address(B), Some(stranger)).unwrap();
     p.run_until(MS(15_000), |_| false);

@@ -15,7 +15,7 @@ fn link(loss: f64) -> Conditions {
     Conditions { loss, delay: MS(5), rate: Some(2.5e6), ..Conditions::default() }
 }
 
-/// Two ways from node 0 to node 3: by 1, which is preferred, and by 2.
+/// Two routes from node 0 to node 3: by 1, which is preferred, and by 2.
 fn diamond(loss: f64) -> Mesh {
     let edges = [(0, 1), (1, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link(loss)));
     let mut m = Mesh::new(4, &edges, 4);
@@ -145,7 +145,7 @@ fn a_node_that_does_not_relay_refuses() {
 }
 
 #[test]
-fn a_destination_without_a_way_back_refuses() {
+fn a_destination_without_a_return_path_refuses() {
     let mut m = Mesh::chain(&[link(0.1), link(0.1)], 2);
     let now = m.now;
     m.nodes[2].set_routes(now, Vec::new());
@@ -177,7 +177,7 @@ fn a_relay_that_restarts_in_mid_transfer_costs_no_data() {
 }
 
 /// 6 MB over four nodes, answered by as much; the source's neighbour restarts after a second, and is found by the source only `later`, so that the
-/// destination's answers are refused until then. True if the destination always knew when to look for a way again.
+/// destination's answers are refused until then. True if the destination always knew when to look for a route again.
 fn restart_with_a_late_source(later: Duration, seed: u64) -> bool {
     let mut m = Mesh::chain(&[link(0.02), link(0.02), link(0.02)], seed);
     let session = m.open(0, 3);
@@ -198,7 +198,7 @@ fn restart_with_a_late_source(later: Duration, seed: u64) -> bool {
             answers.write(m, 6_000_000);
             answers.read(m, 0);
         }
-        for retry in m.nodes[3].sessions_without_a_way() {
+        for retry in m.nodes[3].sessions_without_a_route() {
             waits = true;
             hangs |= retry.is_none();
         }
@@ -212,20 +212,20 @@ fn restart_with_a_late_source(later: Duration, seed: u64) -> bool {
     m.run_until(later, &mut act);
     m.connect(0);
     assert!(m.run_until(MS(15_000), &mut act), "it went on");
-    assert!(waits, "the destination had no way for its answers");
+    assert!(waits, "the destination had no route for its answers");
     assert!(s.is_right && s.got == 6_000_000);
     !hangs
 }
 
 #[test]
-fn a_destination_whose_answers_were_refused_for_seconds_finds_the_way_back() {
+fn a_destination_whose_answers_were_refused_for_seconds_finds_the_return_path() {
     for (later, seed) in [(700, 7), (1500, 9), (3400, 5)] {
         assert!(restart_with_a_late_source(MS(later), seed), "{later} ms");
     }
 }
 
 #[test]
-fn flows_that_nobody_opens_again_end_with_the_relay() {
+fn flows_that_are_not_opened_again_end_with_the_relay() {
     assert!(!without(Mechanism::Reopening, restart));
 }
 
@@ -244,10 +244,10 @@ fn a_route_that_changes_in_mid_transfer_costs_no_data() {
     let before = m.edges[2].sent[0];
     prefer(&mut m, 2, 1);
     assert!(s.transfer(&mut m, 3, 8_000_000, MS(8_000)));
-    assert!(m.edges[2].sent[0] - before > 4_000_000, "it went the other way");
+    assert!(m.edges[2].sent[0] - before > 4_000_000, "it went by the other route");
     assert!(m.now - start > MS(1000));
     m.run(MS(500));
-    assert!(m.nodes[1].relayed_flows().count() == 0, "the relay of the old way has forgotten it");
+    assert!(m.nodes[1].relayed_flows().count() == 0, "the relay of the old route has forgotten it");
 }
 
 /// 8 MB by one of two ways, whose relay dies after a second without a word.
@@ -266,7 +266,7 @@ fn death() -> bool {
 }
 
 #[test]
-fn a_relay_that_dies_in_mid_transfer_is_passed_by_the_other_way() {
+fn a_relay_that_dies_in_mid_transfer_is_passed_by_the_other_route() {
     assert!(death());
 }
 
@@ -413,14 +413,14 @@ fn datagrams_over_three_hops_arrive_within_their_lifetime_or_not_at_all() {
 }
 
 #[test]
-fn relays_that_drop_nothing_deliver_what_nobody_wants_any_more() {
+fn relays_that_drop_nothing_deliver_what_is_not_wanted_any_more() {
     let (_, oldest) = without(Mechanism::RelayLifetimes, datagrams_with_a_lifetime);
     assert!(oldest > MS(200), "the oldest after {oldest:?}");
 }
 
 /// Messages in order, 100 in a second, with 100 ms to live, by one of two ways whose relay passes nothing on for 300 ms before the route changes: how
 /// many arrive of those that were sent in the two seconds after that.
-fn in_order_by_another_way() -> u32 {
+fn in_order_by_another_route() -> u32 {
     let mut m = diamond(0.0);
     let session = m.open(0, 3);
     let options = FlowOptions { mode: Mode::Btp, kind: FlowKind::OrderedMessages, lifetime: Some(MS(100)), ..Default::default() };
@@ -452,14 +452,14 @@ fn in_order_by_another_way() -> u32 {
 }
 
 #[test]
-fn messages_in_order_go_on_by_another_way_though_some_died_on_the_first() {
-    let arrived = in_order_by_another_way();
+fn messages_in_order_go_on_by_another_route_though_some_died_on_the_first() {
+    let arrived = in_order_by_another_route();
     assert!(arrived >= 195, "{arrived} of 200");
 }
 
 #[test]
-fn messages_in_order_wait_for_ever_for_those_that_died_if_nobody_says_so() {
-    assert_eq!(without(Mechanism::ReopeningSkips, in_order_by_another_way), 0);
+fn messages_in_order_wait_for_ever_for_those_that_died_if_no_end_says_so() {
+    assert_eq!(without(Mechanism::ReopeningSkips, in_order_by_another_route), 0);
 }
 
 #[test]

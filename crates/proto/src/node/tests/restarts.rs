@@ -93,7 +93,7 @@ fn end_killed(hops: usize, seed: u64) -> (Mesh, Option<Duration>) {
 }
 
 #[test]
-fn an_end_that_restarts_is_found_out_at_once_and_nobody_is_accused() {
+fn an_end_that_restarts_is_found_out_at_once_and_no_relay_is_accused() {
     for hops in [2, 3] {
         for seed in 0..4 {
             let (mut m, after) = end_killed(hops, seed);

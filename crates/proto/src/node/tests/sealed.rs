@@ -1,4 +1,4 @@
-//! Relayed sessions agree on keys of their own, whoever is the neighbour (P16, P19, P20).
+//! Relayed sessions agree on keys of their own, whichever node is the neighbour (P16, P19, P20).
 
 use super::pair::{A, B, Pair, content};
 use super::relayed::{closed, ip, neighbours_by_chance, neighbours_with};
@@ -109,7 +109,7 @@ fn another_key_than_the_pinned_one_is_named_and_belongs_to_the_session() {
 }
 
 #[test]
-fn who_is_not_authorised_is_told_so_by_the_destination_itself() {
+fn an_opener_that_is_not_authorised_is_told_so_by_the_destination_itself() {
     for pinned in [true, false] {
         let config = NodeConfig { sessions_from: SessionAccess::Keys(vec![stranger()]), ..NodeConfig::default() };
         let (mut p, _) = neighbours_with([NodeConfig::default(), config], lossy());
@@ -122,7 +122,7 @@ fn who_is_not_authorised_is_told_so_by_the_destination_itself() {
 }
 
 #[test]
-fn who_may_open_links_may_open_sessions_unless_told_otherwise() {
+fn a_node_that_may_open_links_may_open_sessions_unless_told_otherwise() {
     let own = SecretKey::from_bytes([7; 32]).public(); // the key of node A
     let authorised = NodeConfig { authorised: Some(vec![own]), ..NodeConfig::default() };
     let none = NodeConfig { authorised: Some(vec![own]), sessions_from: SessionAccess::Keys(Vec::new()), ..NodeConfig::default() };

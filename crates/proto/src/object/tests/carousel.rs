@@ -72,7 +72,7 @@ fn one_block_needs_no_proof_and_an_empty_object_nothing() {
 }
 
 #[test]
-fn blocks_of_which_somebody_invented_packets_are_not_handed_over_and_come_again() {
+fn blocks_with_invented_packets_are_not_handed_over_and_come_again() {
     let object = Object::of(20_000);
     let mut carousel = Carousel::new(object.layout, object.tree.clone(), Plan::Endless);
     let (mut receiver, mut got, mut count) = (object.receiver(1 << 20), Got::default(), 0u64);

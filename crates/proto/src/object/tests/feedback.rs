@@ -89,7 +89,7 @@ fn what_is_lost_is_made_up_for_by_about_as_many_fresh_packets() {
 }
 
 #[test]
-fn a_receiver_that_hears_nothing_for_long_is_completed_later_and_holds_nobody_up() {
+fn a_receiver_that_hears_nothing_for_long_is_completed_later_and_holds_no_other_up() {
     let object = Object::of(300_000);
     let packets = object.layout.packets();
     let mut receivers = [object.receiver_with_leaves(60_000), object.receiver_with_leaves(60_000)];

@@ -84,7 +84,7 @@ fn a_child_that_is_alone_in_need_sets_the_pace_and_misses_nothing() {
 }
 
 #[test]
-fn nobody_gets_packets_of_blocks_that_it_has_and_the_parent_hears_of_all_as_of_one() {
+fn no_child_gets_packets_of_blocks_that_it_has_and_the_parent_hears_of_all_as_of_one() {
     let (layout, mut relay) = relay();
     assert_eq!(relay.status(), None);
     relay.on_status(A, Status { first: 1, ahead: 1, wanted: vec![0, 3] });

@@ -187,7 +187,7 @@ fn a_link_lost_after_the_last_answer_is_no_failure() {
     p.settle();
     p.close(0);
     assert!(p.cross(0), "CLOSE crosses");
-    assert!(p.ends[1].poll_control(NOW).is_some(), "CLOSED is on its way");
+    assert!(p.ends[1].poll_control(NOW).is_some(), "CLOSED is in flight");
     assert_eq!(p.outcome(1), None, "it may not have arrived");
     p.ends[1].on_link_lost(NOW, CloseReason::local(Code::Shutdown, Layer::Link, ""));
     assert_eq!(p.outcome(1), Some((true, true)));

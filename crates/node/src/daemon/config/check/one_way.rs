@@ -115,7 +115,7 @@ impl Checker<'_, '_> {
             &table.rate,
             &place,
             "rate",
-            ", for instance rate = \"20mbit\": nothing comes back that could tell how much the way carries",
+            ", for instance rate = \"20mbit\": nothing comes back that could tell how much the path carries",
         );
         let rate = rate.and_then(|r| self.parse::<Rate>(r, &format!("{TABLE} rate"), "")).map(|r| r.0);
         let losses = self.losses(table, &place);
@@ -225,7 +225,7 @@ impl Checker<'_, '_> {
             &table.rate,
             &place,
             "rate",
-            ", of the way to the endpoint: nothing comes back that could tell how much it carries",
+            ", of the path to the endpoint: nothing comes back that could tell how much it carries",
         );
         let rate = rate.and_then(|r| self.parse::<Rate>(r, &format!("{TABLE} rate"), "")).map(|r| r.0);
         let losses = self.losses(table, &place)?;
@@ -275,18 +275,18 @@ impl Checker<'_, '_> {
     fn one_way_listen(&mut self, text: &Text) -> Option<SocketAddr> {
         let found = self.place(text, &format!("{TABLE} listen"), Ipv6Addr::UNSPECIFIED.into(), 0)?;
         if found.port() == 0 {
-            self.book.complain(text.span(), format!("{TABLE} listen"), "a port is needed: who sends has to know it");
+            self.book.complain(text.span(), format!("{TABLE} listen"), "a port is needed: the sender has to know it");
             return None;
         }
         Some(found)
     }
 
     fn losses(&mut self, table: &OneWayTable, place: &Range<usize>) -> Option<Vec<Probability>> {
-        let why = ", what is expected to be lost, as loss = \"5%\", or [\"5%\", \"2%\"] for each link on the way in turn: it says how much is sent beside";
+        let why = ", what is expected to be lost, as loss = \"5%\", or [\"5%\", \"2%\"] for each link on the route in turn: it says how much is sent beside";
         let loss = self.needed(&table.loss, place, "loss", why)?;
         let texts = loss.get_ref().texts(loss.span());
         if texts.is_empty() {
-            self.book.complain(loss.span(), format!("{TABLE} loss"), "an empty list is no way: state the loss of each link");
+            self.book.complain(loss.span(), format!("{TABLE} loss"), "an empty list is no route: state the loss of each link");
         }
         let mut found = Vec::new();
         for text in &texts {

@@ -1,4 +1,4 @@
-//! What somebody on the way does to datagrams without the keys: repeats them, changes, cuts or invents them (P3).
+//! What a host on the path does to datagrams without the keys: repeats them, changes, cuts or invents them (P3).
 
 use super::super::lossy;
 use super::super::pair::{A, B, Pair, address, content};

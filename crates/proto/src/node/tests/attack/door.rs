@@ -138,7 +138,7 @@ fn a_repeated_first_flight_is_answered_eight_times_and_another_under_its_id_is_n
 }
 
 #[test]
-fn who_was_answered_without_a_cookie_and_has_one_now_is_answered_afresh() {
+fn a_caller_that_was_answered_without_a_cookie_and_has_one_now_is_answered_afresh() {
     let mut node = victim(NodeConfig::default());
     assert_eq!(answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 5, b"")).len(), 1);
     let token = node.throttle.issue_for_tests(START, somewhere(), &id(5));
@@ -347,7 +347,7 @@ fn a_silent_node_answers_only_those_that_know_its_key() {
     }
     assert_eq!(node.half_open.len(), 0);
     assert_eq!(answers(&mut node, START, somewhere(), &flight_of(1, Some(victims_key()), 8, b"")).len(), 1);
-    // As does one that answers anybody, and one that takes no links is silent to all.
+    // As does one that answers any host, and one that takes no links is silent to all.
     assert_eq!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version).len(), 1);
     assert!(answers(&mut victim(NodeConfig::default()), START, somewhere(), &other_version[..799]).is_empty());
     assert!(answers(&mut victim(NodeConfig { accept: false, ..NodeConfig::default() }), START, somewhere(), &other_version).is_empty());
@@ -412,7 +412,7 @@ fn a_link_to_a_known_key_takes_one_round_trip_and_to_an_unknown_one_two() {
     assert_eq!((halves(true), halves(false)), (2, 4));
 }
 
-/// What a connection of A with a pinned key came to while somebody on the path does as it likes for so long: the code, if it failed, and when.
+/// What a connection of A with a pinned key came to while a host on the path does as it likes for so long: the code, if it failed, and when.
 fn meddled(mut p: Pair, meddle: impl Fn(&mut Pair, &[u8]) + 'static, until: Duration) -> (Option<Code>, Duration) {
     let began = p.now;
     let peer = p.nodes[B].public_key();
@@ -472,7 +472,7 @@ fn by_version(p: &mut Pair, flight: &[u8]) {
 }
 
 #[test]
-fn what_somebody_on_the_path_says_is_the_verdict_only_when_the_time_is_over() {
+fn what_a_host_on_the_path_says_is_the_verdict_only_when_the_time_is_over() {
     let pair = || Pair::new(Default::default(), Conditions::default(), 3);
     let (code, took) = meddled(pair(), by_version, MS(1500));
     assert!(code.is_none() && took < MS(3500), "{code:?} {took:?}");

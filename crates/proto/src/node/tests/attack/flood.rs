@@ -127,7 +127,7 @@ fn first_flights() -> impl FnMut(u32) -> (SocketAddr, Vec<u8>) {
     }
 }
 
-/// First flights of somebody who knows the node's key, each from an address of its own that does not exist. Some distinct ones, again and again.
+/// First flights of a stranger that knows the node's key, each from an address of its own that does not exist. Some distinct ones, again and again.
 fn pinned_flights() -> impl FnMut(u32) -> (SocketAddr, Vec<u8>) {
     let responder = key(0).public();
     let flights: Vec<_> = (1..=64).map(|n| flight_of(1, Some(responder), n, b"")).collect();
@@ -192,7 +192,7 @@ fn arbitrary_bytes_from_strangers_are_counted_and_forgotten() {
     assert!(f.counters.malformed + f.counters.unknown > 50_000, "{:?}", f.counters);
 }
 
-/// Somebody who receives at one address, and so has a cookie for each of ten thousand handshakes there, which it never ends.
+/// A stranger that receives at one address, and so has a cookie for each of ten thousand handshakes there, which it never ends.
 #[test]
 fn one_address_cannot_hold_all_half_open_links() {
     let (flight, place) = first_flight();

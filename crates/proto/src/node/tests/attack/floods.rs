@@ -21,7 +21,7 @@ const FLOOD: u32 = 100_000;
 const EVERY: Duration = Duration::from_micros(10);
 /// Datagrams that wait for the CPU at most: a socket's buffer of 4 MiB, as the kernel counts small datagrams.
 const BUFFER: usize = 4096;
-/// Datagrams of an honest node are this long on their way.
+/// Datagrams of an honest node take this long to arrive.
 const DELAY: Duration = Duration::from_millis(10);
 /// Bytes a second of the bulk flow.
 const BULK: u64 = 2_500_000;
@@ -472,7 +472,7 @@ fn forged_finishes() {
 }
 
 #[test]
-fn packets_of_other_versions_and_answers_that_nobody_asked_for() {
+fn packets_of_other_versions_and_answers_without_a_question() {
     flood(
         |_| {},
         |t, n| {
@@ -496,7 +496,7 @@ fn protected_packets_to_ids_that_exist_and_to_ids_that_do_not() {
     let seen = std::cell::RefCell::new(Vec::new());
     flood(
         |t| {
-            // A packet of the bulk flow as somebody on the path sees it.
+            // A packet of the bulk flow as a host on the path sees it.
             *seen.borrow_mut() = t.inbox[NODE].iter().map(|(_, d)| d.clone()).find(|d| d.last() == Some(&(BULKY as u8))).unwrap();
         },
         |t, n| {

@@ -1,4 +1,4 @@
-//! A node between an honest neighbour and a hostile one with as many flows and links as it likes: each has half of the way out (P17), and places are shared by keys and
+//! A node between an honest neighbour and a hostile one with as many flows and links as it likes: each has half of the link out (P17), and places are shared by keys and
 //! not by links (P19).
 
 use super::{HONEST, HOSTILE, VICTIM};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Where both send to, by the victim.
 const FAR: usize = 3;
-/// Bytes per second of the way out.
+/// Bytes per second of the link out.
 const RATE: f64 = 2.5e6;
 
 /// Two neighbours of a relay; the hostile one has so many links.
@@ -107,7 +107,7 @@ fn part_of_honest(links: usize, classes: &[Class]) -> f64 {
     }
     let all = (got[0] + got[1]) as f64;
     println!("honest {} hostile {} of {}", got[0], got[1], RATE * 5.0);
-    assert!(all > 0.85 * RATE * 5.0, "the way out is used: {got:?}");
+    assert!(all > 0.85 * RATE * 5.0, "the link out is used: {got:?}");
     got[0] as f64 / all
 }
 

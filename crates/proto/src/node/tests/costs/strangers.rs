@@ -257,7 +257,7 @@ fn at_links(beside: usize) -> Measured {
         })
     });
     row("RESPOND, forged", &mut |v, _| {
-        // The victim's own attempt, as somebody on the path sees it.
+        // The victim's own attempt, as a host on the path sees it.
         v.node.connect(v.now, host(1), Some(key(8).public())).unwrap();
         v.drain();
         let seen = v.answer.clone();

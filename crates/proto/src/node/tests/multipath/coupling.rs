@@ -79,7 +79,7 @@ fn two_paths_through_one_bottleneck_take_the_share_of_one_flow() {
 }
 
 #[test]
-fn a_path_with_a_longer_way_to_the_same_bottleneck_is_coupled_too() {
+fn a_longer_path_to_the_same_bottleneck_is_coupled_too() {
     let [near, _, beside] = alike();
     let far = story(CongestionControl::Model, [near, wire(40.0, MS(40), 0.01), beside], true, 1);
     assert!(far.is_coupled && (0.35..0.6).contains(&far.share()), "{}", far.share());

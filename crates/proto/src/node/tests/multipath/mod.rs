@@ -8,7 +8,7 @@ use super::pair::{A, B, Conditions, bytes};
 use super::{MS, at};
 use crate::ids::PathId;
 use crate::options::{FlowOptions, MessageOptions};
-use crate::path::Standing;
+use crate::path::PathState;
 use crate::switch::{Mechanism, without};
 use crate::units::Duration;
 use crate::wire::frame::Frame;
@@ -71,11 +71,11 @@ fn cut(which: usize, seed: u64) -> (Duration, bool) {
     cables[which].outages.push((at(1500), at(3000)));
     let (b, t) = bulk(cables, 25_000_000, seed);
     let of = paths(&b, A);
-    println!("{:?} took {:?}", of.iter().map(|p| (p.standing, p.sent_packets, p.spurious_losses)).collect::<Vec<_>>(), t.took);
+    println!("{:?} took {:?}", of.iter().map(|p| (p.state, p.sent_packets, p.spurious_losses)).collect::<Vec<_>>(), t.took);
     (t.gap(at(1500), MS(1500)), t.is_done)
 }
 
-/// How long it takes depends on what was on its way when the path broke: now and then a repair is lost with it, and waits for its own.
+/// How long it takes depends on what was in flight when the path broke: now and then a repair is lost with it, and waits for its own.
 #[test]
 fn a_path_that_breaks_costs_two_round_trips_of_the_slower_and_seldom_more() {
     let cuts: Vec<(usize, u64)> = [0, 1].into_iter().flat_map(|which| (2..10).map(move |seed| (which, seed))).collect();
@@ -105,7 +105,7 @@ fn a_path_that_was_silent_carries_again() {
     let mut cables = wires();
     cables[1].outages.push((at(1000), at(3000)));
     let (b, t) = bulk(cables, 40_000_000, 5);
-    assert!(t.is_done && paths(&b, A).iter().all(|p| p.standing == Standing::Open));
+    assert!(t.is_done && paths(&b, A).iter().all(|p| p.state == PathState::Open));
     let (during, after) = (t.rate(at(1500), at(3000)).mbit(), t.rate(at(4200), at(5000)).mbit());
     println!("{during} Mbit/s by one path, {after} by both");
     assert!(during < 50.0 && after > 65.0, "{during} {after}");
@@ -117,7 +117,7 @@ fn a_path_that_does_not_answer_takes_nothing_away() {
     cables[1].outages.push((at(0), at(60_000)));
     let (b, t) = bulk(cables, 10_000_000, 2);
     assert!(t.is_done && t.took < MS(2500), "{:?}", t.took);
-    assert_eq!(paths(&b, A).iter().map(|p| p.standing).collect::<Vec<_>>(), [Standing::Open, Standing::Opening]);
+    assert_eq!(paths(&b, A).iter().map(|p| p.state).collect::<Vec<_>>(), [PathState::Open, PathState::Opening]);
     assert!(b.edges[1].sent[A] < 30_000, "{:?}", b.edges[1].sent);
     assert_eq!(paths(&b, B).len(), 1, "nothing was heard of it there");
 }
@@ -127,7 +127,7 @@ fn messages_that_the_fastest_path_can_carry_go_by_it_alone() {
     let mut b = bundle(vec![wire(50.0, MS(20), 0.0), wire(30.0, MS(60), 0.0)], 3);
     let (_, session) = connect(&mut b);
     b.run_until(MS(500), |_| false);
-    assert!(paths(&b, A).iter().all(|p| p.standing == Standing::Open));
+    assert!(paths(&b, A).iter().all(|p| p.state == PathState::Open));
     let flow = b.nodes[A].open_flow(b.now, session, FlowOptions::default()).unwrap();
     let before: Vec<u64> = b.edges.iter().map(|e| e.sent[A]).collect();
     let (mut incoming, mut sent, mut late) = (None, Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What an end of a relayed session does when its packets are altered on the way, or do not arrive: it takes another route, if there is one (P16).
+//! What an end of a relayed session does when its packets are altered on the route, or do not arrive: it takes another route, if there is one (P16).
 //!
 //! A relay can acknowledge what it does not pass on, so that its word counts for nothing here: only what the far end's session acknowledges is progress.
 
@@ -23,7 +23,7 @@ const SHUNNED: Duration = Duration::from_secs(60);
 
 /// What was sent and what arrived, as one end of a session knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Vigilance {
+pub(super) struct DeliveryMonitor {
     opened_at: Time,
     /// What the handshake took from end to end; nothing before it is over.
     round_trip: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Vigilance {
     shunned: SmallVec<[Shunned; 2]>,
 }
 
-/// A link whose way altered packets, or delivered nothing.
+/// A link whose route altered packets, or delivered nothing.
 #[derive(Clone, Copy, Debug)]
 struct Shunned {
     link: LinkId,
@@ -47,7 +47,7 @@ struct Shunned {
     has_altered: bool,
 }
 
-impl Vigilance {
+impl DeliveryMonitor {
     pub(super) fn new(now: Time) -> Self {
         Self {
             opened_at: now,
@@ -90,7 +90,7 @@ impl Vigilance {
         self.shunned.clear();
     }
 
-    /// Words about the way before the present one may still be on their way.
+    /// Words about the route before the present one may still be in flight.
     fn has_just_moved(&self, now: Time) -> bool {
         self.shunned.last().is_some_and(|s| now.since(s.since) < self.patience / 2)
     }
@@ -99,7 +99,7 @@ impl Vigilance {
         self.due
     }
 
-    /// True if nothing arrived since the last look although something was on its way then, or since it was first watched.
+    /// True if nothing arrived since the last look although something was in flight then, or since it was first watched.
     fn is_stuck(&mut self, now: Time, sent: u64, delivered: u64) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
@@ -126,20 +126,17 @@ impl Node {
     pub(super) fn check_delivery(&mut self, now: Time, id: SessionId) {
         let Some((sent, delivered)) = self.sent_and_delivered(id) else { return };
         let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return };
-        let is_stuck = securing.vigilance.is_stuck(now, sent, delivered);
+        let is_stuck = securing.monitor.is_stuck(now, sent, delivered);
         let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
-        let idle = self.shared.config.idle_timeout.max(securing.vigilance.round_trip * PATIENCE_RTTS);
-        if is_stuck
-            && securing.has_keys()
-            && now.since(securing.vigilance.answered_at) >= idle
-            && !switch::is_off(Mechanism::SilentSessions)
+        let idle = self.shared.config.idle_timeout.max(securing.monitor.round_trip * PATIENCE_RTTS);
+        if is_stuck && securing.has_keys() && now.since(securing.monitor.answered_at) >= idle && !switch::is_off(Mechanism::SilentSessions)
         {
             return self.lose_session(now, id, CloseReason::local(Code::IdleTimeout, Layer::Session, SILENT));
         }
         if is_stuck && !self.leave_route(now, id, false) {
             // All of them were tried: from the beginning.
             if let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) {
-                securing.vigilance.shunned.clear();
+                securing.monitor.shunned.clear();
             }
             self.leave_route(now, id, false);
         }
@@ -148,12 +145,12 @@ impl Node {
     /// A flow of a session has something to send.
     pub(super) fn note_sending(&mut self, now: Time, id: SessionId) {
         let securing = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut());
-        if securing.is_some_and(|s| s.vigilance.watch(now)) {
+        if securing.is_some_and(|s| s.monitor.watch(now)) {
             self.arm_session(id);
         }
     }
 
-    /// Sends a relayed session whose packets are altered on their way by another one: over the best route whose link is neither the present one nor one that it
+    /// Sends a relayed session whose packets are altered on the route by another one: over the best route whose link is neither the present one nor one that it
     /// has left for cause before. False if there is none.
     pub fn avoid_route(&mut self, now: Time, session: SessionId) -> bool {
         self.leave_route(now, session, true)
@@ -170,7 +167,7 @@ impl Node {
         }
         let Some(next) = self.next_hop_by(far, turn, &avoid) else { return false };
         if let Some(securing) = self.sessions.entry_mut(session).and_then(|e| e.securing.as_mut()) {
-            securing.vigilance.shunned.extend(link.map(|link| Shunned { link, since: now, has_altered }));
+            securing.monitor.shunned.extend(link.map(|link| Shunned { link, since: now, has_altered }));
         }
         self.reopen_session(now, session, Some(next));
         true
@@ -181,15 +178,15 @@ impl Node {
         self.shunned_if(now, id, |_| true)
     }
 
-    /// Of these, the links whose ways altered packets. Whether its part arrives by a link, a flow that takes several routes finds out itself.
+    /// Of these, the links whose routes altered packets. Whether its part arrives by a link, a flow that takes several routes finds out itself.
     pub(super) fn altering(&mut self, now: Time, id: SessionId) -> SmallVec<[LinkId; 4]> {
         self.shunned_if(now, id, |s| s.has_altered)
     }
 
     fn shunned_if(&mut self, now: Time, id: SessionId, is_meant: fn(&Shunned) -> bool) -> SmallVec<[LinkId; 4]> {
         let Some(securing) = self.sessions.entry_mut(id).and_then(|e| e.securing.as_mut()) else { return SmallVec::new() };
-        securing.vigilance.shunned.retain(|s| now.since(s.since) < SHUNNED);
-        securing.vigilance.shunned.iter().filter(|s| is_meant(s)).map(|s| s.link).collect()
+        securing.monitor.shunned.retain(|s| now.since(s.since) < SHUNNED);
+        securing.monitor.shunned.iter().filter(|s| is_meant(s)).map(|s| s.link).collect()
     }
 
     /// Source packets of all our flows in a session that the far end shall acknowledge, and how many of them it has.
@@ -206,10 +203,10 @@ impl Node {
         }))
     }
 
-    /// The way that a session goes by now alters packets: the far end says so, or they come so by the same link.
+    /// The route that a session goes by now alters packets: the far end says so, or they come so by the same link.
     pub(super) fn on_far_pollution(&mut self, now: Time, id: SessionId) {
         let Some(securing) = self.sessions.entry(id).and_then(|e| e.securing.as_ref()) else { return };
-        if !securing.vigilance.has_just_moved(now) {
+        if !securing.monitor.has_just_moved(now) {
             self.avoid_route(now, id);
         }
     }
@@ -223,7 +220,7 @@ mod tests {
 
     #[test]
     fn only_what_was_sent_and_does_not_arrive_wears_patience_out() {
-        let mut v = Vigilance::new(START);
+        let mut v = DeliveryMonitor::new(START);
         let mut now = START + Duration::from_millis(200);
         v.on_keys(now); // 200 ms end to end
         now = v.poll_timeout().unwrap();

@@ -12,7 +12,7 @@ use std::task::Poll as Ready;
 type Sending = Pin<Box<dyn Future<Output = Result<u64, FlowError>> + Send>>;
 
 /// A child's flow.
-struct Way {
+struct ChildFlow {
     data: Arc<MessageSender>,
     /// A packet that has no room yet: no other is given to it meanwhile.
     sending: Option<Sending>,
@@ -28,27 +28,27 @@ pub enum Waits {
 }
 
 /// Gives packets to children, as [`Relay`] says.
-pub struct Ways {
+pub struct ChildFlows {
     relay: Relay,
-    ways: BTreeMap<ChildId, Way>,
+    flows: BTreeMap<ChildId, ChildFlow>,
 }
 
-impl Ways {
+impl ChildFlows {
     /// Without children.
     pub fn new(layout: Layout) -> Self {
-        Self { relay: Relay::new(layout, RelayConfig::default()), ways: BTreeMap::new() }
+        Self { relay: Relay::new(layout, RelayConfig::default()), flows: BTreeMap::new() }
     }
 
     /// A child that has told how far it is.
     pub fn add(&mut self, child: ChildId, data: MessageSender, status: Status) {
         self.relay.add(child);
         self.relay.on_status(child, status);
-        self.ways.insert(child, Way { data: Arc::new(data), sending: None });
+        self.flows.insert(child, ChildFlow { data: Arc::new(data), sending: None });
     }
 
     /// A child that gets nothing more; what it told last stays if it has everything.
     pub fn end(&mut self, child: ChildId, layout: &Layout) {
-        self.ways.remove(&child);
+        self.flows.remove(&child);
         if !self.is_complete(child, layout) {
             self.relay.remove(child);
         }
@@ -61,7 +61,7 @@ impl Ways {
 
     /// Whether it is given packets.
     pub fn has(&self, child: ChildId) -> bool {
-        self.ways.contains_key(&child)
+        self.flows.contains_key(&child)
     }
 
     /// A child told how far it is.
@@ -97,20 +97,20 @@ impl Ways {
     /// Gives packets as long as `next` has one that is wanted and some child has room.
     pub fn give(&mut self, now: Time, mut next: impl FnMut() -> Option<(PacketId, Bytes)>) -> Waits {
         loop {
-            if self.ways.is_empty() {
+            if self.flows.is_empty() {
                 // Without a child a packet would be lost: the next child wants it.
                 return Waits::Room(Time::MAX);
             }
-            let ways = &self.ways;
-            match self.relay.poll(now, |child| ways.get(&child).is_some_and(|way| way.sending.is_none())) {
+            let flows = &self.flows;
+            match self.relay.poll(now, |child| flows.get(&child).is_some_and(|flow| flow.sending.is_none())) {
                 Poll::Wait(at) => return Waits::Room(at),
                 Poll::Want => match next() {
                     Some((id, packet)) => self.relay.push(id, packet),
                     None => return Waits::Packet,
                 },
                 Poll::Send(child, packet) => {
-                    if let Some(way) = self.ways.get_mut(&child) {
-                        way.send(packet);
+                    if let Some(flow) = self.flows.get_mut(&child) {
+                        flow.send(packet);
                     }
                 }
             }
@@ -120,11 +120,11 @@ impl Ways {
     /// Resolves when a child has room again, or, with its name, when its flow is over. Dropping the future loses nothing.
     pub async fn room(&mut self) -> Result<(), ChildId> {
         std::future::poll_fn(|cx| {
-            for (child, way) in &mut self.ways {
-                if let Some(sending) = &mut way.sending
+            for (child, flow) in &mut self.flows {
+                if let Some(sending) = &mut flow.sending
                     && let Ready::Ready(result) = sending.as_mut().poll(cx)
                 {
-                    way.sending = None;
+                    flow.sending = None;
                     return Ready::Ready(result.map(drop).map_err(|_| *child));
                 }
             }
@@ -134,7 +134,7 @@ impl Ways {
     }
 }
 
-impl Way {
+impl ChildFlow {
     fn send(&mut self, packet: Bytes) {
         match self.data.try_send(packet, MessageOptions::default()) {
             Ok(_) => {}

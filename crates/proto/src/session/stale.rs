@@ -1,18 +1,18 @@
 //! Messages with a lifetime in a queue that stands: where more is sent than leaves, a queue in order of arrival makes every message as old as its lifetime before it leaves,
 //! and all come too late. What is old then makes room for what is new, so that only as much is lost as there was too much of.
 
-use super::queue::Queue;
+use super::queue::MessageQueue;
 use crate::switch::{self, Mechanism};
 use crate::units::Time;
 
 /// Whether the queue stands.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct StaleMessages {
     /// When the message in front had last waited for less than half of its lifetime, or there was none.
     fresh_at: Time,
 }
 
-impl Standing {
+impl StaleMessages {
     /// A message comes to a queue without any.
     pub fn begin(&mut self, now: Time) {
         self.fresh_at = now;
@@ -20,8 +20,8 @@ impl Standing {
 
     /// Messages that were dropped: if all that was in front for half of a lifetime had waited for more than half of its own, what has waited for more than a quarter. A
     /// burst, however large, is over or expired by then.
-    pub fn drop_stale(&mut self, now: Time, queue: &mut Queue) -> u64 {
-        let waited = |queue: &Queue| {
+    pub fn drop_stale(&mut self, now: Time, queue: &mut MessageQueue) -> u64 {
+        let waited = |queue: &MessageQueue| {
             let head = queue.peek()?;
             Some((now.since(head.queued_at), head.deadline?.since(head.queued_at)))
         };
@@ -54,16 +54,16 @@ mod tests {
 
     /// A message every ms that lives for 40 ms, of which one leaves every `every` ms; how old those are that leave after a second, and how many leave.
     fn ages(every: u64) -> (u64, u64) {
-        let (mut queue, mut standing, mut oldest, mut left) = (Queue::default(), Standing::default(), 0, 0);
+        let (mut queue, mut stale, mut oldest, mut left) = (MessageQueue::default(), StaleMessages::default(), 0, 0);
         for ms in 0..3000 {
             let now = Time::from_millis(ms);
             if queue.is_empty() {
-                standing.begin(now);
+                stale.begin(now);
             }
             queue.push(0, Queued { id: ms, data: Bytes::new(), queued_at: now, deadline: Some(Time::from_millis(ms + 40)) });
             if ms % every == 0 {
                 queue.expire(now);
-                standing.drop_stale(now, &mut queue);
+                stale.drop_stale(now, &mut queue);
                 let age = queue.pop().map_or(0, |message| now.since(message.queued_at).as_millis() as u64);
                 if ms > 1000 {
                     (oldest, left) = (oldest.max(age), left + u64::from(age < 30));
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn a_burst_that_leaves_within_its_lifetime_loses_nothing() {
-        let (mut queue, mut standing) = (Queue::default(), Standing::default());
+        let (mut queue, mut stale) = (MessageQueue::default(), StaleMessages::default());
         for round in 0..5 {
             let begin = Time::from_millis(1000 * round);
-            standing.begin(begin);
+            stale.begin(begin);
             for id in 0..38 {
                 queue.push(
                     0,
@@ -95,7 +95,7 @@ mod tests {
             }
             for ms in 0..38 {
                 let now = Time::from_millis(1000 * round + ms);
-                assert_eq!(standing.drop_stale(now, &mut queue), 0, "{ms}");
+                assert_eq!(stale.drop_stale(now, &mut queue), 0, "{ms}");
                 assert!(queue.pop().is_some());
             }
         }

@@ -21,7 +21,7 @@ const VAIN: f64 = 0.25;
 const YIELDS: f64 = 0.05;
 
 #[derive(Clone, Debug)]
-pub(super) struct Insistence {
+pub(super) struct HeldHalf {
     /// The most that was delivered in this period and in the one before it, bytes per second.
     best: [f64; 2],
     period: Time,
@@ -32,14 +32,14 @@ pub(super) struct Insistence {
     vain_until: Time,
 }
 
-impl Insistence {
+impl HeldHalf {
     pub(super) fn new(now: Time) -> Self {
         Self { best: [0.0; 2], period: now, rounds: None, loss: 0.0, vain_until: now }
     }
 
-    /// The other was seen not to give way, and so much is ours, bytes per second in delivered units.
+    /// The other was seen not to back off, and so much is ours, bytes per second in delivered units.
     pub(super) fn begin(&mut self, now: Time, share: f64) {
-        if self.rounds.is_none() && share < LESS * self.half() && now >= self.vain_until && !switch::is_off(Mechanism::Insistence) {
+        if self.rounds.is_none() && share < LESS * self.half() && now >= self.vain_until && !switch::is_off(Mechanism::HeldHalf) {
             self.rounds = Some(0);
             self.loss = 0.0;
         }
@@ -58,7 +58,7 @@ impl Insistence {
         self.best[0].max(self.best[1]) / 2.0
     }
 
-    /// A round in which so much was delivered, beside somebody or not, with so much loss above p0 if we compete.
+    /// A round in which so much was delivered, beside cross traffic or not, with so much loss above p0 if we compete.
     pub(super) fn on_round(&mut self, now: Time, delivered: f64, is_beside: bool, competitive_loss: Option<f64>) {
         if now.since(self.period) > MEMORY && !is_beside {
             self.best = [0.0, self.best[0]];
@@ -89,14 +89,14 @@ mod tests {
     /// Rounds for which half of 100 is held beside a flow that causes so much loss, of a thousand in which it leaves so much and never backs off.
     fn held_for(loss: f64, left: f64) -> usize {
         let at = |round: u64| Time::from_millis(20 * round);
-        let mut insistence = Insistence::new(at(0));
-        insistence.on_round(at(0), 100.0, false, None);
+        let mut held_half = HeldHalf::new(at(0));
+        held_half.on_round(at(0), 100.0, false, None);
         (1..=1000)
             .filter(|&round| {
-                insistence.begin(at(round), left);
-                let held = insistence.rate();
+                held_half.begin(at(round), left);
+                let held = held_half.rate();
                 assert!(held.is_none_or(|rate| rate == 50.0), "{held:?}");
-                insistence.on_round(at(round), left, true, Some(loss));
+                held_half.on_round(at(round), left, true, Some(loss));
                 held.is_some()
             })
             .count()
@@ -113,13 +113,13 @@ mod tests {
     /// P12d: then not for half a minute, and half of what was delivered in vain.
     #[test]
     fn what_was_in_vain_is_not_tried_again_at_once() {
-        let mut insistence = Insistence::new(Time::ZERO);
-        insistence.on_round(Time::ZERO, 100.0, false, None);
-        insistence.begin(Time::ZERO, 20.0);
-        (1..=TRIAL + LEAST).for_each(|_| insistence.on_round(Time::ZERO, 20.0, true, Some(0.3)));
+        let mut held_half = HeldHalf::new(Time::ZERO);
+        held_half.on_round(Time::ZERO, 100.0, false, None);
+        held_half.begin(Time::ZERO, 20.0);
+        (1..=TRIAL + LEAST).for_each(|_| held_half.on_round(Time::ZERO, 20.0, true, Some(0.3)));
         let mut held_at = |second: u64| {
-            insistence.begin(Time::from_millis(1000 * second), 5.0);
-            insistence.rate()
+            held_half.begin(Time::from_millis(1000 * second), 5.0);
+            held_half.rate()
         };
         assert_eq!([29, 30].map(&mut held_at), [None, Some(10.0)]);
     }
@@ -127,22 +127,22 @@ mod tests {
     /// P12d: a flow that backs off by itself is left to it.
     #[test]
     fn half_is_let_go_where_nothing_is_lost() {
-        let mut insistence = Insistence::new(Time::ZERO);
-        insistence.on_round(Time::ZERO, 100.0, false, None);
-        insistence.begin(Time::ZERO, 20.0);
-        (1..=TRIAL + LEAST).for_each(|round| insistence.on_round(Time::from_millis(u64::from(round)), 20.0, true, Some(0.0)));
-        assert_eq!(insistence.rate(), None);
+        let mut held_half = HeldHalf::new(Time::ZERO);
+        held_half.on_round(Time::ZERO, 100.0, false, None);
+        held_half.begin(Time::ZERO, 20.0);
+        (1..=TRIAL + LEAST).for_each(|round| held_half.on_round(Time::from_millis(u64::from(round)), 20.0, true, Some(0.0)));
+        assert_eq!(held_half.rate(), None);
     }
 
     /// What was carried half a minute before the other came is forgotten, and nothing while the other is there.
     #[test]
     fn what_was_carried_long_before_the_other_came_is_forgotten() {
         let held_after = |seconds: u64, is_beside: bool| {
-            let mut insistence = Insistence::new(Time::ZERO);
-            insistence.on_round(Time::ZERO, 100.0, false, None);
-            (1..=seconds).for_each(|second| insistence.on_round(Time::from_millis(1000 * second), 20.0, is_beside, None));
-            insistence.begin(Time::from_millis(1000 * seconds), 5.0);
-            insistence.rate()
+            let mut held_half = HeldHalf::new(Time::ZERO);
+            held_half.on_round(Time::ZERO, 100.0, false, None);
+            (1..=seconds).for_each(|second| held_half.on_round(Time::from_millis(1000 * second), 20.0, is_beside, None));
+            held_half.begin(Time::from_millis(1000 * seconds), 5.0);
+            held_half.rate()
         };
         assert_eq!([held_after(15, false), held_after(60, true), held_after(25, false)], [Some(50.0), Some(50.0), Some(10.0)]);
     }

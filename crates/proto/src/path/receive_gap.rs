@@ -11,7 +11,7 @@ use crate::units::{Duration, Time};
 const SHARE: u64 = 100;
 /// Bytes that a packet has to be paid with.
 const PRICE: u64 = SHARE * BASE_DATAGRAM as u64;
-/// Packets in one lull at most; after that the path's own probes are enough.
+/// Packets in one gap at most; after that the path's own probes are enough.
 const MOST: u32 = 3;
 /// Smaller packets are no data of a flow that goes on.
 const DATA: u64 = BASE_DATAGRAM as u64 / 2;
@@ -21,7 +21,7 @@ const PAUSES: u32 = 4;
 
 /// See the file's heading.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lull {
+pub(super) struct ReceiveGap {
     /// When data last came.
     last: Option<Time>,
     /// The usual pause between packets with data.
@@ -30,22 +30,22 @@ pub(super) struct Lull {
     paid: u64,
     check_at: Option<Time>,
     is_due: bool,
-    /// Packets in the present lull.
+    /// Packets in the present gap.
     shown: u32,
 }
 
-impl Lull {
+impl ReceiveGap {
     fn patience(&self, rtt: Duration) -> Duration {
         (rtt / 8).max(self.pause * PAUSES).max(SHORTEST)
     }
 
     /// A packet of `bytes` came.
     pub(super) fn on_received(&mut self, now: Time, bytes: u64, rtt: Duration) {
-        if bytes < DATA || switch::is_off(Mechanism::ShowingInLulls) {
+        if bytes < DATA || switch::is_off(Mechanism::GapProbes) {
             return;
         }
         if let Some(last) = self.last.replace(now) {
-            // A lull is no usual pause.
+            // A gap is no usual pause.
             self.pause = (self.pause * 7 + now.since(last).min(self.patience(rtt))) / 8;
         }
         self.paid = (self.paid + bytes).min(u64::from(MOST) * PRICE);
@@ -55,7 +55,7 @@ impl Lull {
         }
     }
 
-    /// When silence may have become a lull. Not moved by each packet that comes, but when it has passed.
+    /// When silence may have become a gap. Not moved by each packet that comes, but when it has passed.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.check_at
     }
@@ -76,7 +76,7 @@ impl Lull {
         self.is_due
     }
 
-    /// A packet should be sent now; `true` once for each. `is_wanted`: somebody waits for data.
+    /// A packet should be sent now; `true` once for each. `is_wanted`: a reader waits for data.
     pub(super) fn poll(&mut self, rtt: Duration, is_wanted: bool) -> bool {
         if !core::mem::take(&mut self.is_due) || !is_wanted {
             return false;
@@ -98,14 +98,14 @@ mod tests {
 
     /// Packets that go out at each step of 1 ms until `end`, while data come each `every` ms until `last`.
     fn run(every: u64, last: u64, end: u64) -> Vec<u64> {
-        let (mut lull, mut out) = (Lull::default(), Vec::new());
+        let (mut gap, mut out) = (ReceiveGap::default(), Vec::new());
         for ms in 0..end {
             let now = Time::from_millis(ms);
             if ms <= last && ms % every == 0 {
-                lull.on_received(now, 1400, RTT);
+                gap.on_received(now, 1400, RTT);
             }
-            lull.handle_timeout(now, RTT);
-            if lull.poll(RTT, true) {
+            gap.handle_timeout(now, RTT);
+            if gap.poll(RTT, true) {
                 out.push(ms);
             }
         }
@@ -124,28 +124,28 @@ mod tests {
         assert_eq!(run(1, 50, 2000), [0; 0], "too little came");
         assert_eq!(run(1, 100, 2000).len(), 1);
         // Bursts of 10 packets, and pauses of 200 ms between them.
-        let (mut lull, mut received, mut sent) = (Lull::default(), 0, 0);
+        let (mut gap, mut received, mut sent) = (ReceiveGap::default(), 0, 0);
         for ms in 0..20_000 {
             let now = Time::from_millis(ms);
             if ms % 200 < 10 {
-                lull.on_received(now, 1400, RTT);
+                gap.on_received(now, 1400, RTT);
                 received += 1400;
             }
-            lull.handle_timeout(now, RTT);
-            sent += u64::from(lull.poll(RTT, true)) * u64::from(BASE_DATAGRAM);
+            gap.handle_timeout(now, RTT);
+            sent += u64::from(gap.poll(RTT, true)) * u64::from(BASE_DATAGRAM);
         }
         assert!(sent > 0 && sent * SHARE <= received, "{sent} for {received}");
     }
 
     #[test]
-    fn who_waits_for_nothing_shows_nothing() {
-        let mut lull = Lull::default();
+    fn a_receiver_that_waits_for_nothing_sends_no_gap_probe() {
+        let mut gap = ReceiveGap::default();
         for ms in 0..200 {
-            lull.on_received(Time::from_millis(ms), 1400, RTT);
+            gap.on_received(Time::from_millis(ms), 1400, RTT);
         }
-        lull.handle_timeout(Time::from_millis(100), RTT);
-        lull.handle_timeout(Time::from_millis(250), RTT);
-        assert!(!lull.poll(RTT, false) && !lull.poll(RTT, true));
-        assert_eq!(lull.poll_timeout(), None);
+        gap.handle_timeout(Time::from_millis(100), RTT);
+        gap.handle_timeout(Time::from_millis(250), RTT);
+        assert!(!gap.poll(RTT, false) && !gap.poll(RTT, true));
+        assert_eq!(gap.poll_timeout(), None);
     }
 }

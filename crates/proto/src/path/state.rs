@@ -6,7 +6,7 @@
 
 use super::{Fates, Path};
 use crate::sent::SentItem;
-use crate::stats::Standing;
+use crate::stats::PathState;
 use crate::switch::{self, Mechanism};
 use crate::trace::What;
 use crate::units::{Duration, Time};
@@ -38,18 +38,18 @@ impl Path {
     pub fn begin_opening(&mut self, now: Time, is_ours: bool) {
         self.opening = Some(Opening { is_ours, received: 0, sent: 0, retry_at: None, wait: FIRST_RETRY });
         self.is_pinned = is_ours && self.address.local.is_some();
-        self.stand(now, Standing::Opening);
+        self.set_state(now, PathState::Opening);
         self.migration.begin_own(now, self.rtt.pto());
     }
 
     /// What it is fit for.
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn state(&self) -> PathState {
+        self.state
     }
 
     /// It carries whatever there is.
     pub fn is_open(&self) -> bool {
-        self.standing == Standing::Open
+        self.state == PathState::Open
     }
 
     /// When something authentic last came by this path.
@@ -65,11 +65,11 @@ impl Path {
         }
     }
 
-    pub(super) fn stand(&mut self, now: Time, standing: Standing) {
-        let old = core::mem::replace(&mut self.standing, standing);
-        if old != standing {
+    pub(super) fn set_state(&mut self, now: Time, state: PathState) {
+        let old = core::mem::replace(&mut self.state, state);
+        if old != state {
             self.stood_at = now;
-            self.trace.emit(now, || What::PathStanding { path: self.id.0, old: old.word(), new: standing.word() });
+            self.trace.emit(now, || What::PathState { path: self.id.0, old: old.word(), new: state.word() });
         }
     }
 
@@ -83,7 +83,7 @@ impl Path {
     /// The address has answered a challenge that left `rtt` ago.
     pub(super) fn on_answered(&mut self, now: Time, rtt: Duration) {
         if self.opening.take().is_some() {
-            self.stand(now, Standing::Open);
+            self.set_state(now, PathState::Open);
             self.start_afresh(now, Some(rtt));
         }
     }
@@ -117,7 +117,7 @@ impl Path {
 
     /// When answers that have not come will be overdue: that of the last of several packets, or now if a tail probe had to be sent.
     pub fn overdue_at(&self) -> Option<Time> {
-        if self.standing != Standing::Open || switch::is_off(Mechanism::SilentPaths) {
+        if self.state != PathState::Open || switch::is_off(Mechanism::SilentPaths) {
             return None;
         }
         if self.pto_count > 0 {
@@ -132,10 +132,10 @@ impl Path {
         Some(last?.sent_at + self.patience())
     }
 
-    /// Its answers are overdue and those of another path are not: whatever is on its way counts as lost to the flows, at once. What the congestion
+    /// Its answers are overdue and those of another path are not: whatever is in flight counts as lost to the flows, at once. What the congestion
     /// controller makes of it is decided when answers come again.
     pub fn fall_silent(&mut self, now: Time, fates: &mut Fates) {
-        self.stand(now, Standing::Silent);
+        self.set_state(now, PathState::Silent);
         let mut from = self.sent.base();
         while let Some(pn) = self.sent.next_in_flight(from) {
             from = pn + 1;
@@ -148,11 +148,11 @@ impl Path {
 
     /// Something of what was sent has arrived.
     pub(super) fn on_heard_of(&mut self, now: Time) {
-        if self.standing != Standing::Silent {
+        if self.state != PathState::Silent {
             return;
         }
         let silence = now.since(self.stood_at);
-        self.stand(now, Standing::Open);
+        self.set_state(now, PathState::Open);
         if silence > FORGOTTEN.max(self.rtt.smoothed() * 3) {
             self.start_afresh(now, Some(self.rtt.min()));
         }
@@ -160,7 +160,7 @@ impl Path {
 
     /// Others carry the data: it is asked whether it still works.
     pub fn want_probe(&mut self) {
-        if self.standing == Standing::Open {
+        if self.state == PathState::Open {
             self.probes_wanted = self.probes_wanted.max(1);
         }
     }

@@ -1,4 +1,4 @@
-//! The way of a contender's packets over a chain: by the chain's own addresses, or through the TUN devices of nodes on every host.
+//! The path of a contender's packets over a chain: by the chain's own addresses, or through the TUN devices of nodes on every host.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::relays::{self, NodeFile};
 use super::scratch::Scratch;
 use crate::scenario::{Relays, Scenario};
 
-/// A started way.
-pub(super) struct Way<'a> {
+/// A started path.
+pub(super) struct ContenderPath<'a> {
     /// The hosts.
     pub(super) chain: &'a Chain,
     /// Address of the first host, as the last one sees it.
@@ -23,7 +23,7 @@ pub(super) struct Way<'a> {
     _scratch: Option<Scratch>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> ContenderPath<'a> {
     /// What the scenario asks for.
     pub(super) fn start(chain: &'a Chain, scenario: &Scenario) -> Result<Self, ContestError> {
         match scenario.network.relays {
@@ -55,7 +55,7 @@ impl<'a> Way<'a> {
             relays::wait_for_session(&binary, &relays::directory(scratch.path(), index), index + 1, || Ok(()))?;
         }
         let (near, far) = (relays::overlay(0), relays::overlay(last));
-        // A session with a node further away is opened when somebody wants to send there.
+        // A session with a node further away is opened when there is something to send.
         relays::wait_for_session(&binary, &relays::directory(scratch.path(), 0), last, || {
             chain.first().enter(|| UdpSocket::bind("0.0.0.0:0")?.send_to(b"noctule", (far, 9)))??;
             std::thread::sleep(Duration::from_millis(100));

@@ -12,13 +12,13 @@ const MEMORY: u32 = 2;
 
 /// See the file's heading.
 #[derive(Clone, Debug)]
-pub(super) struct Leisure {
+pub(super) struct IdleShare {
     /// Bytes that were not used at `at`; negative: the path owes pauses.
     balance: f64,
     at: Time,
 }
 
-impl Leisure {
+impl IdleShare {
     pub fn new(now: Time) -> Self {
         Self { balance: 0.0, at: now }
     }
@@ -49,13 +49,13 @@ mod tests {
     /// Trains of so many packets of 1000 bytes every 10 ms over 1 MB/s; how many of the packets leave while something is left.
     fn spared(train: u64) -> u64 {
         let (rate, rtt) = (Bandwidth::from_bytes_per_sec(1e6), Duration::from_millis(20));
-        let mut leisure = Leisure::new(Time::ZERO);
+        let mut idle_share = IdleShare::new(Time::ZERO);
         let mut spared = 0;
         for ms in (0..1000).step_by(10) {
             for packet in 0..train {
                 let now = Time::from_millis(ms) + rate.time_for(packet * 1000);
-                spared += u64::from(leisure.left(now, rate, rtt) > Probability::ZERO);
-                leisure.on_sent(now, 1000, rate, rtt);
+                spared += u64::from(idle_share.left(now, rate, rtt) > Probability::ZERO);
+                idle_share.on_sent(now, 1000, rate, rtt);
             }
         }
         spared
@@ -70,11 +70,11 @@ mod tests {
     #[test]
     fn a_long_pause_is_forgotten_but_for_two_round_trips_of_it() {
         let (rate, rtt) = (Bandwidth::from_bytes_per_sec(1e6), Duration::from_millis(20));
-        let mut leisure = Leisure::new(Time::ZERO);
+        let mut idle_share = IdleShare::new(Time::ZERO);
         let now = Time::from_millis(10_000);
-        leisure.on_sent(now, 39_000, rate, rtt);
-        assert!(leisure.left(now, rate, rtt) > Probability::ZERO);
-        leisure.on_sent(now, 2_000, rate, rtt);
-        assert_eq!(leisure.left(now, rate, rtt), Probability::ZERO);
+        idle_share.on_sent(now, 39_000, rate, rtt);
+        assert!(idle_share.left(now, rate, rtt) > Probability::ZERO);
+        idle_share.on_sent(now, 2_000, rate, rtt);
+        assert_eq!(idle_share.left(now, rate, rtt), Probability::ZERO);
     }
 }

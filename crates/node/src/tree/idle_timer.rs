@@ -9,12 +9,12 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// See the file's heading.
 #[derive(Debug)]
-pub struct Lull {
+pub struct IdleTimer {
     since: Instant,
     said: BTreeMap<ChildId, Status>,
 }
 
-impl Lull {
+impl IdleTimer {
     /// Something has just happened.
     pub fn new(now: Instant) -> Self {
         Self { since: now, said: BTreeMap::new() }
@@ -48,16 +48,16 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let status = |first| Status { first, ahead: first, wanted: vec![7] };
-        let mut lull = Lull::new(start);
-        assert!(!lull.is_over(at(29)) && lull.is_over(at(30)));
-        lull.packet(at(20));
-        assert!(!lull.is_over(at(49)) && lull.is_over(at(50)));
-        lull.status(at(40), ChildId(1), &status(3));
+        let mut idle = IdleTimer::new(start);
+        assert!(!idle.is_over(at(29)) && idle.is_over(at(30)));
+        idle.packet(at(20));
+        assert!(!idle.is_over(at(49)) && idle.is_over(at(50)));
+        idle.status(at(40), ChildId(1), &status(3));
         for seconds in 41..70 {
-            lull.status(at(seconds), ChildId(1), &status(3));
+            idle.status(at(seconds), ChildId(1), &status(3));
         }
-        assert!(!lull.is_over(at(69)) && lull.is_over(at(70)), "the same again and again");
-        lull.status(at(69), ChildId(1), &status(4));
-        assert!(!lull.is_over(at(98)));
+        assert!(!idle.is_over(at(69)) && idle.is_over(at(70)), "the same again and again");
+        idle.status(at(69), ChildId(1), &status(4));
+        assert!(!idle.is_over(at(98)));
     }
 }

@@ -4,7 +4,7 @@ use crate::units::{Duration, Time};
 
 /// The part of the time in which it was short enough that is set off against the time in which it was too long.
 const RELIEF: u32 = 4;
-/// It is looked into after so long, two of the cycles in which `bbr` empties it where the way is short, and so many rounds.
+/// It is looked into after so long, two of the cycles in which `bbr` empties it where the path is short, and so many rounds.
 const LOOK: Duration = Duration::from_secs(2);
 const LOOK_ROUNDS: u32 = 48;
 /// Between two looks pass three quarters of that: a flow that empties the queue at regular times is not to be met at the same moment again and again.
@@ -17,7 +17,7 @@ const PROOF: u32 = 6;
 
 /// For how long it has been too long, and what was found.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct RecurringQueue {
     time: Duration,
     round_at: Time,
     looked_at: Time,
@@ -29,7 +29,7 @@ pub(super) struct Standing {
     patience: u32,
 }
 
-impl Standing {
+impl RecurringQueue {
     pub(super) fn new(now: Time) -> Self {
         Self { time: Duration::ZERO, round_at: now, looked_at: now, is_looking: false, finds: 0, found_at: now, patience: 1 }
     }
@@ -77,18 +77,18 @@ impl Standing {
 mod tests {
     use super::*;
 
-    /// Looks until a queue that stands longer than it should for a minute is somebody's, if so many looks of `of` find something.
+    /// Looks until a queue that stands longer than it should for a minute is taken for cross traffic, if so many looks of `of` find something.
     fn looks_until_proof(found: usize, of: usize) -> Option<usize> {
         let rtt = Duration::from_millis(20);
-        let mut standing = Standing::new(Time::ZERO);
+        let mut recurring = RecurringQueue::new(Time::ZERO);
         let mut looks = 0;
         (0..3000).find_map(|round| {
             let now = Time::from_millis(20 * round);
-            if !standing.on_round(now, rtt, true) {
+            if !recurring.on_round(now, rtt, true) {
                 return None;
             }
             looks += 1;
-            standing.on_look(now, looks % of < found, Duration::from_secs(6)).then_some(looks)
+            recurring.on_look(now, looks % of < found, Duration::from_secs(6)).then_some(looks)
         })
     }
 
