@@ -52,7 +52,7 @@ private:
     std::set<std::string> names_;
 };
 
-// Writes into the current folder. Whoever reaches the port may send: hidden names, and names that are there already, are refused. One thread at a time.
+// Writes into the current folder. Any host that reaches the port may send: hidden names, and names that are there already, are refused. One thread at a time.
 class Receiver {
 public:
     // Files that are being transferred on one connection, by their numbers.

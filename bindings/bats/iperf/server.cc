@@ -219,7 +219,7 @@ private:
         const bool is_ordered = mode == 1 || mode == 2 || mode == 10;
         if (!header || (is_ordered && header->seq != (stream ? stream->next_seq : 0))) {
             report_.error(header ? "message " + std::to_string(header->seq) + " came instead of " + std::to_string(stream ? stream->next_seq : 0) : "what was received is not what was sent");
-            // It is the test that is spoilt: whoever reaches the port could end the server otherwise.
+            // It is the test that is spoilt: any host that reaches the port could end the server otherwise.
             if (!test.is_over) answer(test.signals, test.parameters.test, 1);
             test.is_over = true;
             return;

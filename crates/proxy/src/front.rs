@@ -28,7 +28,8 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// Datagrams that wait.
 const MOST_WAITING: usize = 64;
 
-/// Clients that are still to say what they want, of one port. The one that has said nothing for longest gives way: whoever reaches the port can hold none for itself.
+/// Clients that are still to say what they want, of one port. The one that has said nothing for longest gives way, so that no host that reaches the
+/// port holds it for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Mute(Mutex<(u64, BTreeMap<u64, Arc<Notify>>)>);
 
