@@ -1,10 +1,13 @@
 #include "files.h"
 
 #include "roles.h"
+#include "shown.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <sys/statvfs.h>
@@ -25,12 +28,13 @@ std::string text(const octet *at, size_t most) {
     return std::string(begin, strnlen(begin, most));
 }
 bool is_checksum(const std::string &text) { return text.size() == CHECKSUM && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos; }
-bool is_plain_name(const std::string &name) { return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos; }
+// No path, and no hidden file, which programs read without being asked.
+bool is_plain_name(const std::string &name) { return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos; }
 
 // A progress bar on a terminal, nothing where the output is redirected.
 class Progress {
 public:
-    Progress(const std::string &title, uint64_t total, bool is_shown) : total_(total), is_shown_(is_shown && isatty(STDOUT_FILENO)) { std::printf("%s\n", title.c_str()), std::fflush(stdout); }
+    Progress(const std::string &title, uint64_t total, bool is_shown) : total_(total), is_shown_(is_shown && isatty(STDOUT_FILENO)) { std::printf("%s\n", noctule_bats::shown(title).c_str()), std::fflush(stdout); }
     ~Progress() {
         if (is_shown_) std::printf("\n");
     }
@@ -50,6 +54,16 @@ private:
     bool is_shown_;
     Clock::time_point begin_ = Clock::now(), told_{};
 };
+
+// A file that is new: what a link of this name leads to is not ours.
+std::FILE *create(const std::string &path) {
+    unlink(path.c_str());
+    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (descriptor < 0) return nullptr;
+    std::FILE *file = fdopen(descriptor, "wb");
+    if (!file) close(descriptor);
+    return file;
+}
 
 // The file's SHA-256; empty: it cannot be read.
 std::string checksum_of(const std::string &path) {
@@ -211,6 +225,7 @@ int send_files(const Options &options, Report &report, BatsProtocol &protocol, L
 Receiver::Part::~Part() {
     // What is not whole.
     if (!path.empty()) unlink(path.c_str());
+    if (names) names->end(about.name);
 }
 
 bool Receiver::has_room(const Signal &request) {
@@ -242,10 +257,11 @@ void Receiver::take(Parts &parts, const octet *data, int length) {
     if (!part) return fail("a message belongs to no file");
     if (why.empty() && !part->has_failed) {
         if ((bits & COMPRESSED) != 0) why = part->about.name + ": compressed, which is not built";
-        else if (left > part->about.length - part->received) why = part->about.name + ": more came than was announced";
+        else if (left > part->about.length - part->received || left > room_) why = part->about.name + ": more came than was announced";
         else if (std::fwrite(content, 1, left, part->file.get()) != left) why = part->about.name + ": " + std::strerror(errno);
         part->hash.update(content, left);
         part->received += left;
+        room_ -= std::min<uint64_t>(left, room_);
     }
     if (!why.empty()) {
         part->has_failed = true;
@@ -257,11 +273,25 @@ void Receiver::take(Parts &parts, const octet *data, int length) {
             fail(failure);
             part->has_failed = true;
         } else if (part->has_mark) {
-            std::ofstream(part->about.name + ".sha256sum") << part->about.checksum << "  " << part->about.name << "\n";
+            const std::string name = part->about.name + ".sha256sum", fresh = "." + name + ".part";
+            std::unique_ptr<std::FILE, int (*)(std::FILE *)> file(create(fresh), std::fclose);
+            if (file) std::fprintf(file.get(), "%s  %s\n", part->about.checksum.c_str(), part->about.name.c_str());
+            const std::string why = !file ? std::strerror(errno) : std::fclose(file.release()) != 0 ? std::strerror(errno) : place(fresh, name);
+            if (!why.empty()) report_.error(name + ": " + why);
         }
     }
     part.reset();
     done_++;
+}
+
+std::string Receiver::place(const std::string &path, const std::string &name) {
+    const bool is_ours = placed_.count(name) != 0;
+    int failed = is_ours ? std::rename(path.c_str(), name.c_str()) : renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE);
+    // A file system that does not know how: a link does not replace either.
+    if (failed && !is_ours && (errno == EINVAL || errno == ENOSYS)) failed = link(path.c_str(), name.c_str()) || unlink(path.c_str());
+    if (failed) return std::strerror(errno);
+    placed_.insert(name);
+    return {};
 }
 
 std::string Receiver::begin(Part &part, const octet *description) {
@@ -269,15 +299,19 @@ std::string Receiver::begin(Part &part, const octet *description) {
     if (!about) return "a file's description is damaged, or its name has parts of a path";
     part.about = *about;
     if (about->codec != 0) return about->name + ": compressed, which is not built";
+    // Two that write one file would place what neither has sent.
+    if (!under_way_->begin(about->name)) return about->name + ": the same name is under way";
+    part.names = under_way_;
+    if (access(about->name.c_str(), F_OK) == 0 && placed_.count(about->name) == 0) return about->name + ": there is a file of this name, which did not come from here";
     // Under another name until it is whole.
     part.path = "." + about->name + ".part";
-    part.file.reset(std::fopen(part.path.c_str(), "wbe"));
+    part.file.reset(create(part.path));
     if (!part.file) {
         const std::string why = part.path + ": " + std::strerror(errno);
         part.path.clear();
         return why;
     }
-    std::printf("Receiving file : %s\n", about->name.c_str());
+    std::printf("Receiving file : %s\n", noctule_bats::shown(about->name).c_str());
     std::fflush(stdout);
     return {};
 }
@@ -289,7 +323,7 @@ std::string Receiver::finish(Part &part) {
     std::string expected = part.about.checksum;
     std::transform(expected.begin(), expected.end(), expected.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (!expected.empty() && noctule_bats::Sha256::hex(part.hash.finish()) != expected) return name + ": the checksum is another one";
-    if (std::rename(part.path.c_str(), name.c_str()) != 0) return name + ": " + std::strerror(errno);
+    if (const std::string why = place(part.path, name); !why.empty()) return name + ": " + why;
     part.path.clear();
     return {};
 }

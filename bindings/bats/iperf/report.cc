@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include "noctule.h"
+#include "shown.h"
 
 #include <cerrno>
 #include <chrono>
@@ -48,7 +49,7 @@ std::string Report::open(const Options &options) {
 
 void Report::line(const std::string &text) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const std::string whole = (has_times_ ? times() : std::string()) + text + "\n";
+    const std::string whole = (has_times_ ? times() : std::string()) + noctule_bats::shown(text) + "\n";
     std::fputs(whole.c_str(), stdout);
     std::fflush(stdout);
     if (!log_) return;
@@ -58,7 +59,7 @@ void Report::line(const std::string &text) {
 
 void Report::error(const std::string &text) {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::fprintf(stderr, "bats_iperf: %s\n", text.c_str());
+    std::fprintf(stderr, "bats_iperf: %s\n", noctule_bats::shown(text).c_str());
 }
 
 void Report::version() {

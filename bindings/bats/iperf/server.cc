@@ -159,7 +159,7 @@ private:
         test_->protocol = std::make_unique<BatsProtocol>(context_);
         test_->tries = LISTEN_TRIES;
         if (!test_->protocol->LoadConfig(configuration)) return refuse();
-        if (test_->is_files) test_->files = std::make_unique<Receiver>(test_->parameters, report_);
+        if (test_->is_files) test_->files = std::make_unique<Receiver>(test_->parameters, report_, placed_);
         listen();
     }
 
@@ -219,8 +219,9 @@ private:
         const bool is_ordered = mode == 1 || mode == 2 || mode == 10;
         if (!header || (is_ordered && header->seq != (stream ? stream->next_seq : 0))) {
             report_.error(header ? "message " + std::to_string(header->seq) + " came instead of " + std::to_string(stream ? stream->next_seq : 0) : "what was received is not what was sent");
-            status_ = 1;
-            is_running_ = false;
+            // It is the test that is spoilt: any host that reaches the port could end the server otherwise.
+            if (!test.is_over) answer(test.signals, test.parameters.test, 1);
+            test.is_over = true;
             return;
         }
         if (!stream) {
@@ -235,8 +236,9 @@ private:
         stream->datagrams++;
         stream->next_seq = std::max(stream->next_seq, header->seq + 1);
         // RFC 1889 §6.3.1: the running mean of differences of transit times.
-        const int64_t transit = static_cast<int64_t>(wall_ms()) - static_cast<int64_t>(header->sent_ms);
-        if (stream->datagrams > 1) stream->jitter += (static_cast<double>(std::abs(transit - stream->transit)) - stream->jitter) / 16;
+        // Unsigned: the far end says any number.
+        const auto transit = static_cast<int64_t>(static_cast<uint64_t>(wall_ms()) - header->sent_ms);
+        if (stream->datagrams > 1) stream->jitter += (std::abs(static_cast<double>(transit) - static_cast<double>(stream->transit)) - stream->jitter) / 16;
         stream->transit = transit;
         if (!header->is_last || !is_ordered) return;
         DataHeader acknowledged = *header;
@@ -248,7 +250,7 @@ private:
 
     void tell_intervals() {
         const double interval = test_->parameters.interval;
-        const int intervals = std::max(1, static_cast<int>(test_->parameters.seconds / interval + 0.5));
+        const int intervals = static_cast<int>(std::clamp(test_->parameters.seconds / interval + 0.5, 1.0, 1e9));
         while (test_->intervals_told < intervals) {
             const double from = test_->intervals_told * interval, to = from + interval;
             const auto end = test_->begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(to));
@@ -297,6 +299,7 @@ private:
     std::string address_;
     std::mutex mutex_;
     std::condition_variable changed_;
+    Placed placed_;
     std::unique_ptr<Test> test_, next_;
     int streams_ = 0;
     std::atomic<int> status_{0};

@@ -1,5 +1,7 @@
 #include "log.h"
 
+#include "shown.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -41,7 +43,7 @@ void log(Level level, const std::string &words) {
     std::strftime(time, sizeof time, "%F %T", &parts);
     std::lock_guard<std::mutex> lock(mutex);
     std::FILE *out = file ? file : stderr;
-    std::fprintf(out, "[%s.%03d] [%s] bats: %s\n", time, millis, NAMES[static_cast<int>(level)], words.c_str());
+    std::fprintf(out, "[%s.%03d] [%s] bats: %s\n", time, millis, NAMES[static_cast<int>(level)], shown(words).c_str());
     std::fflush(out);
 }
 

@@ -370,7 +370,20 @@ fn files_go_by_bats_iperf_and_their_checksums_are_looked_at() {
     assert_eq!(out.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&out.stderr).contains("spoilt is not what spoilt.sha256sum says"));
     assert!(!to.join("spoilt").exists());
-    drop(server);
+    // What lies there and did not come from here stays, and so does what a link leads to.
+    fs::write(to.join("kept"), "kept").unwrap();
+    std::os::unix::fs::symlink(to.join("kept"), to.join(".linked.part")).unwrap();
+    for name in ["kept", "linked", ".hidden", "odd\x1b[2J\nname"] {
+        fs::write(from.join(name), "sent").unwrap();
+    }
+    for (name, is_taken) in [("kept", false), (".hidden", false), ("linked", true), ("odd\x1b[2J\nname", true)] {
+        assert_eq!(send(&["empty", name]).status.success(), is_taken, "{name}");
+    }
+    assert_eq!(fs::read_to_string(to.join("kept")).unwrap(), "kept");
+    assert!(!to.join(".hidden").exists() && fs::read_to_string(to.join("linked")).unwrap() == "sent");
+    server.interrupt();
+    let (lines, _) = server.rest();
+    assert!(lines.contains(r"odd\x1b[2J\x0aname") && !lines.contains('\x1b'), "{lines}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn within(bound: &Bound, input: &[u8], read: impl FnOnce()) {
     assert!(count_total <= most(bound.allocations), "{count_total} allocations for an input of {}", input.len());
 }
 
-/// The node's file, and the user's file of hosts: read or refused with lines and keys named.
+/// The node's file, the user's file of hosts, and the users of a proxy's file: read or refused with lines and keys named.
 pub fn config(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     within(&Bound { bytes: (256 << 10, 512), allocations: (4000, 64) }, input, || {
@@ -26,6 +26,9 @@ pub fn config(input: &[u8]) {
             assert!(!complaints.to_string().is_empty(), "what is wrong is said");
         }
         crate::host_config::check(&text);
+        if let Err((_, why)) = crate::proxy::users::read(&text) {
+            assert!(!why.is_empty(), "what is wrong is said");
+        }
     });
 }
 
@@ -38,10 +41,13 @@ pub fn keys(input: &[u8]) {
     });
 }
 
-/// What programs and the other end say to a proxy, whole and in each beginning: read, refused, or waited for; what is read is the same once it is written.
+/// What programs, servers in front and the other end say to a proxy, and what it has kept of quotas: read, refused, or waited for; what is read is the same
+/// once it is written.
 pub fn proxy(input: &[u8]) {
+    use futures_util::FutureExt;
     use noctule_proxy::wire::{Record, emit_datagram, parse_datagram};
-    use noctule_proxy::{Bind, Forward, Pattern, http, socks};
+    use noctule_proxy::{Bind, Forward, Pattern, Usage, http, proxy_protocol, socks};
+    use std::collections::BTreeMap;
     within(&Bound { bytes: (64 << 10, 64), allocations: (200, 16) }, input, || {
         if let Ok((record, len)) = Record::parse(input) {
             assert!(len <= input.len());
@@ -53,6 +59,15 @@ pub fn proxy(input: &[u8]) {
             assert_eq!(parse_datagram(&emit_datagram(target.as_ref(), data)), Ok((target, data)));
         }
         let _ = (socks::greeting(input), socks::request(input), socks::request4(input), socks::datagram(input), http::parse(input));
+        let mut rest = input;
+        if let Some(Ok(Some(from))) = proxy_protocol::read(&mut rest).now_or_never() {
+            let again = proxy_protocol::header(Some(from), from);
+            assert_eq!(proxy_protocol::read(&mut &again[..]).now_or_never().and_then(Result::ok), Some(Some(from)));
+        }
+        if let Ok(kept) = serde_json::from_slice::<BTreeMap<String, Usage>>(input) {
+            let again = serde_json::to_vec(&kept).expect("what was read");
+            assert_eq!(serde_json::from_slice::<BTreeMap<String, Usage>>(&again).ok(), Some(kept));
+        }
         if let Ok(text) = str::from_utf8(input) {
             if let Ok(forward) = text.parse::<Forward>() {
                 assert_eq!(forward.to_string().parse(), Ok(forward));

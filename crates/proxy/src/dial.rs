@@ -2,6 +2,7 @@
 
 use crate::access::{Denial, Rules};
 use crate::listen;
+use crate::lookup::Lookups;
 use crate::source::{self, Client};
 use crate::target::{Host, Target};
 use crate::wire::{Answer, Outcome};
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// An attempt ends after this: every SYN of a lossy path has had its third repetition by then.
@@ -21,14 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// The name has no address, or the rules allow none of them.
-pub(crate) async fn resolve(target: &Target, rules: &Rules) -> Result<VecDeque<SocketAddr>, Answer> {
+pub(crate) async fn resolve(target: &Target, rules: &Rules, lookups: &Lookups) -> Result<VecDeque<SocketAddr>, Answer> {
     let found: Vec<SocketAddr> = match &target.host {
         Host::Ip(ip) => vec![SocketAddr::new(*ip, target.port)],
-        Host::Name(name) => match timeout(PATIENCE, lookup_host((name.as_str(), target.port))).await {
-            Ok(Ok(found)) => found.collect(),
-            Ok(Err(error)) => return Err(Answer::new(Outcome::NameNotFound, format!("{name}: {error}"))),
-            Err(_) => return Err(Answer::new(Outcome::NameNotFound, format!("{name}: the resolver does not answer"))),
-        },
+        Host::Name(name) => lookups.find(name, target.port).await?,
     };
     let mut denial: Option<Denial> = None;
     let allowed = found.into_iter().filter(|address| match rules.check(&target.host, address.ip(), target.port) {
@@ -50,6 +47,8 @@ pub(crate) async fn resolve(target: &Target, rules: &Rules) -> Result<VecDeque<S
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dialler {
     pub rules: Rules,
+    /// Whose share look-ups are.
+    pub lookups: Lookups,
     /// Of its sockets (`SO_MARK`), so that what this end intercepts is never its own.
     pub mark: Option<u32>,
     /// Whose connection it is, where targets may hear of that.
@@ -61,7 +60,7 @@ pub(crate) struct Dialler {
 /// # Errors
 /// What to answer.
 pub(crate) async fn dial(target: &Target, dialler: &Dialler) -> Result<TcpStream, Answer> {
-    let mut addresses = resolve(target, &dialler.rules).await?;
+    let mut addresses = resolve(target, &dialler.rules, &dialler.lookups).await?;
     let from = |address| dialler.client.as_ref().map_or(Ok(None), |client| client.from(&target.host, address));
     let mut unfit = None;
     addresses.retain(|address| from(*address).map_err(|answer| unfit = Some(answer)).is_ok());
@@ -161,11 +160,11 @@ mod tests {
     #[tokio::test]
     async fn denied_addresses_are_never_dialled() {
         let target: Target = "localhost:1".parse().unwrap();
-        let denied = resolve(&target, &Rules::default()).await.unwrap_err();
+        let denied = resolve(&target, &Rules::default(), &Lookups::default()).await.unwrap_err();
         assert_eq!(denied.outcome, Outcome::Denied);
         assert!(denied.text.raw().contains("--allow-target localhost:1"), "{}", denied.text);
         let pattern: Pattern = "127.0.0.1".parse().unwrap();
         let rules = Rules { rules: vec![Rule { allows: true, pattern }], allow_private: false };
-        assert_eq!(resolve(&target, &rules).await.unwrap(), addresses(&["127.0.0.1:1"]));
+        assert_eq!(resolve(&target, &rules, &Lookups::default()).await.unwrap(), addresses(&["127.0.0.1:1"]));
     }
 }

@@ -24,9 +24,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What those hear whose connection the owner of the server ends.
 /// Characters of the beginning of a key that stand for it, if it is the only one.
 const LEAST_BEGINNING: usize = 8;
+/// What those hear whose connection the owner of the server ends.
 const KICKED: &str = "ended by the server's owner";
 
 /// What a server allows.
@@ -405,7 +405,7 @@ impl Far {
             Some(_) => Rules { allow_private: true, ..Rules::default() },
             None => user.limits().rules.clone(),
         };
-        Dialler { rules, mark: self.mark, client: None }
+        Dialler { rules, lookups: user.lookups.clone(), mark: self.mark, client: None }
     }
 
     /// A listener here for as long as its stream lives.

@@ -6,6 +6,7 @@ use crate::far::serve_connect;
 use crate::forward::{Bind, Forward};
 use crate::front;
 use crate::listen::{self, BindError};
+use crate::lookup::Lookups;
 use crate::proxy_protocol;
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink};
@@ -28,6 +29,8 @@ use tokio::time::Instant;
 /// A listener at the server that could not be had is asked for again after this; then twice as long each time, up to the second.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What came in at a server's listeners and is carried here at a time: each takes a socket, and the server says how many there are.
+const MOST_ARRIVALS: usize = 1024;
 
 /// How a near end goes about it.
 #[derive(Clone, Debug)]
@@ -67,6 +70,8 @@ pub struct Near {
     pub(crate) options: Arc<NearOptions>,
     /// Where what arrives at listeners of the server goes, by their number in a session.
     remote: Arc<Mutex<HashMap<u32, Forward>>>,
+    /// Of the targets of these.
+    lookups: Lookups,
 }
 
 /// A port that listens until it is dropped. Its connections go on.
@@ -95,7 +100,7 @@ pub struct Remote {
 impl Near {
     /// One whose connections go by `uplink`; `sink` hears of each that has ended.
     pub fn new(uplink: Uplink, options: NearOptions, sink: Sink) -> Self {
-        Self { uplink, sink, options: Arc::new(options), remote: Arc::default() }
+        Self { uplink, sink, options: Arc::new(options), remote: Arc::default(), lookups: Lookups::default() }
     }
 
     /// The class of a connection.
@@ -138,7 +143,8 @@ impl Near {
     /// # Errors
     /// The port cannot be listened at.
     pub fn front(&self, bind: &Bind) -> Result<Listener, BindError> {
-        self.connections(bind, front::serve)
+        let mute = Arc::<front::Mute>::default();
+        self.connections(bind, move |near, tcp, source| front::serve(near, tcp, source, Arc::clone(&mute)))
     }
 
     fn connections<F>(
@@ -272,10 +278,11 @@ impl Near {
         loop {
             tokio::select! {
                 flow = session.accept_flow_if(|options| !udp::is_datagrams(options)) => match flow {
-                    Ok(IncomingFlow::Stream { recv, send: Some(send) }) if recv.options().tag == TAG => {
+                    Ok(IncomingFlow::Stream { recv, send: Some(send) }) if recv.options().tag == TAG && tasks.len() < MOST_ARRIVALS => {
                         let (near, session) = (self.clone(), session.clone());
                         tasks.spawn(async move { near.arrival(session, send, Incoming::new(recv)).await });
                     }
+                    // Dropped: the far end hears that nobody wants it.
                     Ok(other) => drop(other),
                     Err(_) => break,
                 },
@@ -333,7 +340,7 @@ impl Near {
         let (begun, counts) = (Instant::now(), Counts::default());
         // The command line says where this end leads to.
         let rules = Rules { allow_private: true, ..Rules::default() };
-        let dialler = Dialler { rules, mark: self.options.mark, client: None };
+        let dialler = Dialler { rules, lookups: self.lookups.clone(), mark: self.options.mark, client: None };
         let leads = |listener: u32| self.remote.lock().unwrap_or_else(PoisonError::into_inner).get(&listener).cloned();
         let unknown = Answer::new(Outcome::Denied, "nothing was asked to arrive here");
         let peer = Some(session.peer_key());

@@ -23,7 +23,7 @@ const MOST_V2: usize = 2048;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A header of version 2 for a TCP connection; `None`: nobody knows where it comes from.
-pub(crate) fn header(from: Option<SocketAddr>, to: SocketAddr) -> Vec<u8> {
+pub fn header(from: Option<SocketAddr>, to: SocketAddr) -> Vec<u8> {
     let mut out = Vec::with_capacity(52);
     out.extend(SIGNATURE);
     out.push(PROXY);
@@ -72,7 +72,14 @@ pub(crate) async fn take(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     timeout(PATIENCE, read(from)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
-async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
+/// Takes a header from the front of a connection, however long it takes to come, and not a byte more. `None`: it says of nobody that the connection is theirs.
+///
+/// # Errors
+/// There is none, or the connection ends or fails before it does.
+///
+/// # Cancel safety
+/// Dropping the future loses what has been read.
+pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
     // The shortest header of version 1 is longer.
     let mut first = [0; SIGNATURE.len()];
     from.read_exact(&mut first).await?;

@@ -3,6 +3,7 @@
 use crate::dial::{self, Dialler};
 use crate::listen;
 use crate::report::{Counts, End};
+use crate::senders::Senders;
 use crate::stream::{self, Incoming, accept, refuse};
 use crate::target::{Host, Target};
 use crate::wire::{Answer, DATAGRAM_TAG, Outcome, Record, emit_datagram, parse_datagram};
@@ -14,6 +15,7 @@ use noctule::{
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, mpsc};
@@ -22,8 +24,6 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long a datagram may be under way unless the configuration says otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(1);
-/// Sources that one listener tells apart, at most.
-pub(crate) const MOST_SOURCES: usize = 1024;
 /// Datagrams that wait for their association.
 pub(crate) const MOST_WAITING: usize = 64;
 /// Addresses of targets that one association remembers.
@@ -216,12 +216,12 @@ pub(crate) struct Served {
 /// The far end of an association: a socket of its own, to which any host may answer if its target is not fixed.
 pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incoming: Incoming, served: Served, counts: &Counts) -> End {
     let Served { id, lifetime, target, dialler, idle, reached } = served;
-    let Dialler { mut rules, mark, .. } = dialler;
+    let Dialler { mut rules, lookups: share, mark, .. } = dialler;
     let version = || counts.user().map(|user| user.version());
     let mut rules_of = version();
     let prepared = async {
         let fixed = match &target {
-            Some(target) => dial::resolve(target, &rules).await?.front().copied(),
+            Some(target) => dial::resolve(target, &rules, &share).await?.front().copied(),
             None => None,
         };
         let socket = listen::udp_anywhere(mark).map_err(|error| Answer::new(dial::outcome(&error), error.to_string()))?;
@@ -277,10 +277,10 @@ pub(crate) async fn serve(session: &Session, mut stream: SendStream, mut incomin
                         }
                         // Those behind it need not wait for its name.
                         (None, Host::Name(_)) => if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
-                            let (rules, payload) = (rules.clone(), Bytes::copy_from_slice(payload));
+                            let (rules, share, payload) = (rules.clone(), share.clone(), Bytes::copy_from_slice(payload));
                             lookups.spawn(async move {
                                 let _permit = permit;
-                                let to = dial::resolve(&named, &rules).await.ok().and_then(|found| found.front().copied());
+                                let to = dial::resolve(&named, &rules, &share).await.ok().and_then(|found| found.front().copied());
                                 (named, to, payload)
                             });
                         },
@@ -356,7 +356,7 @@ pub(crate) async fn listen<P, F>(
     F: Future<Output = Result<(Arc<Counts>, P, Association), Answer>> + Send + 'static,
 {
     let socket = Arc::new(socket);
-    let mut sources: HashMap<SocketAddr, mpsc::Sender<(Option<Target>, Bytes)>> = HashMap::new();
+    let mut sources: Senders<mpsc::Sender<(Option<Target>, Bytes)>> = Senders::default();
     let mut tasks = JoinSet::new();
     let (mut buffer, mut is_full) = (vec![0; LARGEST], false);
     // Before this the runtime takes it for one without room.
@@ -366,12 +366,12 @@ pub(crate) async fn listen<P, F>(
             received = socket.recv_from(&mut buffer) => {
                 let Ok((len, from)) = received else { continue };
                 let data = Bytes::copy_from_slice(&buffer[..len]);
-                if let Some(queue) = sources.get(&from) {
+                if let Some(queue) = sources.heard(&from) {
                     // Full: lost, as in any queue. Closed: its task is about to be taken away.
                     let _ = queue.try_send((None, data));
                     continue;
                 }
-                if sources.len() >= MOST_SOURCES {
+                if !sources.has_room() {
                     if !std::mem::replace(&mut is_full, true) {
                         let end = End::Refused(Answer::new(Outcome::Busy, FULL));
                         report(SocketAddr::new(from.ip().to_canonical(), from.port()), &Counts::default(), Instant::now(), end);
@@ -381,7 +381,7 @@ pub(crate) async fn listen<P, F>(
                 is_full = false;
                 let (queue, mut waiting) = mpsc::channel(MOST_WAITING);
                 let _ = queue.try_send((None, data));
-                sources.insert(from, queue);
+                let was_answered = sources.insert(from, queue);
                 let (opening, socket, report) = (open(from), Arc::clone(&socket), report.clone());
                 tasks.spawn(async move {
                     let (begun, mut counts) = (Instant::now(), Arc::default());
@@ -389,6 +389,7 @@ pub(crate) async fn listen<P, F>(
                         Ok((of_it, _place, association)) => {
                             counts = of_it;
                             association.run(&mut waiting, idle, &counts, |_, data| {
+                                was_answered.store(true, Relaxed);
                                 // One for which there is no room is lost.
                                 let _ = socket.try_send_to(data, from);
                             }).await
@@ -400,9 +401,9 @@ pub(crate) async fn listen<P, F>(
                 });
             }
             Some(ended) = tasks.join_next() => match ended {
-                Ok(from) => drop(sources.remove(&from)),
-                // A task that ended in a panic leaves its source behind; it is the only one that is gone then.
-                Err(_) => sources.retain(|_, queue| !queue.is_closed()),
+                Ok(from) => sources.forget(Some(&from), mpsc::Sender::is_closed),
+                // A task that ended in a panic leaves its source behind.
+                Err(_) => sources.forget(None, mpsc::Sender::is_closed),
             },
         }
     }

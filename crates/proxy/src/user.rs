@@ -2,6 +2,7 @@
 //! its own, a guest.
 
 use crate::access::Rules;
+use crate::lookup::Lookups;
 use crate::rate::Pace;
 use crate::wire::{Answer, Outcome, Transport};
 use noctule::PublicKey;
@@ -161,6 +162,7 @@ pub(crate) struct User {
     /// It is listed, and not only a key.
     pub is_listed: bool,
     pub traffic: Traffic,
+    pub lookups: Lookups,
     /// Of all guests together: each of them is forgotten once it has left.
     guests: Option<Arc<Traffic>>,
     state: Mutex<UserState>,
@@ -186,6 +188,7 @@ impl User {
             name,
             is_listed: guests.is_none(),
             traffic: Traffic::default(),
+            lookups: Lookups::default(),
             guests,
             state,
             version: AtomicU64::new(0),

@@ -74,6 +74,25 @@ async fn every_tongue_leads_to_the_target() {
 }
 
 #[tokio::test]
+async fn clients_that_say_nothing_keep_no_others_out() {
+    let (pair, target) = (Pair::new().await, echo().await);
+    let (_listener, front) = pair.front();
+    let mut idle = Vec::new();
+    for n in 0..300 {
+        let mut tcp = within(TcpStream::connect(front)).await.unwrap();
+        // A beginning is no request.
+        tcp.write_all(&[5, 1][..n % 3 % 2]).await.unwrap();
+        idle.push(tcp);
+    }
+    // The first that came have given way.
+    for tcp in &mut idle[..300 - 256] {
+        assert!(!matches!(within(tcp.read(&mut [0; 1])).await, Ok(1..)));
+    }
+    let answer = ask(front, &[4, 1, target.port().to_be_bytes()[0], target.port().to_be_bytes()[1], 127, 0, 0, 1, 0]).await;
+    assert_eq!(answer, b"\0\x5a\0\0\0\0\0\0ping");
+}
+
+#[tokio::test]
 async fn refusals_are_told_in_each_tongue() {
     let pair = Pair::new().await;
     let (_listener, front) = pair.front();

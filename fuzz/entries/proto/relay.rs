@@ -1,4 +1,4 @@
-//! A session over a relay whose neighbours, or which itself, send any frames with the right keys. Nothing panics, memory keeps within the bounds, and
+//! A session over a relay whose neighbours, or which itself, send any frames with the right keys. Nothing panics, memory and work keep within bounds, and
 //! what the destination reads of the honest stream is what was sent.
 
 use super::Input;
@@ -8,11 +8,14 @@ use super::pair::Conditions;
 use noctule_proto::event::Event;
 use noctule_proto::ids::LinkId;
 use noctule_proto::units::Duration;
+use noctule_proto::work::Work;
 
 /// Steps of one run: few, so that a million runs are a matter of hours.
 const STEPS: usize = 24;
 /// Longest pause of a step.
 const PAUSE: u8 = 64;
+/// Work of one run, of the three nodes together: three seconds, and at most 200 kB of the stream.
+const DEAREST: Work = Work { dh: 200, hash: 4000, aead: 40_000, steps: 40_000 };
 
 /// A node's link that leads to another.
 fn link(m: &Mesh, node: usize, to: usize) -> LinkId {
@@ -33,6 +36,7 @@ pub fn run(data: &[u8]) {
     let links = [link(&m, 0, 2), link(&m, 1, 0), link(&m, 1, 2), link(&m, 2, 0)];
     let names: Vec<_> = m.nodes[0].session_key(session).into_iter().collect();
     let nodes: Vec<_> = (0..4).map(ip).collect();
+    let before = Work::done();
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -66,4 +70,6 @@ pub fn run(data: &[u8]) {
     m.run(Duration::from_millis(30));
     stream.read(&mut m, 2);
     assert!(stream.is_right, "what arrived is what was sent");
+    let work = Work::done() - before;
+    assert!(work.is_within(&DEAREST), "{work:?}");
 }

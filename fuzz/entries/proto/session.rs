@@ -1,5 +1,5 @@
 //! Two nodes with a session, whose neighbours send each other any frames with the right keys while their applications work. Nothing panics, memory
-//! keeps within the node's bound, and the nodes come to rest.
+//! and work keep within bounds, and the nodes come to rest.
 
 use super::Input;
 use super::any_frame;
@@ -9,11 +9,14 @@ use noctule_proto::event::Event;
 use noctule_proto::ids::FlowId;
 use noctule_proto::options::{FlowKind, FlowOptions, MessageOptions, Mode};
 use noctule_proto::units::Duration;
+use noctule_proto::work::Work;
 
 /// Steps of one run: few, so that a million runs are a matter of hours, and an input of a hundred bytes is used up.
 const STEPS: usize = 32;
 /// Longest pause of a step.
 const PAUSE: u8 = 64;
+/// Work of one run, both nodes and their applications together: four seconds in which each may send some hundred packets.
+const DEAREST: Work = Work { dh: 64, hash: 2000, aead: 20_000, steps: 20_000 };
 
 fn options(choice: u8) -> FlowOptions {
     let kind = [FlowKind::Stream, FlowKind::OrderedMessages, FlowKind::UnorderedMessages][usize::from(choice % 3)];
@@ -71,6 +74,7 @@ pub fn run(data: &[u8]) {
     let names: Vec<_> = p.nodes[A].session_key(session).into_iter().collect();
     let mut out: [Vec<FlowId>; 2] = Default::default();
     let mut incoming: [Vec<FlowId>; 2] = Default::default();
+    let before = Work::done();
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -124,4 +128,6 @@ pub fn run(data: &[u8]) {
         read(&mut p, node, &mut incoming[node]);
     }
     p.run_until(Duration::from_millis(30), |_| false);
+    let work = Work::done() - before;
+    assert!(work.is_within(&DEAREST), "{work:?}");
 }

@@ -11,7 +11,7 @@ mod server;
 mod share;
 mod state;
 mod stdio;
-mod users;
+pub mod users;
 pub mod words;
 
 use crate::cli::{ProxyArgs, ProxyTask};

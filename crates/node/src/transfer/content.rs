@@ -360,3 +360,27 @@ enum Compared {
     Beginning(Box<Hasher>, u64),
     Same(Hash),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::offer::{Looking, Offer};
+    use super::super::shares::{Limits, Shares};
+    use super::super::wire::{Request, VERSION};
+    use super::*;
+
+    #[test]
+    fn a_receiver_says_one_thing_of_each_entry_that_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), "f").unwrap();
+        let mut place = Shares::new(Limits::default()).enter(noctule::PublicKey([1; 32])).unwrap();
+        let request = Request { version: VERSION, paths: vec![b"f".to_vec()], ..Request::default() };
+        let sources = Offer::open(dir.path()).unwrap().gather(None, &request, &mut place, &Looking::default()).unwrap();
+        let contents = Contents::new(sources.items, false);
+        let have = Have { is_in_place: false, is_other: false, is_newer: false, is_untold: false, length: 0, hash: blake3::hash(b"") };
+        assert!(!contents.plan(vec![(1, have)]) && contents.plan(vec![(0, have)]));
+        assert!(!contents.plan(vec![(0, have)]), "twice");
+        assert!(!contents.refuse(1) && contents.refuse(0) && !contents.refuse(0));
+        contents.plan_is_complete();
+        assert!(!contents.plan(vec![]), "there is no more of it");
+    }
+}

@@ -143,8 +143,9 @@ impl Offer {
             take(&mut sources, Vec::new(), PathBuf::from("."))?;
             return Ok(sources);
         }
+        let mut search = Search { left: most, most, looking };
         for path in &request.paths {
-            for (name, local) in find(&root, path)? {
+            for (name, local) in find(&root, path, &mut search)? {
                 take(&mut sources, name, local)?;
             }
         }
@@ -152,8 +153,34 @@ impl Offer {
     }
 }
 
+/// What the patterns of one request may still look at. A tree costs each of a thousand patterns as much as the first.
+struct Search<'a> {
+    left: u64,
+    most: u64,
+    looking: &'a Looking,
+}
+
+impl Search<'_> {
+    /// Looks at one more name.
+    fn look(&mut self, path: &[u8]) -> Result<(), Refused> {
+        if self.looking.is_over.load(Relaxed) {
+            return refuse(Refusal::Busy, path, "it left while its files were looked at");
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            let most = self.most;
+            return refuse(
+                Refusal::Busy,
+                path,
+                format!("its patterns would look at more than {most} names (serve --max-entries): ask for fewer"),
+            );
+        };
+        self.left = left;
+        Ok(())
+    }
+}
+
 /// What a name or a pattern matches: each with its name at the receiver, and its local name free of links.
-fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
+fn find(root: &Root, path: &[u8], search: &mut Search<'_>) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
     let literal = Path::new(OsStr::from_bytes(path));
     let error = match root.resolve(literal) {
         Ok(local) => return Ok(vec![named(path, local)?]),
@@ -179,9 +206,12 @@ fn find(root: &Root, path: &[u8]) -> Result<Vec<(Vec<u8>, PathBuf)>, Refused> {
         let mut more = Vec::new();
         for directory in &found {
             let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+            // A directory without entries costs something, too.
+            search.look(path)?;
             let opened = root.resolve(here).and_then(|local| root.open_dir(&local)).and_then(|dir| list(&dir));
             // A name that is no directory has no entries.
             for listed in opened.into_iter().flatten().flatten() {
+                search.look(path)?;
                 // As in a shell, a pattern matches hidden names only if it begins with a dot.
                 let is_hidden = listed.name.starts_with(b".") && !part.starts_with(b".");
                 let name = OsStr::from_bytes(&listed.name);
@@ -320,6 +350,14 @@ mod tests {
         let little = Limits { memory: 100, ..Limits::default() };
         assert_eq!(served.gather(None, Request::default(), little).unwrap_err().refusal, Refusal::Busy);
         assert!(!served.gather(None, Request::default(), Limits::default()).unwrap().is_complete(), "a FIFO is left out");
+        let asks = |paths: Vec<Vec<u8>>| Request { paths, ..Request::default() };
+        let limits = || Limits { entries: 100, ..Limits::default() };
+        let one = served.gather(None, asks(vec![b"*/no*".to_vec()]), limits()).unwrap_err();
+        assert_eq!(one.refusal, Refusal::Source, "nothing is called so");
+        // A link that leads up makes a tree as deep as a pattern: it is looked at no further than is allowed.
+        symlink(".", served.dir.path().join("served/loop")).unwrap();
+        let deep = served.gather(None, asks(vec![b"*/".repeat(40)]), limits()).unwrap_err();
+        assert!(deep.refusal == Refusal::Busy && deep.message.contains("--max-entries"), "{deep:?}");
         let wrong = vec![Rule { is_include: false, pattern: "[a".into() }];
         assert!(served.gather(None, Request { rules: wrong, ..Request::default() }, Limits::default()).is_err());
     }

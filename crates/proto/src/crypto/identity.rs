@@ -1,11 +1,10 @@
 //! Static keys and how people write them.
 
+use super::noise;
 use crate::work;
 use core::fmt;
 use core::str::FromStr;
 use ring::digest;
-use snow::params::DHChoice;
-use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::Zeroize;
 
 /// A node's static X25519 public key.
@@ -159,7 +158,7 @@ impl SecretKey {
     /// The public key that belongs to it.
     pub fn public(&self) -> PublicKey {
         let mut public = [0; 32];
-        if let Some(mut dh) = DefaultResolver.resolve_dh(&DHChoice::Curve25519) {
+        if let Some(mut dh) = noise::curve25519() {
             work::dh();
             dh.set(&self.0);
             public.copy_from_slice(dh.pubkey());

@@ -17,6 +17,8 @@ pub mod mac1;
 mod noise;
 mod one_way;
 mod rekey;
+#[cfg(fuzzing)]
+mod remembered;
 mod session_keys;
 mod session_renewal;
 #[cfg(test)]

@@ -34,7 +34,8 @@ impl CryptoResolver for Resolver {
         self.rng.take().map(|rng| Box::new(Source(rng)) as Box<dyn Random>)
     }
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        DefaultResolver.resolve_dh(choice).map(|dh| Box::new(ContributoryDh(dh)) as Box<dyn Dh>)
+        let dh = if *choice == DHChoice::Curve25519 { curve25519() } else { None };
+        dh.map(|dh| Box::new(ContributoryDh(dh)) as Box<dyn Dh>)
     }
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
         DefaultResolver.resolve_hash(choice)
@@ -42,6 +43,14 @@ impl CryptoResolver for Resolver {
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
         DefaultResolver.resolve_cipher(choice)
     }
+}
+
+/// X25519 as `snow` has it.
+pub(super) fn curve25519() -> Option<Box<dyn Dh>> {
+    #[cfg(fuzzing)]
+    return Some(Box::new(super::remembered::Remembered::default()));
+    #[cfg(not(fuzzing))]
+    DefaultResolver.resolve_dh(&DHChoice::Curve25519)
 }
 
 /// X25519 that refuses points of small order (RFC 7748 §6.1): their result is zero whatever the secret, so anyone could pose as such a key.

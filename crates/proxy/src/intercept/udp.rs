@@ -5,14 +5,16 @@ use super::replies::Replies;
 use super::{bound, circle};
 use crate::near::Near;
 use crate::report::{Counts, End};
+use crate::senders::Senders;
 use crate::target::{Host, Target};
-use crate::udp::{LARGEST, MOST_SOURCES, MOST_WAITING};
+use crate::udp::{LARGEST, MOST_WAITING};
 use crate::wire::{Answer, Outcome, Transport};
 use bytes::Bytes;
 use socket2::Type;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -50,7 +52,7 @@ struct Source {
 pub(super) async fn serve(near: Near, socket: UdpSocket) {
     let port = socket.local_addr().map_or(0, |at| at.port());
     let replies = Arc::new(Mutex::new(Replies::new(near.options.mark)));
-    let mut sources: HashMap<SocketAddr, Source> = HashMap::new();
+    let mut sources: Senders<Source> = Senders::default();
     let (mut tasks, mut buffer) = (JoinSet::new(), vec![0; LARGEST]);
     // What goes wrong again and again is told once.
     let (mut is_full, mut is_circle) = (false, false);
@@ -72,13 +74,13 @@ pub(super) async fn serve(near: Near, socket: UdpSocket) {
                     continue;
                 }
                 let datagram = (Some(Target::from(to)), Bytes::copy_from_slice(&buffer[..len]));
-                if let Some(source) = sources.get(&from) {
+                if let Some(source) = sources.heard(&from) {
                     note(&source.asked, to);
                     // Full: lost, as in any queue. Closed: its task is about to be taken away.
                     let _ = source.queue.try_send(datagram);
                     continue;
                 }
-                if sources.len() >= MOST_SOURCES {
+                if !sources.has_room() {
                     if !std::mem::replace(&mut is_full, true) {
                         refuse(Outcome::Busy, crate::udp::FULL);
                     }
@@ -89,14 +91,14 @@ pub(super) async fn serve(near: Near, socket: UdpSocket) {
                 let _ = queue.try_send(datagram);
                 let asked = Asked::default();
                 note(&asked, to);
-                sources.insert(from, Source { queue, asked: Arc::clone(&asked) });
+                let was_answered = sources.insert(from, Source { queue, asked: Arc::clone(&asked) });
                 let idle = if to.port() == NAME_SERVICE { idle.min(ASKED_ONCE) } else { idle };
-                tasks.spawn(one(near.clone(), from, to, waiting, asked, Arc::clone(&replies), idle));
+                tasks.spawn(one(near.clone(), from, to, waiting, asked, was_answered, Arc::clone(&replies), idle));
             }
             Some(ended) = tasks.join_next() => match ended {
-                Ok(from) => drop(sources.remove(&from)),
+                Ok(from) => sources.forget(Some(&from), |source| source.queue.is_closed()),
                 // A task that ended in a panic leaves its source behind.
-                Err(_) => sources.retain(|_, source| !source.queue.is_closed()),
+                Err(_) => sources.forget(None, |source| source.queue.is_closed()),
             },
             _ = sweep.tick() => lock(&replies).close_idle(idle),
         }
@@ -112,12 +114,14 @@ fn note(asked: &Asked, to: SocketAddr) {
 }
 
 /// The association of one source; returns it.
+#[allow(clippy::too_many_arguments, reason = "one task's own")]
 async fn one(
     near: Near,
     from: SocketAddr,
     first: SocketAddr,
     mut waiting: mpsc::Receiver<(Option<Target>, Bytes)>,
     asked: Asked,
+    was_answered: Arc<AtomicBool>,
     replies: Arc<Mutex<Replies>>,
     idle: Duration,
 ) -> SocketAddr {
@@ -126,6 +130,7 @@ async fn one(
         let Some(Target { host: Host::Ip(ip), port }) = source else { return };
         let source = SocketAddr::new(ip, port);
         if lock(&asked).contains(&source) {
+            was_answered.store(true, Relaxed);
             lock(&replies).send(source, from, data);
         }
     };

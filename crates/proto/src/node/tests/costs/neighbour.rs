@@ -12,6 +12,8 @@ use crate::wire::ack::{self, AckHead, EcnCounts};
 use crate::wire::frame::{Coded, Coefficients, FlowOpen, Frame, Relayed};
 use crate::wire::packet::ConnectionId;
 use crate::{Node, NodeConfig};
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng;
 use std::net::{IpAddr, SocketAddr};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -350,14 +352,24 @@ fn rows(beside: usize) -> Measured {
     };
     alone("FLOW_END", &mut |d| one(&Frame::FlowEnd { flow: d.flow(), end: Seq(0) }));
     alone("FLOW_RESET", &mut |d| one(&Frame::FlowReset { flow: d.flow(), reason: 7 }));
-    alone("FLOW_SKIP", &mut |d| one(&Frame::FlowSkip { flow: d.flow(), floor: Seq(1 << 40) }));
+    alone("FLOW_SKIP", &mut |d| {
+        let (label, open) = d.fresh_open();
+        d.send(&[Frame::FlowOpen(FlowOpen { mode: Mode::Btp, kind: FlowKind::UnorderedMessages, ..open })]);
+        one(&Frame::FlowSkip { flow: FlowLabel(label), floor: Seq(1 << 40) })
+    });
+    alone("FLOW_SKIP, of a stream", &mut |d| one(&Frame::FlowSkip { flow: d.flow(), floor: Seq(1 << 40) }));
     alone("FLOW_STOP", &mut |d| one(&Frame::FlowStop { flow: d.outgoing(0), reason: 7 }));
     alone("NEW_CONNECTION_ID", &mut |_| {
         one(&Frame::NewConnectionId { path: PathId(0), sequence: 9, id: ConnectionId::new(&[9; 4]).unwrap() })
     });
     alone("RETIRE_CONNECTION_ID", &mut |_| one(&Frame::RetireConnectionId { sequence: 1 }));
     let rekey = Frame::Rekey { generation: 1, step: 0, message: &[9; 48] };
-    alone("REKEY", &mut |_| one(&rekey));
+    alone("REKEY", &mut |d| {
+        let keys = d.hostile.links.get_mut(&d.link).and_then(|link| link.keys.as_mut()).expect("a link that is up");
+        keys.start_rekey(d.now, &mut ChaCha12Rng::from_seed([5; 32])).unwrap();
+        one(&keys.poll_frame().expect("a request"))
+    });
+    alone("REKEY, altered", &mut |_| one(&rekey));
     alone("CLOSE", &mut |_| one(&Frame::Close(CloseReason::local(Code::NoError, Layer::Link, ""))));
     alone("unknown, even", &mut |_| vec![0x7e]);
     rows
