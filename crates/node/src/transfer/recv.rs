@@ -37,7 +37,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let rules = Rules { may_delete: args.allow_delete, ..Rules::of(&args.keeping) };
     let takes = match args.stdout {
         true => Takes::Stdout,
-        false => Takes::Into(open_target(&args.into, rules)?, rules),
+        false => Takes::Into(Box::new(open_target(&args.into, rules)?), rules),
     };
     let endpoint = overlay::bind(&args.listen, &args.via, config)?;
     let _farewell = Farewell(endpoint.clone());

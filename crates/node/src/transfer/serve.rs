@@ -36,7 +36,7 @@ pub async fn run(args: ServeArgs) -> Result<(), Failure> {
     let public = config.identity.public();
     let rules = Rules { may_delete: args.allow_delete, ..Rules::of(&args.keeping) };
     let takes = match args.writable {
-        true => Takes::Into(open_target(&args.directory, rules)?, rules),
+        true => Takes::Into(Box::new(open_target(&args.directory, rules)?), rules),
         false => Takes::Nothing,
     };
     let offer = Offer::open(&args.directory).map_err(|e| Failure::source(&args.directory, e))?;

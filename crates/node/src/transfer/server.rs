@@ -53,7 +53,7 @@ pub enum Takes {
     /// The content of one goes to standard output.
     Stdout,
     /// They are kept below a directory.
-    Into(Target, Rules),
+    Into(Box<Target>, Rules),
 }
 
 /// A directory that is offered.
