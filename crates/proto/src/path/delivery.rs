@@ -101,7 +101,7 @@ impl Delivery {
         let arrived = arrived.max(self.base_arrived);
         // The longer of the two intervals: acknowledgements that bunch up must not look like capacity.
         let interval = sent_at.since(snapshot.base_sent).max(arrived.since(snapshot.base_arrived));
-        // Also by a pause in its middle, and one right before it (docs/decisions/0123).
+        // Also by a pause in its middle, and one right before it (docs/decisions/0204).
         let is_app_limited = snapshot.limited_until >= self.base_offset.max(1);
         self.base_offset = snapshot.offset;
         self.base_arrived = arrived;
