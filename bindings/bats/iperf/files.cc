@@ -84,6 +84,8 @@ struct Sender {
     std::mutex mutex;
     size_t next = 0;
     bool has_failed = false;
+    // Files whose last bytes were not acknowledged before the connection ended: a server that has them all ends its connections at once, and says so.
+    std::vector<std::string> unconfirmed;
 
     void fail(const std::string &why) {
         std::lock_guard<std::mutex> lock(mutex);
@@ -142,8 +144,10 @@ bool Sender::send(Link &link, uint64_t stream, size_t number) {
         progress.at(sent);
     }
     // Only one that comes after the last message counts.
-    if (!link.wait_acked()) return fail(path + ": the connection broke off before everything was there"), false;
-    return true;
+    if (link.wait_acked()) return true;
+    std::lock_guard<std::mutex> lock(mutex);
+    unconfirmed.push_back(path);
+    return false;
 }
 } // namespace
 
@@ -219,6 +223,8 @@ int send_files(const Options &options, Report &report, BatsProtocol &protocol, L
     // A server of another make says nothing more.
     signals.wait(sender.has_failed ? TO_CONFIRM : TO_ANSWER, [&] { return answers > 1; });
     if (answers > 1 && refusal != 0) sender.fail("the server could not store all files as they were sent");
+    if (answers <= 1)
+        for (const std::string &path : sender.unconfirmed) sender.fail(path + ": the connection broke off before everything was there");
     return sender.has_failed ? 1 : 0;
 }
 

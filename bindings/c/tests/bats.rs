@@ -377,7 +377,8 @@ fn files_go_by_bats_iperf_and_their_checksums_are_looked_at() {
         fs::write(from.join(name), "sent").unwrap();
     }
     for (name, is_taken) in [("kept", false), (".hidden", false), ("linked", true), ("odd\x1b[2J\nname", true)] {
-        assert_eq!(send(&["empty", name]).status.success(), is_taken, "{name}");
+        let out = send(&["empty", name]);
+        assert_eq!(out.status.success(), is_taken, "{name:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
     assert_eq!(fs::read_to_string(to.join("kept")).unwrap(), "kept");
     assert!(!to.join(".hidden").exists() && fs::read_to_string(to.join("linked")).unwrap() == "sent");

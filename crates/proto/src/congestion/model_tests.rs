@@ -455,7 +455,7 @@ fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
 /// before the next one comes.
 #[test]
 fn a_flow_that_comes_to_a_queue_sees_soon_what_of_it_is_the_path() {
-    let (with, without) = least_of_eight([16, 20, 29], Mechanism::FirstLook);
+    let (with, without) = least_of_eight([26, 40, 45], Mechanism::FirstLook);
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 

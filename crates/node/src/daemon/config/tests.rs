@@ -243,7 +243,7 @@ fn mistakes_about_streams_in_one_direction_are_told_with_line_and_key() {
         ("loss = [\"5%\", \"0.5%\"]", "loss = \"99.9%\"", to + 3, "[[one-way]] loss: over links that lose so much nothing arrives"),
         ("loss = [\"5%\", \"0.5%\"]", "loss = 1.0", to + 3, "invalid type: floating point `1.0`, expected a text or a list of texts"),
         ("loss = [\"5%\", \"0.5%\"]", "loss = [\"5%\", \"x\"]", to + 3, "[[one-way]] loss: \"x\": write a loss as"),
-        ("loss = [\"5%\", \"0.5%\"]", "loss = []", to + 3, "[[one-way]] loss: an empty list is no way"),
+        ("loss = [\"5%\", \"0.5%\"]", "loss = []", to + 3, "[[one-way]] loss: an empty list is no route"),
         ("loss = [\"5%\", \"0.5%\"]\n", "", to, "[[one-way]]: loss is needed"),
         ("loss = [\"5%\", \"0.5%\"]", "loss = \"5%\"\ndelay = \"1ms\"", to + 4, "[[one-way]] delay: out of range: 10ms to 10s"),
         ("loss = [\"5%\", \"0.5%\"]", "loss = \"5%\"\npsk = \"nowhere\"", to + 4, "[[one-way]] psk: "),
