@@ -181,7 +181,7 @@ std::optional<FileDescription> FileDescription::parse(const octet *at) {
 }
 
 int send_files(const Options &options, Report &report, BatsProtocol &protocol, Link &signals, std::vector<std::unique_ptr<Link>> &links, int &answers, int &refusal) {
-    Sender sender{options, report, {}, {}, 0, false};
+    Sender sender{options, report, {}, {}, 0, false, {}};
     uint64_t total = 0;
     for (const std::string &path : options.files) {
         std::error_code failure;
