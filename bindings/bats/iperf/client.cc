@@ -101,6 +101,11 @@ int run_client(const Options &options, Report &report, IOContext &context, std::
             refusal = static_cast<int>(signal->p[0]);
         });
     };
+    FileList files;
+    if (!options.files.empty()) {
+        files = FileList::of(options, report);
+        if (files.files.empty()) return 1;
+    }
     std::vector<std::unique_ptr<Outgoing>> streams;
     std::vector<std::unique_ptr<Link>> links;
     BatsProtocol protocol(context, configured(10, SIGNALS_IDLE));
@@ -109,7 +114,7 @@ int run_client(const Options &options, Report &report, IOContext &context, std::
         return 1;
     }
     // From here on this connection is idle while the streams run.
-    if (!options.files.empty()) return send_files(options, report, protocol, signal_link, links, answers, refusal);
+    if (!options.files.empty()) return send_files(std::move(files), options, report, protocol, signal_link, links, answers, refusal);
 
     Signal request;
     request.test = static_cast<uint32_t>(monotonic_ms());

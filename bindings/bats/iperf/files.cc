@@ -80,7 +80,7 @@ std::string checksum_of(const std::string &path) {
 struct Sender {
     const Options &options;
     Report &report;
-    std::vector<std::string> files;
+    FileList list;
     std::mutex mutex;
     size_t next = 0;
     bool has_failed = false;
@@ -101,7 +101,7 @@ void Sender::run(Link &link, uint64_t stream) {
         size_t number;
         {
             std::lock_guard<std::mutex> lock(mutex);
-            if (next == files.size()) return;
+            if (next == list.files.size()) return;
             number = next++;
         }
         if (!send(link, stream, number)) return;
@@ -109,11 +109,11 @@ void Sender::run(Link &link, uint64_t stream) {
 }
 
 bool Sender::send(Link &link, uint64_t stream, size_t number) {
-    const std::string &path = files[number];
+    const std::string &path = list.files[number];
     FileDescription about;
     about.stream = stream;
     about.name = fs::path(path).filename();
-    about.checksum = checksum_of(path);
+    about.checksum = list.checksums[number];
     std::error_code failure;
     about.length = fs::file_size(path, failure);
     // Only those that do not know that checksums are always looked at need the mark.
@@ -180,24 +180,30 @@ std::optional<FileDescription> FileDescription::parse(const octet *at) {
     return about;
 }
 
-int send_files(const Options &options, Report &report, BatsProtocol &protocol, Link &signals, std::vector<std::unique_ptr<Link>> &links, int &answers, int &refusal) {
-    Sender sender{options, report, {}, {}, 0, false, {}};
-    uint64_t total = 0;
+FileList FileList::of(const Options &options, Report &report) {
+    FileList list;
     for (const std::string &path : options.files) {
         std::error_code failure;
         if (!fs::is_regular_file(path, failure)) {
             report.error("warning: " + path + " is no file, and skipped");
             continue;
         }
-        sender.files.push_back(path);
-        total += fs::file_size(path, failure);
+        list.files.push_back(path);
+        list.checksums.push_back(checksum_of(path));
+        list.total += fs::file_size(path, failure);
     }
-    if (sender.files.empty()) return report.error("-f: none of the files is there"), 1;
+    if (list.files.empty()) report.error("-f: none of the files is there");
+    return list;
+}
+
+int send_files(FileList list, const Options &options, Report &report, BatsProtocol &protocol, Link &signals, std::vector<std::unique_ptr<Link>> &links, int &answers, int &refusal) {
+    const uint64_t total = list.total;
+    Sender sender{options, report, std::move(list), {}, 0, false, {}};
     Signal request;
     request.test = static_cast<uint32_t>(monotonic_ms());
     request.action = FILE_REQUEST;
     request.streams = static_cast<uint8_t>(options.streams);
-    request.p[0] = static_cast<uint32_t>(sender.files.size());
+    request.p[0] = static_cast<uint32_t>(sender.list.files.size());
     request.p[1] = static_cast<uint32_t>(total >> 32);
     request.p[2] = static_cast<uint32_t>(total);
     if (!signals.send(request.bytes()) || !signals.wait(TO_CONNECT, [&] { return answers > 0; })) return report.error("the server does not answer"), 1;
@@ -265,9 +271,11 @@ void Receiver::take(Parts &parts, const octet *data, int length) {
         if ((bits & COMPRESSED) != 0) why = part->about.name + ": compressed, which is not built";
         else if (left > part->about.length - part->received || left > room_) why = part->about.name + ": more came than was announced";
         else if (std::fwrite(content, 1, left, part->file.get()) != left) why = part->about.name + ": " + std::strerror(errno);
+    }
+    if (why.empty() && !part->has_failed) {
         part->hash.update(content, left);
         part->received += left;
-        room_ -= std::min<uint64_t>(left, room_);
+        room_ -= left;
     }
     if (!why.empty()) {
         part->has_failed = true;

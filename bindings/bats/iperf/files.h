@@ -29,8 +29,17 @@ struct FileDescription {
     static std::optional<FileDescription> parse(const octet *at);
 };
 
+// What is to be sent. It is read through once before anything is open that ends when it is idle: a large file takes longer than that.
+struct FileList {
+    std::vector<std::string> files, checksums;
+    uint64_t total = 0;
+
+    // Empty: none of the files is there; it was said.
+    static FileList of(const Options &options, Report &report);
+};
+
 // Gives the exit status. `links` outlive the protocol.
-int send_files(const Options &options, Report &report, BatsProtocol &protocol, Link &signals, std::vector<std::unique_ptr<Link>> &links, int &answers, int &refusal);
+int send_files(FileList list, const Options &options, Report &report, BatsProtocol &protocol, Link &signals, std::vector<std::unique_ptr<Link>> &links, int &answers, int &refusal);
 
 // Names that this server has placed, over all tests: it may put another file in their place, and in no others'.
 using Placed = std::set<std::string>;

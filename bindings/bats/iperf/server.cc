@@ -271,7 +271,8 @@ private:
     }
 
     void tell_summary() {
-        tell_intervals();
+        // Without data there is no beginning that intervals could count from.
+        if (test_->has_begun) tell_intervals();
         const double seconds = std::max(1, test_->intervals_told) * test_->parameters.interval;
         report_.header(true);
         for (const auto &stream : test_->streams) {

@@ -159,9 +159,12 @@ Connection::Next Coded::next(Chunk &chunk) {
     if (!in_) return Next::none;
     auto &scratch = loop_->scratch();
     size_t length = 0;
-    const noctule_error code = noctule_flow_recv(in_.handle(), scratch.data(), scratch.size(), &length, nullptr);
-    if (code == NOCTULE_ERROR_WOULD_BLOCK) return Next::none;
-    if (code != NOCTULE_ERROR_OK) return Next::end;
+    // This interface has no empty messages, and its programs do not expect any: a far end of another make may send them.
+    while (length == 0) {
+        const noctule_error code = noctule_flow_recv(in_.handle(), scratch.data(), scratch.size(), &length, nullptr);
+        if (code == NOCTULE_ERROR_WOULD_BLOCK) return Next::none;
+        if (code != NOCTULE_ERROR_OK) return Next::end;
+    }
     chunk = {scratch.data(), static_cast<int>(length)};
     return Next::message;
 }

@@ -1,6 +1,8 @@
 // What programs of the BATS API rely on: behaviour TEST. Both ends are in here, over loopback.
 #include "ends.h"
 
+#include <noctule.hpp>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +89,28 @@ void lengths() {
         CHECK(connection->SendData(block.data(), ideal));
         pair.far.wait([&] { return pair.far.messages.size() == 1; });
     }
+}
+
+// A far end of another make, which sends an empty message between two others.
+void empty_messages() {
+    Pair pair(1);
+    pair.server->StartListen("127.0.0.1", pair.port, pair.far.listener(), &pair.far);
+    pair.far.wait_for(L::BATS_LISTEN_SUCCESS);
+    auto context = noctule::Context::make();
+    CHECK(context);
+    auto endpoint = context->client();
+    CHECK(endpoint);
+    bool is_connected = false;
+    auto session = endpoint->connect("127.0.0.1:" + std::to_string(pair.port), "any", [&](const noctule::Error &error) { is_connected = !error; });
+    CHECK(session && !context->run([&] { return is_connected; }));
+    noctule::FlowOptions options;
+    options.tag = 0x62617473;
+    auto flow = session->open_messages(options);
+    CHECK(flow);
+    for (const std::string text : {"one", "", "two"})
+        CHECK(noctule_flow_send(flow->handle(), reinterpret_cast<const uint8_t *>(text.data()), text.size(), nullptr, nullptr) == NOCTULE_ERROR_OK);
+    pair.far.wait([&] { return pair.far.messages.size() == 2; });
+    CHECK(pair.far.messages[0] == "one" && pair.far.messages[1] == "two");
 }
 
 void offered_again() {
@@ -463,7 +487,7 @@ void version() {
 
 int main(int argc, char **argv) {
     const std::map<std::string, void (*)()> tests = {
-        {"order", order}, {"threads", threads}, {"lengths", lengths}, {"offered_again", offered_again}, {"held", held}, {"exceptions", exceptions},
+        {"order", order}, {"threads", threads}, {"lengths", lengths}, {"empty_messages", empty_messages}, {"offered_again", offered_again}, {"held", held}, {"exceptions", exceptions},
         {"destroyed_in_callbacks", destroyed_in_callbacks}, {"blocking_callbacks", blocking_callbacks}, {"gone_before_accepted", gone_before_accepted}, {"refused", refused}, {"keys", keys},
         {"lifetimes", lifetimes}, {"idle", idle}, {"files", files}, {"signals", signals}, {"configurations", configurations}, {"many", many}, {"thousand", thousand}, {"version", version}};
     const auto found = tests.find(argc > 1 ? argv[1] : "");

@@ -89,6 +89,7 @@ behaviour! {
     events_come_in_order_and_messages_keep_their_borders_in_every_mode: "order";
     callbacks_of_a_context_have_one_thread_which_is_not_the_callers: "threads";
     what_is_not_between_one_byte_and_the_ideal_length_is_refused: "lengths";
+    empty_messages_of_a_far_end_of_another_make_are_left_out: "empty_messages";
     data_that_was_not_consumed_is_offered_again: "offered_again";
     data_and_the_end_are_held_until_there_is_a_callback: "held";
     an_exception_in_a_callback_closes_its_connection_and_nothing_else: "exceptions";
