@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
+use crate::link::{LinkFlags, Outage, Period, SpecError};
 use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
@@ -28,7 +28,7 @@ impl Cli {
         match &self.command {
             Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
             Command::Matrix(matrix) => matrix.net,
-            Command::Demo(_) | Command::Net(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
+            Command::Demo(_) | Command::Net(_) | Command::Link(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
             Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,
         }
     }
@@ -59,6 +59,8 @@ pub enum Command {
     Net(crate::net::command::NetArgs),
     /// Run TCP programs through noctule proxy, kernel TCP and other proxies between namespaces, one after the other.
     Proxy(Box<crate::proxied::ProxyArgs>),
+    /// Join two network namespaces by an emulated link, for scripts that make their own: mininet, ip netns, containers.
+    Link(Box<crate::net::between::LinkArgs>),
     /// Measure an emulated link against its description.
     Fidelity(crate::net::command::FidelityArgs),
     /// Run a grid of conditions, in the simulator or on namespaces: tables, CSV, JSON, heat map, bars.
@@ -118,80 +120,15 @@ pub struct RunArgs {
     /// (they recode, and the contender's IP packets cross the TUN devices of nodes at the ends; with namespaces).
     #[arg(long, default_value = "recode")]
     pub relays: Relays,
-    /// Capacity of each link in IP bits per second [default: 100mbit, or what --trace says].
-    #[arg(long)]
-    pub rate: Option<String>,
-    /// One-way propagation delay of each link.
-    #[arg(long, default_value = "10ms")]
-    pub delay: String,
-    /// Variation of the delay.
-    #[arg(long)]
-    pub jitter: Option<String>,
-    /// Shape of the jitter: uniform (+-jitter), normal or pareto (standard deviation = jitter).
-    #[arg(long)]
-    pub jitter_dist: Option<String>,
-    /// Let jitter reorder packets; otherwise a packet waits for the one before it.
-    #[arg(long)]
-    pub jitter_reorder: bool,
-    /// Mean loss of each link, in both directions.
-    #[arg(long)]
-    pub loss: Option<String>,
-    /// random | gilbert:10 (mean burst in packets) | gilbert:20ms (in time) | gemodel:P:R:1-H:1-K | markov4:P13:P31:P32:P23:P14 | ber:1e-6.
-    #[arg(long)]
-    pub loss_model: Option<String>,
-    /// Loss after the bottleneck (limit C(1-p)) or before it (limit C).
-    #[arg(long)]
-    pub loss_at: Option<String>,
-    /// Mean loss on the return path, if not the same.
-    #[arg(long)]
-    pub rev_loss: Option<String>,
-    /// What differs on the return path: rate=10mbit,delay=20ms.
-    #[arg(long, value_name = "KEY=VALUE,..")]
-    pub rev: Option<String>,
-    /// Limit of the queue: 1bdp, 1000p, 64KB, 50ms or none.
-    #[arg(long)]
-    pub queue: Option<String>,
-    /// Largest IP packet of each link.
-    #[arg(long)]
-    pub mtu: Option<String>,
+    /// Every link.
+    #[command(flatten)]
+    pub link: LinkFlags,
     /// IP version.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=6))]
     pub ip: u8,
-    /// Hold back a share of packets for up to a time: 1%:20ms.
-    #[arg(long)]
-    pub reorder: Option<String>,
-    /// Share of packets that arrive twice.
-    #[arg(long)]
-    pub duplicate: Option<String>,
-    /// Share of packets that arrive with flipped bits.
-    #[arg(long)]
-    pub corrupt: Option<String>,
-    /// Queue that decides itself what to drop: fq_codel[:target=5ms][:interval=100ms][:flows=1024][:quantum=1500][:ecn],
-    /// pie[:target=15ms][:update=15ms][:burst=150ms][:ecn] or none.
-    #[arg(long)]
-    pub aqm: Option<String>,
-    /// Instead of a rate, a file with one opportunity to deliver an MTU per line, in ms, begun anew at its end (as mahimahi);
-    /// on the return path too, unless --rev says otherwise: trace=none,rate=10mbit.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<String>,
-    /// Mark packets that waited longer than this (ECN).
-    #[arg(long)]
-    pub ecn: Option<String>,
-    /// Token bucket that delays: 20mbit:64KB.
-    #[arg(long)]
-    pub bucket: Option<String>,
-    /// Token bucket that drops: 20mbit:64KB.
-    #[arg(long)]
-    pub policer: Option<String>,
-    /// Nothing arrives, in both directions: 10s+5s (when, how long). May be given several times.
-    #[arg(long, value_name = "AT+FOR")]
-    pub outage: Vec<String>,
     /// What is different on one hop, in both directions: 2:rate=50mbit,loss=20%.
     #[arg(long, value_name = "N:KEY=VALUE,..")]
     pub hop: Vec<String>,
-    /// Change every link in mid-run, in both directions: 10s:rate=20mbit.
-    #[arg(long, value_name = "T:KEY=VALUE,..")]
-    pub at: Vec<Change>,
     /// Transport mode: brtp or btp.
     #[arg(long, default_value = "brtp")]
     pub mode: ModeName,
@@ -295,24 +232,13 @@ impl RunArgs {
     /// The run that the flags describe.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let invalid = |text: String| ScenarioError::Invalid(text);
-        let link = |source: SpecError| ScenarioError::Invalid(source.to_string());
         if self.hops == 0 || self.hops > 64 {
             return Err(invalid(format!("--hops {}: between 1 and 64", self.hops)));
         }
         if !(1..=MOST_PATHS.into()).contains(&self.paths) {
             return Err(invalid(format!("--paths {}: between 1 and {MOST_PATHS}", self.paths)));
         }
-        let (forward, reverse) = self.both_directions().map_err(link)?;
-        let links = self.hops * self.paths;
-        let mut hops = vec![Hop { forward, reverse }; links];
-        for text in &self.hop {
-            let (n, list) = text.split_once(':').ok_or_else(|| invalid(format!("--hop {text}: write N:key=value")))?;
-            let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
-            let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
-            let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {links}")))?;
-            hop.forward.set_list(list).map_err(link)?;
-            hop.reverse.set_list(list).map_err(link)?;
-        }
+        let hops = hops_of(&self.link, self.hops * self.paths, &self.hop)?;
         let mut scenario = Scenario::new(hops);
         scenario.network = Network::chain_of(self.hops, self.paths);
         scenario.network.relays = self.relays;
@@ -343,49 +269,23 @@ impl RunArgs {
         scenario.check()?;
         Ok(scenario)
     }
+}
 
-    fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
-        let mut spec = LinkSpec::default();
-        let traced = self.trace.as_ref().is_some_and(|trace| trace != "none");
-        let usual_rate = (!traced).then(|| "100mbit".to_owned());
-        let given = [
-            ("trace", self.trace.as_ref()),
-            ("rate", self.rate.as_ref().or(usual_rate.as_ref())),
-            ("delay", Some(&self.delay)),
-            ("jitter", self.jitter.as_ref()),
-            ("jitter-dist", self.jitter_dist.as_ref()),
-            ("loss", self.loss.as_ref()),
-            ("loss-model", self.loss_model.as_ref()),
-            ("loss-at", self.loss_at.as_ref()),
-            ("queue", self.queue.as_ref()),
-            ("mtu", self.mtu.as_ref()),
-            ("reorder", self.reorder.as_ref()),
-            ("duplicate", self.duplicate.as_ref()),
-            ("corrupt", self.corrupt.as_ref()),
-            ("aqm", self.aqm.as_ref()),
-            ("ecn", self.ecn.as_ref()),
-            ("bucket", self.bucket.as_ref()),
-            ("policer", self.policer.as_ref()),
-        ];
-        for (key, text) in given {
-            if let Some(text) = text {
-                spec.set(key, text)?;
-            }
-        }
-        for text in &self.outage {
-            spec.set("outage", text)?;
-        }
-        spec.jitter_reorder = self.jitter_reorder;
-        spec.at = self.at.clone();
-        let mut reverse = spec.clone();
-        if let Some(loss) = &self.rev_loss {
-            reverse.set("loss", loss)?;
-        }
-        if let Some(list) = &self.rev {
-            reverse.set_list(list)?;
-        }
-        Ok((spec, reverse))
+/// The links of a network: so many of one kind, and what `--hop` says is different on some.
+pub(crate) fn hops_of(flags: &LinkFlags, links: usize, differing: &[String]) -> Result<Vec<Hop>, ScenarioError> {
+    let invalid = |text: String| ScenarioError::Invalid(text);
+    let link = |source: SpecError| ScenarioError::Invalid(source.to_string());
+    let (forward, reverse) = flags.both_directions().map_err(link)?;
+    let mut hops = vec![Hop { forward, reverse }; links];
+    for text in differing {
+        let (n, list) = text.split_once(':').ok_or_else(|| invalid(format!("--hop {text}: write N:key=value")))?;
+        let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
+        let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
+        let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {links}")))?;
+        hop.forward.set_list(list).map_err(link)?;
+        hop.reverse.set_list(list).map_err(link)?;
     }
+    Ok(hops)
 }
 
 fn seconds(flag: &str, value: Option<f64>) -> Result<Option<Period>, ScenarioError> {

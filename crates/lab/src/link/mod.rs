@@ -4,6 +4,7 @@
 
 mod aqm;
 mod discipline;
+mod flags;
 mod fq_codel;
 mod histogram;
 mod jitter;
@@ -18,6 +19,7 @@ mod trace;
 mod units;
 
 pub use aqm::{Aqm, FqCodelParameters, PieParameters};
+pub use flags::LinkFlags;
 pub use histogram::Histogram;
 pub use jitter::JitterDist;
 pub use loss::{Burst, LossAt, LossModel};

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -79,7 +78,7 @@ impl NetArgs {
         };
         let mut tolerance = Tolerance::default();
         if let Some(p99) = self.max_lateness {
-            tolerance = Tolerance { p99: p99.0, mean: p99.0.min(Duration::from_micros(500)).max(p99.0 / 6), ..tolerance };
+            tolerance = tolerance.with_p99(p99.0);
         }
         if let Err(error) = prepare() {
             return fail(&error, code_of(&error));

@@ -57,6 +57,13 @@ impl Default for Tolerance {
     }
 }
 
+impl Tolerance {
+    /// With another limit of the 99th percentile, and a mean that fits it.
+    pub fn with_p99(self, p99: Duration) -> Self {
+        Self { p99, mean: p99.min(Duration::from_micros(500)).max(p99 / 6), ..self }
+    }
+}
+
 /// A run that was not what the link description says.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unfaithful {
@@ -193,6 +200,11 @@ impl Emulator {
             duplex.forward.clear_stats();
             duplex.backward.clear_stats();
         }
+    }
+
+    /// Whether it has stopped by itself, because a device failed it; [`Self::finish`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Stops and reports.

@@ -4,6 +4,7 @@
 //! A [`chain::Chain`] is hosts in a row; links are described by the same [`crate::link::LinkSpec`] as in the simulator
 //! and run by netem where the kernel has it ([`netem`]) or by our own emulator over TUN devices ([`emulator`]).
 
+pub mod between;
 pub mod chain;
 pub mod command;
 mod contender_path;
@@ -11,6 +12,7 @@ pub mod contest;
 pub mod counters;
 mod curl;
 pub mod emulator;
+mod end;
 pub(crate) mod ends;
 pub mod fidelity;
 mod ip;

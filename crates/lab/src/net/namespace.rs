@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,6 +36,14 @@ impl Namespace {
             .join()
             .expect("the thread that makes a namespace does not panic")?;
         Ok(Self { name: name.to_owned(), descriptor: Arc::new(descriptor) })
+    }
+
+    /// A namespace that is there already, by its file; `name` appears in messages and thread names. Errors of the kernel say whether the file is
+    /// missing, no namespace (`EINVAL`) or not to be entered by this process (`EPERM`).
+    pub fn open(name: &str, file: &Path) -> io::Result<Self> {
+        let namespace = Self { name: name.to_owned(), descriptor: Arc::new(File::open(file)?.into()) };
+        namespace.enter(|| ())?;
+        Ok(namespace)
     }
 
     /// The name given at birth.

@@ -276,7 +276,8 @@ fn c_string(name: &str) -> Vec<u8> {
     bytes
 }
 
-fn index_of(name: &str) -> io::Result<u32> {
+/// The kernel's number of a device in the calling thread's namespace.
+pub(super) fn index_of(name: &str) -> io::Result<u32> {
     let text = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: a terminated string that lives over the call.
     match unsafe { libc::if_nametoindex(text.as_ptr()) } {

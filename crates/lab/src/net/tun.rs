@@ -57,13 +57,13 @@ impl Tun {
         }
     }
 
-    /// Hands a packet to the namespace's stack; `false` when the stack refuses it (damaged header, no buffer).
+    /// Hands a packet to the namespace's stack; `false` when the stack refuses it (damaged header, no buffer, device down).
     pub fn send(&self, packet: &[u8]) -> io::Result<bool> {
         match (&self.file).write(packet) {
             // A TUN device takes a packet whole or not at all.
             Ok(length) => Ok(length == packet.len()),
             Err(error) => match error.raw_os_error() {
-                Some(libc::EINVAL | libc::ENOBUFS | libc::EAGAIN | libc::ENOMEM) => Ok(false),
+                Some(libc::EINVAL | libc::EIO | libc::ENOBUFS | libc::EAGAIN | libc::ENOMEM) => Ok(false),
                 _ => Err(error),
             },
         }
