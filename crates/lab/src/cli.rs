@@ -29,7 +29,9 @@ impl Cli {
             Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
             Command::Matrix(matrix) => matrix.net,
             Command::Demo(_) | Command::Net(_) | Command::Link(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
-            Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,
+            Command::Mininet(_) | Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => {
+                true
+            }
         }
     }
 }
@@ -61,6 +63,8 @@ pub enum Command {
     Proxy(Box<crate::proxied::ProxyArgs>),
     /// Join two network namespaces by an emulated link, for scripts that make their own: mininet, ip netns, containers.
     Link(Box<crate::net::between::LinkArgs>),
+    /// Write a chain of links as a script for mininet, whose hosts run noctule.
+    Mininet(Box<crate::mininet::MininetArgs>),
     /// Measure an emulated link against its description.
     Fidelity(crate::net::command::FidelityArgs),
     /// Run a grid of conditions, in the simulator or on namespaces: tables, CSV, JSON, heat map, bars.

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod holdout;
 pub mod link;
 pub mod matrix;
+pub mod mininet;
 pub mod net;
 pub mod oasis;
 pub mod page;

@@ -50,6 +50,7 @@ fn execute(cli: Cli) -> Outcome {
         Command::Export(export) => export.execute(),
         Command::Demo(demo) => Ok(demo.execute()),
         Command::Net(net) => Ok(net.execute()),
+        Command::Mininet(mininet) => mininet.execute(),
         Command::Link(link) => Ok(link.execute()),
         Command::Proxy(proxy) => proxy.execute(),
         Command::Fidelity(fidelity) => Ok(fidelity.execute()),

@@ -33,6 +33,9 @@ pub struct LinkArgs {
     /// Seed of everything random; links beside each other need different ones, or they lose the same packets.
     #[arg(long, default_value_t = 7)]
     pub seed: u64,
+    /// Round trip that `bdp` in --queue refers to [default: that of this link].
+    #[arg(long)]
+    pub bdp_rtt: Option<Period>,
     /// End when standard input is closed, too, as happens when the process that started this one dies.
     #[arg(long)]
     pub until_eof: bool,
@@ -159,7 +162,7 @@ impl LinkArgs {
         let (mut forward, mut backward) = self.link.both_directions()?;
         forward.check()?;
         backward.check()?;
-        let round_trip = forward.delay.0 + backward.delay.0;
+        let round_trip = self.bdp_rtt.map_or(forward.delay.0 + backward.delay.0, |period| period.0);
         (forward.bdp_rtt, backward.bdp_rtt) = (Some(round_trip), Some(round_trip));
         let mtu = forward.mtu.max(backward.mtu);
         let signals = receive_signals().map_err(|error| LinkError::System { step: "wait for signals", error })?;

@@ -80,9 +80,9 @@ pub enum EndError {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process(pid) => write!(f, "process {pid}"),
+            Self::Process(pid) => write!(f, "namespace of process {pid}"),
             Self::Name(name) => write!(f, "namespace {name}"),
-            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::File(path) => write!(f, "namespace {}", path.display()),
         }
     }
 }
@@ -168,7 +168,7 @@ impl End {
         let place = self.place.to_string();
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => EndError::NotPermitted(place),
-            Some(libc::EINVAL) if !matches!(self.place, Place::Process(_)) => EndError::NoNamespace(place),
+            Some(libc::EINVAL) if !matches!(self.place, Place::Process(_)) => EndError::NoNamespace(self.file().display().to_string()),
             _ => EndError::NoSuchPlace {
                 place,
                 advice: match self.place {
