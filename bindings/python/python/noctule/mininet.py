@@ -224,7 +224,7 @@ class NoctuleHost(Host):
     the nodes; ``host.IP()`` is that address then. ``relay`` says whether it forwards flows of others. ``congestion`` is the node's congestion control,
     ``config`` is text to append to its file (``noctule.toml(5)``). Routes are shortest paths over hosts that relay.
 
-    With ``node=False`` it runs none: it is an end, for which its neighbours know a key and an address. ``flags`` gives the words by which ``noctule send``,
+    With ``end`` it runs none: it is an end, for which its neighbours know a key and an address. ``flags`` gives the words by which ``noctule send``,
     ``recv``, ``perf``, ``ping`` and ``proxy`` attach to the neighbours.
 
     The node starts when mininet configures the host, after all links, and ends with it. ``noctule status`` in the host shows it. ``log_file`` has its
@@ -239,7 +239,7 @@ class NoctuleHost(Host):
         self,
         name: str,
         *,
-        node: bool = True,
+        end: bool = False,
         relay: bool = True,
         tun: bool = True,
         congestion: str = "model",
@@ -253,7 +253,7 @@ class NoctuleHost(Host):
             raise ValueError(f"{name}: a NoctuleHost needs an ip, its address in the overlay")
         self.overlay = str(ipaddress.ip_interface(address).ip)
         self._tun_address = str(address)
-        self.is_node, self.relays, self.has_tun = node, relay, node and tun
+        self.is_node, self.relays, self.has_tun = not end, relay, tun and not end
         self.congestion, self.extra = congestion, config
         self._node: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix=f"noctule-{name}-"))
@@ -301,8 +301,8 @@ class NoctuleHost(Host):
         return found
 
     def flags(self) -> list[str]:
-        """The words by which an end (``node=False``) attaches to all its neighbours that run a node."""
-        words = ["--address", self.overlay, "--key", str(self.key_file), "--known-hosts", str(self.directory / "known_hosts")]
+        """The words by which an end attaches to all its neighbours that run a node."""
+        words = ["--address", self.overlay, "--key", str(self.key_file)]
         for host, links in self.neighbours().items():
             if host.is_node:
                 words += ["--via", f"{links[0][1]}:{PORT}", "--via-key", host.public_key]
