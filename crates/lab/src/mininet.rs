@@ -180,8 +180,7 @@ mod tests {
             words.sort();
             words
         };
-        let lines: Vec<Vec<String>> =
-            text.lines().filter_map(|line| line.trim().starts_with("self.addLink").then(|| sorted(line.trim()))).collect();
+        let lines: Vec<Vec<String>> = text.lines().map(str::trim).filter(|line| line.starts_with("self.addLink")).map(sorted).collect();
         assert_eq!(lines, [sorted(first), sorted(second)], "{text}");
         assert!(text.contains("range(1, 3 + 1)") && text.contains("partial(NoctuleHost, congestion=\"cubic\")"), "{text}");
     }

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +32,8 @@ __all__ = ["NoctuleHost", "NoctuleIntf", "NoctuleLink", "ProgramError", "wait_un
 
 #: Where nodes listen.
 PORT = 4242
+#: The TUN device of a node.
+DEVICE = "noctule0"
 #: Seconds that a program has to begin or to end.
 PATIENCE = 20.0
 #: Links have addresses from here unless their ends name some: four to a link (RFC 6598).
@@ -60,10 +63,10 @@ def _output(command: list[str]) -> str:
 
 
 class NoctuleIntf(Intf):
-    """The TUN device at an end of a ``NoctuleLink``: it has no MAC address, and goes with its link."""
+    """A TUN device, at an end of a ``NoctuleLink`` or of a node: it has no MAC address, and goes with its link or node."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: ``noctule-lab`` has brought the device up, with its address."""
+        """Nothing: whoever made the device has brought it up, with its address."""
         return {}
 
     def setMAC(self, _mac: str) -> str:  # noqa: N802, a name of mininet's
@@ -71,7 +74,7 @@ class NoctuleIntf(Intf):
         return ""
 
     def delete(self) -> None:
-        """Forgets the device; it is there as long as its link."""
+        """Forgets the device, which goes with its link or node."""
         self.node.delIntf(self)
         self.link = None
 
@@ -118,7 +121,7 @@ class NoctuleLink(Link):
         flags = _flags({"seed": 7 + 2 * number, **properties})
         first = ADDRESSES.network_address + 4 * (number % (ADDRESSES.num_addresses // 4))
         self.counts: dict[str, Any] | None = None
-        ends = []
+        ends: list[tuple[Any, int, str, str]] = []
         for node, port, name, params, address in (
             (node1, port1, intfName1, params1, first + 1),
             (node2, port2, intfName2, params2, first + 2),
@@ -252,11 +255,14 @@ class NoctuleHost(Host):
         if not address:
             raise ValueError(f"{name}: a NoctuleHost needs an ip, its address in the overlay")
         self.overlay = str(ipaddress.ip_interface(address).ip)
-        self._tun_address = str(address)
         self.is_node, self.relays, self.has_tun = not end, relay, tun and not end
+        self._device = NoctuleIntf(name=DEVICE)
+        self._device.node, (self._device.ip, self._device.prefixLen) = self, str(ipaddress.ip_interface(address)).split("/")
         self.congestion, self.extra = congestion, config
         self._node: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix=f"noctule-{name}-"))
+        # Also when the program ends before the network does.
+        self._remove = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
         self.key_file, self.config_file = self.directory / "key", self.directory / "node.toml"
         self.log_file, self.socket = self.directory / "log", self.directory / "run" / "node.sock"
         try:
@@ -270,7 +276,7 @@ class NoctuleHost(Host):
                 NoctuleHost._mount_points = [mask for mask, _ in masks if not os.path.isdir(mask)]
             super().__init__(name, **{**params, "privateDirs": [*params.get("privateDirs", []), *masks]})
         except BaseException:
-            shutil.rmtree(self.directory)
+            self._remove()
             raise
         NoctuleHost._living += 1
 
@@ -281,12 +287,9 @@ class NoctuleHost(Host):
         self.start_node()
         return result
 
-    def IP(self, intf: Any = None) -> str | None:  # noqa: N802, a name of mininet's
-        """Where programs reach this host: in the overlay if it has ``tun``, else by its first link. Of an interface its own address."""
-        if intf is None and self.has_tun:
-            return self.overlay
-        address: str | None = super().IP(intf)
-        return address
+    def defaultIntf(self) -> Any:  # noqa: N802, a name of mininet's
+        """Where programs reach this host: the device of its node, with its address in the overlay, if it has ``tun``; else its first link."""
+        return self._device if self.has_tun else super().defaultIntf()
 
     def neighbours(self) -> dict["NoctuleHost", list[tuple[str, str]]]:
         """The hosts at the other ends of its links, each with the addresses of both ends of each link: this host's first."""
@@ -349,9 +352,9 @@ class NoctuleHost(Host):
         """Ends the node and the host, and removes the node's files."""
         self.stop_node()
         super().terminate()
-        if not self.directory.exists():
+        if not self._remove.alive:
             return
-        shutil.rmtree(self.directory)
+        self._remove()
         NoctuleHost._living -= 1
         if NoctuleHost._living == 0:
             for path in NoctuleHost._mount_points:
@@ -375,7 +378,7 @@ class NoctuleHost(Host):
                 lines += ["", "[[remote]]", f'name = "{host.name}"', f'key = "{host.public_key}"', f'addresses = ["{host.overlay}"]']
             lines += ["", "[[route]]", f'to = "{host.overlay}"', f'via = "{via.name}"']
         if self.has_tun:
-            lines += ["", "[tun]", f'addresses = ["{self._tun_address}"]']
+            lines += ["", "[tun]", f'name = "{DEVICE}"', f'addresses = ["{self._device.ip}/{self._device.prefixLen}"]']
         lines += ["", "[control]", f'socket = "{RUN}/node.sock"', "", self.extra]
         return "\n".join(lines)
 
