@@ -45,10 +45,15 @@ struct Api {
 
 /// A server over a folder, without a socket; what it starts is `program`.
 fn api(program: &str) -> Api {
+    api_of(program, 1)
+}
+
+/// The same, with places for so many runs.
+fn api_of(program: &str, most: usize) -> Api {
     let dir = tempfile::tempdir().unwrap();
     let (end, ends) = tokio::sync::watch::channel(false);
     let store = Store::new(dir.path(), Build::named("test"));
-    let page = Page::new(store, Runs::new(program.as_ref(), 1), Tables::new(&[]).unwrap(), None, ends);
+    let page = Page::new(store, Runs::new(program.as_ref(), most), Tables::new(&[]).unwrap(), None, ends);
     let guard = Guard::new("127.0.0.1:1".parse().unwrap(), None, &[]).unwrap();
     Api { router: router(Arc::new(page), guard), dir, _end: end }
 }
@@ -238,6 +243,53 @@ async fn what_cannot_be_answered_is_told_as_json() {
     assert!(status == 503 && value["error"].as_str().unwrap().contains("No such file"), "{value}");
     let start = json!({ "name": "late", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
     assert_eq!(api.post("/api/runs", &start).await.0, 503);
+}
+
+#[tokio::test]
+async fn a_run_whose_folder_is_gone_can_be_ended_and_its_name_stays_taken_until_then() {
+    let file: Value = serde_json::from_str(assets::OPENAPI).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let child = dir.path().join("child");
+    std::fs::write(&child, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&child, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let api = api_of(child.to_str().unwrap(), 2);
+    let start = json!({ "name": "gone", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
+    assert_eq!(api.post("/api/runs", &start).await.0, 201);
+    std::fs::remove_dir_all(api.dir.path().join("gone")).unwrap();
+    let (status, value) = api.post("/api/runs", &start).await;
+    assert_eq!(status, 409, "{value}");
+    let (status, value) = api.post("/api/runs/gone/cancel", &json!({})).await;
+    assert_eq!((status, value["state"].as_str()), (202, Some("stopping")), "{value}");
+    let schema = &file["paths"]["/api/runs/{run}/cancel"]["post"]["responses"]["202"]["content"]["application/json"]["schema"];
+    fits(&file, schema, &value, "cancel").unwrap();
+    let end = Instant::now() + PATIENCE;
+    while api.post("/api/runs/gone/cancel", &json!({})).await.0 != 404 {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_on_namespaces_that_left_no_report_is_not_finished() {
+    let api = api("/bin/sleep");
+    let start = json!({ "name": "net", "what": { "kind": "namespaces", "flags": { "rate": "1mbit" } } });
+    assert_eq!(api.post("/api/runs", &start).await.0, 201);
+    let end = Instant::now() + PATIENCE;
+    let run = loop {
+        let run = api.get("/api/runs/net").await.1;
+        if run["state"] != "running" {
+            break run;
+        }
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!((run["state"].as_str(), run["done"].as_u64()), (Some("incomplete"), Some(0)), "{run}");
+    assert!(run["rows"][0]["complaints"][0].as_str().unwrap().contains("no report"), "{run}");
+    assert!(run["log"][0].as_str().unwrap().contains("sleep"), "{run}");
+    std::fs::write(api.dir.path().join("net/namespaces.report"), "{\"goodput_mbit\":0.9}\n").unwrap();
+    let run = api.get("/api/runs/net").await.1;
+    assert_eq!((run["state"].as_str(), run["done"].as_u64()), (Some("finished"), Some(1)), "{run}");
+    assert_eq!((run["rows"][0]["state"].as_str(), run["rows"][0]["goodput_mbit"].as_f64()), (Some("done"), Some(0.9)), "{run}");
 }
 
 #[tokio::test]

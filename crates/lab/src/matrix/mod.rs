@@ -16,4 +16,6 @@ pub(crate) use command::{FAILED, IMPOSSIBLE};
 pub use flags::GridFlags;
 pub use outcome::{Outcome, RunFailure};
 pub use summary::{Axis, Cell, Spread, Summary};
+#[cfg(test)]
+pub(crate) use summary::tests::outcome as fixture;
 pub use table::{Heading, Layout, csv, markdown, plane_name};

@@ -312,6 +312,10 @@ mod tests {
             (r#""trace":"/etc/passwd""#, "traces are files"),
             (r#""hop":"1:trace=/etc/passwd""#, "traces are files"),
             (r#""rev":["rate=1mbit,trace=/etc/passwd"]"#, "traces are files"),
+            (r#""rev":"trace =/etc/passwd""#, "traces are files"),
+            (r#""rev":"rate=1mbit,\u00a0trace\u2003= /etc/passwd""#, "traces are files"),
+            (r#""hop":"1: trace =/etc/passwd""#, "traces are files"),
+            (r#""at":"3s:loss=1%, trace =/etc/passwd""#, "traces are files"),
             (r#""rate":[]"#, "1 to 64 values"),
             (r#""rate":"""#, "printable"),
             (r#""rate":"1mbit\n""#, "printable"),
@@ -338,6 +342,7 @@ mod tests {
             (r#"{"name":"a","what":{"kind":"scenario","file":"bulk-grid.toml"}}"#, "--scenarios"),
             (r#"{"name":"a","what":{"kind":"namespaces","flags":{"pairs":2}}}"#, "--pairs"),
             (r#"{"name":"a","what":{"kind":"namespaces","peer":"sh"}}"#, "sh"),
+            (r#"{"name":"a","what":{"kind":"namespaces","flags":{"rev":"trace =/etc/passwd"}}}"#, "traces are files"),
         ] {
             let said = job(text).unwrap_err();
             assert!(said.contains(names), "{text}: {said}");

@@ -319,7 +319,7 @@ fn locked(claims: &BTreeMap<u64, String>) -> BTreeSet<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::matrix::Outcome;
+    use crate::matrix::{Outcome, fixture};
     use crate::scenario::ScenarioFile;
     use crate::sweep::Folder;
     use crate::sweep::folder::Taken;
@@ -333,23 +333,8 @@ pub(super) mod tests {
     /// A result as if it had been run.
     pub(in crate::page) fn record(place: usize, cell: &Cell, mbit: f64) -> Record {
         let build = Build::named("test");
-        let outcome = Outcome {
-            seed: cell.case.scenario.seed,
-            goodput_mbit: mbit,
-            pairs_mbit: Vec::new(),
-            limit_mbit: Some(100.0),
-            share: Some(mbit / 100.0),
-            wire_per_byte: Some(1.05),
-            reverse_wire_per_byte: Some(0.01),
-            queue_ms_p95: Some(3.0),
-            startup_rtts: None,
-            memory_mib: None,
-            bytes_wrong: Some(0),
-            rtt_ms_mean: None,
-            rtt_ms_p99: None,
-            residual_loss: None,
-            violations: if mbit < 50.0 { vec!["share 0.4 below 0.5".to_owned()] } else { Vec::new() },
-        };
+        let violations = if mbit < 50.0 { vec!["share 0.4 below 0.5".to_owned()] } else { Vec::new() };
+        let outcome = Outcome { violations, ..fixture(cell.case.scenario.seed, mbit) };
         let measured = Measured::Run { outcome, second_mbit: None, report: None };
         Record { id: build.id(cell), build: "test".to_owned(), place, cell: cell.clone(), measured }
     }

@@ -230,6 +230,27 @@ mod tests {
     }
 
     #[test]
+    fn an_output_that_is_no_plain_file_is_written_into_and_stays_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let link = |name: &str, to: &Path| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        let (read, write) = std::io::pipe().unwrap();
+        std::fs::write(at("file"), "before").unwrap();
+        link("to-file", &at("file"));
+        link("to-nothing", &at("new"));
+        link("to-device", Path::new("/dev/null"));
+        link("to-pipe", Path::new(&format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&write))));
+        for name in ["to-file", "to-nothing", "to-device", "to-pipe"] {
+            replace(&at(name), name.as_bytes()).unwrap();
+            assert!(std::fs::symlink_metadata(at(name)).unwrap().is_symlink(), "{name}");
+        }
+        drop(write);
+        assert_eq!(std::io::read_to_string(read).unwrap(), "to-pipe");
+        assert_eq!((std::fs::read(at("file")).unwrap(), std::fs::read(at("new")).unwrap()), (b"to-file".into(), b"to-nothing".into()));
+        assert!(replace(dir.path(), b"x").unwrap_err().to_string().contains("directory"));
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_written_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");

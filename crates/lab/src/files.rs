@@ -1,0 +1,96 @@
+//! Files that other programs may have put there, read without waiting and up to a bound.
+//!
+//! A folder of results may be written by other users. A FIFO in it would hold the reader, a device has no end, and a link leads anywhere.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Longest file of a folder of results that is read, bytes.
+pub const MOST_BYTES: u64 = 64 << 20;
+
+/// What is done with a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// It is followed: the user named it.
+    Follow,
+    /// It is refused: it lay in a folder.
+    Refuse,
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// It is none, or cannot be opened. Nothing waits for the other end of a FIFO.
+pub fn open(path: &Path, links: Links) -> io::Result<File> {
+    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    let follow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | follow).open(path);
+    let file = file.map_err(|e| if e.raw_os_error() == Some(libc::ELOOP) { irregular() } else { e })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+}
+
+/// A whole file of at most `most` bytes.
+///
+/// # Errors
+/// As for [`open`]; or it is longer.
+pub fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // Its length may change while it is read.
+    open(path, links)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// A whole file of at most `most` bytes as text.
+///
+/// # Errors
+/// As for [`read`]; or it is no UTF-8.
+pub fn text(path: &Path, links: Links, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, links, most)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
+}
+
+/// The last `most` bytes of a file in a folder.
+///
+/// # Errors
+/// As for [`open`].
+pub fn tail(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = open(path, Links::Refuse)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A FIFO without another end.
+    pub(crate) fn fifo(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once_and_no_file_is_read_beyond_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fifo(&at("fifo"));
+        std::fs::write(at("file"), "one\ntwo\n").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
+        for (name, links) in [("fifo", Links::Follow), ("fifo", Links::Refuse), ("link", Links::Refuse), ("zero", Links::Follow)] {
+            assert!(read(&at(name), links, 100).unwrap_err().to_string().contains("not a regular file"), "{name}");
+        }
+        assert!(read(dir.path(), Links::Follow, 100).unwrap_err().to_string().contains("not a regular file"));
+        assert_eq!(text(&at("link"), Links::Follow, 8).unwrap(), "one\ntwo\n");
+        assert!(read(&at("file"), Links::Refuse, 7).unwrap_err().to_string().contains("longer than 7 bytes"));
+        assert_eq!((tail(&at("file"), 4).unwrap(), tail(&at("file"), 100).unwrap()), (b"two\n".to_vec(), b"one\ntwo\n".to_vec()));
+        std::fs::write(at("file"), b"\xff").unwrap();
+        assert_eq!(text(&at("file"), Links::Refuse, 8).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
