@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
+use crate::link::{Change, LinkSpec, Outage, Period, SpecError, Traces};
 use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
@@ -237,6 +237,14 @@ impl RunLine {
     /// # Errors
     /// The parser or the check of the scenario refuses it: in words.
     pub fn scenario(&self) -> Result<Scenario, String> {
+        self.scenario_with(Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    ///
+    /// # Errors
+    /// As for [`Self::scenario`].
+    pub fn scenario_with(&self, traces: Traces) -> Result<Scenario, String> {
         #[derive(Parser)]
         #[command(no_binary_name = true)]
         struct Line {
@@ -247,7 +255,7 @@ impl RunLine {
             let text = e.to_string();
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         })?;
-        line.run.scenario().map_err(|e| e.to_string())
+        line.run.scenario_with(traces).map_err(|e| e.to_string())
     }
 }
 
@@ -274,8 +282,13 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl RunArgs {
-    /// The run that the flags describe.
+    /// The run that the flags describe; traces are read.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        self.scenario_with(Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    pub fn scenario_with(&self, traces: Traces) -> Result<Scenario, ScenarioError> {
         let invalid = |text: String| ScenarioError::Invalid(text);
         let link = |source: SpecError| ScenarioError::Invalid(source.to_string());
         if self.hops == 0 || self.hops > 64 {
@@ -284,7 +297,7 @@ impl RunArgs {
         if !(1..=MOST_PATHS.into()).contains(&self.paths) {
             return Err(invalid(format!("--paths {}: between 1 and {MOST_PATHS}", self.paths)));
         }
-        let (forward, reverse) = self.both_directions().map_err(link)?;
+        let (forward, reverse) = self.both_directions(traces).map_err(link)?;
         let links = self.hops * self.paths;
         let mut hops = vec![Hop { forward, reverse }; links];
         for text in &self.hop {
@@ -292,8 +305,8 @@ impl RunArgs {
             let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
             let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
             let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {links}")))?;
-            hop.forward.set_list(list).map_err(link)?;
-            hop.reverse.set_list(list).map_err(link)?;
+            hop.forward.set_list_with(list, traces).map_err(link)?;
+            hop.reverse.set_list_with(list, traces).map_err(link)?;
         }
         let mut scenario = Scenario::new(hops);
         scenario.network = Network::chain_of(self.hops, self.paths);
@@ -326,7 +339,7 @@ impl RunArgs {
         Ok(scenario)
     }
 
-    fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+    fn both_directions(&self, traces: Traces) -> Result<(LinkSpec, LinkSpec), SpecError> {
         let mut spec = LinkSpec::default();
         let traced = self.trace.as_ref().is_some_and(|trace| trace != "none");
         let usual_rate = (!traced).then(|| "100mbit".to_owned());
@@ -351,7 +364,7 @@ impl RunArgs {
         ];
         for (key, text) in given {
             if let Some(text) = text {
-                spec.set(key, text)?;
+                spec.set_with(key, text, traces)?;
             }
         }
         for text in &self.outage {
@@ -364,7 +377,7 @@ impl RunArgs {
             reverse.set("loss", loss)?;
         }
         if let Some(list) = &self.rev {
-            reverse.set_list(list)?;
+            reverse.set_list_with(list, traces)?;
         }
         Ok((spec, reverse))
     }

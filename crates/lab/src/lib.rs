@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod demo;
+mod files;
 pub mod holdout;
 pub mod link;
 pub mod matrix;

@@ -50,8 +50,8 @@ fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Pa
         Some(path) => captured(args, path)?,
         None => {
             let scenario = args.scenario()?;
-            let watch = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)).watch());
-            sim::run_watched(&scenario, watch)?
+            let file = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario))).transpose()?;
+            sim::run_watched(&scenario, file.map(SampleFile::watch))?
         }
     };
     if json {

@@ -13,7 +13,7 @@ use noctule_lab::page::guard::Guard;
 use noctule_lab::page::routes::{Page, router, table};
 use noctule_lab::page::runs::Runs;
 use noctule_lab::page::store::Store;
-use noctule_lab::page::view::Tables;
+use noctule_lab::page::tables::Tables;
 use noctule_lab::page::{assets, guard};
 use noctule_lab::scenario::ScenarioFile;
 use noctule_lab::sweep::{Build, Cell, Folder, Record, folder::Taken};

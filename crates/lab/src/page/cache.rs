@@ -18,8 +18,14 @@ impl Stamp {
 }
 
 /// Files by folder and name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cache<T>(Mutex<HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>>);
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 impl<T: Clone> Cache<T> {
     fn folders(&self) -> MutexGuard<'_, HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>> {
@@ -50,5 +56,40 @@ impl<T: Clone> Cache<T> {
     /// Forgets the folders that are not in `folders`.
     pub fn keep_folders(&self, folders: &BTreeSet<PathBuf>) {
         self.folders().retain(|folder, _| folders.contains(folder));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_once_and_forgotten_with_its_name_or_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::default();
+        let reads = std::cell::Cell::new(0);
+        let get = |name: &str| {
+            let meta = std::fs::metadata(dir.path().join(name)).unwrap();
+            cache.get(dir.path(), name, &meta, |path| {
+                reads.set(reads.get() + 1);
+                std::fs::read_to_string(path).ok()
+            })
+        };
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        for _ in 0..3 {
+            assert_eq!((get("a").as_deref(), get("b").as_deref()), (Some("a"), Some("b")));
+        }
+        assert_eq!(reads.get(), 2);
+        std::fs::write(dir.path().join("a"), "longer").unwrap();
+        assert_eq!((get("a").as_deref(), reads.get()), (Some("longer"), 3));
+        let kept = || cache.folders().values().map(HashMap::len).sum::<usize>();
+        cache.keep_files(dir.path(), &BTreeSet::from(["b".into()]));
+        assert_eq!(kept(), 1);
+        cache.keep_folders(&BTreeSet::from([dir.path().to_owned()]));
+        assert_eq!(kept(), 1);
+        cache.keep_folders(&BTreeSet::new());
+        assert_eq!(kept(), 0);
     }
 }

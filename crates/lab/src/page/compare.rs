@@ -17,6 +17,10 @@ pub struct Comparison {
     pub a: String,
     /// Name of the second.
     pub b: String,
+    /// The build whose results of the first these are; null without any.
+    pub a_build: Option<String>,
+    /// The same of the second.
+    pub b_build: Option<String>,
     /// Cells that both have, in the order of the first.
     pub rows: Vec<Pair>,
     /// Results of the first that the second has not.
@@ -90,12 +94,12 @@ fn side(record: &Record) -> Side {
 }
 
 impl Comparison {
-    /// Of two runs.
-    pub fn of(a: &Run, b: &Run) -> Self {
-        let mut theirs: BTreeMap<Key<'_>, &Record> = b.records.iter().map(|record| (key(record), &**record)).collect();
+    /// Of two runs, each the results of one build: the named one, or that of the newest result.
+    pub fn of((a, a_build): (&Run, Option<&str>), (b, b_build): (&Run, Option<&str>)) -> Self {
+        let mut theirs: BTreeMap<Key<'_>, &Record> = b.of_build(b_build).into_iter().map(|record| (key(record), record)).collect();
         let mut rows = Vec::new();
         let mut only_a = 0;
-        for record in &a.records {
+        for record in a.of_build(a_build) {
             let Some(other) = theirs.remove(&key(record)) else {
                 only_a += 1;
                 continue;
@@ -108,6 +112,8 @@ impl Comparison {
         Self {
             a: a.name.clone(),
             b: b.name.clone(),
+            a_build: a_build.or(a.build.as_deref()).map(str::to_owned),
+            b_build: b_build.or(b.build.as_deref()).map(str::to_owned),
             rows,
             only_a,
             only_b: theirs.len(),
@@ -135,8 +141,17 @@ mod tests {
             }
         }
         let store = Store::new(dir.path(), Build::named("test"));
-        let both = Comparison::of(&store.run("a").unwrap(), &store.run("b").unwrap());
+        let (a, b) = (store.run("a").unwrap(), store.run("b").unwrap());
+        let both = Comparison::of((&a, None), (&b, None));
         assert_eq!((both.rows.len(), both.only_a, both.only_b), (2, 1, 1));
+        assert_eq!(both.a_build.as_deref(), Some("test"));
         assert_eq!((both.median_factor, both.rows[0].factor), (Some(0.75), Some(0.75)));
+        // Two builds in one folder are two sides as well.
+        let newer = Build::named("newer");
+        let record = Record { id: newer.id(&cells[0]), build: "newer".to_owned(), ..record(0, &cells[0], 40.0) };
+        keep(&dir.path().join("a"), &record);
+        let a = store.run("a").unwrap();
+        let both = Comparison::of((&a, Some("test")), (&a, Some("newer")));
+        assert_eq!((both.rows.len(), both.only_a, both.only_b, both.median_factor), (1, 2, 0, Some(0.5)));
     }
 }

@@ -192,6 +192,11 @@ impl ScenarioFile {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, text)
+    }
+
+    /// Reads the text of the file `path`.
+    pub fn parse(path: &Path, text: String) -> Result<Self, FileError> {
         let wrong = |source| FileError::Parse { path: path.to_owned(), source: Box::new(source) };
         let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
         let has_traces = resolve_traces(&mut table, path.parent().unwrap_or(Path::new("")));
