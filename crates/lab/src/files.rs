@@ -75,11 +75,16 @@ fn irregular() -> io::Error {
 /// # Errors
 /// As for [`open`]; or it is longer.
 pub fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {most} bytes"));
+    let file = open(path, links)?;
+    if file.metadata()?.len() > most {
+        return Err(too_long());
+    }
     let mut bytes = Vec::new();
-    // Its length may change while it is read.
-    open(path, links)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    // Its length may change while it is read, and files of /proc have none.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {most} bytes")));
+        return Err(too_long());
     }
     Ok(bytes)
 }
@@ -139,6 +144,7 @@ pub(crate) mod tests {
         }
         assert!(read(dir.path(), Links::Follow, 100).unwrap_err().to_string().contains("not a regular file"));
         assert_eq!(text(&at("link"), Links::Follow, 8).unwrap(), "one\ntwo\n");
+        assert!(read("/proc/self/status".as_ref(), Links::Refuse, 7).unwrap_err().to_string().contains("longer than 7 bytes"));
         assert!(read(&at("file"), Links::Refuse, 7).unwrap_err().to_string().contains("longer than 7 bytes"));
         assert_eq!((tail(&at("file"), 4).unwrap(), tail(&at("file"), 100).unwrap()), (b"two\n".to_vec(), b"one\ntwo\n".to_vec()));
         assert_eq!(first_line(&at("file"), 4).unwrap(), Some(b"one".to_vec()));

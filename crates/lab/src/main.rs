@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{Report, Row, differences, grid_table, run_table, shares_table};
+use noctule_lab::report::{Report, Row, count, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 use noctule_lab::sweep::command::simulate as simulate_cases;
@@ -104,7 +104,7 @@ fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<(&Path, 
         print!("{}", grid_table(&rows));
     }
     let failed = rows.iter().filter(|(_, _, violations)| !violations.is_empty()).count();
-    eprintln!("{} cases, {failed} failed", rows.len());
+    eprintln!("{}, {failed} failed", count(rows.len(), "case"));
     let shares: Vec<_> = rows.iter().map(|(name, report, _)| (name.clone(), report.share)).collect();
     let moved = against.map(|(path, update)| compare(path, &shares, update)).transpose()?.unwrap_or(0);
     Ok(if failed + moved == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

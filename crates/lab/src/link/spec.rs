@@ -388,7 +388,8 @@ impl FromStr for Change {
         for (key, text) in &settings {
             // An outage has its own time; a queue or a trace has a past that a change would have to invent.
             if matches!(&**key, "outage" | "aqm" | "trace") {
-                let whole = "a change such as 10s:rate=20mbit,loss=5% (outages, queues and traces hold for the whole run; traces are files)";
+                let whole =
+                    "a change such as 10s:rate=20mbit,loss=5% (outages, queues and traces hold for the whole run; traces are files)";
                 return Err(ParseQuantityError::new(text, whole));
             }
             trial.set_with(key, text, Traces::Refuse).map_err(|_| err())?;

@@ -12,8 +12,8 @@ use noctule_proto::units::Time;
 use serde::{Deserialize, Serialize};
 
 use super::spec::SpecError;
-use crate::files::{self, Links};
 use super::units::Bandwidth;
+use crate::files::{self, Links};
 
 /// Lines that are read at most, so that memory is bounded.
 const MOST_LINES: usize = 20_000_000;
@@ -30,7 +30,8 @@ pub struct Trace {
 impl Trace {
     /// Reads a regular file of at most 64 MiB.
     pub fn read(path: &str) -> Result<Self, SpecError> {
-        let text = files::text(path.as_ref(), Links::Follow, files::MOST_BYTES).map_err(|e| SpecError::Trace { path: path.to_owned(), reason: e.to_string() })?;
+        let text = files::text(path.as_ref(), Links::Follow, files::MOST_BYTES)
+            .map_err(|e| SpecError::Trace { path: path.to_owned(), reason: e.to_string() })?;
         Self::parse(path, &text)
     }
 
@@ -245,9 +246,14 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_refused_with_its_line() {
-        for (text, names) in
-            [("", "not one"), ("5\n3\n", "line 2"), ("5\nx\n", "line 2 is not"), ("-1\n", "line 1"), ("0\n0\n", "no time"), ("1.5\n", "whole")]
-        {
+        for (text, names) in [
+            ("", "not one"),
+            ("5\n3\n", "line 2"),
+            ("5\nx\n", "line 2 is not"),
+            ("-1\n", "line 1"),
+            ("0\n0\n", "no time"),
+            ("1.5\n", "whole"),
+        ] {
             let error = Trace::parse("a.trace", text).unwrap_err().to_string();
             assert!(error.contains(names) && error.contains("a.trace"), "{text}: {error}");
         }

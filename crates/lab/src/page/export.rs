@@ -16,6 +16,7 @@ use super::runs::Runs;
 use super::store::{ITSELF, Store};
 use super::tables::Tables;
 use super::view::{MatrixAsk, Ours};
+use crate::report::count;
 use crate::sweep::{Build, folder};
 
 /// Cells whose own pages and courses are in the file; of the others there is the line in the table.
@@ -41,9 +42,8 @@ impl ExportArgs {
         let tables = Tables::new(&self.beside)?;
         let (text, cells, left) = document(&self.folder, tables)?;
         folder::replace(&self.file, text.as_bytes())?;
-        let many = if cells == 1 { "" } else { "s" };
         let details = if left > 0 { format!(", {left} of them without a page of their own") } else { String::new() };
-        eprintln!("{}: {cells} cell{many}{details}; open it in a browser, it needs no server", self.file.display());
+        eprintln!("{}: {}{details}; open it in a browser, it needs no server", self.file.display(), count(cells, "cell"));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -265,7 +265,11 @@ impl Store {
     fn single(&self, folder: &Path, id: &str, (samples, report): (Option<Metadata>, Option<Metadata>)) -> Single {
         let head = |meta: &Metadata| self.heads.get(folder, &format!("{id}.{ENDING}"), meta, |path| Some(samples::head(path)));
         let figures = |meta: &Metadata| self.figures.get(folder, &format!("{id}.{REPORT}"), meta, |path| Some(Figures::read(path)));
-        Single { head: samples.as_ref().and_then(head).flatten(), promised: report.is_some(), figures: report.as_ref().and_then(figures).flatten() }
+        Single {
+            head: samples.as_ref().and_then(head).flatten(),
+            promised: report.is_some(),
+            figures: report.as_ref().and_then(figures).flatten(),
+        }
     }
 }
 

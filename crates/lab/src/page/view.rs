@@ -393,7 +393,12 @@ impl Row {
     pub fn of(record: &Record, has_samples: bool) -> Self {
         let complaints = record.complaints();
         let state = if complaints.is_empty() { CellState::Done } else { CellState::Failed };
-        let row = Self { place: Some(record.place), build: Some(record.build.clone()), complaints, ..Self::bare(&record.id, &record.cell, state, has_samples) };
+        let row = Self {
+            place: Some(record.place),
+            build: Some(record.build.clone()),
+            complaints,
+            ..Self::bare(&record.id, &record.cell, state, has_samples)
+        };
         let Some(outcome) = outcome(record) else { return row };
         Self {
             goodput_mbit: Some(outcome.goodput_mbit),
@@ -457,7 +462,8 @@ mod tests {
         assert_eq!((matrix.rows.key.as_str(), matrix.columns.key.as_str()), ("loss", "delay"));
         let first = matrix.planes[0].cells[0][0].as_ref().unwrap();
         assert_eq!((first.beside_mbit, first.factor), (Some(91.7), Some(1.0)));
-        let ask = |beside: &str, rows: &str| MatrixAsk { beside: Some(beside.to_owned()), rows: Some(rows.to_owned()), ..MatrixAsk::default() };
+        let ask =
+            |beside: &str, rows: &str| MatrixAsk { beside: Some(beside.to_owned()), rows: Some(rows.to_owned()), ..MatrixAsk::default() };
         assert_eq!(run.matrix(&tables, &ask("none", "loss")).unwrap().beside, None);
         assert!(run.matrix(&tables, &ask("nothing", "loss")).unwrap_err().text.contains("nothing"));
         assert!(run.matrix(&tables, &ask("none", "rate")).unwrap_err().text.contains("delay, loss"));

@@ -15,6 +15,11 @@ pub use progress::Progress;
 pub use snapshot::{Row, TOLERANCE_POINTS, differences, shares_table};
 pub use table::{grid_table, run_table};
 
+/// So many things, whose name has a regular plural: `1 cell`, `2 cells`.
+pub fn count(number: usize, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Version of the JSON object; grows when a field changes its meaning, not when one is added.
 pub const REPORT_VERSION: u32 = 1;
 

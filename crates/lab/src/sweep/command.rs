@@ -15,6 +15,7 @@ use crate::holdout::command::DrawArgs;
 use crate::holdout::summary;
 use crate::matrix::flags::GridFlags;
 use crate::matrix::{FAILED, Heading, Layout, Summary, csv, markdown};
+use crate::report::count;
 use crate::scenario::Case;
 use crate::sim;
 
@@ -180,7 +181,7 @@ impl MergeArgs {
             let (cases, results): (Vec<Case>, Vec<_>) = others.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
             let summary = Summary::of(&cases, results);
             let heading = Heading {
-                title: format!("{} runs", cases.len()),
+                title: count(cases.len(), "run"),
                 conditions: format!("in the simulator, noctule-lab {}", others[0].build),
                 beside: None,
             };

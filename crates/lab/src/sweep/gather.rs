@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::cell::{Build, Cell, Record};
 use crate::files::{self, Links};
+use crate::report::count;
 
 /// Results that do not go together, or cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,7 @@ pub fn gather(paths: &[PathBuf], build: Option<&str>) -> Result<Vec<Record>, Gat
         *builds.entry(&record.build).or_default() += 1;
     }
     if builds.len() > 1 {
-        return Err(GatherError::Builds(builds.iter().map(|(build, n)| format!("{build} ({n} results)")).collect()));
+        return Err(GatherError::Builds(builds.iter().map(|(build, n)| format!("{build} ({})", count(*n, "result"))).collect()));
     }
     if records.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -197,7 +198,7 @@ mod tests {
         let text = |paths: &[PathBuf], build| gather(paths, build).map(|_| ()).map_err(|e| e.to_string());
         let (one, two) = (records("one"), records("two"));
         write(&path, &[one[0].clone(), two[1].clone()]);
-        assert!(text(std::slice::from_ref(&path), None).unwrap_err().contains("one (1 results), two (1 results)"));
+        assert!(text(std::slice::from_ref(&path), None).unwrap_err().contains("one (1 result), two (1 result)"));
         assert_eq!(text(std::slice::from_ref(&path), Some("two")), Ok(()));
         let changed = Record { measured: Measured::NotRun { reason: "another".to_owned() }, ..one[0].clone() };
         write(&path, &[one[0].clone(), changed]);
