@@ -75,8 +75,8 @@ pub enum Command {
         /// Folder in which each result is kept as soon as it is there; what is there is not run again.
         #[arg(long, value_name = "DIR")]
         results: Option<PathBuf>,
-        /// Keep the course of each run there too, for `noctule-lab serve`.
-        #[arg(long, requires = "results")]
+        /// Keep the course of each run in the folder of --results too, for `noctule-lab serve`.
+        #[arg(long)]
         samples: bool,
         /// Compare the share of every case with the table in this file: a point more or less fails.
         #[arg(long, value_name = "FILE")]

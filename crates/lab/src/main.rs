@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim { run, json, pcap, samples } => simulate(&run, json, pcap.as_deref(), samples.as_deref()),
         Command::Run { files, full, json, results, samples, against, update } => {
-            run_files(&files, full, json, results.as_deref().map(|path| (path, samples)), against.as_deref().map(|path| (path, update)))
+            run_files(&files, full, json, (results.as_deref(), samples), against.as_deref().map(|path| (path, update)))
         }
         Command::Holdout(holdout) => holdout.execute(),
         Command::Cells(cells) => cells.execute(),
@@ -77,13 +77,19 @@ fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::E
     Ok(simulation.report())
 }
 
-fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<(&Path, bool)>, against: Option<(&Path, bool)>) -> Outcome {
+fn run_files(
+    files: &[PathBuf],
+    full: bool,
+    json: bool,
+    (results, samples): (Option<&Path>, bool),
+    against: Option<(&Path, bool)>,
+) -> Outcome {
     let mut cases: Vec<Case> = Vec::new();
     for path in files {
         let file = ScenarioFile::read(path)?;
         cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
     }
-    let records = simulate_cases(&cases, results.map(|(path, _)| path), sim::all_cores(), results.is_some_and(|(_, samples)| samples))?;
+    let records = simulate_cases(&cases, results, sim::all_cores(), samples)?;
     let mut rows = Vec::new();
     for Record { cell, measured, .. } in &records {
         match measured {

@@ -512,9 +512,11 @@ fn commands_say_what_is_missing_before_they_run() {
         let output = Command::new(LAB).args(args).current_dir(dir.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/bulk-grid.toml");
     for (args, says) in [
         (&["sim", "--seconds", "3", "--warmup", "1", "--samples", "none/try.samples"][..], "there is no folder none"),
-        (&["run", "file.toml", "--samples"], "--results"),
+        (&["run", scenario, "--samples"], "beside its result: name a folder for both by --results DIR"),
+        (&["matrix", "--rate", "1mbit", "--samples"], "by --results DIR"),
         (&["export", "none", "page.html"], "none: no such folder"),
         (&["export", ".", "page.html"], "noctule-lab matrix --results"),
         (&["serve", "none", "--runs", "0"], "none: no such folder"),

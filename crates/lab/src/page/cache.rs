@@ -17,9 +17,11 @@ impl Stamp {
     }
 }
 
+type Folders<T> = HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>;
+
 /// Files by folder and name.
 #[derive(Debug)]
-pub struct Cache<T>(Mutex<HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>>);
+pub struct Cache<T>(Mutex<Folders<T>>);
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
@@ -28,7 +30,7 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T: Clone> Cache<T> {
-    fn folders(&self) -> MutexGuard<'_, HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>> {
+    fn folders(&self) -> MutexGuard<'_, Folders<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

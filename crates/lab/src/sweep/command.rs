@@ -112,6 +112,9 @@ pub fn announce(folder: &Folder) {
 
 /// Runs cases in the simulator, into a folder if there is one; with `samples`, the course of each goes there too.
 pub fn simulate(cases: &[Case], results: Option<&Path>, workers: usize, samples: bool) -> Result<Vec<Record>, Failure> {
+    if samples && results.is_none() {
+        return Err("--samples keeps the course of each run beside its result: name a folder for both by --results DIR".into());
+    }
     let cells: Vec<(usize, Cell)> = cases.iter().cloned().map(Cell::from).enumerate().collect();
     let folder = results.map(Folder::open).transpose()?;
     if let Some(folder) = &folder {
