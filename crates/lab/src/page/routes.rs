@@ -330,7 +330,7 @@ async fn compare(State(page): Shared, both: Result<Query<Both>, QueryRejection>)
     let both = asked(both)?;
     wait(move || {
         let (a, b) = (page.store.run(&both.a)?, page.store.run(&both.b)?);
-        ok(&Comparison::of((&a, both.a_build.as_deref()), (&b, both.b_build.as_deref())))
+        ok(&Comparison::of((&a, both.a_build.as_deref()), (&b, both.b_build.as_deref()))?)
     })
     .await
 }

@@ -311,6 +311,21 @@ impl Run {
         self.records.iter().map(|record| &*record.build).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// The results of the build that a request names.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn of_asked_build(&self, build: Option<&str>) -> Result<Vec<&Record>, Problem> {
+        match build {
+            Some(build) if !self.builds().contains(&build) => Err(Problem::not_found(format!(
+                "{}: no results of the build {build:?}; it has those of: {}",
+                self.name,
+                self.builds().join(", ")
+            ))),
+            _ => Ok(self.of_build(build)),
+        }
+    }
+
     /// The results of one build; of the newest if none is named.
     pub fn of_build(&self, build: Option<&str>) -> Vec<&Record> {
         let build = build.or(self.build.as_deref());

@@ -309,10 +309,8 @@ impl Run {
     pub fn matrix(&self, tables: &Tables, ask: &MatrixAsk) -> Result<MatrixView, Problem> {
         let unfit = |text: &str| Problem::not_found(text);
         let build = ask.build.as_deref().or(self.build.as_deref()).unwrap_or_default();
-        if ask.build.is_some() && !self.builds().contains(&build) {
-            return Err(Problem::not_found(format!("no results of the build {build:?}; there are those of {}", self.builds().join(", "))));
-        }
-        let records: Vec<&Record> = self.of_build(Some(build)).into_iter().filter(|record| record.cell.draw.is_none()).collect();
+        let records: Vec<&Record> =
+            self.of_asked_build(ask.build.as_deref())?.into_iter().filter(|record| record.cell.draw.is_none()).collect();
         if records.iter().all(|record| record.cell.case.cell.is_empty()) {
             return Err(unfit("these results have no axes: draws and single runs make no table"));
         }

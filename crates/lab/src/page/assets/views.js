@@ -238,7 +238,7 @@ const Views = (() => {
     const compare = lab.isFile ? null : el("a", { href: `#/compare?a=${part(name)}` }, "Compare with another run");
     return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, compare), troubles, live, matrixBox, table.box,
       notShown > 0 ? problem(`${count(notShown, "more cell")} not shown; noctule-lab merge reads all.`) : null,
-      el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}` : "")].filter(Boolean);
+      el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}${first.builds.length > 1 ? "; counts and shares above the cells are those of the build that made the newest result" : ""}` : "")].filter(Boolean);
   }
 
   // ---- one cell
