@@ -92,6 +92,14 @@ impl Page {
         Ok((RunSummary::of(&run, ours), run, ours))
     }
 
+    /// A run that this server has just worked on, also if child and folder are gone since.
+    fn seen_as(&self, name: &str, ours: Ours) -> Result<RunSummary, Problem> {
+        match self.seen(name) {
+            Ok((summary, ..)) => Ok(summary),
+            Err(_) => Ok(RunSummary::of(&Run::bare(name, &self.store.path_of(name)?), ours)),
+        }
+    }
+
     /// The look at a run that its listeners share.
     pub fn look_of(&self, name: &str) -> Arc<Look> {
         self.looks.of(name)
@@ -257,7 +265,7 @@ async fn start_run(State(page): Shared, request: extract::Request) -> Answer {
         let request = Request::parse(&body)?;
         let job = request.job(page.scenarios.as_deref())?;
         page.runs.start(page.store.root(), &request, &job)?;
-        Ok(with_status(StatusCode::CREATED, &page.seen(&request.name)?.0))
+        Ok(with_status(StatusCode::CREATED, &page.seen_as(&request.name, Ours::Works)?))
     })
     .await
 }
@@ -266,9 +274,10 @@ async fn cancel_run(State(page): Shared, run: Named<String>) -> Answer {
     let run = named(run)?;
     wait(move || {
         // First, whatever has become of its folder.
-        let asked = page.runs.cancel(&run);
-        let (summary, ..) = page.seen(&run)?;
-        asked.map(|()| with_status(StatusCode::ACCEPTED, &summary))
+        match page.runs.cancel(&run) {
+            Ok(()) => Ok(with_status(StatusCode::ACCEPTED, &page.seen_as(&run, Ours::Stopping)?)),
+            Err(problem) => Err(page.seen(&run).err().unwrap_or(problem)),
+        }
     })
     .await
 }
