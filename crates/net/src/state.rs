@@ -339,13 +339,13 @@ impl EndpointState {
         }
     }
 
-    /// Tells the readers of a link, and of the sessions that run over it.
     /// The rate that a session's application should produce; `None` if there is none to tell, or the session is over.
     pub(crate) fn target_rate(&self, session: SessionId) -> Option<Bandwidth> {
         let link = self.node.session_link(session).or_else(|| Some(self.sessions.get(&session)?.link))?;
         self.node.target_rate(link)
     }
 
+    /// Tells the readers of a link, and of the sessions that run over it.
     fn tell_link(&mut self, link: LinkId, event: &LinkEvent) {
         if let Some(entry) = self.links.get_mut(link) {
             entry.readers.tell(event, &mut self.woken);
