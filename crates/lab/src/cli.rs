@@ -57,6 +57,8 @@ pub enum Command {
     Merge(crate::sweep::command::MergeArgs),
     /// Run test files of Oasis as they are, in the simulator or on namespaces.
     Oasis(crate::oasis::OasisArgs),
+    /// Make the figures and tables of the founding documents beside ours: Markdown, CSV, SVG.
+    Paper(crate::paper::PaperArgs),
     /// Show results and running tests in a browser: a page with tables, heat maps and live charts, and the same as JSON.
     Serve(crate::page::ServeArgs),
     /// Write the page of a finished run as one file that needs nothing else.
@@ -222,6 +224,9 @@ pub struct RunArgs {
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
+    /// Packets per acknowledgement that the ends ask for, 1 to 1024 [default: 32].
+    #[arg(long)]
+    pub ack_every: Option<u16>,
     /// The receiving application reads nothing for a time: 10s+3s (when, how long).
     #[arg(long, value_name = "AT+FOR")]
     pub stall: Option<Outage>,
@@ -314,6 +319,7 @@ impl RunArgs {
         scenario.batch_size = self.batch_size;
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.ack_every = self.ack_every;
         scenario.stall = self.stall;
         scenario.connect_timeout = self.connect_timeout;
         scenario.senders = self.senders.clone().unwrap_or_default().0;

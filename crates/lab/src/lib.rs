@@ -10,6 +10,7 @@ pub mod matrix;
 pub mod net;
 pub mod oasis;
 pub mod page;
+pub mod paper;
 pub mod plot;
 pub mod proxied;
 pub mod report;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Cell(cell) => cell.execute(),
         Command::Merge(merge) => merge.execute(),
         Command::Oasis(oasis) => oasis.execute(),
+        Command::Paper(paper) => paper.execute(),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Serve(serve) => serve.execute(),
         Command::Export(export) => export.execute(),
