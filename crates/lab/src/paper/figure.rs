@@ -1,5 +1,7 @@
 //! What a figure is made of.
 
+use std::collections::BTreeMap;
+
 use crate::scenario::{Case, FileError, Scenario, ScenarioFile};
 
 use super::quantity::Quantity;
@@ -175,6 +177,15 @@ impl Runs {
             let is_asked = self.only.is_empty() || self.only.iter().any(|list| list.iter().all(|setting| has(case, setting)));
             is_asked && kept.contains(&case.scenario.seed)
         });
+        // What a named case sets is said by its name; the settings of the grid follow those of the case.
+        for case in &mut cases {
+            let name = case.cell.iter().find(|(key, _)| key == "case").cloned();
+            let of_case = |named: &&BTreeMap<String, String>| named.get("name") == name.as_ref().map(|(_, value)| value);
+            if let (Some(name), Some(named)) = (&name, file.named.iter().find(of_case)) {
+                case.cell.drain(..named.len());
+                case.cell.insert(0, name.clone());
+            }
+        }
         Ok(cases)
     }
 }

@@ -488,6 +488,8 @@ impl App {
                     answers.waiting.pop_front();
                 }
                 Err(CommandError::Blocked) => return,
+                // After the run, nobody waits for it.
+                Err(CommandError::Closed(_)) if now >= self.plan.window.until => return answers.waiting.clear(),
                 Err(error) => {
                     answers.waiting.clear();
                     return self.fail(now, format!("cannot answer: {error}"));

@@ -99,3 +99,48 @@ pub static ELSEWHERE: &[Elsewhere] = &[
         reason: "noctule's transport has one code, and CPU time, which tells these schemes apart there, is not simulated; 004-pps and 004-blocks have noctule and QUIC's controls",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::paper::figure::{Amount, Kind};
+    use crate::paper::published::Published;
+
+    #[test]
+    fn every_figure_has_cells_in_full_and_quick_and_every_published_value_one_of_them() {
+        for figure in FIGURES {
+            let all = figure.cases(Amount { is_quick: false, seeds: None }).unwrap_or_else(|e| panic!("{}: {e}", figure.id));
+            let quick = figure.cases(Amount { is_quick: true, seeds: None }).unwrap_or_else(|e| panic!("{}: {e}", figure.id));
+            assert!(!quick.is_empty() && quick.len() < all.len(), "{}: {} of {}", figure.id, quick.len(), all.len());
+            for beside in figure.tables.iter().flat_map(|table| table.besides) {
+                let Kind::Published(text) = beside.kind else { continue };
+                let table = Published::parse(text).unwrap();
+                for (row, _) in &table.rows {
+                    let is_cell = all.iter().any(|case| row.iter().all(|setting| case.cell.contains(setting)));
+                    assert!(is_cell, "{}: {row:?} is no cell", figure.id);
+                }
+            }
+            if let Some(contender) = figure.contender {
+                let is_ours = |(key, value): &(String, String)| key == contender.key && value == contender.ours;
+                assert!(all.iter().any(|case| case.cell.iter().any(is_ours)), "{}: nobody is {}", figure.id, contender.ours);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_in_order_and_given_once() {
+        let made: Vec<&str> = FIGURES.iter().map(|figure| figure.id).collect();
+        assert!(made.is_sorted(), "{made:?}");
+        let all: BTreeSet<&str> = made.iter().copied().chain(ELSEWHERE.iter().map(|elsewhere| elsewhere.id)).collect();
+        assert_eq!(all.len(), FIGURES.len() + ELSEWHERE.len());
+    }
+
+    #[test]
+    fn only_the_asked_number_of_seeds_is_run() {
+        let figure = FIGURES.iter().find(|figure| figure.id == "002-rate").unwrap();
+        let count = |seeds| figure.cases(Amount { is_quick: false, seeds }).unwrap().len();
+        assert_eq!((count(Some(2)), count(None)), (24, 240));
+    }
+}
