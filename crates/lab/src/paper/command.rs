@@ -132,7 +132,7 @@ impl PaperArgs {
         let is_whole = !self.quick && self.seeds.is_none();
         let page = page::page(figure, &gathered, &head, is_whole).map_err(|e| format!("{}: {e}", figure.id))?;
         folder::replace(&out.join(format!("{}.md", figure.id)), page.text.as_bytes())?;
-        eprintln!("{}: {} lines of what was lost", figure.id, page.lost);
+        eprintln!("{}: {}", figure.id, lost_in_words(page.lost));
         Ok(has_failed)
     }
 
@@ -149,17 +149,21 @@ impl PaperArgs {
     }
 }
 
+fn lost_in_words(lines: usize) -> String {
+    match lines {
+        0 => "nothing lost".to_owned(),
+        1 => "1 line of what was lost".to_owned(),
+        lines => format!("{lines} lines of what was lost"),
+    }
+}
+
 /// All figures with what is in the folder of each.
 fn entries(out: &Path) -> Vec<Entry> {
     let made = FIGURES.iter().map(|figure| {
         let page = std::fs::read_to_string(out.join(format!("{}.md", figure.id))).ok();
         let state = match &page {
             None => "not made yet".to_owned(),
-            Some(page) => match page::lost_in(page) {
-                0 => "nothing lost".to_owned(),
-                1 => "1 line of what was lost".to_owned(),
-                lost => format!("{lost} lines of what was lost"),
-            },
+            Some(page) => lost_in_words(page::lost_in(page)),
         };
         Entry { id: figure.id, title: figure.title, source: figure.source, state, has_page: page.is_some() }
     });

@@ -119,9 +119,14 @@ impl Gathered {
     }
 }
 
-/// Values of these keys in words: `model, 125ms`.
+/// Values of these keys in words: `model, 125ms, hops 3`.
 pub(super) fn name_of(cell: &CellRuns, keys: &[&str]) -> String {
-    keys.iter().filter_map(|key| cell.setting(key)).collect::<Vec<_>>().join(", ")
+    let word = |key: &&str| {
+        let value = cell.setting(key)?;
+        // A bare number says nothing by itself.
+        Some(if *key != "case" && value.parse::<f64>().is_ok() { format!("{key} {value}") } else { value.to_owned() })
+    };
+    keys.iter().filter_map(word).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

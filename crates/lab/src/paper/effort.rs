@@ -6,7 +6,7 @@ use crate::scenario::{Congestion, Scenario, Sender, Workload};
 use crate::sim::QuicCongestion;
 
 /// Packets on a link per second of one core of the machine that this was measured on, release profile.
-const PACKETS_PER_SECOND: f64 = 200_000.0;
+const PACKETS_PER_SECOND: f64 = 120_000.0;
 
 /// Seconds of one core.
 pub(super) fn seconds(scenario: &Scenario) -> f64 {

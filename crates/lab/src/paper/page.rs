@@ -185,7 +185,7 @@ fn number(value: f64, quantity: &Quantity) -> String {
 fn text_of(cell: &CellRuns, table: &Table) -> Option<String> {
     let Some(spread) = cell.spread(table.quantity) else {
         let has_failed = cell.records.iter().all(|record| report(record).is_none());
-        return has_failed.then(|| "failed".to_owned());
+        return Some(if has_failed { "failed" } else { "none" }.to_owned());
     };
     let text = |value: f64| number(value, table.quantity);
     let missing =

@@ -92,6 +92,9 @@ impl AxisOf<'_> {
     }
 
     fn text(&self, place: f64) -> String {
+        if !self.is_logarithmic && place != 0.0 && place.abs() < 0.001 {
+            return format!("{place:.0e}");
+        }
         if !self.is_logarithmic {
             let text = format!("{place:.3}");
             let text = text.trim_end_matches('0').trim_end_matches('.');
