@@ -204,6 +204,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub warmup: Option<f64>,
     /// Bulk senders beside each other over the same links: noctule,quic-cubic (also quic-reno, quic-bbr). QUIC stands for TCP's controls.
+    /// One alone sends transfers and blocks, too.
     #[arg(long, value_name = "LIST")]
     pub senders: Option<Senders>,
     /// Seed of everything random.
