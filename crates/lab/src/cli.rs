@@ -16,6 +16,22 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// In the simulator: run without these mechanisms of noctule (`noctule-lab mechanisms` lists them), to measure what they are worth. For builds with the
+    /// feature `ablation`.
+    #[arg(long, global = true, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub without: Vec<String>,
+}
+
+impl Cli {
+    /// Whether the command runs something that `--without` does not reach: programs of their own, or nothing at all.
+    pub fn is_beyond_switches(&self) -> bool {
+        match &self.command {
+            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
+            Command::Matrix(matrix) => matrix.net,
+            Command::Demo(_) | Command::Net(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
+            Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,
+        }
+    }
 }
 
 /// What the laboratory can do.
@@ -63,6 +79,8 @@ pub enum Command {
     Serve(crate::page::ServeArgs),
     /// Write the page of a finished run as one file that needs nothing else.
     Export(crate::page::ExportArgs),
+    /// Print the mechanisms that --without takes, and what each does.
+    Mechanisms,
     /// Run scenario files in the simulator and print a table; fails if an expectation in a file is not met.
     Run {
         /// Scenario files (TOML).

@@ -12,6 +12,7 @@ use noctule_lab::sim;
 use noctule_lab::sweep::command::simulate as simulate_cases;
 use noctule_lab::sweep::samples::{Head, SampleFile, this_command};
 use noctule_lab::sweep::{Measured, Record};
+use noctule_lab::without;
 
 /// The run was made and failed: wrong bytes, an impossible share, an expectation that was not met.
 const FAILED: u8 = 1;
@@ -19,7 +20,22 @@ const FAILED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    execute(cli).unwrap_or_else(|error| {
+        eprintln!("noctule-lab: {error}");
+        ExitCode::from(IMPOSSIBLE)
+    })
+}
+
+fn execute(cli: Cli) -> Outcome {
+    if !cli.without.is_empty() && cli.is_beyond_switches() {
+        return Err("--without: only runs of the simulator can leave mechanisms out (sim, run, matrix, holdout, cell)".into());
+    }
+    without::set(&cli.without)?;
+    if !cli.without.is_empty() {
+        eprintln!("noctule-lab: without {}", without::names().join(", "));
+    }
+    match cli.command {
         Command::Sim { run, json, pcap, samples } => simulate(&run, json, pcap.as_deref(), samples.as_deref()),
         Command::Run { files, full, json, results, samples, against, update } => {
             run_files(&files, full, json, results.as_deref().map(|path| (path, samples)), against.as_deref().map(|path| (path, update)))
@@ -37,11 +53,11 @@ fn main() -> ExitCode {
         Command::Net(net) => Ok(net.execute()),
         Command::Proxy(proxy) => proxy.execute(),
         Command::Fidelity(fidelity) => Ok(fidelity.execute()),
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("noctule-lab: {error}");
-        ExitCode::from(IMPOSSIBLE)
-    })
+        Command::Mechanisms => {
+            print!("{}", without::list()?);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;

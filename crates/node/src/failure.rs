@@ -76,6 +76,9 @@ pub enum Failure {
     /// It is there, and does something else.
     #[error("the other side is not what this command needs: {0}; is another program running there, or another version?")]
     Stranger(String),
+    /// It is noctule, and another of its services.
+    #[error("noctule recv or serve runs there; perf and ping need `noctule perf -s`, proxy needs `noctule proxy serve`")]
+    TakesFiles,
     /// Another key.
     #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with {flag}")]
     WrongKey {
@@ -179,6 +182,9 @@ pub enum Failure {
     /// The port.
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
+    /// The directory for what arrives.
+    #[error("there is no directory {0}; make it first (mkdir {0}), or name another")]
+    NoDirectory(String),
     /// A socket of a daemon.
     #[error("{0}")]
     Listen(String),
@@ -189,10 +195,12 @@ pub enum Failure {
     #[error("the name {0} was refused")]
     RefusedName(String),
     /// Some entries are not there, the others are.
-    #[error("{failed} of the entries did not arrive, everything else did; the first: {first}")]
+    #[error("{}{first}", missing(*.failed, *.of))]
     Incomplete {
         /// How many.
         failed: u64,
+        /// Of so many, if that is known.
+        of: Option<u64>,
         /// Exit code of the first.
         code: u8,
         /// The first, in words.
@@ -248,6 +256,15 @@ pub enum Failure {
 
 fn problems(count: usize) -> String {
     format!("{} found", counted(count as u64, "problem"))
+}
+
+/// How many entries are not there, before the first reason; nothing where there was one only.
+fn missing(failed: u64, of: Option<u64>) -> String {
+    match of {
+        Some(1) => String::new(),
+        Some(of) if of == failed => format!("none of {of} entries arrived; the first: "),
+        _ => format!("{failed} of the entries did not arrive, everything else did; the first: "),
+    }
 }
 
 /// Which receivers lack a file.
@@ -320,8 +337,8 @@ impl Failure {
     }
 
     /// Some entries failed, for instance for this reason.
-    pub fn incomplete(failed: u64, first: Self) -> Self {
-        Self::Incomplete { failed, code: first.exit_code(), first: first.to_string() }
+    pub fn incomplete(failed: u64, of: Option<u64>, first: Self) -> Self {
+        Self::Incomplete { failed, of, code: first.exit_code(), first: first.to_string() }
     }
 
     /// The same in the middle of a transfer, which can go on where it stopped. The sender's user repeats the command; a receiver waits for that.
@@ -372,6 +389,7 @@ impl Failure {
         match reason.code {
             Code::NotAuthorised => Self::NotAuthorised(ours),
             _ if reason.application == crate::code::WANTED && reason.is_remote => Self::CodeWanted(ours),
+            _ if reason.application == crate::transfer::FILES_ONLY && reason.is_remote => Self::TakesFiles,
             _ => Self::ended(reason),
         }
     }
@@ -418,7 +436,7 @@ impl Failure {
             Self::System(_) => 1,
             Self::Usage(_) => 2,
             Self::Source { .. } => 3,
-            Self::Target { .. } => 4,
+            Self::Target { .. } | Self::NoDirectory(_) => 4,
             Self::DiskFull(_) => 5,
             Self::Unreachable(_)
             | Self::Local { .. }
@@ -426,7 +444,7 @@ impl Failure {
             | Self::NobodyListens(_)
             | Self::NoNode(_)
             | Self::NoRoute(_) => 6,
-            Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) => 7,
+            Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) | Self::TakesFiles => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNot(_) => 9,
             Self::Here { code, .. } => *code,

@@ -7,6 +7,9 @@ use noctule::PublicKey;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+/// Stands for an address of this host where it has none but those of itself.
+pub const THIS_HOST: &str = "THIS_HOST";
+
 /// Where this side is, and what its peer has to say to reach it.
 #[derive(Clone, Debug)]
 pub struct Invitation {
@@ -52,8 +55,8 @@ impl Invitation {
         match (self.address(), port) {
             (Some(ip), DEFAULT_PORT) => ip.to_string(),
             (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
-            (None, DEFAULT_PORT) => "THIS_HOST".into(),
-            (None, port) => format!("THIS_HOST:{port}"),
+            (None, DEFAULT_PORT) => THIS_HOST.into(),
+            (None, port) => format!("{THIS_HOST}:{port}"),
         }
     }
 
@@ -104,7 +107,7 @@ impl Invitation {
         if self.overlay.is_none() && self.local.ip().is_unspecified() {
             notes.push_str(match self.address() {
                 Some(_) => "\nif the other side does not reach this address, put a name or another address of this host in its place",
-                None => "\nTHIS_HOST: a name or an address of this host",
+                None => "\nput a name or an address of this host in place of THIS_HOST",
             });
         }
         if self.psk.is_some() {
@@ -128,7 +131,8 @@ fn quoted(word: &OsStr) -> String {
     shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
 }
 
-/// The address that packets to the outside leave from. Nothing is sent: connecting a UDP socket only looks at the routes.
+/// The address that packets to the outside leave from; without a route there, one of an interface. Nothing is sent: connecting a UDP socket only looks at the
+/// routes.
 pub fn outward(unspecified: IpAddr) -> Option<IpAddr> {
     let from = |any: IpAddr, documentation: IpAddr| {
         let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -143,6 +147,20 @@ pub fn outward(unspecified: IpAddr) -> Option<IpAddr> {
         IpAddr::V6(_) => v4().or_else(v6),
         IpAddr::V4(_) => v4(),
     }
+    .or_else(|| of_interfaces(unspecified.is_ipv6()))
+}
+
+/// An address of an interface that is up: for hosts whose networks have no way out. IPv4 first; none that needs the name of an interface beside it.
+fn of_interfaces(with_v6: bool) -> Option<IpAddr> {
+    use nix::net::if_::InterfaceFlags;
+    let is_of_use = |flags: InterfaceFlags| flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK);
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    for interface in nix::ifaddrs::getifaddrs().ok()?.filter(|interface| is_of_use(interface.flags)) {
+        let Some(address) = interface.address else { continue };
+        v4.extend(address.as_sockaddr_in().map(|a| IpAddr::from(a.ip())));
+        v6.extend(address.as_sockaddr_in6().map(|a| a.ip()).filter(|ip| with_v6 && !ip.is_unicast_link_local()).map(IpAddr::from));
+    }
+    v4.into_iter().chain(v6).next()
 }
 
 #[cfg(test)]

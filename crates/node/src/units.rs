@@ -315,9 +315,31 @@ impl fmt::Display for CcName {
     }
 }
 
+/// A value in the largest unit that leaves at least one before the point; each unit is `step` of the one before.
+pub fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    while value >= step * 0.9995 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", units[unit])
+}
+
+/// A rate in bits per second, as people read it.
+pub fn rate(bits: f64) -> String {
+    scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_read_in_their_own_unit() {
+        assert_eq!([rate(999.0), rate(94.13e6), rate(2400.0), rate(1.25e9)], ["999 bit/s", "94.1 Mbit/s", "2.4 kbit/s", "1.2 Gbit/s"]);
+    }
 
     #[test]
     fn rates_times_and_names_are_read_or_refused_with_an_example() {

@@ -196,6 +196,14 @@ fn the_server_may_go_and_come_back_and_the_ports_stay() {
 }
 
 #[test]
+fn a_port_of_the_other_side_that_is_denied_ends_the_command_that_wants_nothing_else() {
+    let server = server("127.0.0.1:0", None, &[]);
+    let out = server.proxy(&["-R", "127.0.0.1:0:127.0.0.1:1"]).output().unwrap();
+    assert_fails(&out, 9, "--allow-remote-listen");
+    let (_client, _) = server.client(&["-D", "127.0.0.1:0", "-R", "127.0.0.1:0:127.0.0.1:1"]);
+}
+
+#[test]
 fn what_is_wrong_at_the_start_is_told_with_its_code() {
     let dir = tempfile::tempdir().unwrap();
     let (key, public) = keygen(dir.path(), "key");

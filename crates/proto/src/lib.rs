@@ -4,6 +4,8 @@
 //! [`Node::poll_timeout`] and call [`Node::handle_timeout`] no later than that.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "ablation"))]
+pub mod ablation;
 pub mod admission;
 pub mod blind;
 pub mod codel;

@@ -1,10 +1,23 @@
-//! Mechanisms that this crate's own tests switch off, each for the test that shows what it is worth (P26). Outside those tests nothing can be
-//! switched off: [`is_off`] is the constant `false`.
+//! Mechanisms that can be switched off, to show what each is worth (P26). The crate's own tests switch off one for one story. Programs built with the feature
+//! `ablation` switch any off, for all nodes of the process ([`crate::ablation`]). In all other builds [`is_off`] is the constant `false`.
 
-/// What can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)]
-pub(crate) enum Mechanism {
+/// The enumeration, and the names and descriptions of its members: one text for both.
+macro_rules! mechanisms {
+    ($($(#[doc = $what:literal])+ $name:ident,)+) => {
+        /// What can be switched off.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code)]
+        pub(crate) enum Mechanism {
+            $($(#[doc = $what])+ $name,)+
+        }
+
+        /// Each with what it does, in the order of the enumeration.
+        #[cfg(any(test, feature = "ablation"))]
+        pub(crate) const ALL: &[(Mechanism, &str, &str)] = &[$((Mechanism::$name, stringify!($name), concat!($($what),+)),)+];
+    };
+}
+
+mechanisms! {
     /// Coded packets too long for a path that shrank are cut in two (P5).
     Fragments,
     /// A path that swallows large packets is noticed (P5).
@@ -189,9 +202,14 @@ pub(crate) enum Mechanism {
     SilentPaths,
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "ablation")))]
 pub(crate) const fn is_off(_: Mechanism) -> bool {
     false
+}
+
+#[cfg(all(feature = "ablation", not(test)))]
+pub(crate) fn is_off(mechanism: Mechanism) -> bool {
+    crate::ablation::is_off(mechanism as usize)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One port for SOCKS 5, SOCKS 4 and 4a, and HTTP: the first byte tells them apart.
 
 use crate::http;
+use crate::mute::Mute;
 use crate::near::Near;
 use crate::relay::{relay, reset};
 use crate::report::{Counts, End};
@@ -10,60 +11,20 @@ use crate::target::Target;
 use crate::wire::{Answer, Outcome, Transport};
 use bytes::{Buf, Bytes, BytesMut};
 use noctule::SendStream;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Clients of one port that have not said it yet.
-const MOST_MUTE: usize = 256;
 /// How long a client that is told something may take to hear it.
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// Datagrams that wait.
 const MOST_WAITING: usize = 64;
-
-/// Clients that are still to say what they want, of one port. The one that has said nothing for longest gives way, so that no host that reaches the
-/// port holds it for itself.
-#[derive(Debug, Default)]
-pub(crate) struct Mute(Mutex<(u64, BTreeMap<u64, Arc<Notify>>)>);
-
-/// A place among them, until this is dropped.
-struct Place<'a> {
-    mute: &'a Mute,
-    number: u64,
-    gives_way: Arc<Notify>,
-}
-
-impl Mute {
-    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<Notify>>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn place(&self) -> Place<'_> {
-        let (mut mute, gives_way) = (self.lock(), Arc::<Notify>::default());
-        mute.0 += 1;
-        let number = mute.0;
-        mute.1.insert(number, Arc::clone(&gives_way));
-        if mute.1.len() > MOST_MUTE
-            && let Some((_, oldest)) = mute.1.pop_first()
-        {
-            oldest.notify_one();
-        }
-        Place { mute: self, number, gives_way }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.mute.lock().1.remove(&self.number);
-    }
-}
 
 /// A client that is still to say what it wants.
 struct Client {
@@ -131,10 +92,10 @@ impl Tongue {
 pub(crate) async fn serve(near: Near, tcp: TcpStream, source: SocketAddr, mute: Arc<Mute>) {
     let mut client = Client { tcp, buffer: BytesMut::new() };
     let asked = {
-        let place = mute.place();
+        let place = mute.place(source.ip());
         tokio::select! {
             asked = timeout(PATIENCE, asked(&mut client)) => asked,
-            () = place.gives_way.notified() => return,
+            () = place.gives_way() => return,
         }
     };
     let Ok(Some(asked)) = asked else { return };

@@ -17,6 +17,7 @@ mod intercept;
 mod listen;
 mod live;
 mod lookup;
+mod mute;
 mod near;
 pub mod proxy_protocol;
 mod rate;

@@ -38,8 +38,8 @@ impl Lookups {
         match found {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) => Err(Answer::new(Outcome::NameNotFound, format!("{name}: {error}"))),
-            Err(_) if self.0.available_permits() == 0 => {
-                Err(Answer::new(Outcome::Busy, format!("{name}: {MOST_OF_A_USER} other names are being looked up, and take long")))
+            Err(_) if self.0.available_permits() == 0 || ALL.available_permits() == 0 => {
+                Err(Answer::new(Outcome::Busy, format!("{name}: too many other names are being looked up, and take long")))
             }
             Err(_) => Err(Answer::new(Outcome::NameNotFound, format!("{name}: the resolver does not answer"))),
         }

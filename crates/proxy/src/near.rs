@@ -7,6 +7,7 @@ use crate::forward::{Bind, Forward};
 use crate::front;
 use crate::listen::{self, BindError};
 use crate::lookup::Lookups;
+use crate::mute::Mute;
 use crate::proxy_protocol;
 use crate::relay::{prepare, relay, reset};
 use crate::report::{Counts, End, Report, Sink};
@@ -143,7 +144,7 @@ impl Near {
     /// # Errors
     /// The port cannot be listened at.
     pub fn front(&self, bind: &Bind) -> Result<Listener, BindError> {
-        let mute = Arc::<front::Mute>::default();
+        let mute = Arc::<Mute>::default();
         self.connections(bind, move |near, tcp, source| front::serve(near, tcp, source, Arc::clone(&mute)))
     }
 

@@ -37,7 +37,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// Bytes of the largest datagram.
 pub(crate) const LARGEST: usize = 65_535;
 /// What is told, once, when there are more sources than a listener tells apart.
-pub(crate) const FULL: &str = "this listener tells 1024 UDP sources apart, and has as many: datagrams of further ones are dropped";
+pub(crate) const FULL: &str = "this listener tells 960 UDP sources apart, and has as many: datagrams of further ones are dropped";
 
 fn tag(id: u32) -> u64 {
     DATAGRAM_TAG | u64::from(id)

@@ -299,5 +299,5 @@ async fn more_sources_than_a_port_tells_apart_are_told_once() {
     }
     assert_eq!(is_told(), 1);
     let words = pair.near_reports.lock().unwrap()[0].end.to_string();
-    assert!(words.contains("1024 UDP sources"), "{words}");
+    assert!(words.contains("960 UDP sources"), "{words}");
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Kind;
 use crate::sweep::{Measured, Record};
+use crate::without;
 
 /// Quantiles that are printed, and their names.
 const QUANTILES: [(&str, f64); 4] = [("p1", 0.01), ("p5", 0.05), ("p10", 0.1), ("p50", 0.5)];
@@ -148,8 +149,8 @@ fn of(kind: Kind, records: &[&Record], worst: usize) -> String {
     out
 }
 
-fn command(record: &Record) -> &str {
-    record.cell.case.command.as_deref().unwrap_or(&record.cell.case.name)
+fn command(record: &Record) -> String {
+    format!("{}{}", record.cell.case.command.as_deref().unwrap_or(&record.cell.case.name), without::flag())
 }
 
 #[cfg(test)]

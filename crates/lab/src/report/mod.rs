@@ -27,6 +27,9 @@ pub struct Report {
     pub backend: Cow<'static, str>,
     /// The run as configured.
     pub scenario: Configured,
+    /// Mechanisms that were switched off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
     /// Application bytes read per time at the receivers.
     pub goodput_mbit: f64,
     /// What the configuration allows: min over hops of C(1-p)(MTU-h)/MTU.

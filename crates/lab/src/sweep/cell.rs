@@ -9,6 +9,7 @@ use crate::matrix::{Outcome, RunFailure};
 use crate::report::Report;
 use crate::scenario::{Case, Congestion, Sender};
 use crate::sim;
+use crate::without;
 
 /// One run with all that it needs; only the files of traces stay files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,12 +140,13 @@ impl Record {
 pub struct Build(String);
 
 impl Build {
-    /// Version and hash of this program's file: two builds of one version may differ in what they do.
+    /// Version and hash of this program's file, and what is switched off: two builds of one version may differ in what they do.
     pub fn of_this_program() -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
         // The file that runs, also where another has taken its name since.
         io::copy(&mut std::fs::File::open("/proc/self/exe")?, &mut hasher)?;
-        Ok(Self(format!("{}+{}", env!("CARGO_PKG_VERSION"), &hasher.finalize().to_hex()[..16])))
+        let without = without::names().iter().map(|name| format!("-{name}")).collect::<String>();
+        Ok(Self(format!("{}+{}{without}", env!("CARGO_PKG_VERSION"), &hasher.finalize().to_hex()[..16])))
     }
 
     /// A program by its name, for tests.

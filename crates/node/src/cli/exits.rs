@@ -11,7 +11,7 @@ pub const EXITS: &[(u8, &str)] = &[
     (6, "the peer does not answer"),
     (7, "the peer went away"),
     (8, "the peer's key is not the expected one"),
-    (9, "this key is not authorised by the peer"),
+    (9, "the peer denies this key, or a target"),
     (10, "an address or a port is taken"),
     (11, "a name was refused"),
     (12, "a hash did not match, or a file changed"),

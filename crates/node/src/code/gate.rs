@@ -124,17 +124,17 @@ impl Gate {
         drop(place);
         if admitted.is_none() {
             session.abort(WANTED, "no code was proven in time");
-            self.refused(session);
+            self.refused();
             return None;
         }
         accept(session, patience, &wants).await
     }
 
     /// Logs a refused key, at a bounded rate: strangers can make any number of keys.
-    fn refused(&self, session: &Session) {
+    fn refused(&self) {
         if let Some(count) = self.strangers.note(std::time::Instant::now()) {
-            let (key, address) = (session.peer_key(), from(session));
-            tracing::warn!(count, %key, %address, "refused: the key is not listed, and proved no code");
+            // The span names key and address.
+            tracing::warn!(count, "refused: the key is not listed, and proved no code");
         }
     }
 

@@ -187,9 +187,7 @@ async fn pass(daemon: Arc<Daemon>, from: Arc<Peer>, recv: RecvStream, mut answer
 }
 
 async fn say(answers: &mut SendStream, record: &Record) -> Result<(), noctule::FlowError> {
-    let mut out = Vec::new();
-    record.emit(&mut out);
-    answers.write_all(&out).await
+    answers.write_all(&record.bytes()).await
 }
 
 /// A neighbour that was asked.

@@ -72,7 +72,7 @@ pub fn read_secret(path: &Path) -> Result<String, Failure> {
 }
 
 /// As a shell takes it.
-fn shown(path: &Path) -> String {
+pub fn shown(path: &Path) -> String {
     shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |quoted| quoted.into_owned())
 }
 

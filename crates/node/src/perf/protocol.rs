@@ -123,8 +123,9 @@ impl Request {
         match self.mode {
             Mode::Brtp => {}
             Mode::Btp if self.length.is_none() || self.lifetime_ms.is_none() => return fail("btp needs a message length and a lifetime"),
-            Mode::Transparent if self.length.is_none() || self.rate.is_none() => {
-                return fail("transparent has no congestion control to find a rate: give one with -b, and a length with -l");
+            Mode::Transparent if self.length.is_none() => return fail("transparent needs a message length"),
+            Mode::Transparent if self.rate.is_none() => {
+                return fail("transparent has no congestion control to find a rate: give one with -b");
             }
             Mode::Tcp if self.length.is_some() => return fail("tcp carries a byte stream: messages (-l) belong to the other modes"),
             Mode::Btp | Mode::Transparent | Mode::Tcp => {}

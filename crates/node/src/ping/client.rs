@@ -59,6 +59,9 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
         };
         let mut all = Vec::new();
         let result = crate::unless_interrupted(first(args, &peer, count, &mut all, &mut output)).await;
+        if let Err(failure @ Failure::TakesFiles) = result {
+            return Err(early(failure));
+        }
         let reported = report::first(args, &all, mean_first(&all), result.as_ref().err(), output);
         return result.and(reported).map_err(|e| (e, true));
     }
@@ -72,6 +75,9 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
     match &result {
         Ok(()) => connection.close().await,
         Err(_) => connection.leave(),
+    }
+    if let Err(failure @ Failure::TakesFiles) = result {
+        return Err(early(failure));
     }
     let reported = report::steady(args, &remote, &samples, result.as_ref().err(), output);
     result.and(reported).map_err(|e| (e, true))

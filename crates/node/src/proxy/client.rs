@@ -8,12 +8,13 @@ use crate::identity;
 use crate::overlay::{self, Gateway};
 use crate::transfer::Farewell;
 use noctule::{Endpoint, NodeConfig, PublicKey, Session};
-use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Remote, Report, Uplink};
+use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Outcome, Remote, Report, Uplink};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Between the end of a session and the next try, at first; then twice as long each time, up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -104,23 +105,38 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         };
         pause = FIRST_PAUSE;
         uplink.set(Some(session.clone()));
+        let (told, mut refusals) = mpsc::unbounded_channel();
         let is_json = args.json;
-        let serving = near.serve(session.clone(), &remote, move |remote| tell_remote(remote, is_json));
-        match &mut rules {
-            Some(rules) => {
-                // The server may have another address now.
-                if let Err(failure) = rules.up(&servers(&session)).await {
-                    tracing::error!("{failure}");
-                }
-                tokio::select! {
-                    () = serving => {}
-                    () = look_after(rules) => {}
-                }
-                rules.down().await;
+        let serving = near.serve(session.clone(), &remote, move |remote| {
+            let refused = refused_for_good(remote);
+            if is_json || refused.is_none() {
+                tell_remote(remote, is_json);
             }
-            None => serving.await,
+            if let Some(failure) = refused {
+                let _ = told.send(failure);
+            }
+        });
+        if let Some(rules) = &mut rules
+            // The server may have another address now.
+            && let Err(failure) = rules.up(&servers(&session)).await
+        {
+            tracing::error!("{failure}");
+        }
+        let refused = tokio::select! {
+            () = serving => None,
+            () = look_after(&mut rules) => None,
+            failure = all_refused(&mut refusals, remote.len(), !listeners.is_empty(), is_json) => Some(failure),
+        };
+        if let Some(rules) = &mut rules {
+            rules.down().await;
         }
         uplink.set(None);
+        if let Some(failure) = refused {
+            session.close(0, "").await;
+            drop(reach);
+            farewell.0.wait_idle().await;
+            return Err(failure);
+        }
         drop(greeting);
         let why = session.close_reason().map_or_else(String::new, |reason| format!(": {reason}"));
         tracing::warn!("the session with {host} ended{why}; connections wait for the next one");
@@ -240,8 +256,31 @@ fn servers(session: &Session) -> Vec<IpAddr> {
     session.remote_address().map(|at| at.ip()).into_iter().collect()
 }
 
+/// Why the server will never listen there, if it said so.
+fn refused_for_good(remote: &Remote) -> Option<Failure> {
+    let answer = remote.result.as_ref().err().filter(|answer| matches!(answer.outcome, Outcome::Denied | Outcome::Unsupported))?;
+    Some(failure(format!("-R {}", remote.forward), answer))
+}
+
+/// The last of the `asked` refusals, if nothing else is listened for; tells of the others. Never ends while anything works.
+async fn all_refused(refusals: &mut mpsc::UnboundedReceiver<Failure>, asked: usize, listens: bool, is_json: bool) -> Failure {
+    let mut left = asked;
+    while let Some(failure) = refusals.recv().await {
+        left -= 1;
+        match (left, listens, is_json) {
+            (0, false, _) => return failure,
+            // Its event says it.
+            (_, _, true) => {}
+            (_, true, false) => tell!("noctule: {failure}; goes on without it"),
+            (_, false, false) => tell!("noctule: {failure}"),
+        }
+    }
+    std::future::pending().await
+}
+
 /// Puts back rules that others take away, for as long as the future is polled.
-async fn look_after(rules: &mut intercept::Rules) {
+async fn look_after(rules: &mut Option<intercept::Rules>) {
+    let Some(rules) = rules else { return std::future::pending().await };
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
         match rules.mend().await {

@@ -184,8 +184,7 @@ impl Getting<'_> {
             }
             Err(Stop::Refused(refused)) => {
                 let failure = Failure::here(&refused);
-                let mut words = Vec::new();
-                Record::Refused { refusal: refused.refusal, path: refused.path, message: refused.message }.emit(&mut words);
+                let words = Record::from(refused).bytes();
                 let _ = tokio::time::timeout(LAST_WORD, async {
                     out.write_all(&words).await?;
                     out.finish().await
@@ -194,7 +193,7 @@ impl Getting<'_> {
                 Err(failure)
             }
             Err(Stop::Denied(refused)) => Err(Failure::denied(&refused)),
-            Err(Stop::Incomplete { failed, first }) => Err(Failure::incomplete(failed, Failure::here(&first))),
+            Err(Stop::Incomplete { failed, of, first }) => Err(Failure::incomplete(failed, of, Failure::here(&first))),
             Err(Stop::Failed(failure)) => Err(match self.said(&mut control).await {
                 Some(refused) if matches!(failure, Failure::PeerGone(_) | Failure::Silence(_)) => Failure::denied(&refused),
                 _ => failure,
@@ -233,9 +232,7 @@ impl Getting<'_> {
             paths: self.wish.paths.clone(),
             rules: args.filter.rules.clone(),
         };
-        let mut words = Vec::new();
-        Record::Request(request).emit(&mut words);
-        out.write_all(&words).await?;
+        out.write_all(&Record::Request(request).bytes()).await?;
         control.set_idle(IDLE);
         let target = match target {
             Some(target) if is_object => return object::fetch::run(session, control, target, &self.reporter).await,
@@ -278,8 +275,9 @@ impl Getting<'_> {
                 reporter.say(&format!("noctule: {}", Failure::here(refused)));
             }
             plan_is_heard(out, &unlisted).await?;
+            let failed = prepared.failed.len() as u64;
             return match prepared.failed.into_iter().next() {
-                Some((_, first)) => Err(Stop::Incomplete { failed: 1, first }),
+                Some((_, first)) => Err(Stop::Incomplete { failed, of: Some(entries.len() as u64), first }),
                 None => Ok(()),
             };
         }
@@ -290,9 +288,7 @@ impl Getting<'_> {
 
 /// Tells the other side that a list or a plan is all that was wanted.
 async fn plan_is_heard(out: &mut SendStream, unlisted: &[(Vec<u8>, String)]) -> Result<(), Stop> {
-    let mut words = Vec::new();
-    Record::PlanEnd.emit(&mut words);
-    out.write_all(&words).await?;
+    out.write_all(&Record::PlanEnd.bytes()).await?;
     complete(unlisted)
 }
 
@@ -302,7 +298,7 @@ fn complete(unlisted: &[(Vec<u8>, String)]) -> Result<(), Stop> {
         None => Ok(()),
         Some((name, why)) => {
             let first = Refused { refusal: super::Refusal::Source, path: name.clone(), message: why.clone() };
-            Err(Stop::Incomplete { failed: unlisted.len() as u64, first })
+            Err(Stop::Incomplete { failed: unlisted.len() as u64, of: None, first })
         }
     }
 }

@@ -63,3 +63,5 @@ const CONTROL_TAG: u64 = 0x6669_6c65;
 const REQUEST_TAG: u64 = 0x7761_6e74;
 /// Tag of the streams that carry contents: "data".
 const DATA_TAG: u64 = 0x6461_7461;
+/// Code of a session that begins with something else than files: "only".
+pub const FILES_ONLY: u64 = 0x6f6e_6c79;

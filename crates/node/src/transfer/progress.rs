@@ -1,12 +1,12 @@
 //! Shows a transfer to the user: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
 use super::entry::{Entry, shown};
-use crate::units::{counted, time};
+use crate::units::{counted, rate, time};
 use blake3::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
 use noctule::{PublicKey, Session};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -131,7 +131,7 @@ impl Reporter {
             moving: Moving::default(),
             compared: None,
             what: what.to_owned(),
-            silent: HashSet::new(),
+            silent: HashMap::new(),
         }
     }
 }
@@ -174,7 +174,7 @@ pub struct Progress {
     compared: Option<(u64, u64)>,
     what: String,
     /// Peers of which the user was told that they say nothing.
-    silent: HashSet<PublicKey>,
+    silent: HashMap<PublicKey, String>,
 }
 
 /// A peer's key for programs; nothing where there are several.
@@ -232,23 +232,24 @@ impl Moving {
 /// The rate, and the time that the rest takes at it.
 fn pace(left: u64, rate_mbit: f64) -> String {
     match rate_mbit > 0.0 {
-        true => format!("{rate_mbit:.1} Mbit/s  {:.0} s left", left as f64 * 8e-6 / rate_mbit),
-        // Before anything has moved the time is unknown.
-        false => "0.0 Mbit/s".to_owned(),
+        true => format!("{}  {:.0} s left", rate(rate_mbit * 1e6), left as f64 * 8e-6 / rate_mbit),
+        // Before anything has moved neither is known.
+        false => String::new(),
     }
 }
 
 /// One line of progress.
 fn line(bytes: u64, total: u64, files: (u64, u64), rate_mbit: f64) -> String {
     if total == 0 {
-        return format!("{bytes} bytes  {rate_mbit:.1} Mbit/s");
+        return format!("{bytes} bytes  {}", rate(rate_mbit * 1e6));
     }
     let share = 100.0 * bytes as f64 / total as f64;
     let many = match files {
         (_, 0 | 1) => String::new(),
         (done, all) => format!("  {done} of {all} files"),
     };
-    format!("{share:.0} %  {bytes} of {total} bytes{many}  {}", pace(total.saturating_sub(bytes), rate_mbit))
+    let pace = pace(total.saturating_sub(bytes), rate_mbit);
+    format!("{share:.0} %  {bytes} of {total} bytes{many}  {pace}").trim_end().to_owned()
 }
 
 /// The progress of comparing, in words.
@@ -276,7 +277,9 @@ impl Progress {
                 _ => self.what.clone(),
             };
             bar.set_message(compared.unwrap_or(what));
-            bar.set_prefix(pace(self.total.saturating_sub(self.bytes), rate));
+            let is_mute = !self.peer.is_empty() && !self.silent.is_empty();
+            let pace = if is_mute { "no answer".to_owned() } else { pace(self.total.saturating_sub(self.bytes), rate) };
+            bar.set_prefix(pace);
             bar.set_position(self.bytes);
         } else if self.to.is_json && now - self.shown >= JSON_EVERY {
             self.shown = now;
@@ -306,7 +309,7 @@ impl Progress {
     /// Tells the user, once, that the other side has said nothing for a while, and that it is there again. To be called about as often as [`set`](Self::set).
     pub fn look_at(&mut self, session: &Session) {
         let silence = session.silence();
-        let (peer, was_silent) = (session.peer_key(), self.silent.contains(&session.peer_key()));
+        let (peer, was_silent) = (session.peer_key(), self.silent.contains_key(&session.peer_key()));
         let is_silent = match was_silent {
             true => silence.is_some(),
             false => silence.is_some_and(|lasts| lasts >= NO_WORD),
@@ -314,11 +317,12 @@ impl Progress {
         if is_silent == was_silent || session.close_reason().is_some() {
             return;
         }
-        match is_silent {
-            true => self.silent.insert(peer),
-            false => self.silent.remove(&peer),
+        let now = session.remote_address().map_or_else(|| "the other side".to_owned(), |a| a.to_string());
+        // By the address that fell silent: it may come back by another port.
+        let address = match is_silent {
+            true => self.silent.entry(peer).or_insert(now).clone(),
+            false => self.silent.remove(&peer).unwrap_or(now),
         };
-        let address = session.remote_address().map_or_else(|| "the other side".to_owned(), |a| a.to_string());
         if self.to.is_json {
             self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": peer.to_string(), "address": address}));
         } else if is_silent {
@@ -328,7 +332,7 @@ impl Progress {
             };
             self.to.say(&format!("noctule: no answer from {address} for {}, {until}", time(NO_WORD)));
         } else {
-            self.to.say(&format!("noctule: {address} is there again"));
+            self.to.say(&format!("noctule: {address} is there again, {} goes on", self.what));
         }
     }
 
@@ -452,7 +456,7 @@ impl Progress {
             before += &format!(", {} there already", many(same));
         }
         if resumed > 0 {
-            before += &format!(", {resumed} gone on with");
+            before += &format!(", {resumed} resumed");
         }
         if newer > 0 {
             before += &format!(", {} newer there and left", many(newer));
@@ -460,7 +464,7 @@ impl Progress {
         if deleted > 0 {
             before += &format!(", {deleted} deleted");
         }
-        let rate = if moved > 0 { format!(": {goodput:.1} Mbit/s") } else { String::new() };
+        let rate = if moved > 0 { format!(": {}", rate(goodput * 1e6)) } else { String::new() };
         let each = if receivers > 1 { format!(" to each of {receivers} receivers") } else { String::new() };
         self.to.say(&format!(
             "{}, {}{each} in {seconds:.2} s{rate}{before}; every hash verified, BLAKE3 of all {}",
@@ -512,8 +516,8 @@ mod tests {
 
     #[test]
     fn lines_say_what_can_be_known_and_no_more() {
-        assert_eq!(line(500, 1000, (0, 1), 0.001), "50 %  500 of 1000 bytes  0.0 Mbit/s  4 s left");
-        assert_eq!(line(0, 1000, (7, 300), 0.0), "0 %  0 of 1000 bytes  7 of 300 files  0.0 Mbit/s");
+        assert_eq!(line(500, 1000, (0, 1), 0.001), "50 %  500 of 1000 bytes  1.0 kbit/s  4 s left");
+        assert_eq!(line(0, 1000, (7, 300), 0.0), "0 %  0 of 1000 bytes  7 of 300 files");
         assert_eq!(line(500, 0, (0, 1), 4.0), "500 bytes  4.0 Mbit/s");
         assert_eq!(comparison(340, 1000).unwrap(), "comparing 34 %");
         assert_eq!(comparison(0, 0), None);

@@ -48,6 +48,8 @@ pub enum Stop {
     Incomplete {
         /// How many.
         failed: u64,
+        /// Of so many, if that is known.
+        of: Option<u64>,
         /// The first of them.
         first: Refused,
     },
@@ -99,7 +101,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// Sends records. A sender that does not read them loses its place, as one that sends nothing does.
-async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
+pub async fn say(answers: &mut SendStream, records: &[Record]) -> Result<(), Stop> {
     let mut out = Vec::new();
     records.iter().for_each(|r| r.emit(&mut out));
     match tokio::time::timeout(IDLE, answers.write_all(&out)).await {
@@ -448,7 +450,7 @@ impl Course {
             Some(refused) => {
                 // The sender leaves as soon as it has heard: that is no failure of its own.
                 let _ = tokio::time::timeout(IDLE, answers.finish()).await;
-                Err(Stop::Incomplete { failed: self.failures, first: refused })
+                Err(Stop::Incomplete { failed: self.failures, of: Some(job.entries.len() as u64), first: refused })
             }
         }
     }

@@ -64,7 +64,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
 /// The directory that files go to.
 pub fn open_target(into: &Path, rules: Rules) -> Result<Target, Failure> {
     Target::open(into, rules).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::Target { path: into.display().to_string(), error: "no such directory".into() },
+        ErrorKind::NotFound => Failure::NoDirectory(crate::identity::shown(into)),
         _ => Failure::target(into, &e),
     })
 }

@@ -194,7 +194,8 @@ impl Sending {
         match self.failures.first() {
             None => Ok(()),
             Some(first) => {
-                Err(Failure::Incomplete { failed: self.failures.len() as u64, code: first.exit_code(), first: first.to_string() })
+                let (failed, of) = (self.failures.len() as u64, self.contents.items.len() as u64);
+                Err(Failure::Incomplete { failed, of: Some(of.max(failed)), code: first.exit_code(), first: first.to_string() })
             }
         }
     }
@@ -250,8 +251,7 @@ impl Sending {
                         progress.comparing(done, total);
                         if is_written && written == words.len() && told.elapsed() >= TELL_EVERY {
                             told = Instant::now();
-                            (words, written) = (Vec::new(), 0);
-                            Record::Working { done, total }.emit(&mut words);
+                            (words, written) = (Record::Working { done, total }.bytes(), 0);
                         }
                     }
                 }
@@ -304,7 +304,7 @@ impl Sending {
                 let entry = entry(index).filter(|_| contents.refuse(index)).ok_or_else(nonsense)?;
                 let failure = match contents.result(index) {
                     Some(Err(problem)) => problem.failure(entry.shown()),
-                    _ => Failure::refused(&Refused { refusal, path: entry.path.clone(), message }),
+                    _ => self.refused(&Refused { refusal, path: entry.path.clone(), message }),
                 };
                 progress.failed(entry, &failure.to_string());
                 self.failures.push(failure);
@@ -315,11 +315,21 @@ impl Sending {
             }),
             // What a receiver deletes by its own wish is its own affair.
             Record::Deleted(names) if names.is_empty() || self.options.patience.is_some() => {}
-            Record::Refused { refusal, path, message } => return Err(Failure::refused(&Refused { refusal, path, message })),
+            Record::Refused { refusal, path, message } => return Err(self.refused(&Refused { refusal, path, message })),
             Record::Done { files, bytes, deleted, digest } => return self.check_end([files, bytes, deleted], digest).map(Step::Done),
             _ => return Err(Failure::Stranger("it sent a record that only a sender sends".into())),
         }
         Ok(Step::On)
+    }
+
+    /// A refusal of the receiver: `recv`, or `get` of which the log of `serve` tells.
+    fn refused(&self, refused: &Refused) -> Failure {
+        match Failure::refused(refused) {
+            Failure::Exists(path) if self.options.patience.is_some() => {
+                Failure::Here { text: format!("{path} exists already there, and `get` was run without --overwrite"), code: 14 }
+            }
+            failure => failure,
+        }
     }
 
     /// The receiver's last word must be what this side knows.

@@ -12,7 +12,7 @@ use super::target::{Refused, Rules, Target};
 use super::turn::{Turns, Work};
 use super::wire::{Record, Records, Refusal};
 use super::writer::protocol;
-use super::{CONTROL_TAG, DATA_TAG, REQUEST_TAG};
+use super::{CONTROL_TAG, DATA_TAG, FILES_ONLY, REQUEST_TAG};
 use crate::cli::LimitArgs;
 use crate::code::{
     Code,
@@ -23,6 +23,7 @@ use crate::identity::authorised::Grant;
 use crate::identity::refused;
 use crate::invitation::Invitation;
 use crate::overlay::Gateway;
+use crate::perf;
 use blake3::Hash;
 use noctule::{Bandwidth, Endpoint, FlowOptions, IncomingFlow, SendStream, Session};
 use serde_json::json;
@@ -181,9 +182,13 @@ impl Server {
         let known = [CONTROL_TAG, OBJECT_TAG, REQUEST_TAG];
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if known.contains(&recv.options().tag) => (recv, send),
-            _ => {
-                session.abort(1, "noctule recv or serve runs there; perf and ping need `noctule perf -s`");
-                return Outcome::Nothing(Some(Failure::Stranger("it is neither `noctule send` nor `noctule get`".into())));
+            other => {
+                session.abort(FILES_ONLY, "noctule recv or serve runs there; perf and ping need `noctule perf -s`");
+                let what = match other.tag() {
+                    perf::protocol::CONTROL_TAG | perf::protocol::PING_TAG => "a client of perf or ping",
+                    _ => "neither `noctule send` nor `noctule get`",
+                };
+                return Outcome::Nothing(Some(Failure::Here { text: format!("it is {what}"), code: 7 }));
             }
         };
         let tag = recv.options().tag;
@@ -236,7 +241,7 @@ impl Server {
             Err(stop @ (Stop::Failed(_) | Stop::Incomplete { .. })) => {
                 let failure = match stop {
                     Stop::Failed(failure) => failure,
-                    Stop::Incomplete { failed, first } => Failure::incomplete(failed, Failure::refused(&first)),
+                    Stop::Incomplete { failed, of, first } => Failure::incomplete(failed, of, Failure::refused(&first)),
                     _ => gone(),
                 };
                 // What was said last is still to arrive.
@@ -389,9 +394,7 @@ impl Server {
                     return Err(Failure::PeerGone(format!("{}, while its files were looked for", reason.reason)).into());
                 }
                 _ = tick.tick() => {
-                    let mut words = Vec::new();
-                    Record::Working { done: looking.entries.load(Relaxed), total: 0 }.emit(&mut words);
-                    out.write_all(&words).await?;
+                    out.write_all(&Record::Working { done: looking.entries.load(Relaxed), total: 0 }.bytes()).await?;
                 }
             }
         };
@@ -446,10 +449,8 @@ fn not_allowed<T, E: From<Refused>>(message: &str) -> Result<T, E> {
 
 /// Tells the other side why, and ends the session.
 async fn refuse(session: &Session, mut answers: SendStream, refused: Refused) {
-    let mut out = Vec::new();
-    Record::Refused { refusal: refused.refusal, path: refused.path, message: refused.message }.emit(&mut out);
     // It may leave as soon as it has heard: that is no failure of its own.
-    if answers.write_all(&out).await.is_ok() {
+    if answers.write_all(&Record::from(refused).bytes()).await.is_ok() {
         let _ = tokio::time::timeout(LAST_WORD, answers.finish()).await;
     }
     let _ = tokio::time::timeout(LAST_WORD, session.closed()).await;

@@ -8,7 +8,7 @@ use super::entry::{Entry, Kind, Mtime, STAGING_NAME};
 use super::links;
 use super::ours::{self, Identity, Ours, Seen};
 use super::staging::{Grown, Staging};
-use super::wire::Refusal;
+use super::wire::{Record, Refusal};
 use crate::cli::KeepArgs;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -35,6 +35,13 @@ pub struct Refused {
     pub path: Vec<u8>,
     /// In words.
     pub message: String,
+}
+
+impl From<Refused> for Record {
+    fn from(refused: Refused) -> Self {
+        let Refused { refusal, path, message } = refused;
+        Self::Refused { refusal, path, message }
+    }
 }
 
 impl Refused {

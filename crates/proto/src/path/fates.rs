@@ -55,6 +55,7 @@ impl Path {
             self.progress_at = now;
             self.pto_base = if self.in_flight > 0 { self.pto_base.max(now) } else { self.pto_base };
             self.unanswered_since = (self.in_flight > 0).then_some(now);
+            self.unanswered_before = None;
             self.probes_wanted = 0;
             self.silence_probes.on_answer();
         }

@@ -192,6 +192,8 @@ pub struct Path {
     pacer_wake: Option<Time>,
     /// First ack-eliciting packet since something was last acknowledged.
     unanswered_since: Option<Time>,
+    /// The same of the address before, if nothing was answered there and this end has moved: moving is no answer.
+    unanswered_before: Option<Time>,
     /// The last time something was received or an ack-eliciting packet was sent.
     active_at: Time,
     /// Only latency flows use it.
@@ -253,6 +255,7 @@ impl Path {
             silence_probes: SilenceProbes::new(now),
             pacer_wake: None,
             unanswered_since: None,
+            unanswered_before: None,
             active_at: now,
             is_bursty: false,
             backlog_since: None,
@@ -733,7 +736,10 @@ impl Path {
     }
     /// Nothing came back for so long, though it was asked for several times.
     pub fn is_unanswered(&self, now: Time, patience: Duration) -> bool {
-        self.unanswered_since.is_some_and(|t| now.since(t) >= patience) && self.pto_count >= STALLED_PTOS
+        self.unanswered().is_some_and(|t| now.since(t) >= patience)
+    }
+    fn unanswered(&self) -> Option<Time> {
+        self.unanswered_before.or(self.unanswered_since.filter(|_| self.pto_count >= STALLED_PTOS))
     }
     /// A snapshot.
     pub fn stats(&self) -> PathStats {

@@ -66,7 +66,9 @@ impl Path {
         }
         // Its own challenges show it.
         self.receive_gap = ReceiveGap::default();
+        let unanswered = self.unanswered();
         self.start_afresh(now, None);
+        self.unanswered_before = unanswered;
         self.migration.begin_own(now, self.rtt.pto());
     }
 
@@ -92,7 +94,8 @@ impl Path {
         self.last_eliciting = None;
         (self.pto_base, self.progress_at, self.pto_count, self.probes_wanted) = (now, now, 0, 0);
         self.silence_probes = SilenceProbes::new(now);
-        (self.unanswered_since, self.backlog_since, self.full_at) = (None, None, None);
+        (self.unanswered_since, self.unanswered_before) = (None, None);
+        (self.backlog_since, self.full_at) = (None, None);
         self.plan_wake(now);
     }
 

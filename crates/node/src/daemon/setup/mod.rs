@@ -5,7 +5,7 @@ use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::cli::{AddNeighbourArgs, InitArgs};
 use crate::failure::Failure;
 use crate::identity::{self, keygen};
-use crate::invitation::outward;
+use crate::invitation::{THIS_HOST, outward};
 use crate::whole_file;
 use noctule::{PublicKey, SecretKey};
 use std::fs::OpenOptions;
@@ -168,14 +168,17 @@ pub fn add_neighbour(path: &Path, args: &AddNeighbourArgs) -> Result<(), Failure
         note!("{:?} is added to {}; noctule reload takes it over in a node that runs", args.name, path.display());
     }
     let is_called = args.endpoint.is_some();
-    note!(
-        "{}, in the node's file there, by this command:",
-        if is_called { "that node waits for this one's calls" } else { "that node has to call this one" }
-    );
-    say!("{}", command(&config, ours, is_called, args.psk.is_some()));
+    let name = &args.name;
+    let what = if is_called { "waits for calls of this node" } else { "has to call this node" };
+    note!("{name} {what}. Type this on {name}:");
+    let line = command(&config, ours, is_called, args.psk.is_some());
+    say!("{line}");
     let mut hints = Vec::new();
     if !is_called {
-        hints.push("put a name or another address of this host in place of the one above, if that node does not reach it".to_owned());
+        hints.push(match line.contains(THIS_HOST) {
+            true => format!("put a name or an address of this host in place of {THIS_HOST}"),
+            false => format!("put a name or another address of this host in place of the one above, if {name} does not reach it"),
+        });
     }
     if args.psk.is_some() {
         hints.push("--psk: where the copy of that file lies on the other host".to_owned());
@@ -217,7 +220,7 @@ fn place(listen: Option<SocketAddr>) -> String {
     match (ip, at.port()) {
         (Some(ip), DEFAULT_PORT) => ip.to_string(),
         (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
-        (None, port) => format!("THIS_HOST:{port}"),
+        (None, port) => format!("{THIS_HOST}:{port}"),
     }
 }
 

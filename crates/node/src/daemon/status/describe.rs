@@ -1,7 +1,8 @@
 //! Describes a node's file in words.
 
 use super::super::config::{Config, OneWay};
-use super::table::{join, rate};
+use super::table::join;
+use crate::units::rate;
 use noctule::PublicKey;
 use std::fmt::Write;
 

@@ -2,6 +2,7 @@
 
 use super::screen::{Screen, Section};
 use super::{LinkReport, NodeReport, OneWayReport, PathReport, Report, TunnelReport};
+use crate::units::{rate, scaled};
 use std::cmp::Reverse;
 
 /// From this width on, rows have columns that narrower ones do without.
@@ -387,23 +388,8 @@ fn per_second(value: f64) -> String {
     }
 }
 
-fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let mut value = value;
-    let mut unit = 0;
-    while value >= step * 0.9995 && unit + 1 < units.len() {
-        value /= step;
-        unit += 1;
-    }
-    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.digits$} {}", units[unit])
-}
-
 fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
-}
-
-pub(super) fn rate(bits: f64) -> String {
-    scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
 }
 
 fn span(seconds: f64) -> String {
@@ -424,7 +410,6 @@ mod tests {
     #[test]
     fn amounts_and_spans_are_short() {
         assert_eq!([bytes(0.0), bytes(1023.9), bytes(1536.0), bytes(3.0e9)], ["0 B", "1.0 KiB", "1.5 KiB", "2.8 GiB"]);
-        assert_eq!([rate(999.0), rate(94.13e6)], ["999 bit/s", "94.1 Mbit/s"]);
         assert_eq!([span(59.9), span(61.0), span(7322.0), span(90_000.0)], ["59s", "1m01s", "2h02m", "1d01h"]);
         assert_eq!(
             [per_second(0.0), per_second(7.46), per_second(1234.0), per_second(12_345.0), per_second(2.5e6)],

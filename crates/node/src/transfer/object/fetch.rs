@@ -27,10 +27,8 @@ pub async fn run(session: &Session, control: &mut Records, target: Target, repor
         result = recv::run(session, &mut records, &mut answers, to, offer, place, None, reporter, std::future::pending()) => result,
         refused = refusal(control) => Err(Stop::Denied(refused)),
     };
-    if let Err(Stop::Refused(Refused { refusal, path, message })) = &received {
-        let mut words = Vec::new();
-        Record::Refused { refusal: *refusal, path: path.clone(), message: message.clone() }.emit(&mut words);
-        let _ = tokio::time::timeout(LAST_WORD, answers.write_all(&words)).await;
+    if let Err(Stop::Refused(refused)) = &received {
+        let _ = tokio::time::timeout(LAST_WORD, answers.write_all(&Record::from(refused.clone()).bytes())).await;
     }
     let _ = tokio::time::timeout(LAST_WORD, answers.finish()).await;
     received?;

@@ -55,9 +55,7 @@ pub async fn open(
             step = look.next() => match step? {
                 Step::Over(file) => return Ok(file.map_err(|failure| refused(&path, &failure))),
                 Step::Under(done, total) => {
-                    let mut words = Vec::new();
-                    Record::Working { done, total }.emit(&mut words);
-                    out.write_all(&words).await?;
+                    out.write_all(&Record::Working { done, total }.bytes()).await?;
                 }
             },
             reason = session.closed() => {
@@ -94,10 +92,7 @@ pub async fn run(session: &Session, file: ObjectFile, limit: Option<Bandwidth>, 
     let file = Arc::new(file);
     let result = cast(session, &file, limit).await;
     if let Err(failure @ (Failure::Hash { .. } | Failure::Source { .. })) = &result {
-        let Refused { refusal, path, message } = refused(&file.entry.path, failure);
-        let mut words = Vec::new();
-        Record::Refused { refusal, path, message }.emit(&mut words);
-        out.write_all(&words).await?;
+        out.write_all(&Record::from(refused(&file.entry.path, failure)).bytes()).await?;
     }
     let _ = tokio::time::timeout(IDLE, out.finish()).await;
     result

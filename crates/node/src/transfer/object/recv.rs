@@ -2,7 +2,7 @@
 
 use super::super::entry::{Entry, shown};
 use super::super::progress::{Progress, Reporter, Summary};
-use super::super::receive::{Destination, Stop};
+use super::super::receive::{Destination, Stop, say};
 use super::super::shares::Place as Share;
 use super::super::target::Refused;
 use super::super::wire::{OFFER_BY_TREE, OfferTree, Record, Records, Refusal};
@@ -126,7 +126,7 @@ pub async fn run(
             Step::Over(prepared) => break prepared,
             Step::Under(done, total) => {
                 progress.comparing(done, total);
-                say(answers, &Record::Comparing { done, total }).await?;
+                say(answers, &[Record::Comparing { done, total }]).await?;
             }
         }
     };
@@ -148,21 +148,12 @@ pub async fn run(
         return Err(stopped);
     }
     let digest = Hash::from_bytes(root.0);
-    say(answers, &Record::Done { files: 1, bytes: size, deleted: 0, digest }).await?;
+    say(answers, &[Record::Done { files: 1, bytes: size, deleted: 0, digest }]).await?;
     progress.set(size, before);
     progress.file(&entry, digest);
     let same = u64::from(before == size);
     progress.done(&Summary { files: 1, bytes: size, same, resumed: u64::from(same == 0 && before > 0), newer: 0, deleted: 0, digest });
     Ok(())
-}
-
-async fn say(answers: &mut SendStream, record: &Record) -> Result<(), Stop> {
-    let mut out = Vec::new();
-    record.emit(&mut out);
-    match tokio::time::timeout(IDLE, answers.write_all(&out)).await {
-        Ok(said) => Ok(said?),
-        Err(_) => Err(Failure::PeerGone(format!("it took no answer for {} s", IDLE.as_secs())).into()),
-    }
 }
 
 /// Bytes of blocks that are there.
@@ -195,7 +186,7 @@ async fn blocks(
         None => Ok(()),
         Some(thread) => joined(thread, entry),
     };
-    say(answers, &status(&receiver)).await?;
+    say(answers, &[status(&receiver)]).await?;
     let mut data: Option<MessageReceiver> = None;
     let (mut told, mut tell_at) = (receiver.blocks_done(), tokio::time::Instant::now() + EVERY);
     let mut decoding = Decoding::new(receiver);
@@ -239,7 +230,7 @@ async fn blocks(
                 }
                 if twig.as_ref().is_none_or(|t| t.data.is_none()) || said_at.elapsed() >= SELDOM {
                     said_at = tokio::time::Instant::now();
-                    say(answers, &status(decoding.receiver())).await?;
+                    say(answers, &[status(decoding.receiver())]).await?;
                 }
                 (told, tell_at) = (decoding.receiver().blocks_done(), tokio::time::Instant::now() + EVERY);
                 progress.set(there(decoding.receiver()), before);

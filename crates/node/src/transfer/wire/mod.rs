@@ -311,6 +311,13 @@ pub fn data_header(length: usize) -> [u8; DATA_HEADER] {
 }
 
 impl Record {
+    /// It alone.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.emit(&mut out);
+        out
+    }
+
     /// Appends it to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         match self {

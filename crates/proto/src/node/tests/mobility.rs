@@ -294,6 +294,26 @@ fn an_outage_of_twenty_seconds_is_over_a_probe_after_its_end() {
     assert!(after[4] < MS(1100) && after[6] < MS(2200), "{after:?}");
 }
 
+/// A caller leaves by another port every two seconds while nothing is heard (detours): that ends no silence.
+#[test]
+fn silence_lasts_until_something_is_heard_however_often_this_end_moves() {
+    let mut p = Pair::new(Default::default(), lossy(), 4);
+    p.conditions.iter_mut().for_each(|c| c.outages.push((at(500), at(10_500))));
+    p.moves.extend((1..5).map(|n| Move { at: at(500 + 2000 * u64::from(n)), node: A, to: elsewhere(n), is_known: true }));
+    let (_, session) = p.connect();
+    let data = content(BYTES, 4);
+    let (got, is_done) = p.attempt(session, &data, MS(40_000), |_| true);
+    assert!(is_done && got == data);
+    let told: Vec<bool> = std::iter::from_fn(|| {
+        p.take(A, |e| match e {
+            Event::LinkSilent { is_silent, .. } => Some(*is_silent),
+            _ => None,
+        })
+    })
+    .collect();
+    assert_eq!(told, [true, false], "one silence, and its end");
+}
+
 /// A session without data for two minutes: datagrams that the initiator sent in the second, and whether the link still stands.
 fn quiet(keep_alive: Option<Duration>) -> (u64, bool) {
     let config = NodeConfig { keep_alive, ..NodeConfig::default() };
