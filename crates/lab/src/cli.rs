@@ -26,7 +26,7 @@ impl Cli {
     /// Whether the command runs something that `--without` does not reach: programs of their own, or nothing at all.
     pub fn is_beyond_switches(&self) -> bool {
         match &self.command {
-            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
+            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) | Command::Paper(_) => false,
             Command::Matrix(matrix) => matrix.net,
             Command::Demo(_) | Command::Net(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
             Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,

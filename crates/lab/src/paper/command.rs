@@ -17,6 +17,7 @@ use crate::scenario::Case;
 use crate::sim;
 use crate::sweep::command::announce;
 use crate::sweep::{Build, Cell, Folder, Sweep, folder};
+use crate::without;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -145,7 +146,7 @@ impl PaperArgs {
         if let Some(seeds) = self.seeds {
             command += &format!(" --seeds {seeds}");
         }
-        command
+        command + &without::flag()
     }
 }
 
