@@ -148,14 +148,17 @@ pub(super) fn buffer(report: &Report, mbit: f64) -> Vec<f64> {
     report.goodput_mbit_by_second.iter().map(after).collect()
 }
 
-/// The number in the value of an axis: `5%` is 5, `ber:1e-6` and `rate:40mbit` what follows the colon.
+/// The number in the value of an axis: `5%` is 5, `ber:1e-6` and `rate:40mbit` what follows the colon, `transfer:10KB` 10,000.
 pub(super) fn number_of(value: &str) -> Option<f64> {
     let text = value.split_once(':').map_or(value, |(_, rest)| rest);
-    (1..=text.len())
-        .rev()
-        .filter(|&end| text.is_char_boundary(end))
-        .find_map(|end| text[..end].parse().ok())
-        .filter(|n: &f64| n.is_finite())
+    let ends = (1..=text.len()).rev().filter(|&end| text.is_char_boundary(end));
+    let (number, unit) = ends.filter_map(|end| Some((text[..end].parse::<f64>().ok()?, &text[end..]))).next()?;
+    let scale = match unit {
+        "KB" => 1e3,
+        "MB" => 1e6,
+        _ => 1.0,
+    };
+    Some(number * scale).filter(|number| number.is_finite())
 }
 
 #[cfg(test)]
@@ -165,6 +168,6 @@ mod tests {
     #[test]
     fn values_of_axes_are_numbers_where_they_have_one() {
         let read = ["5%", "ber:1e-6", "rate:40mbit", "10ms", "100", "model", "transfer:10KB"].map(number_of);
-        assert_eq!(read, [Some(5.0), Some(1e-6), Some(40.0), Some(10.0), Some(100.0), None, Some(10.0)]);
+        assert_eq!(read, [Some(5.0), Some(1e-6), Some(40.0), Some(10.0), Some(100.0), None, Some(10_000.0)]);
     }
 }

@@ -302,8 +302,10 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
 
 /// Percentiles 0 to 100 in ms; empty without a value.
 fn percentiles(times: &Histogram) -> Vec<f64> {
-    let places = if times.count() > 0 { 0..=100u32 } else { 1..=0 };
-    places.map(|percent| round(times.quantile(f64::from(percent) / 100.0).as_secs_f64() * 1e3, 3)).collect()
+    if times.count() == 0 {
+        return Vec::new();
+    }
+    (0..=100).map(|percent| round(times.quantile(f64::from(percent) / 100.0).as_secs_f64() * 1e3, 3)).collect()
 }
 
 /// Start-up of a bulk transfer that has its path for itself.

@@ -136,5 +136,5 @@ pub(super) static TRANSACTIONS: Figure = Figure {
     tables: &[Table { quantity: &TRANSFER_RTTS, statistic: Statistic::Mean, columns: "workload", besides: &[] }],
     contender: MODEL,
     extras: &[],
-    chart: Chart::Lines { x: "workload", x_name: "bytes", logarithmic: (false, false), plane: Some("delay") },
+    chart: Chart::Lines { x: "workload", x_name: "bytes", logarithmic: (true, false), plane: Some("delay") },
 };
