@@ -77,7 +77,10 @@ pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_who
             );
             pivot(&mut out, gathered, table, &|cell| both(cell, table, values.at(cell)));
             if beside.is_rival {
-                lost.extend(gathered.cells.iter().filter_map(|cell| is_below(cell, table, beside.name, values.at(cell)?)));
+                // A stand-in that is behind what it stands for is no loss of ours.
+                let is_ours = |cell: &&CellRuns| figure.contender.is_none_or(|c| cell.setting(c.key) == Some(c.ours));
+                let ours = gathered.cells.iter().filter(is_ours);
+                lost.extend(ours.filter_map(|cell| is_below(cell, table, beside.name, values.at(cell)?)));
             }
         }
     }
@@ -297,7 +300,7 @@ fn batches(out: &mut String, gathered: &Gathered) {
     let keys = gathered.varied(&[]);
     let _ = writeln!(
         out,
-        "\n## Batches at each relay (first run of each cell)\n\nA batch counts when the relay is done with it.\n\n| {} | node | batches | mean rank in | mean rank out | combined here, mean | full rank in |\n|---|---|---:|---:|---:|---:|---:|",
+        "\n## Batches at each relay (first run of each cell)\n\nA batch counts when the relay is done with it.\n\n| {} | node | flow | batches | mean rank in | mean rank out | combined here, mean | full rank in |\n|---|---|---|---:|---:|---:|---:|---:|",
         keys.join(", ")
     );
     for (cell, report) in first_runs(gathered) {
@@ -310,9 +313,11 @@ fn batches(out: &mut String, gathered: &Gathered) {
             let full = relay.batches_by_rank_in.last().copied().unwrap_or(0) as f64 / batches.max(1) as f64;
             let _ = writeln!(
                 out,
-                "| {} | {} | {batches} | {:.2} | {:.2} | {:.2} | {:.1} % |",
+                "| {} | {} | {} to {} | {batches} | {:.2} | {:.2} | {:.2} | {:.1} % |",
                 name_of(cell, &keys),
                 relay.node,
+                relay.from,
+                relay.to,
                 mean(&relay.batches_by_rank_in),
                 mean(&relay.batches_by_rank_out),
                 mean(&relay.batches_by_recoded),
@@ -371,7 +376,7 @@ pub(super) fn further(figure: &Figure, gathered: &Gathered) -> Vec<(String, Stri
         files.push((format!("{}-course.csv", figure.id), text));
     }
     if figure.extras.contains(&Extra::Batches) {
-        let mut text = head("node,histogram,packets,batches");
+        let mut text = head("node,from,to,histogram,packets,batches");
         for (cell, report) in first_runs(gathered) {
             for relay in &report.relays {
                 let histograms = [
@@ -381,7 +386,7 @@ pub(super) fn further(figure: &Figure, gathered: &Gathered) -> Vec<(String, Stri
                 ];
                 for (name, histogram) in histograms {
                     for (count, packets) in histogram.iter().zip(0..).filter(|(count, _)| **count > 0) {
-                        let _ = writeln!(text, "{}{},{name},{packets},{count}", start(cell), relay.node);
+                        let _ = writeln!(text, "{}{},{},{},{name},{packets},{count}", start(cell), relay.node, relay.from, relay.to);
                     }
                 }
             }
