@@ -172,7 +172,8 @@ impl Runs {
         let seeds = amount.seeds.unwrap_or(if amount.is_quick { 1 } else { usize::MAX });
         let kept: Vec<u64> = file.run.seeds.iter().copied().take(seeds).collect();
         let mut cases = file.cases_of(!amount.is_quick, true)?;
-        let has = |case: &Case, (key, value): &(&str, &str)| case.cell.iter().any(|(k, v)| k == key && v == value);
+        // A quick grid may leave an axis out: all its cells have the value of `[run]` then.
+        let has = |case: &Case, (key, value): &(&str, &str)| case.cell.iter().all(|(k, v)| k != key || v == value);
         cases.retain(|case| {
             let is_asked = self.only.is_empty() || self.only.iter().any(|list| list.iter().all(|setting| has(case, setting)));
             is_asked && kept.contains(&case.scenario.seed)

@@ -62,7 +62,7 @@ pub(super) static VIDEO: Figure = Figure {
     title: "A video's buffer over time",
     source: "Document 004, figure 11",
     question: "Does the buffer of a video run empty at 2 % loss and RTT 10 ms?",
-    setup: "As much as goes over 100 Mbit/s into a buffer that 8 Mbit/s empty from the second after the first byte, counted by the second. The document replays a trace of D-LiTE, which is not free, and does not say its bitrate.",
+    setup: "As much as goes over 100 Mbit/s into a buffer that 8 Mbit/s empty from the second after the first byte, counted by the second. The document replays a trace of D-LiTE, which is not in it, and does not say its bitrate.",
     runs: &[runs!("paper/004-video.toml")],
     tables: &[
         Table { quantity: &STALLED, statistic: Statistic::Mean, columns: "", besides: &[] },
