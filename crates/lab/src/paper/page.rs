@@ -204,7 +204,7 @@ fn both(cell: &CellRuns, table: &Table, theirs: Option<f64>) -> Option<String> {
     let theirs = theirs?;
     let text = |value: f64| number(value, table.quantity);
     let Some(ours) = cell.spread(table.quantity).map(|spread| spread.value(table.statistic)) else {
-        return Some(format!("failed / {}", text(theirs)));
+        return text_of(cell, table).map(|ours| format!("{ours} / {}", text(theirs)));
     };
     let factor = if theirs.abs() > 1e-9 { format!(" = {:.2}", ours / theirs) } else { String::new() };
     Some(format!("{} / {}{factor}", text(ours), text(theirs)))
