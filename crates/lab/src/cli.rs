@@ -26,7 +26,7 @@ impl Cli {
     /// Whether the command runs something that `--without` does not reach: programs of their own, or nothing at all.
     pub fn is_beyond_switches(&self) -> bool {
         match &self.command {
-            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
+            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) | Command::Paper(_) => false,
             Command::Matrix(matrix) => matrix.net,
             Command::Demo(_) | Command::Net(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
             Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,
@@ -73,6 +73,8 @@ pub enum Command {
     Merge(crate::sweep::command::MergeArgs),
     /// Run test files of Oasis as they are, in the simulator or on namespaces.
     Oasis(crate::oasis::OasisArgs),
+    /// Make the figures and tables of the founding documents beside ours: Markdown, CSV, SVG.
+    Paper(crate::paper::PaperArgs),
     /// Show results and running tests in a browser: a page with tables, heat maps and live charts, and the same as JSON.
     Serve(crate::page::ServeArgs),
     /// Write the page of a finished run as one file that needs nothing else.
@@ -220,6 +222,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub warmup: Option<f64>,
     /// Bulk senders beside each other over the same links: noctule,quic-cubic (also quic-reno, quic-bbr). QUIC stands for TCP's controls.
+    /// One alone sends transfers and blocks, too.
     #[arg(long, value_name = "LIST")]
     pub senders: Option<Senders>,
     /// Seed of everything random.
@@ -240,6 +243,9 @@ pub struct RunArgs {
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
+    /// Packets per acknowledgement that the ends ask for, 1 to 1024 [default: 32].
+    #[arg(long)]
+    pub ack_every: Option<u16>,
     /// The receiving application reads nothing for a time: 10s+3s (when, how long).
     #[arg(long, value_name = "AT+FOR")]
     pub stall: Option<Outage>,
@@ -345,6 +351,7 @@ impl RunArgs {
         scenario.batch_size = self.batch_size;
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.ack_every = self.ack_every;
         scenario.stall = self.stall;
         scenario.connect_timeout = self.connect_timeout;
         scenario.senders = self.senders.clone().unwrap_or_default().0;

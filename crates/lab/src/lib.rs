@@ -11,6 +11,7 @@ pub mod matrix;
 pub mod net;
 pub mod oasis;
 pub mod page;
+pub mod paper;
 pub mod plot;
 pub mod proxied;
 pub mod report;

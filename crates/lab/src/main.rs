@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 
 fn execute(cli: Cli) -> Outcome {
     if !cli.without.is_empty() && cli.is_beyond_switches() {
-        return Err("--without: only runs of the simulator can leave mechanisms out (sim, run, matrix, holdout, cell)".into());
+        return Err("--without: only runs of the simulator can leave mechanisms out (sim, run, matrix, holdout, cell, paper)".into());
     }
     without::set(&cli.without)?;
     if !cli.without.is_empty() {
@@ -45,6 +45,7 @@ fn execute(cli: Cli) -> Outcome {
         Command::Cell(cell) => cell.execute(),
         Command::Merge(merge) => merge.execute(),
         Command::Oasis(oasis) => oasis.execute(),
+        Command::Paper(paper) => paper.execute(),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Serve(serve) => serve.execute(),
         Command::Export(export) => export.execute(),

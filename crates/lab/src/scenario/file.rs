@@ -114,6 +114,7 @@ pub struct RunTable {
     batch_size: Option<u8>,
     no_retransmit: Option<crate::link::Probability>,
     epoch_packets: Option<u64>,
+    ack_every: Option<u16>,
     stall: Option<Outage>,
     senders: Vec<Sender>,
     relays: Relays,
@@ -138,6 +139,7 @@ impl Default for RunTable {
             batch_size: None,
             no_retransmit: None,
             epoch_packets: None,
+            ack_every: None,
             stall: None,
             senders: Vec::new(),
             relays: Relays::default(),
@@ -203,6 +205,13 @@ impl ScenarioFile {
         // Read from the text where that is possible, so that an error knows its line.
         let file: Self = if has_traces { table.try_into() } else { toml::from_str(&text) }.map_err(wrong)?;
         Ok(Self { text, ..file })
+    }
+
+    /// Reads the text of a file without traces; `path` is its name in errors.
+    pub fn parse(text: &str, path: &str) -> Result<Self, FileError> {
+        let wrong = |source| FileError::Parse { path: PathBuf::from(path), source: Box::new(source) };
+        let file: Self = toml::from_str(text).map_err(wrong)?;
+        Ok(Self { text: text.to_owned(), ..file })
     }
 
     /// An error at a place of this file.
@@ -351,6 +360,7 @@ impl RunTable {
             "pairs" => self.pairs = read(value)?,
             "stall" => self.stall = Some(read(value)?),
             "senders" => self.senders = read::<Senders>(value)?.0,
+            "ack-every" => self.ack_every = Some(read(value)?),
             "epoch-packets" => self.epoch_packets = Some(read(value)?),
             "flow-memory" => self.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| e.to_string())? as usize),
             "no-retransmit" => self.no_retransmit = Some(read(value)?),
@@ -381,6 +391,7 @@ impl RunTable {
         scenario.batch_size = self.batch_size;
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.ack_every = self.ack_every;
         scenario.stall = self.stall;
         scenario.senders.clone_from(&self.senders);
         scenario.network.relays = self.relays;
