@@ -1,6 +1,7 @@
 //! What a figure is made of.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::scenario::{Case, FileError, Scenario, ScenarioFile};
 
@@ -168,7 +169,7 @@ impl Runs {
     /// # Errors
     /// The file is wrong.
     pub fn cases(&self, amount: Amount) -> Result<Vec<Case>, FileError> {
-        let file = ScenarioFile::parse(self.text, self.path)?;
+        let file = ScenarioFile::parse(Path::new(self.path), self.text.to_owned())?;
         let seeds = amount.seeds.unwrap_or(if amount.is_quick { 1 } else { usize::MAX });
         let kept: Vec<u64> = file.run.seeds.iter().copied().take(seeds).collect();
         let mut cases = file.cases_of(!amount.is_quick, true)?;

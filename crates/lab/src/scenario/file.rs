@@ -207,13 +207,6 @@ impl ScenarioFile {
         Ok(Self { text, ..file })
     }
 
-    /// Reads the text of a file without traces; `path` is its name in errors.
-    pub fn parse(text: &str, path: &str) -> Result<Self, FileError> {
-        let wrong = |source| FileError::Parse { path: PathBuf::from(path), source: Box::new(source) };
-        let file: Self = toml::from_str(text).map_err(wrong)?;
-        Ok(Self { text: text.to_owned(), ..file })
-    }
-
     /// An error at a place of this file.
     fn wrong(&self, place: Place<'_>, reason: impl ToString) -> FileError {
         let line = place.line(&self.text).map_or(String::new(), |line| format!("line {line}, "));
