@@ -1,4 +1,4 @@
-//! Programs in C and C++ over the library: compiled, linked and run as a user would, over loopback, under sanitizers and under valgrind.
+//! Programs in C and C++ that use the library. They are compiled and linked as by a user, and run over loopback under sanitizers and valgrind.
 //!
 //! Needed: a C and a C++ compiler (`cc`, `c++`) with their sanitizers, and valgrind for the tests that say so (Debian: build-essential, valgrind).
 
@@ -12,7 +12,7 @@ use support::{has_cmake, here, install, libraries, output, succeed};
 
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// Compiles a program and gives where it is.
+/// Compiles a program and returns its path.
 fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let place = libraries();
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -119,7 +119,7 @@ fn a_callback_that_blocks_does_not_stop_the_network() {
     run_sanitized("callbacks", "blocking");
 }
 
-/// valgrind finds invalid reads and writes, and leaks, in the library's code too, which no sanitizer has compiled.
+/// The library is compiled without sanitizers; valgrind finds invalid reads and writes, and leaks, in its code too.
 fn run_in_valgrind(source: &'static str, test: &str) {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("*** SKIPPED: there is no valgrind here");
@@ -181,7 +181,7 @@ fn errors_of_cpp_are_values_with_words() {
 /// A server of the examples, ended with the test.
 struct Server {
     child: Child,
-    /// Held open: it prints more than it is asked for.
+    /// Kept open, as the server writes more lines than the test reads.
     _words: BufReader<ChildStdout>,
     address: String,
     key: String,
@@ -205,7 +205,7 @@ impl Drop for Server {
     }
 }
 
-/// The examples, in C and in C++, talk to each other; what they print at an error is for people.
+/// The examples, in C and in C++, talk to each other; errors are printed as sentences.
 #[test]
 fn the_echo_examples_understand_each_other() {
     let directory = tempfile::tempdir().unwrap();

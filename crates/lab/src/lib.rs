@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod demo;
+mod files;
 pub mod holdout;
 pub mod link;
 pub mod matrix;
@@ -11,6 +12,7 @@ pub mod mininet;
 pub mod net;
 pub mod oasis;
 pub mod page;
+pub mod paper;
 pub mod plot;
 pub mod proxied;
 pub mod report;

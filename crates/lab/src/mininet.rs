@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::cli::hops_of;
-use crate::link::{LinkFlags, LinkSpec, Period};
+use crate::link::{LinkFlags, LinkSpec, Period, Traces};
 use crate::scenario::{Congestion, Hop, MOST_PATHS, ScenarioError};
 use crate::sweep::samples::this_command;
 
@@ -62,7 +62,7 @@ impl MininetArgs {
         };
         between("--hops", self.hops, MOST_HOPS)?;
         between("--paths", self.paths, MOST_PATHS.into())?;
-        let hops = hops_of(&self.link, self.hops * self.paths, &self.hop)?;
+        let hops = hops_of(&self.link, self.hops * self.paths, &self.hop, Traces::Read)?;
         for hop in &hops {
             let checked = hop.forward.check().and_then(|()| hop.reverse.check());
             checked.map_err(|error| ScenarioError::Invalid(error.to_string()))?;

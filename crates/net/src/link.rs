@@ -1,4 +1,4 @@
-//! Links that are kept for their own sake: a node's neighbours, whichever end opened the link.
+//! Links to a node's neighbours that exist without a session, whichever end opened them.
 //!
 //! [`Endpoint::connect`](crate::Endpoint::connect) opens a link for one session and takes it down with that session. A node of a network keeps
 //! its links whether or not a session of its own runs over them.
@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// A link to a neighbour.
 ///
-/// **Dropping** it ends the link and all that runs over it. A link without a session falls silent, and ends after the idle timeout (P23): one
-/// that is to stay needs a session over it, of either end.
+/// **Dropping** it ends the link and all that runs over it. A link without a session sends nothing and ends after the idle timeout (P23). To keep it,
+/// open a session over it at either end.
 pub struct Link {
     shared: Arc<Shared>,
     id: LinkId,
@@ -45,7 +45,7 @@ impl Link {
         known.or_else(|| state.links.get(self.id)?.remote)
     }
 
-    /// Adds a path to the link: another way to the same neighbour, whose rate adds to that of the others, and which carries on when they break.
+    /// Adds a path to the link: another pair of addresses to the same neighbour. Its rate adds to that of the others, and it goes on when they break.
     /// `remote`: another address of the neighbour; `None`: the one that it has on the first path. `local`: the address of this host to send from;
     /// `None`: as the system chooses. The path is opened as soon as the neighbour answers there, and tried again until then; [`Self::stats`] tells.
     ///
@@ -55,7 +55,7 @@ impl Link {
         add_path(&self.shared, self.id, remote, local)
     }
 
-    /// Statistics of the link and its paths, while it is there.
+    /// Statistics of the link and its paths; `None` when it is gone.
     pub fn stats(&self) -> Option<LinkStats> {
         self.shared.lock().node.link_stats(self.id)
     }

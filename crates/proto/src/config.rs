@@ -15,13 +15,13 @@ pub(crate) const INITIAL_CREDIT: u64 = 64;
 pub struct NodeConfig {
     /// Congestion control of every path. Default `model`.
     pub congestion: CongestionControl,
-    /// Largest UDP payload to send over IPv4, in bytes: the largest packet minus IP and UDP headers. Over IPv6 it is 20 less, for its header is longer.
-    /// Default 1472, which makes packets of 1500; at least 800. What routes and paths take below it is found out.
+    /// Largest UDP payload to send over IPv4, in bytes: the largest packet minus IP and UDP headers. Over IPv6 it is 20 less, as the header is longer.
+    /// Default 1472, which makes packets of 1500; at least 800. Where a path takes less, the node finds its size by probes.
     pub max_datagram: u16,
     /// Nothing heard for this long ends a link (P23). Default 30 s.
     pub idle_timeout: Duration,
-    /// A link with sessions is never silent for longer than this, so that NATs and firewalls on the path do not forget it (P23). Default none: a third of
-    /// the idle timeout, which is also the most.
+    /// A link with sessions sends a packet at least this often, so that NATs and firewalls on the path do not forget it (P23). `None`, the default,
+    /// means a third of the idle timeout; longer times count as that.
     pub keep_alive: Option<Duration>,
     /// An attempt to reach a peer ends after this long. Default 10 s.
     pub connect_timeout: Duration,
@@ -31,20 +31,21 @@ pub struct NodeConfig {
     pub node_memory: usize,
     /// Largest message that this node takes, in bytes (P18). Default 16 MiB.
     pub max_message: usize,
-    /// Links that others open, at most, once they are up; the node's own are as many at most, and not counted among these. Default 1024.
+    /// Largest number of links that others opened and that are up. Links opened here have a limit of the same size, counted apart. Default 1024.
     pub max_links: usize,
-    /// Of these, links of one key at a time: a further one takes the place of the oldest, which ends with `TooMany`. Default 32, a 32nd of all: programs of one user
-    /// that call at the same time have as many, and what restarts and lost addresses leave behind is far less.
+    /// Of these, the largest number of links of one key. A further link ends the oldest one with `TooMany`. Default 32, a 32nd of all: enough for the
+    /// programs that one user runs at a time, and far more than the dead links that restarts and changes of address leave.
     pub max_links_per_key: usize,
-    /// Sessions, at most. Default 1024.
+    /// Largest number of sessions. Default 1024.
     pub max_sessions: usize,
-    /// Flows per session and direction, at most. Default 256.
+    /// Largest number of flows per session and direction. Default 256.
     pub max_flows: usize,
-    /// Flows that come by one link, those that pass this node included, at most. Default 4096.
+    /// Largest number of flows that come by one link, those that this node relays included. Default 4096.
     pub max_link_flows: usize,
     /// Packets in one key epoch (P3); a power of two. Default 2^20; tests use 1024.
     pub epoch_packets: u64,
-    /// Fresh Diffie-Hellman after this long or 2^26 packets (P3), on links and in relayed sessions that are opened here. Default 120 s.
+    /// Time after which a fresh Diffie-Hellman is due (P3), on links and in relayed sessions that are opened here. Default 120 s. So it is after
+    /// [`Self::rekey_packets`].
     pub rekey_after: Duration,
     /// Packets, both directions together, after which a fresh Diffie-Hellman is due, on a link and in a relayed session. Default 2^26.
     pub rekey_packets: u64,
@@ -66,38 +67,38 @@ pub struct NodeConfig {
     pub plaintext: bool,
     /// Pre-shared key mixed into the handshake; both sides need the same. Default none.
     pub psk: Option<SharedKey>,
-    /// Pre-shared keys of single neighbours, by their static key: each takes the place of [`Self::psk`] for one. Default none.
+    /// Pre-shared keys of single neighbours, by their static key. Each takes the place of [`Self::psk`] for its neighbour. Default none.
     pub neighbour_psks: BTreeMap<PublicKey, SharedKey>,
     /// Longest burst in time that the pacer releases at once. Default 100 us (P11); a driver whose timers and system calls are coarser asks for more,
     /// and `noctule`'s own does (docs/decisions/0021).
     pub pacing_quantum: Duration,
-    /// Flows that promise delivery and go to a far end that several routes of one metric lead to take all of them at once (docs/spec/multipath.md 6). Default true;
-    /// false: each flow takes one route at a time.
+    /// Where several routes of one metric lead to a far end, a flow that promises delivery takes all of them at once (docs/spec/multipath.md 6).
+    /// Default true; with false each flow takes one route at a time.
     pub several_routes: bool,
     /// Make trace events, to be drained with [`crate::Node::poll_trace`] (P22). Default false.
     pub trace: bool,
-    /// Each neighbour's key belongs to one process: a link that comes up with a later process of the same key ends the links of the one before, whose other
-    /// end is gone. Default false, as several programs of one user have one key.
+    /// Each neighbour's key belongs to one process. A link with a later process of the same key then ends the links with the earlier one, which is gone.
+    /// Default false, as several programs of one user have one key.
     pub one_process_per_key: bool,
 }
 
-/// Whose first packets are answered.
+/// Senders whose first packets are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
-    /// Anyone's: a stranger learns that there is a node, and its key.
+    /// All: a stranger learns that there is a node, and its key.
     #[default]
     Anyone,
-    /// Those of nodes that know this node's public key. To others the port is silent.
+    /// Nodes that know this node's public key. To others the port is silent.
     Known,
 }
 
-/// What a sender asks of the peer that acknowledges its packets (P8). Gaps in what comes of latency flows are acknowledged at once all the same.
+/// What a sender asks of the peer that acknowledges its packets (P8). Gaps in latency flows are acknowledged at once, whatever is set here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckWish {
     /// One acknowledgement per so many packets, if they come faster than one per millisecond. Default 32; 1 to 1024.
     pub every: u16,
-    /// None waits longer than this, nor than a quarter of a round trip (or 2 ms, where that is more). Default 25 ms; 1 to 25 ms. Sooner costs
-    /// bytes on the return path.
+    /// The longest that an acknowledgement is delayed; a quarter of a round trip (at least 2 ms) is a further limit. Default 25 ms; 1 to 25 ms.
+    /// A shorter time costs bytes on the return path.
     pub max_delay: Duration,
 }
 
@@ -105,7 +106,7 @@ impl AckWish {
     const MOST_PACKETS: u16 = 1024;
     const LONGEST: Duration = Duration::from_millis(25);
 
-    /// Within what both ends understand: loss detection waits for acknowledgements as long as the rule says, no longer.
+    /// The values, brought into the ranges above. Loss detection at the other end waits for acknowledgements no longer than these ranges allow.
     pub(crate) fn bounded(self) -> Self {
         Self { every: self.every.clamp(1, Self::MOST_PACKETS), max_delay: self.max_delay.clamp(Duration::from_millis(1), Self::LONGEST) }
     }

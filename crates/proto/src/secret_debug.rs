@@ -1,4 +1,4 @@
-//! `Debug` of what holds keys as bare bytes: by hand, with chosen fields only, so that no key reaches a log or a panic's message.
+//! `Debug` of types that hold keys as plain bytes. It is written by hand and shows chosen fields only, so that no key reaches a log or a panic's message.
 
 use crate::blind;
 use crate::config::NodeConfig;
@@ -35,7 +35,7 @@ mod tests {
     use crate::units::Bandwidth;
     use std::fmt::Debug;
 
-    /// No other byte of these structures is likely to look like it, in decimal or hexadecimal.
+    /// A byte that is unlikely to stand elsewhere in these structures, in decimal or hexadecimal.
     const BYTE: u8 = 0xa7;
     const KEY: [u8; 32] = [BYTE; 32];
 
@@ -70,7 +70,7 @@ mod tests {
         tells_nothing(&SourceConfig { stream: StreamName([0; 4]), shape, plan, key: KEY, rate, patience: None });
     }
 
-    /// What is no more than bytes stays in memory when its owner is dropped.
+    /// A type without `Drop` would leave its bytes in memory.
     fn is_wiped<T>(_: &T) {
         assert!(core::mem::needs_drop::<T>());
     }

@@ -12,9 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 pub enum PathState {
     /// Its far address has not answered yet.
     Opening,
-    /// It carries.
+    /// It is open and carries packets.
     Open,
-    /// Its far end does not answer, and that of another path does.
+    /// No answer comes on it, while another path of the link is answered.
     Silent,
 }
 
@@ -32,7 +32,7 @@ impl PathState {
 /// One path of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathStats {
-    /// Which.
+    /// Its number in the link.
     pub path: PathId,
     /// Far address.
     pub remote: SocketAddr,
@@ -42,7 +42,7 @@ pub struct PathStats {
     pub state: PathState,
     /// Largest datagram known to pass, bytes of UDP payload.
     pub mtu: u16,
-    /// No larger one is being looked for at present.
+    /// No search for a larger size is running at present.
     pub is_mtu_found: bool,
     /// Smoothed RTT.
     pub smoothed_rtt: Duration,
@@ -50,7 +50,7 @@ pub struct PathStats {
     pub min_rtt: Duration,
     /// Last RTT sample.
     pub latest_rtt: Duration,
-    /// Further paths of the link that are believed to go through the same bottleneck, and share one flow's part of it.
+    /// Number of other paths of the link that seem to share this one's bottleneck. Together they take one flow's share of it.
     pub coupled: u32,
     /// Mean deviation of the RTT.
     pub rtt_var: Duration,
@@ -95,8 +95,7 @@ pub struct LinkStats {
     pub undecryptable: u64,
     /// Nothing is encrypted: both sides asked for that.
     pub is_plaintext: bool,
-    /// Coded packets of sealed flows that came by this link and that nobody with the session's key made (P16): the neighbour, or a node behind it,
-    /// alters what it relays.
+    /// Coded packets of sealed flows that came by this link with a wrong tag (P16): the neighbour, or a node behind it, alters what it relays.
     pub polluted: u64,
     /// Key generation (fresh Diffie-Hellman) in use.
     pub key_generation: u64,
@@ -108,12 +107,12 @@ pub struct LinkStats {
     pub handshake_time: Duration,
     /// All data flows that the link has carried, ended ones included.
     pub flows: FlowTotals,
-    /// Spans of the flows that this node relays: what came by this link, and what went by it, ended flows included.
+    /// Spans of relayed flows: those that came by this link, and those that left by it. Ended flows are included.
     pub spans: SpanStats,
 }
 
-/// Sums over the data flows of a session or a link, from its beginning on: what a flow counted stays when the flow is gone. `outstanding` and
-/// `memory` are those of the flows that exist; `credit_limit` is 0.
+/// Sums over all data flows that a session or a link has had, ended ones included. Only `outstanding` and `memory` are sums over the flows that exist
+/// now. `credit_limit` is 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowTotals {
     /// Flows that this side sends.
@@ -155,21 +154,21 @@ pub struct FlowStats {
     pub app_bytes: u64,
     /// Messages sent or handed over.
     pub messages: u64,
-    /// Messages dropped because their lifetime ended or that were cancelled.
+    /// Messages dropped because their lifetime ended or because they were cancelled.
     pub expired_messages: u64,
     /// Source packets that were recovered by decoding.
     pub decoded_packets: u64,
-    /// Received coded packets that brought nothing new.
+    /// Received coded packets that were not innovative.
     pub redundant_packets: u64,
     /// Refused packets: no memory, outside credit, contradictory.
     pub refused_packets: u64,
-    /// Coded packets of a sealed flow that nobody with its key made, rejected before they were used (P16).
+    /// Coded packets of a sealed flow with a wrong tag, rejected before they were used (P16).
     pub polluted_packets: u64,
-    /// RANK reports that found the sender to believe in more rank than the receiver has (P9).
+    /// RANK reports that lowered the rank which the sender believed the receiver to have (P9).
     pub corrections: u64,
-    /// Source packets outstanding: sent, not yet known to be there.
+    /// Source packets outstanding: sent, not yet known to have arrived.
     pub outstanding: u64,
-    /// Bytes handed over by the application that no source packet carries yet; a message counts 64 bytes more than its content. 0 for what is received.
+    /// Bytes that the application has written and no source packet carries yet. A message counts as its content and 64 bytes. 0 on the receiving side.
     pub waiting: usize,
     /// One past the highest sequence number allowed by credit.
     pub credit_limit: u64,
@@ -199,23 +198,23 @@ impl FlowStats {
 /// One direction of a flow that passes this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelayedStats {
-    /// Where it comes from.
+    /// Address of its source.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Address of its destination.
     pub destination: IpAddr,
     /// Its number in its session; 0 is the control flow.
     pub index: u64,
-    /// Which part of that flow passes here, if it takes several routes at once; 0: all of it.
+    /// Number of the part that passes here, if the flow takes several routes at once; 0 if all of it passes here.
     pub part: u64,
     /// The link that it comes by.
     pub incoming: LinkId,
     /// The link that it goes by.
     pub outgoing: LinkId,
-    /// Packets received that raised the rank.
+    /// Innovative packets received.
     pub rank_in: u64,
-    /// Packets received that did not.
+    /// Packets received that were not innovative.
     pub redundant_packets: u64,
-    /// Rank that the next node is believed to have.
+    /// Rank that the next node is believed to have of what passed.
     pub rank_out: u64,
     /// Packets passed on as they came.
     pub passed_packets: u64,
@@ -227,19 +226,19 @@ pub struct RelayedStats {
     pub dropped_packets: u64,
     /// Packets that wait for their turn now.
     pub waiting: u64,
-    /// Delay that no packet was spared lately (P15: at most 10 ms).
+    /// Smallest delay that packets had in this node's queue lately (P15: at most 10 ms).
     pub queueing_delay: Duration,
     /// Bytes held.
     pub memory: usize,
 }
 
-/// What a relay did span by span, as histograms: place `k` counts the spans with `k` packets, the last of 65 places those with as many or more. Spans count when
-/// the relay is done with them.
+/// What a relay did with each span, as histograms. Place `k` of 65 counts the spans with `k` packets, the last place those with 64 or more. A span is
+/// counted when the relay is done with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanStats {
     /// Innovative packets received.
     pub rank_in: Vec<u64>,
-    /// Rank that the next node has, as far as it has told.
+    /// Rank that the next node has reported.
     pub rank_out: Vec<u64>,
     /// Packets combined here.
     pub recoded: Vec<u64>,
@@ -248,7 +247,7 @@ pub struct SpanStats {
 impl SpanStats {
     const PLACES: usize = 65;
 
-    /// One more span.
+    /// Counts one more span.
     pub(crate) fn note(&mut self, rank_in: usize, rank_out: usize, recoded: usize) {
         for (histogram, value) in [(&mut self.rank_in, rank_in), (&mut self.rank_out, rank_out), (&mut self.recoded, recoded)] {
             let at = value.min(Self::PLACES - 1);
@@ -274,14 +273,14 @@ fn add_histogram(to: &mut Vec<u64>, from: &[u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
-/// What went and came by one of the routes that the flows of a session take at once: packets and bytes that the far end acknowledged, and those that came from it.
+/// Traffic of one of the routes that the flows of a session take at once: what the far end acknowledged, and what came from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteStats {
-    /// Packets that the far end has.
+    /// Packets that the far end acknowledged.
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that came.
+    /// Packets that came from the far end.
     pub received_packets: u64,
     /// Their bytes.
     pub received_bytes: u64,
@@ -293,7 +292,7 @@ impl RouteStats {
         self.sent_bytes += bytes;
     }
 
-    /// Both together.
+    /// Sum of two routes.
     pub fn and(self, other: Self) -> Self {
         Self {
             sent_packets: self.sent_packets + other.sent_packets,

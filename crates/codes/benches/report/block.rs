@@ -128,7 +128,7 @@ fn speeds(k: usize, t: usize, loss: f64, rounds: usize) -> Speeds {
 
 pub fn run(report: &Report) {
     let mut text = String::from(
-        "Packets of 1280 B, M = 16; loss exact, as many repair packets used as packets lost; low end of the estimate = half the loss. MB/s of source, fresh memory each time, every result compared with the data. \"These alone\": the speed of a decoder that made its multiply-adds, from the rows of the block, and did nothing else.\n\n\
+        "Packets of 1280 B, M = 16; loss exact, as many repair packets used as packets lost; low end of the estimate = half the loss. MB/s of source, fresh memory each time, every result compared with the data. In the column \"these alone\" a decoder makes its multiply-adds, from the rows of the block, and nothing else.\n\n\
          | K | loss | encode: ours | raptorq | reed-solomon-simd | ours / raptorq | decode: ours | raptorq | reed-solomon-simd | ours / raptorq | copy and compare | multiply-adds per source packet | these alone | inactive columns |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut row = |k: usize, t: usize, loss: f64, rounds: usize| {

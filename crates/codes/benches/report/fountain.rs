@@ -47,7 +47,7 @@ fn peeled(originals: u32, loss: f64, trials: u64, neighbours: impl Fn(u32) -> Ve
 fn parameters(trials: u64) -> String {
     let (loss, p) = (0.06, Probability::new);
     let mut text = String::from(
-        "\nThe same at 6 %, over the parameters that the paper leaves open: for the semi-random code the number of packets over which the loss was measured (its deviation delta is that of a binomial share; the paper's path, 10 Gbit/s and 10 ms, carries some 12500 packets in a round trip), for LT the c and delta of the robust soliton. The paper reports 14 % against 30 %: 0.47.\n\n| code | parameters | redundancy |\n|---|---|---|\n",
+        "\nThe same at 6 %, over the parameters that the paper leaves open. For the semi-random code that is the number of packets over which the loss was measured. Its deviation delta is that of a binomial share. The paper's path, 10 Gbit/s and 10 ms, carries some 12500 packets in a round trip. For LT these are the c and delta of the robust soliton. The paper reports 14 % against 30 %: 0.47.\n\n| code | parameters | redundancy |\n|---|---|---|\n",
     );
     for packets in [100, 500, 12_500] {
         let deviation = deviation(loss, packets);

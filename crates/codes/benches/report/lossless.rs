@@ -10,7 +10,7 @@ const T: usize = 1280;
 
 pub fn run(report: &Report) {
     let mut text = String::from(
-        "Packets of 1280 B, nothing lost; GB/s: median (best). Destination memory is fresh every time, so that page faults and cache misses fall on all alike. \"Over a packet buffer\" copies each packet to one buffer of 1280 B and from there to its place: what any sender and receiver between two buffers do. \"In place\" offers the decoder each packet where it lies in the encoder, as a sender with a scattering system call does.\n\n\
+        "Packets of 1280 B, nothing lost; GB/s: median (best). Destination memory is fresh every time, so that page faults and cache misses fall on all alike. With a *packet buffer* each packet is copied to one buffer of 1280 B and from there to its place. Any sender and receiver between two buffers do that. The columns *in place* offer the decoder each packet where it lies in the encoder. So does a sender with a scattering system call.\n\n\
          | K | coded, packet buffer | copy over a packet buffer | coded / copy | coded, in place | copy packet by packet | coded / copy | one copy of all |\n|---|---|---|---|---|---|---|---|\n",
     );
     for (k, rounds) in [(100usize, 2001), (1000, 401), (10_000, 61)] {

@@ -142,7 +142,7 @@ pub fn run_hops(report: &Report) {
 
 fn section(report: &Report, name: &str, cases: &[(usize, usize, usize)]) {
     let mut text = String::from(
-        "Innovative packets beyond K until the block is decoded. Estimate: 10 % loss per link, low end 5 % per link (50, 95, 124 permille end to end over 1, 3, 6 links); real loss per link as stated; M = 16, systematic recoding with 16 sends per hop. The ranks of the systematic batches stand beside the exact chain (`RankDistribution::after_link`); the last column is the difference in standard errors.\n\n\
+        "Innovative packets beyond K until the block is decoded. Estimate: 10 % loss per link, low end 5 % per link. From end to end that is 50, 95, 124 permille over 1, 3, 6 links. The real loss per link is as stated. M = 16, systematic recoding with 16 sends per hop. The ranks of the systematic batches stand beside the exact chain (`RankDistribution::after_link`); the last column is the difference in standard errors.\n\n\
          | K | links | real loss per link | trials | mean | share of K | p99 | max | mean rank of a batch / M | exact chain | difference |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut curves = Vec::new();

@@ -16,7 +16,7 @@ pub enum Received {
     Redundant,
     /// Wrong length, or a batch id of 2^13 or more.
     Malformed,
-    /// Twice as many packets are held as the block has: their contents, or the degrees, cannot be right.
+    /// The decoder holds twice as many packets as the block has. So contents or degrees are wrong, and it takes no more.
     Refused,
 }
 
@@ -28,9 +28,9 @@ struct Batch {
     columns: Vec<u8>,
     /// H[j]: coefficient vectors received, to recognise dependent packets.
     vectors: Elimination,
-    /// Row r: coefficients over the batch's source packets (G·h), known ones zero.
+    /// Row r: the coefficients of packet r over the batch's source packets (G·h); those of known ones are zero.
     rows: Vec<Vec<u8>>,
-    /// Arena rows of the data, known sources substituted.
+    /// Rows of the arena with the batch's data, from which known source packets were taken out.
     data: Vec<u32>,
     unknown: usize,
     solved: bool,
@@ -38,8 +38,8 @@ struct Batch {
 
 /// Decoder of one BATS session.
 ///
-/// Memory, whatever is received: K source packets, at most 2·K + 256 coded ones, and for each batch that a packet came of (at most 2^13) its
-/// d x M generator and 2·M² bytes of coefficients.
+/// Bounds of memory, whatever is received: K source packets and 2·K + 256 coded ones. Each batch of which a packet came (at most 2^13) adds its d x M
+/// generator and 2·M² bytes of coefficients.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     parameters: Parameters,
@@ -157,7 +157,7 @@ impl Decoder {
         if batch.solved || !batch.vectors.insert(&vector) {
             return Received::Redundant;
         }
-        // G·h over the batch's source packets; what is known goes to the other side.
+        // G·h over the batch's source packets; known ones are subtracted from the data.
         let d = batch.indices.len();
         let terms: Vec<RowTerm> = vector.iter().enumerate().map(|(c, &factor)| RowTerm { row: c as u32, factor }).collect();
         let mut row = vec![0; d];
@@ -247,7 +247,7 @@ impl Decoder {
         }
     }
 
-    /// Solves what belief propagation leaves.
+    /// Solves for the packets that belief propagation has not found.
     fn inactivate(&mut self) {
         let missing: Vec<u32> = (0..self.source_packets as u32).filter(|k| !self.known[*k as usize]).collect();
         let mut slot = vec![0u32; self.source_packets];

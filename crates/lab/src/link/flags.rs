@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::spec::{Change, LinkSpec, SpecError};
+use super::spec::{Change, LinkSpec, SpecError, Traces};
 
 /// Properties of a link as flags; [`LinkSpec::set`] has the same words.
 #[derive(Debug, Clone, Args)]
@@ -78,11 +78,11 @@ pub struct LinkFlags {
 }
 
 impl LinkFlags {
-    /// The link from the first end to the second, and the one back.
+    /// The link from the first end to the second, and the one back; `traces` says whether files of traces are read.
     ///
     /// # Errors
     /// A value that does not read. What contradicts itself, [`LinkSpec::check`] finds.
-    pub fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+    pub fn both_directions(&self, traces: Traces) -> Result<(LinkSpec, LinkSpec), SpecError> {
         let mut spec = LinkSpec::default();
         let traced = self.trace.as_ref().is_some_and(|trace| trace != "none");
         let usual_rate = (!traced).then(|| "100mbit".to_owned());
@@ -107,7 +107,7 @@ impl LinkFlags {
         ];
         for (key, text) in given {
             if let Some(text) = text {
-                spec.set(key, text)?;
+                spec.set_with(key, text, traces)?;
             }
         }
         for text in &self.outage {
@@ -120,7 +120,7 @@ impl LinkFlags {
             reverse.set("loss", loss)?;
         }
         if let Some(list) = &self.rev {
-            reverse.set_list(list)?;
+            reverse.set_list_with(list, traces)?;
         }
         Ok((spec, reverse))
     }

@@ -1,4 +1,4 @@
-//! What stands before the transmitter: the limit of the queue and token buckets.
+//! What lies before the transmitter of a link: the limit of its queue, and token buckets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,15 +22,15 @@ pub enum QueueLimit {
     Bytes(u64),
     /// Time that the queue takes to drain at the present rate.
     Time(Period),
-    /// No limit: for method tests only, since memory then has none either.
+    /// No limit, of the memory neither: for method tests only.
     Unlimited,
 }
 
 impl QueueLimit {
-    /// Sixteen full packets: real interfaces have no queue of half a packet, however short the link.
+    /// Sixteen full packets: on a short link a BDP may be half a packet, and no real interface has such a queue.
     pub const BDP_FLOOR: u64 = 16 * 1500;
 
-    /// The limit as (packets, bytes) on a link of `rate` whose round trip is `rtt`; a link without rate has no queue to limit.
+    /// The limit as (packets, bytes) on a link of `rate` whose round trip is `rtt`. A link without a rate has no queue and needs no limit.
     pub fn resolve(self, rate: Option<Bandwidth>, rtt: Duration) -> (u64, u64) {
         let Some(rate) = rate else {
             return (u64::MAX, u64::MAX);

@@ -5,7 +5,7 @@ use rand_core::{Rng, SeedableRng};
 
 use super::units::Probability;
 
-/// What a random stream is for; its number is part of what a seed means, so only add at the end.
+/// What a random stream is for. Its number goes into the stream's seed, so new ones are added at the end only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {

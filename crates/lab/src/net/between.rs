@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::command::{UNFAITHFUL, fail};
 use super::emulator::{Duplex, Emulator, Options, Report, Tolerance};
 use super::end::{End, EndError, OpenEnd};
-use crate::link::{LinkFlags, LinkModel, LinkStats, Period, SpecError};
+use crate::link::{LinkFlags, LinkModel, LinkStats, Period, SpecError, Traces};
 
 /// Exit code when the link cannot be made.
 const IMPOSSIBLE: u8 = 2;
@@ -159,7 +159,7 @@ impl LinkArgs {
 
     fn hold(&self) -> Result<Summary, LinkError> {
         let [left, right] = &*self.between else { return Err(LinkError::Ends(self.between.len())) };
-        let (mut forward, mut backward) = self.link.both_directions()?;
+        let (mut forward, mut backward) = self.link.both_directions(Traces::Read)?;
         forward.check()?;
         backward.check()?;
         let round_trip = self.bdp_rtt.map_or(forward.delay.0 + backward.delay.0, |period| period.0);

@@ -1,6 +1,6 @@
 //! The link emulator in user space: one thread reads and writes TUN devices and runs [`LinkModel`] in each direction.
 //!
-//! It wakes on a quantum while packets are under way and sleeps until one comes otherwise. Every run records how late
+//! While packets are in flight it wakes once per quantum; otherwise it sleeps until one comes. Every run records how late
 //! it was, and a run that was too late is refused by [`Report::check`]: its figures would be those of the machine.
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::link::{Ecn, Histogram, LinkModel, LinkStats, Time, flip_bits};
 
 /// Buffers kept for reuse; more are freed.
 const POOL: usize = 65_536;
-/// Packets read from one device before the others get their turn.
+/// Largest number of packets read from one device before the others get their turn.
 const READ_BURST: usize = 256;
 /// How long an idle emulator sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// Lateness above which a run says more about the machine than about the link.
+/// Limits beyond which a run says more about the machine than about the link.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Tolerance {
     /// Mean over all packets.
@@ -133,8 +133,7 @@ pub struct Report {
     pub cpu_share: f64,
     /// Share of all processor time that the hypervisor gave to others.
     pub stolen_share: f64,
-    /// Share of all processor time in which the machine was idle: little of it, and the contenders were slowed by
-    /// the machine and not by the link.
+    /// Share of all processor time in which the machine was idle. Where it is small, the machine slowed the programs under test, and not the link.
     pub idle_share: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What the simulator needs of a node, so that the lab's own instruments can be tested on a machine that is known to lose, alter and repeat.
+//! What the simulator needs of a node, as a trait. So the lab's own checks can be tested on a false node that loses, alters and repeats.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use noctule_proto::options::{FlowOptions, MessageOptions};
 use noctule_proto::stats::{FlowStats, LinkStats, Memory, RelayedStats};
 use noctule_proto::units::{Ecn, Time};
 
-/// The verbs of [`Node`], each as documented there.
+/// Methods of [`Node`], each as documented there.
 #[allow(missing_docs)]
 pub trait Machine {
     fn handle_datagram(&mut self, now: Time, remote: SocketAddr, local: Option<IpAddr>, ecn: Ecn, data: &mut [u8]);

@@ -1,4 +1,4 @@
-//! The line of a ping: carries numbered messages there and back, over a flow of the protocol or over TCP.
+//! What carries the numbered messages of a ping to the far end and back: a flow of the protocol, or TCP.
 
 use super::echo;
 use crate::cli::PingArgs;
@@ -12,7 +12,7 @@ use noctule::{Class, FlowOptions, IncomingFlow, MessageOptions, MessageReceiver,
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// What a server said about TCP; the stream that it came by is kept open as long as connections are wanted.
+/// A server's offer of a TCP port. It holds while the stream that it came by is open.
 pub struct Offered {
     offer: TcpOffer,
     _stream: (SendStream, Reader),
@@ -36,13 +36,13 @@ pub enum There {
 
 /// The receiving half.
 pub enum Back {
-    /// The far end opens its flow when it has heard of ours.
+    /// The far end's flow is not open yet: it opens it when it sees ours.
     Awaited(noctule::Session),
     Messages(MessageReceiver),
     Tcp(OwnedReadHalf, Vec<u8>),
 }
 
-/// Opens a line over a connection.
+/// Opens both halves over a connection.
 pub async fn open(connection: &Connection, offered: Option<&Offered>, args: &PingArgs) -> Result<(There, Back), Failure> {
     if let Some(Offered { offer, .. }) = offered {
         let (back, there) = connection.tcp(offer, args.tcp_cc.as_deref()).await?.into_split();
@@ -89,7 +89,7 @@ fn broken(e: std::io::Error) -> Failure {
     Failure::PeerGone(format!("the TCP connection broke: {e}"))
 }
 
-/// Refuses lengths that no responder takes, before a host is asked.
+/// Refuses lengths that no responder takes, before any host is contacted.
 pub fn check_length(length: usize) -> Result<(), Failure> {
     if echo::LENGTHS.contains(&length) { Ok(()) } else { Err(Failure::Usage(echo::length_error(length))) }
 }

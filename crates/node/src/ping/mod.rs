@@ -1,4 +1,4 @@
-//! `noctule ping`: messages of one size at one rate, sent back by the far end; how long each took, and which never came.
+//! `noctule ping`: the far end sends back messages of one size that leave at one rate. Measured are each round trip, and which messages never came back.
 
 mod client;
 pub mod echo;

@@ -11,7 +11,7 @@ use std::path::Path;
 const MAX_COMPONENT: usize = 255;
 /// Bytes of a name or of a link's target, at most: PATH_MAX.
 pub const MAX_NAME: usize = 4096;
-/// Where the receiver keeps what is not whole yet; nothing that is sent may have this name.
+/// Directory in which the receiver keeps files that are not complete. No entry that is sent may have this name.
 pub const STAGING_NAME: &str = ".noctule-partial";
 
 /// What an entry is.
@@ -23,7 +23,7 @@ pub enum Kind {
     Dir,
     /// A symbolic link with this target.
     Link(Vec<u8>),
-    /// A file whose size only its end tells: standard input.
+    /// A file whose size is known only at its end: standard input.
     Stream,
 }
 
@@ -37,7 +37,7 @@ pub struct Mtime {
 }
 
 impl Mtime {
-    /// As the system tells it.
+    /// From the system's metadata.
     #[allow(clippy::unnecessary_cast, reason = "the types of times differ between systems")]
     pub fn of(stat: &rustix::fs::Stat) -> Self {
         Self { seconds: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 }
@@ -66,22 +66,25 @@ impl Entry {
         }
     }
 
-    /// Content comes for it.
+    /// Whether content is sent for it.
     pub fn has_content(&self) -> bool {
         matches!(self.kind, Kind::File(_) | Kind::Stream)
     }
 
-    /// As the system takes it.
+    /// The name as a path of the system.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
 
-    /// As people read it.
+    /// The name for display.
     pub fn shown(&self) -> String {
         shown(&self.path)
     }
 
-    /// The name stays below the target directory and is one that file systems take; if not, why.
+    /// Checks that the name stays below the target directory and is one that file systems take.
+    ///
+    /// # Errors
+    /// Says what is wrong with the name.
     pub fn check_name(&self) -> Result<(), String> {
         if self.path.len() > MAX_NAME {
             return Err(format!("it has {} bytes, and no name may have more than {MAX_NAME}", self.path.len()));
@@ -100,7 +103,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Names this content for resuming: another size or time of the same file is another content.
+    /// Names this content for resuming. A file whose size or time has changed has another content.
     pub fn content_id(&self) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.path).update(&[0]).update(&self.size().to_be_bytes());
@@ -114,7 +117,7 @@ pub fn shown(name: &[u8]) -> String {
     escaped(&String::from_utf8_lossy(name)).to_string()
 }
 
-/// A pattern or a host's name among names; whatever of it is shown goes through [`shown`].
+/// The text as a path, to be matched like a name; for display it goes through [`shown`].
 pub fn as_pattern(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }

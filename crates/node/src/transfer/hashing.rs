@@ -1,4 +1,4 @@
-//! Hashing of what is on disk: in pieces, so that it can be given up and shown, and holes without reading them.
+//! Hashing of files on disk: in pieces, so that progress is shown and the work can be stopped. Holes are hashed without being read.
 
 use blake3::Hasher;
 use rustix::fs::SeekFrom;
@@ -14,21 +14,21 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 pub struct Comparing {
     /// Bytes that were compared.
     pub done: AtomicU64,
-    /// Bytes of all that is being compared, or was.
+    /// Bytes of all files whose comparison has begun.
     pub total: AtomicU64,
-    /// The transfer is over.
+    /// The transfer is over, and the result is not wanted any more.
     pub is_over: AtomicBool,
 }
 
 impl Comparing {
-    /// Done and total, while there is anything left.
+    /// Bytes done and bytes in all; `None` when nothing is left to do.
     pub fn under_way(&self) -> Option<(u64, u64)> {
         let (done, total) = (self.done.load(Relaxed), self.total.load(Relaxed));
         (done < total).then_some((done, total))
     }
 
     /// # Errors
-    /// Nobody wants it any more.
+    /// The transfer is over.
     pub fn check(&self) -> io::Result<()> {
         match self.is_over.load(Relaxed) {
             true => Err(io::Error::other("the transfer is over")),
@@ -49,7 +49,7 @@ pub fn segment(file: &File, at: u64, size: u64) -> (u64, u64) {
     (data, end.max(data))
 }
 
-/// Hashes so many zeros, at most; how many.
+/// Hashes up to so many zeros, and returns how many it hashed.
 pub fn hash_zeros(hasher: &mut Hasher, length: u64) -> u64 {
     let part = usize::try_from(length).unwrap_or(usize::MAX).min(ZEROS.len());
     hasher.update(&ZEROS[..part]);
@@ -61,18 +61,18 @@ pub struct FileHash {
     hasher: Hasher,
     at: u64,
     limit: u64,
-    /// Of the data that was found last.
+    /// Where the data found last begin and end.
     data: (u64, u64),
     buffer: Vec<u8>,
 }
 
 impl FileHash {
-    /// Of the first `limit` bytes.
+    /// Begins the hash of the first `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self { hasher: Hasher::new(), at: 0, limit, data: (0, 0), buffer: Vec::new() }
     }
 
-    /// Hashes about `budget` bytes more; true at the end, which comes early if the file is shorter.
+    /// Hashes about `budget` bytes more. True at the end, which comes early if the file is shorter than its size.
     pub fn step(&mut self, file: &File, budget: u64, comparing: &Comparing) -> io::Result<bool> {
         let stop = self.limit.min(self.at.saturating_add(budget));
         self.buffer.resize(super::CHUNK, 0);
@@ -104,13 +104,13 @@ impl FileHash {
         Ok(self.at == self.limit)
     }
 
-    /// The hasher and how many bytes it has seen.
+    /// The hasher, and how many bytes it was given.
     pub fn end(self) -> (Hasher, u64) {
         (self.hasher, self.at)
     }
 }
 
-/// Hashes a file from its beginning, at most `limit` bytes; how many there were.
+/// Hashes at most `limit` bytes of a file from its beginning, and returns how many there were.
 pub fn hash_file(file: &File, limit: u64, comparing: &Comparing) -> io::Result<(Hasher, u64)> {
     let mut hash = FileHash::new(limit);
     while !hash.step(file, u64::MAX, comparing)? {}

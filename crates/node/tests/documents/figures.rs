@@ -57,12 +57,9 @@ fn the_index_of_results_is_what_their_pages_say() {
     expect_generated("docs/results/README.md", &index);
 }
 
-/// Pages that are of another form until they are written anew.
-const OTHER_FORM: [&str; 1] = ["attack.md"];
-
 #[test]
 fn a_page_of_results_states_question_set_up_date_and_what_was_lost() {
-    for name in pages().iter().filter(|n| !OTHER_FORM.contains(&n.as_str())) {
+    for name in pages() {
         let text = read(&format!("docs/results/{name}"));
         for head in ["\n**Question.** ", "\n**Set-up.** ", "\n**Lost.** "] {
             assert!(text.contains(head), "docs/results/{name} has no {head:?}");

@@ -5,6 +5,7 @@ mod decisions;
 mod figures;
 mod links;
 mod pages;
+mod sentences;
 mod specification;
 mod summary;
 mod words;

@@ -1,8 +1,8 @@
 //! The delay part of `gcc`: groups of packets, a Kalman filter of the variation of their delay, and the detector of over-use
 //! (draft-ietf-rmcat-gcc-02 §5.2-§5.4).
 //!
-//! An acknowledgement gives the arrival of its newest packet only, to the microsecond and by the peer's clock less the way back. So a sample here
-//! is what the draft takes of a group: the departure and the arrival of its last packet.
+//! An acknowledgement gives the arrival of its newest packet only: when it came here, less its delay at the peer, to the microsecond.
+//! So a sample here is what the draft takes of a group: the departure and the arrival of its last packet.
 
 use crate::units::{Duration, Time};
 

@@ -41,7 +41,7 @@ fn ack(now: Time, sent_at: Time, offset: u64, rate: Bandwidth, interval: Duratio
     }
 }
 
-/// A host that wakes every `gap` and sends `burst` packets, which are acknowledged one RTT later, before it wakes again.
+/// A host that wakes every `gap` and sends `burst` packets. They are acknowledged one RTT later, before it wakes again.
 fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
     let mut sent = 0;
     let mut now = Time::ZERO;
@@ -67,7 +67,7 @@ fn wake_and_send(model: &mut Model, gap: Duration, burst: u64, seconds: f64) {
     }
 }
 
-/// Nothing is in flight between two wake-ups. Were that idleness, no epoch would ever end.
+/// Nothing is in flight between two wake-ups. If that counted as app-limited, no epoch would ever end.
 #[test]
 fn a_path_shorter_than_a_wake_up_is_measured() {
     let mut model = Model::new(DATAGRAM, RTT, Time::ZERO);
@@ -77,7 +77,7 @@ fn a_path_shorter_than_a_wake_up_is_measured() {
     assert!(model.latest_sent > rate * 0.9 && model.latest_sent < rate * 1.1, "{:.0} of {rate:.0} bytes/s", model.latest_sent);
 }
 
-/// It sends all it can, and that is no refusal by the path: it must be ready when the host is faster again.
+/// The host sends all that it can, so a rate that does not grow is no refusal by the path. The model must grow again when the host is faster.
 #[test]
 fn a_slow_host_is_no_refusal() {
     let mut model = Model::new(DATAGRAM, RTT, Time::ZERO);
@@ -85,7 +85,7 @@ fn a_slow_host_is_no_refusal() {
     assert!(!model.is_refused && model.round >= model.hold_until, "{model:?}");
 }
 
-/// A round lasts until something was measured in it: not one per acknowledgement.
+/// A round lasts until an epoch has been measured in it; an acknowledgement alone makes no round.
 #[test]
 fn a_round_has_an_epoch() {
     let mut model = Model::new(DATAGRAM, RTT, Time::ZERO);
@@ -93,7 +93,7 @@ fn a_round_has_an_epoch() {
     assert!(model.round <= 500 / 8 + 1, "{} rounds of 8 ms", model.round);
 }
 
-/// Where nothing was measured at full rate the path is tested at half the estimate; where something was, just below it.
+/// A test goes at half of the estimate while nothing was delivered at full rate, and just below what was delivered later.
 #[test]
 fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
     let mut model = Model::new(DATAGRAM, Duration::from_millis(20), Time::ZERO);
@@ -107,8 +107,8 @@ fn a_test_goes_at_half_of_what_is_known_where_nothing_was_measured() {
     assert!((model.pacing / (TEST_GAIN * 0.8e6) - 1.0).abs() < 1e-9, "{}", model.pacing);
 }
 
-/// Blocks of 70 packets every 50 ms at the rate that the model asks for, over a path of 1 Gbit/s; the last packet of each is lost. Between them pass
-/// acknowledgements that ask for one. The rate after so many blocks, Mbit/s.
+/// Blocks of 70 packets go every 50 ms at the model's rate over a path of 1 Gbit/s. The last packet of each is lost. Ack-eliciting acknowledgements
+/// pass between blocks. Returns the rate after `count` blocks, Mbit/s.
 fn rate_after_blocks(count: u32) -> f64 {
     let (rtt, block) = (Duration::from_millis(10), 70);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
@@ -149,7 +149,7 @@ fn rate_after_blocks(count: u32) -> f64 {
     model.pacing * 8e-6
 }
 
-/// The next block may go at twice the rate that the last one was measured at: from 50 Mbit/s six of them are enough to learn what the path carries.
+/// A block may go at twice the rate at which the last one was measured. So from 50 Mbit/s six blocks find the capacity of the path.
 #[test]
 fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     let (alone, together) = (rate_after_blocks(8), without(Mechanism::BurstsAlone, || rate_after_blocks(8)));
@@ -157,8 +157,8 @@ fn bursts_are_measured_one_by_one_whatever_passes_between_them() {
     assert!(together < 300.0, "{together:.0} Mbit/s without");
 }
 
-/// A first flight of 32 packets over a path of 10 ms, too short for pulses, paced over one round trip; its packets arrive `gap` apart at least. Pacing rate and
-/// capacity when all are acknowledged, in packets per round trip.
+/// A first flight of 32 packets, paced over one round trip of 10 ms, which is too short for pulses. Its packets arrive at least `gap` apart. Returns pacing
+/// rate and capacity when all are acknowledged, in packets per round trip.
 fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     let rtt = Duration::from_millis(10);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
@@ -182,7 +182,7 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
         });
     }
     for &(sent_at, now, offset) in &flight {
-        // As the path takes it: from the beginning of the flight.
+        // As the path samples it: from the beginning of the flight.
         let rate = Bandwidth::from_transfer(offset, now.since(Time::ZERO));
         let in_flight = INITIAL_PACKETS * DATAGRAM - offset;
         let interval = now.since(Time::ZERO);
@@ -192,7 +192,7 @@ fn after_the_first_flight(gap: Duration) -> (f64, f64) {
     (packets(model.pacing), packets(model.capacity.get()))
 }
 
-/// P11: doubles per RTT, from the first one on.
+/// P11: start-up doubles per RTT, from the first RTT on.
 #[test]
 fn the_second_round_trip_carries_twice_as_many_packets_as_the_first() {
     let (pacing, capacity) = after_the_first_flight(Duration::ZERO);
@@ -201,14 +201,15 @@ fn the_second_round_trip_carries_twice_as_many_packets_as_the_first() {
     assert!(pacing < 48.0, "{pacing:.1} packets per RTT without");
 }
 
-/// Ten packets per round trip are what the path carries, however fast the flight left.
+/// The path carries ten packets per round trip, and that is what is measured, however fast the flight left.
 #[test]
 fn the_first_flight_over_a_slow_path_is_measured_by_its_arrival() {
     let (_, capacity) = after_the_first_flight(Duration::from_millis(1));
     assert!((9.0..=10.5).contains(&capacity), "{capacity:.1} packets per RTT");
 }
 
-/// Six round trips of 40 ms at what start-up asks for, over a link that has room for all of it; packets are held back up to 20 ms each way, in order. Whether start-up goes on.
+/// Six round trips of 40 ms at the rate of start-up, over a link that carries all of it. Packets are held back up to 20 ms each way, in order. Returns whether start-up
+/// goes on.
 fn starts_on_over_a_restless_path(seed: u64) -> bool {
     let (rtt, mut dice) = (Duration::from_millis(40), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut held_back = || {
@@ -247,7 +248,7 @@ fn starts_on_over_a_restless_path(seed: u64) -> bool {
     model.state == ModelState::Startup
 }
 
-/// Before much is known of its noise a delay that varies looks like a queue, and such a flow stayed at a fraction of the link for seconds.
+/// While the noise is not measured yet, a delay that varies looks like a queue. A start-up that ended for it left the flow at a fraction of the link for seconds.
 #[test]
 fn delay_that_varies_does_not_end_start_up() {
     let going_on = || (1..=40).filter(|&seed| starts_on_over_a_restless_path(seed)).count();
@@ -255,7 +256,7 @@ fn delay_that_varies_does_not_end_start_up() {
     assert!(with >= 38 && without <= 32, "{with} of 40, {without} without");
 }
 
-/// Two flows over one way of 100 ms there and back, 5 s apart: Jain's index of what they get from 20 s after the second one came to 35 s.
+/// Two flows over one path with an RTT of 100 ms, the second 5 s after the first. Returns Jain's index of their rates from 20 to 35 s after the second began.
 fn agreed_twenty_seconds_later() -> f64 {
     const FLOWS: u64 = 2;
     let flows = (0..FLOWS).map(|i| FlowSpec::bulk(CongestionControl::Model).at(i * 5000)).collect();
@@ -279,8 +280,8 @@ fn flows_on_a_long_path_agree_within_seconds() {
     assert!(without < 0.95, "{without:.4} without");
 }
 
-/// Share of a link with a queue of 1 BDP that a flow has beside one of another kind that was there two seconds before, or came two seconds later: seconds 10
-/// to 60.
+/// Share of a link with a queue of 1 BDP that a flow has beside one of another kind, which began two seconds before it or two seconds later. Seconds 10 to 60
+/// count.
 fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f64 {
     let (ours, theirs) = if was_there { (2000, 0) } else { (0, 2000) };
     let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(ours), FlowSpec::bulk(other).at(theirs)];
@@ -292,7 +293,7 @@ fn beside(other: CongestionControl, was_there: bool, link: Link, seed: u64) -> f
     (b.received(0) - early) as f64 / 50.0 / capacity
 }
 
-/// P12d: a window that grows by a packet per round trip lengthens the path by a millisecond per second, and looks like nothing else.
+/// P12d: a competitor whose window grows by a packet per round trip makes the queue longer by a millisecond per second. Only that shows it.
 #[test]
 fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_path() {
     let share = || beside(CongestionControl::Reno, true, Link::new(100.0, 40, 0.0), 2);
@@ -301,7 +302,7 @@ fn a_queue_that_grows_too_slowly_to_be_seen_is_not_taken_for_the_path() {
     assert!(with > 0.2 && without < 0.15, "{with:.3}, {without:.3} without");
 }
 
-/// Round trips of 200 ms until 1 Gbit/s carries 95 % of what loss leaves, over one of them, and the longest queue meanwhile.
+/// How many round trips of 200 ms pass until 1 Gbit/s carries, in one of them, 95 % of what loss leaves. Also the longest queue until then.
 fn filled_after(loss: f64) -> (u64, Duration) {
     let (mbit, rtt) = (1000.0, 200);
     let mut b = Bottleneck::new(Link::new(mbit, rtt / 2, loss), vec![FlowSpec::bulk(CongestionControl::Model)], 3);
@@ -328,7 +329,7 @@ fn pulses_fill_a_path_sooner_and_with_less_of_a_queue() {
     }
 }
 
-/// How fast a flow that comes to `bbr` at 20 Mbit/s, 80 ms, with a queue of 1 BDP, goes at most, in Mbit/s.
+/// The highest pacing rate, in Mbit/s, of a flow that begins while `bbr` fills a link of 20 Mbit/s and 80 ms with a queue of 1 BDP.
 fn fastest_beside_a_full_queue(seed: u64) -> f64 {
     let flows = vec![FlowSpec::bulk(CongestionControl::Model).at(2000), FlowSpec::bulk(CongestionControl::Bbr)];
     let mut b = Bottleneck::new(Link::new(20.0, 40, 0.0).queue_bdp(1.0), flows, seed);
@@ -337,8 +338,8 @@ fn fastest_beside_a_full_queue(seed: u64) -> f64 {
     b.records.iter().map(|r| r.flows[0].1.pacing_rate.mbit()).fold(0.0, f64::max)
 }
 
-/// P11: of a queue that stays full a pulse arrives as fast as it left; what it lost is the only sign, and without it each would go at four times the rate of
-/// the one before.
+/// P11: a pulse into a queue that stays full arrives as fast as it left, and only its losses show the queue. Without them each pulse would go at four times the
+/// rate of the one before.
 #[test]
 fn pulses_into_a_full_queue_prove_nothing() {
     for seed in 1..=4 {
@@ -347,8 +348,8 @@ fn pulses_into_a_full_queue_prove_nothing() {
     }
 }
 
-/// P11, P12: where delay varies pulses give up, and the queue that doubling sees first is what they left; taken for a queue of its own it held such flows at half
-/// of the link or less.
+/// P11, P12: where delay varies, pulses give up and leave a queue, which doubling sees first. Flows that took it for the end of start-up stayed at half of the
+/// link or less.
 #[test]
 fn what_left_before_doubling_took_over_says_nothing_of_a_queue() {
     for (loss, seed) in [(0.0, 4), (0.05, 6)] {
@@ -361,7 +362,7 @@ fn what_left_before_doubling_took_over_says_nothing_of_a_queue() {
     }
 }
 
-/// P12d: `bbr` empties a short queue once a second, `cubic` at each of its cuts, and a flow that looks then finds the queue empty.
+/// P12d: `bbr` empties a short queue once a second, and `cubic` at each reduction. A flow that looks just then finds the queue empty.
 #[test]
 fn a_queue_that_falls_once_a_second_is_still_somebodys() {
     for (other, was_there, seed) in
@@ -374,8 +375,8 @@ fn a_queue_that_falls_once_a_second_is_still_somebodys() {
     }
 }
 
-/// Round trips of 20 ms until start-up ends for an application that fills a link and sends no more, so that from the second on a queue of 10 ms stands: the
-/// RTT fell at first.
+/// How many round trips of 20 ms start-up takes to end for an application that sends exactly what the link carries. From the second on a queue of 10 ms stands;
+/// the RTT fell at first.
 fn rounds_over_a_standing_queue() -> Option<u64> {
     let rtt = Duration::from_millis(20);
     let mut model = Model::new(DATAGRAM, rtt, Time::ZERO);
@@ -416,7 +417,7 @@ fn what_made_the_rtt_fall_at_first_hides_a_queue_for_some_rounds_only() {
     assert!(with.is_some_and(|rounds| (4..30).contains(&rounds)) && without.is_none(), "{with:?} {without:?}");
 }
 
-/// P11: an end that answered a handshake begins without a round trip.
+/// P11: the responder of a handshake begins without a measured round trip.
 #[test]
 fn the_first_acknowledgement_says_that_the_path_is_too_short_for_pulses() {
     let begins = |rtt: Duration| {
@@ -437,13 +438,13 @@ fn the_first_acknowledgement_says_that_the_path_is_too_short_for_pulses() {
     assert_eq!(begins(Duration::from_millis(60)), (true, true));
 }
 
-/// Jain's index of eight flows over 15 s, 20 s after the last has come.
+/// Jain's index of eight flows with two base RTTs over 15 s, from 20 s after the last began.
 fn eight_of_two_distances(seed: u64) -> f64 {
     let mut b = bottleneck::of_two_distances(8, seed);
     bottleneck::jain(&bottleneck::rates(&mut b, 8, 55_000, 70_000))
 }
 
-/// The least of these seeds, with the mechanism and without.
+/// The smallest index of these seeds, with the mechanism and without.
 fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
     let least = || seeds.map(eight_of_two_distances).into_iter().fold(1.0, f64::min);
     let (with, without) = (least(), without(mechanism, least));
@@ -451,44 +452,44 @@ fn least_of_eight(seeds: [u64; 3], mechanism: Mechanism) -> (f64, f64) {
     (with, without)
 }
 
-/// P12: a flow that comes to a queue takes it for base RTT and aims at as much again; by looking soon which part is its own it gives the others back theirs
-/// before the next one comes.
+/// P12: a flow that begins while there is a queue takes it for base RTT, and aims at as much queue again. Its first look shows the true base RTT soon, so that the
+/// others get their shares back before the next flow begins.
 #[test]
 fn a_flow_that_comes_to_a_queue_sees_soon_what_of_it_is_the_path() {
     let (with, without) = least_of_eight([26, 40, 45], Mechanism::FirstLook);
     assert!(with > 0.9 && without < 0.7, "{with:.3}, {without:.3} without");
 }
 
-/// P12d: a flow that lost something aims at less for some time, and what the others leave in the queue then does not count to its path any more.
+/// P12d: after a loss a flow aims at a shorter queue for some time. What flows of its own kind then leave in the queue must not be taken for a longer path.
 #[test]
 fn what_our_own_kind_leaves_is_no_longer_path_for_a_flow_that_aims_at_less() {
     let (with, without) = least_of_eight([268, 337, 381], Mechanism::OwnKindsQueues);
     assert!(with > 0.9 && without < 0.8, "{with:.3}, {without:.3} without");
 }
 
-/// Which of the two comes first, 5 s before the other.
+/// When the two begin, in ms: one of them 5 s before the other.
 const WE_FIRST: (u64, u64) = (0, 5000);
 const STREAM_FIRST: (u64, u64) = (5000, 0);
 
-/// The highest rate that a flow asks for beside a stream of so many Mbit/s over 100 Mbit/s.
+/// The highest pacing rate of a flow beside an unresponsive stream of `mbit`, over 100 Mbit/s.
 fn highest_beside(mbit: f64, delay: u64, starts: (u64, u64)) -> f64 {
     bottleneck::beside_a_stream(&Link::new(100.0, delay, 0.0), Bandwidth::from_mbit(mbit), starts, 25, 1).highest
 }
 
-/// It asks for less than `most`, and without the mechanism for more than `least`.
+/// The rate is below `most` Mbit/s with the mechanism, and above `least` without it.
 fn is_tamed_by(mechanism: Mechanism, story: impl Fn() -> f64, most: f64, least: f64) {
     let (with, without) = (story(), without(mechanism, &story));
     println!("{with:.0} Mbit/s, {without:.0} without");
     assert!(with < most && without > least, "{with:.0} Mbit/s, {without:.0} without {mechanism:?}");
 }
 
-/// P12d: a queue that is full does not move, either, and a flow that takes it for a longer path sees no queue any more.
+/// P12d: a queue that is full has a constant delay, as a longer path has. A flow that takes it for a longer path sees no queue any more.
 #[test]
 fn a_full_queue_is_no_longer_path() {
     is_tamed_by(Mechanism::FullQueues, || highest_beside(95.0, 5, WE_FIRST), 110.0, 300.0);
 }
 
-/// P12d: loss hardly moves `bbr`.
+/// P12d: `bbr` hardly backs off at loss, so a flow beside it holds half of the rate.
 #[test]
 fn half_is_held_beside_an_unresponsive_flow() {
     let shares = || [1, 3].map(|seed| beside(CongestionControl::Bbr, false, Link::new(100.0, 40, 0.0), seed));
@@ -498,7 +499,7 @@ fn half_is_held_beside_an_unresponsive_flow() {
     assert!(mean(with) > 0.4 && mean(without) < 0.33, "{with:.2?}, {without:.2?} without");
 }
 
-/// P12d: at 1 % of loss nothing fills the queue, so that there is no competing; a flow that takes that loss for congestion pushes now and then, and must get room.
+/// P12d: at 1 % of loss nothing fills the queue, so `compete` does not begin. A flow that takes this loss for congestion probes now and then, and must get room.
 #[test]
 fn a_flow_that_takes_the_paths_loss_for_congestion_is_backed_off_from() {
     let kept = || {
@@ -510,7 +511,7 @@ fn a_flow_that_takes_the_paths_loss_for_congestion_is_backed_off_from() {
     assert!(with > 0.36 && without < 0.35, "{with:.3}, {without:.3} without");
 }
 
-/// P12b: whatever others do to a path, what is sent is in proportion to what arrives.
+/// P12b: whatever cross traffic does, the rate stays in proportion to what arrives.
 #[test]
 fn no_flow_sends_many_times_what_the_path_carries() {
     for mbit in [95.0, 105.0, 130.0, 300.0] {
@@ -521,7 +522,7 @@ fn no_flow_sends_many_times_what_the_path_carries() {
     }
 }
 
-/// P12b: a flow that has a megabit per second aims at two packets of its own rate, 18 ms; of a queue of six it must not learn p0.
+/// P12b: a flow with 1 Mbit/s aims at a queue of two packets at its own rate, 18 ms. While a queue of 6 ms stands it must not learn p0.
 #[test]
 fn a_queue_is_a_crowd_however_little_one_has() {
     let rest = |queue: Duration| {

@@ -58,13 +58,13 @@ fn psk_for(pattern: Pattern, psk: Option<&[u8; 32]>) -> Result<Option<(u8, &[u8;
 /// The pre-shared keys of a node: one for all, and those of single neighbours, which take its place.
 #[derive(Clone, Copy)]
 pub struct PreSharedKeys<'a> {
-    /// For neighbours that have none of their own.
+    /// The key for neighbours that have none of their own.
     pub everybody: Option<&'a [u8; 32]>,
-    /// By the neighbour's static key.
+    /// Keys of single neighbours, by the neighbour's static key.
     pub own: &'a BTreeMap<PublicKey, SharedKey>,
 }
 
-/// No neighbour with a key of its own.
+/// Pre-shared keys of single neighbours where there are none.
 static NONE_OF_THEIR_OWN: BTreeMap<PublicKey, SharedKey> = BTreeMap::new();
 
 impl<'a> PreSharedKeys<'a> {
@@ -92,7 +92,7 @@ impl fmt::Debug for Initiator {
 }
 
 impl Initiator {
-    /// Pattern that fits what is known about the peer.
+    /// The pattern to begin with: IK if the peer's key is known, else XX; with a pre-shared key if there is one.
     pub fn pattern_for(peer: Option<PublicKey>, psk: Option<&[u8; 32]>) -> Pattern {
         match (peer.is_some(), psk.is_some()) {
             (true, false) => Pattern::Ik,
@@ -159,8 +159,8 @@ impl Initiator {
 
 /// The answering side of XX, waiting for the third message.
 ///
-/// It keeps what it began with, some 500 bytes, and computes the state again when the message comes: `snow` cannot return to the state before a forged
-/// third message, and a half-open handshake stays small (P19).
+/// It keeps its inputs, some 500 bytes, and computes the state again for each third message. `snow` cannot return to the state before a forged one.
+/// So a half-open handshake stays small, too (P19).
 pub struct Responder {
     secret: SecretKey,
     psk: Option<RawKey>,
@@ -177,7 +177,7 @@ impl fmt::Debug for Responder {
     }
 }
 
-/// What answering a first message leads to.
+/// The result of answering a first message.
 #[derive(Debug)]
 pub enum ResponderStep {
     /// IK: keys are agreed. The peer has proven its key only once a packet under these keys has been opened: the message may be a replay.
@@ -199,8 +199,8 @@ pub enum ResponderStep {
 impl Responder {
     /// Answers a first message. `reply` sees the peer's key (IK only) and the payload, and gives the payload of the answer or refuses.
     ///
-    /// Neighbours that have a pre-shared key of their own can be told apart in IK only, whose first message names its sender. In XX the key for all
-    /// counts, and the caller refuses a neighbour that has one of its own.
+    /// Only the first message of IK names its sender, so only IK can use a neighbour's own pre-shared key. XX uses the key for all, and the caller
+    /// then refuses a neighbour that has one of its own.
     pub fn respond(
         secret: &SecretKey,
         psks: PreSharedKeys<'_>,
@@ -245,14 +245,14 @@ impl Responder {
         }
     }
 
-    /// The state after the first message, and its payload; the same each time.
+    /// Computes the state after the first message, and that message's payload; the same each time.
     fn read_first(&self) -> Result<(HandshakeState, Vec<u8>), CryptoError> {
         let setup = Setup {
             name: noise::name(self.pattern),
             prologue: &self.prologue,
             secret: Some(self.secret.as_bytes()),
             peer: None,
-            // That of IK follows when its first message has said whose it is: it is mixed in later.
+            // IK mixes its pre-shared key in later, when the first message has named the sender.
             psk: noise::psk_position(self.pattern).zip(self.psk.as_ref().map(RawKey::as_bytes)),
         };
         let mut state = setup.build(false, &mut ChaCha12Rng::from_seed(*self.seed.as_bytes()))?;
@@ -268,7 +268,7 @@ impl Responder {
         established(state, payload, None)
     }
 
-    /// Bytes that this takes on the heap.
+    /// Bytes of heap that it holds.
     pub fn memory(&self) -> usize {
         self.prologue.capacity() + self.message.capacity() + self.answer.capacity()
     }

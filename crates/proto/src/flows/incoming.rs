@@ -1,4 +1,4 @@
-//! The half of a flow that this node receives: a coded machine, and the session's half that drains it.
+//! A flow that this node receives: the `Receiver` that decodes its packets, and the session's half that takes what is decoded.
 
 use crate::error::CloseReason;
 use crate::flow;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 /// What happened to a flow that this node receives.
 #[derive(Debug)]
 pub(crate) enum InEvent {
-    /// It was offered and accepted.
+    /// The far end opened it, and this node accepted it.
     Opened,
     /// A relayed session's control flow brought a packet of the handshake.
     Lead(SessionId, Bytes),
@@ -24,46 +24,46 @@ pub(crate) enum InEvent {
     /// The session's control flow brought a message.
     Control(SessionId, Bytes),
     Readable,
-    /// The neighbour said of it what cannot be.
+    /// The neighbour sent frames about it that contradict each other.
     Polluted,
-    /// A packet of it was altered on the path; the owner hears of it at the first, and at ever larger numbers.
+    /// A packet of it was altered on the path. `is_news`: the owner is to be told, which happens at the first such packet and then ever more rarely.
     Forged {
         is_news: bool,
     },
-    /// A part brought packets of its flow.
+    /// It is a part of a flow that takes several routes, and packets of the whole came by it.
     Pieces,
-    /// More of a sealed flow is here than the far end knows.
+    /// It is sealed, and more of it has arrived than the far end was told.
     Progress,
-    /// Everything is here, read or not.
+    /// All of it has arrived, whether the application has read it or not.
     Received,
     Finished,
-    /// The coming half of a flow that passes changed.
+    /// It is the receiving half of a relayed flow, and changed.
     Relay(RelayId),
     Closed(CloseReason),
 }
 
 impl InEvent {
-    /// It means nothing when the flow comes by another route by now.
+    /// Whether the event concerns one route only: it is void once the flow comes by another.
     pub(crate) fn is_of_its_route(&self) -> bool {
         !matches!(self, Self::Proven(_) | Self::Control(..) | Self::Readable | Self::Relay(_))
     }
 }
 
-/// What the far end was told of a sealed flow's arrival (P14).
+/// What the far end was told of how much of a sealed flow has arrived (P14).
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     told: u64,
-    /// Since when there is more to tell.
+    /// Since when more has arrived than was told.
     since: Option<Time>,
 }
 
-/// The far end is told of so many more packets at once,
+/// The far end is told at once when so many more packets have arrived,
 const PROGRESS_PACKETS: u64 = 64;
-/// and of fewer after this long.
+/// and when fewer have, after this long.
 const PROGRESS_DELAY: Duration = Duration::from_millis(25);
 
 impl Progress {
-    /// Everything below `done` is there: true if the far end should hear of it now.
+    /// All packets below `done` have arrived. True if the far end should be told now.
     fn is_due(&mut self, now: Time, done: u64) -> bool {
         if done <= self.told {
             self.since = None;
@@ -87,16 +87,16 @@ impl Progress {
 pub(crate) struct InFlow {
     pub(crate) id: FlowId,
     pub(crate) session: SessionId,
-    /// The link that it comes by, under the label in `open`. None: its route broke, or it comes by parts.
+    /// The link that it comes by, under the label in `open`. `None` if its route broke or it comes in parts.
     pub(crate) on: Option<LinkId>,
     pub(crate) open: FlowOpen,
     pub(crate) receiver: flow::Receiver,
     pub(crate) sink: RecvHalf,
-    /// The relayed flow that it is the coming half of.
+    /// The relayed flow whose receiving half it is, if any.
     pub(crate) relay: Option<RelayId>,
-    /// The node will look at that relayed flow.
+    /// The node has been told to look at that relayed flow, and has not done so yet.
     pub(crate) is_relay_told: bool,
-    /// Waits in the ring of flows that may have something to report.
+    /// It waits in the ring of flows that may have something to report.
     pub(crate) is_report_queued: bool,
     /// Its link has noted that it is not complete.
     pub(crate) is_coming_noted: bool,
@@ -108,18 +108,18 @@ pub(crate) struct InFlow {
     pub(crate) is_received_told: bool,
     /// The session was told that the far end has its keys.
     pub(crate) is_proof_told: bool,
-    /// What the far end of a relayed session knows to be here.
+    /// What the far end of a relayed session was told of its arrival.
     pub(crate) progress: Progress,
-    /// Coded packets that nobody with the session's key made (P16).
+    /// Coded packets with a wrong tag (P16).
     pub(crate) polluted: u64,
-    /// Decoded packets that the trace was told of.
+    /// Decoded packets that stand in the trace.
     pub(crate) traced_decoded: u64,
-    /// What the node's ledger knows of it.
+    /// Its account in the node's ledger of memory.
     pub(crate) account: Account,
 }
 
 impl InFlow {
-    /// One of which nothing came. No session: it passes.
+    /// A flow of which no packet has come yet. This node's own if it has a session, else relayed.
     pub(crate) fn new(id: FlowId, session: SessionId, open: FlowOpen, receiver: flow::Receiver, sink: RecvHalf, account: Account) -> Self {
         Self {
             id,
@@ -143,12 +143,12 @@ impl InFlow {
         }
     }
 
-    /// The coming half of one that passes.
+    /// The receiving half of a relayed flow.
     pub(crate) fn passing(self, relay: RelayId) -> Self {
         Self { relay: Some(relay), ..self }
     }
 
-    /// It comes by another link, or by none, as this says.
+    /// It comes by another link from now on, or by none.
     pub(crate) fn rebind(&mut self, open: FlowOpen, initial_credit: u64) {
         let first = open.relayed.map_or(Seq(0), |r| r.first);
         self.receiver.rebind(open.label, first, initial_credit);
@@ -156,7 +156,7 @@ impl InFlow {
         self.is_report_queued = false;
     }
 
-    /// After anything changed in it: hands over what came, and its owner hears what there is.
+    /// To be called after any change: hands over what came, and tells its owner.
     pub(crate) fn tell(&mut self, now: Time, trace: &Tracer, mut tell: impl FnMut(InEvent)) {
         if let Some(relay) = self.relay {
             if !core::mem::replace(&mut self.is_relay_told, true) {
@@ -216,18 +216,18 @@ impl InFlow {
         }
     }
 
-    /// Gaps in it are acknowledged at once (P8).
+    /// Whether gaps in it are acknowledged at once (P8).
     pub(crate) fn is_urgent(&self) -> bool {
         (self.open.class == Class::Latency && self.open.index != CONTROL_INDEX) || self.open.waits_in_order()
     }
 
-    /// The far end of a relayed session should hear how far this flow has come.
+    /// Whether the far end of a relayed session is to be told now how much has arrived.
     pub(crate) fn is_progress_due(&mut self, now: Time) -> bool {
         let done = self.done_with();
         self.sink.is_keyed() && self.progress.is_due(now, done)
     }
 
-    /// How far it has come, as its source is to know.
+    /// What its source is told: all packets below this number have arrived.
     pub(crate) fn done_with(&self) -> u64 {
         self.sink.newest_piece().unwrap_or(self.receiver.done().0)
     }
@@ -236,14 +236,14 @@ impl InFlow {
         [self.receiver.poll_timeout(), self.progress.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// A sound packet shows that the hop's FLOW_END was none of the far end's (P16).
+    /// Whether this packet, whose tag is right, lies behind the end that a FLOW_END named: then the far end did not send that FLOW_END (P16).
     pub(crate) fn is_beyond_false_end(&self, coded: &Coded<'_>) -> bool {
         let is_beyond = self.receiver.end().is_some_and(|end| coded.base.0.saturating_add(coded.n.into()) > end.0);
         is_beyond && !self.sink.believes_ends_of_hops() && !self.sink.knows_end()
     }
 
     pub(crate) fn memory(&self) -> usize {
-        // What waits for its turn there and is kept here for decoding its batch lies in memory once.
+        // Packets that wait in the sink for their turn and are kept in the receiver to decode their batch exist once in memory.
         let shared = if self.sink.waits_in_order() { self.receiver.handed_over().min(self.sink.held()) } else { 0 };
         self.receiver.memory() + self.sink.memory() - shared
     }
@@ -252,7 +252,7 @@ impl InFlow {
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
         let held = self.memory();
         let allowed = ledger.settle(&mut self.account, held);
-        // What a relay may hold is a matter of both halves.
+        // The limit of a relayed flow is for both of its halves together, and set elsewhere.
         if self.relay.is_none() {
             self.receiver.set_memory(allowed);
             self.sink.set_memory(allowed);

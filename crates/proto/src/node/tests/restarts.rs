@@ -1,5 +1,5 @@
-//! Ends, relays and neighbours that restart (docs/spec/session.md 8.5): what belonged to the process before is over at once, nobody honest is accused, and a
-//! relay that says that a session is unknown gains nothing.
+//! Ends, relays and neighbours that restart (docs/spec/session.md 8.5). Sessions of the earlier process end at once, and no honest node is accused.
+//! A relay that falsely says that a session is unknown gains nothing.
 
 use super::MS;
 use super::mesh::{Mesh, config, ip};
@@ -20,7 +20,7 @@ fn one_process() -> NodeConfig {
     NodeConfig { one_process_per_key: true, ..config() }
 }
 
-/// A chain of nodes of which each is the only one with its key.
+/// A chain of nodes, each with a key that no other process has.
 fn chain(hops: usize, seed: u64) -> Mesh {
     let edges: Vec<_> = (0..hops).map(|i| (i, i + 1, link(0.02))).collect();
     let mut m = Mesh::new(hops + 1, &edges, seed);
@@ -30,7 +30,7 @@ fn chain(hops: usize, seed: u64) -> Mesh {
     m
 }
 
-/// The node is another process from now on, without a word of farewell; its neighbours' links come up again.
+/// Replaces the node by a new process without any CLOSE; its neighbours' links come up again.
 fn kill(m: &mut Mesh, node: usize) {
     m.forget(node);
     m.configure(node, one_process());
@@ -42,7 +42,7 @@ fn kill(m: &mut Mesh, node: usize) {
     }
 }
 
-/// The mesh alone would step over an idle time to the next timer, and beyond the end of the pause.
+/// Without this timer an idle mesh would step to its next event, beyond the end of the pause.
 fn pause(m: &mut Mesh, time: Duration) {
     let end = m.now + time;
     m.wake_at = Some(end);
@@ -68,7 +68,8 @@ fn altered_and_stale(m: &Mesh) -> (u64, u64) {
     })
 }
 
-/// A stream from node 0 to the last one, which is killed in mid-transfer: how long until node 0 knows that the session is over, and a second one carries.
+/// A stream goes from node 0 to the last one, which is killed in mid-transfer. Returns how long node 0 takes to know that the session is over, and until
+/// a second session carries data.
 fn end_killed(hops: usize, seed: u64) -> (Mesh, Option<Duration>) {
     let mut m = chain(hops, seed);
     let session = m.open(0, hops);
@@ -118,7 +119,7 @@ fn without_restart_epochs_the_end_is_found_out_late_or_a_relay_accused() {
     assert!(!without(Mechanism::RestartEpochs, || (0..4).all(found)));
 }
 
-/// The session that the far end opens after its restart ends the one of the process before, though nothing is sent in that one.
+/// After its restart the far end opens a session. That ends the session of its earlier process, although nothing is sent in it.
 #[test]
 fn an_idle_session_ends_when_the_far_end_shows_that_it_is_another_process() {
     let story = || {
@@ -126,7 +127,7 @@ fn an_idle_session_ends_when_the_far_end_shows_that_it_is_another_process() {
         let session = m.open(0, 2);
         assert!(m.stream(0, session).transfer(&mut m, 2, 100_000, MS(2_000)));
         pause(&mut m, MS(500));
-        // The relay keeps its link: only the end's process is another one, and the relay's word about the old flows is lost.
+        // The relay keeps its link: only the end is a new process, and what the relay says about the old flows is lost.
         kill(&mut m, 2);
         pause(&mut m, MS(100));
         let from_it = m.open(2, 0);
@@ -185,7 +186,7 @@ fn any_end_or_relay_restarts_again_and_again_and_data_flow_after_each() {
     assert_eq!(altered_and_stale(&m).0, 0);
 }
 
-/// Two routes from 0 to 3, by 1 and by 2. The one by 1 is preferred, and 1 says in mid-transfer that the far end does not know the session.
+/// Two routes lead from 0 to 3, by 1 and by 2. The one by 1 is preferred. In mid-transfer 1 says that the far end does not know the session.
 #[test]
 fn a_relay_that_says_that_a_session_is_unknown_loses_it_to_another_route_and_ends_nothing() {
     let edges = [(0, 1), (1, 3), (0, 2), (2, 3)].map(|(a, b)| (a, b, link(0.0)));
@@ -258,8 +259,8 @@ fn a_session_that_hears_nothing_valid_ends_after_the_idle_timeout_whatever_a_rel
     assert_eq!(without(Mechanism::SilentSessions, || silent(idle)), None);
 }
 
-/// The only relay says, so often and so long apart, that the far end does not know the session, which both ends still have: whether 2 MB arrive all the same, and how
-/// many questions the far end heard.
+/// The only relay falsely says that the far end does not know the session, so often and so long apart. Returns whether 2 MB arrive all the same, and how
+/// many questions the far end got.
 fn lone_words(times: u32, apart: Duration) -> (bool, usize) {
     let mut m = chain(2, 6);
     let session = m.open(0, 2);
@@ -295,7 +296,7 @@ fn a_word_that_a_session_is_unknown_ends_nothing_and_is_a_reason_to_ask_once_a_s
     assert!(!without(Mechanism::QuestionsToEnds, || lone_words(1, MS(20))).0);
 }
 
-/// A relay holds back the last word of a handshake until its opener has restarted and opened another session.
+/// A relay holds back the last message of a handshake until its opener has restarted and opened another session.
 #[test]
 fn a_handshake_that_was_held_back_does_not_end_what_is_newer() {
     let mut m = chain(2, 8);
@@ -320,7 +321,8 @@ fn a_handshake_that_was_held_back_does_not_end_what_is_newer() {
     assert!(s.transfer(&mut m, 2, 2_000_000, MS(5_000)), "{:?}", m.events[2]);
 }
 
-/// Between neighbours: the far end closes the session while nothing passes, and forgets it before anything does. How long after that the near end knows.
+/// Between neighbours: the far end closes the session while no packet passes, and has forgotten it when packets pass again. Returns how long the near end
+/// then takes to know.
 fn forgotten_in_an_outage(hops: usize, is_sending: bool, seed: u64) -> Option<Duration> {
     let mut m = chain(hops, seed);
     let (now, link) = (m.now, m.nodes[0].next_hop(ip(hops), &[]).unwrap());

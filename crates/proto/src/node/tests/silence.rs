@@ -1,4 +1,4 @@
-//! Silence after a burst: nothing passes until so many packets have been lost, as in models of loss that count packets.
+//! Bursts of loss that are counted in packets, as in models of loss: nothing passes until so many packets have been sent and lost.
 
 use super::MS;
 use super::pair::{Conditions, Pair, content};
@@ -8,7 +8,7 @@ use crate::units::{Duration, Time};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// When 5 MB are there, if they come, over 50 Mbit/s and 5 ms, where `burst` packets of each direction are lost one after the other from 200 ms on.
+/// How long 5 MB take over 50 Mbit/s and 5 ms; `None` if they do not arrive. From 200 ms on `burst` packets of each direction are lost in a row.
 fn takes(burst: [u32; 2], seed: u64) -> Option<Duration> {
     let conditions = Conditions { rate: Some(50e6 / 8.0), delay: MS(5), queue: MS(10), ..Conditions::default() };
     let mut p = Pair::new([NodeConfig::default(), NodeConfig::default()], conditions, seed);
