@@ -66,7 +66,7 @@ class NoctuleIntf(Intf):
     """A TUN device, at an end of a ``NoctuleLink`` or of a node: it has no MAC address, and goes with its link or node."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: whoever made the device has brought it up, with its address."""
+        """Nothing: the device was made up, with its address."""
         return {}
 
     def setMAC(self, _mac: str) -> str:  # noqa: N802, a name of mininet's
@@ -369,7 +369,7 @@ class NoctuleHost(Host):
         neighbours = self.neighbours()
         for host, links in neighbours.items():
             lines += ["", "[[neighbour]]", f'name = "{host.name}"', f'key = "{host.public_key}"', f'addresses = ["{host.overlay}"]']
-            # Whichever starts later calls: nobody calls in vain.
+            # The one that starts later calls, and finds the other listening.
             if host._node is not None:
                 further = ", ".join(f'"{here},{there}"' for here, there in links[1:])
                 lines += [f'endpoint = "{links[0][1]}:{PORT}"', f"paths = [{further}]"]

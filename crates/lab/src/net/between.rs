@@ -212,7 +212,7 @@ fn json(summary: &Summary) -> String {
     serde_json::to_string(summary).expect("numbers and words are JSON")
 }
 
-/// A line on standard output. Whoever started the link may be dead: then nobody reads, and the link ends all the same.
+/// A line on standard output. The program that started the link may be gone: then nobody reads, and the link ends all the same.
 fn say(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
