@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::link::{Change, LinkSpec, Outage, Period, SpecError};
+use crate::link::{Change, LinkSpec, Outage, Period, SpecError, Traces};
 use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
@@ -26,7 +26,7 @@ impl Cli {
     /// Whether the command runs something that `--without` does not reach: programs of their own, or nothing at all.
     pub fn is_beyond_switches(&self) -> bool {
         match &self.command {
-            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) => false,
+            Command::Sim { .. } | Command::Run { .. } | Command::Holdout(_) | Command::Cell(_) | Command::Paper(_) => false,
             Command::Matrix(matrix) => matrix.net,
             Command::Demo(_) | Command::Net(_) | Command::Proxy(_) | Command::Fidelity(_) | Command::Oasis(_) => true,
             Command::Cells(_) | Command::Merge(_) | Command::Serve(_) | Command::Export(_) | Command::Mechanisms => true,
@@ -73,6 +73,8 @@ pub enum Command {
     Merge(crate::sweep::command::MergeArgs),
     /// Run test files of Oasis as they are, in the simulator or on namespaces.
     Oasis(crate::oasis::OasisArgs),
+    /// Make the figures and tables of the founding documents beside ours: Markdown, CSV, SVG.
+    Paper(crate::paper::PaperArgs),
     /// Show results and running tests in a browser: a page with tables, heat maps and live charts, and the same as JSON.
     Serve(crate::page::ServeArgs),
     /// Write the page of a finished run as one file that needs nothing else.
@@ -93,8 +95,8 @@ pub enum Command {
         /// Folder in which each result is kept as soon as it is there; what is there is not run again.
         #[arg(long, value_name = "DIR")]
         results: Option<PathBuf>,
-        /// Keep the course of each run there too, for `noctule-lab serve`.
-        #[arg(long, requires = "results")]
+        /// Keep the course of each run in the folder of --results too, for `noctule-lab serve`.
+        #[arg(long)]
         samples: bool,
         /// Compare the share of every case with the table in this file: a point more or less fails.
         #[arg(long, value_name = "FILE")]
@@ -220,6 +222,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub warmup: Option<f64>,
     /// Bulk senders beside each other over the same links: noctule,quic-cubic (also quic-reno, quic-bbr). QUIC stands for TCP's controls.
+    /// One alone sends transfers and blocks, too.
     #[arg(long, value_name = "LIST")]
     pub senders: Option<Senders>,
     /// Seed of everything random.
@@ -240,6 +243,9 @@ pub struct RunArgs {
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
+    /// Packets per acknowledgement that the ends ask for, 1 to 1024 [default: 32].
+    #[arg(long)]
+    pub ack_every: Option<u16>,
     /// The receiving application reads nothing for a time: 10s+3s (when, how long).
     #[arg(long, value_name = "AT+FOR")]
     pub stall: Option<Outage>,
@@ -255,6 +261,14 @@ impl RunLine {
     /// # Errors
     /// The parser or the check of the scenario refuses it: in words.
     pub fn scenario(&self) -> Result<Scenario, String> {
+        self.scenario_with(Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    ///
+    /// # Errors
+    /// As for [`Self::scenario`].
+    pub fn scenario_with(&self, traces: Traces) -> Result<Scenario, String> {
         #[derive(Parser)]
         #[command(no_binary_name = true)]
         struct Line {
@@ -265,7 +279,7 @@ impl RunLine {
             let text = e.to_string();
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         })?;
-        line.run.scenario().map_err(|e| e.to_string())
+        line.run.scenario_with(traces).map_err(|e| e.to_string())
     }
 }
 
@@ -292,8 +306,13 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl RunArgs {
-    /// The run that the flags describe.
+    /// The run that the flags describe; traces are read.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        self.scenario_with(Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    pub fn scenario_with(&self, traces: Traces) -> Result<Scenario, ScenarioError> {
         let invalid = |text: String| ScenarioError::Invalid(text);
         let link = |source: SpecError| ScenarioError::Invalid(source.to_string());
         if self.hops == 0 || self.hops > 64 {
@@ -302,7 +321,7 @@ impl RunArgs {
         if !(1..=MOST_PATHS.into()).contains(&self.paths) {
             return Err(invalid(format!("--paths {}: between 1 and {MOST_PATHS}", self.paths)));
         }
-        let (forward, reverse) = self.both_directions().map_err(link)?;
+        let (forward, reverse) = self.both_directions(traces).map_err(link)?;
         let links = self.hops * self.paths;
         let mut hops = vec![Hop { forward, reverse }; links];
         for text in &self.hop {
@@ -310,8 +329,8 @@ impl RunArgs {
             let n: usize = n.parse().map_err(|_| invalid(format!("--hop {text}: `{n}` is no hop number")))?;
             let hop = n.checked_sub(1).and_then(|i| hops.get_mut(i));
             let hop = hop.ok_or_else(|| invalid(format!("--hop {text}: there are hops 1 to {links}")))?;
-            hop.forward.set_list(list).map_err(link)?;
-            hop.reverse.set_list(list).map_err(link)?;
+            hop.forward.set_list_with(list, traces).map_err(link)?;
+            hop.reverse.set_list_with(list, traces).map_err(link)?;
         }
         let mut scenario = Scenario::new(hops);
         scenario.network = Network::chain_of(self.hops, self.paths);
@@ -332,6 +351,7 @@ impl RunArgs {
         scenario.batch_size = self.batch_size;
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.ack_every = self.ack_every;
         scenario.stall = self.stall;
         scenario.connect_timeout = self.connect_timeout;
         scenario.senders = self.senders.clone().unwrap_or_default().0;
@@ -344,7 +364,7 @@ impl RunArgs {
         Ok(scenario)
     }
 
-    fn both_directions(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+    fn both_directions(&self, traces: Traces) -> Result<(LinkSpec, LinkSpec), SpecError> {
         let mut spec = LinkSpec::default();
         let traced = self.trace.as_ref().is_some_and(|trace| trace != "none");
         let usual_rate = (!traced).then(|| "100mbit".to_owned());
@@ -369,7 +389,7 @@ impl RunArgs {
         ];
         for (key, text) in given {
             if let Some(text) = text {
-                spec.set(key, text)?;
+                spec.set_with(key, text, traces)?;
             }
         }
         for text in &self.outage {
@@ -382,7 +402,7 @@ impl RunArgs {
             reverse.set("loss", loss)?;
         }
         if let Some(list) = &self.rev {
-            reverse.set_list(list)?;
+            reverse.set_list_with(list, traces)?;
         }
         Ok((spec, reverse))
     }

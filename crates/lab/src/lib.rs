@@ -4,12 +4,14 @@
 
 pub mod cli;
 pub mod demo;
+mod files;
 pub mod holdout;
 pub mod link;
 pub mod matrix;
 pub mod net;
 pub mod oasis;
 pub mod page;
+pub mod paper;
 pub mod plot;
 pub mod proxied;
 pub mod report;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
 use noctule_lab::cli::{Cli, Command, RunArgs};
-use noctule_lab::report::{Report, Row, differences, grid_table, run_table, shares_table};
+use noctule_lab::report::{Report, Row, count, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 use noctule_lab::sweep::command::simulate as simulate_cases;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 
 fn execute(cli: Cli) -> Outcome {
     if !cli.without.is_empty() && cli.is_beyond_switches() {
-        return Err("--without: only runs of the simulator can leave mechanisms out (sim, run, matrix, holdout, cell)".into());
+        return Err("--without: only runs of the simulator can leave mechanisms out (sim, run, matrix, holdout, cell, paper)".into());
     }
     without::set(&cli.without)?;
     if !cli.without.is_empty() {
@@ -38,13 +38,14 @@ fn execute(cli: Cli) -> Outcome {
     match cli.command {
         Command::Sim { run, json, pcap, samples } => simulate(&run, json, pcap.as_deref(), samples.as_deref()),
         Command::Run { files, full, json, results, samples, against, update } => {
-            run_files(&files, full, json, results.as_deref().map(|path| (path, samples)), against.as_deref().map(|path| (path, update)))
+            run_files(&files, full, json, (results.as_deref(), samples), against.as_deref().map(|path| (path, update)))
         }
         Command::Holdout(holdout) => holdout.execute(),
         Command::Cells(cells) => cells.execute(),
         Command::Cell(cell) => cell.execute(),
         Command::Merge(merge) => merge.execute(),
         Command::Oasis(oasis) => oasis.execute(),
+        Command::Paper(paper) => paper.execute(),
         Command::Matrix(matrix) => matrix.execute(),
         Command::Serve(serve) => serve.execute(),
         Command::Export(export) => export.execute(),
@@ -66,8 +67,8 @@ fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Pa
         Some(path) => captured(args, path)?,
         None => {
             let scenario = args.scenario()?;
-            let watch = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)).watch());
-            sim::run_watched(&scenario, watch)?
+            let file = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario))).transpose()?;
+            sim::run_watched(&scenario, file.map(SampleFile::watch))?
         }
     };
     if json {
@@ -93,13 +94,19 @@ fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::E
     Ok(simulation.report())
 }
 
-fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<(&Path, bool)>, against: Option<(&Path, bool)>) -> Outcome {
+fn run_files(
+    files: &[PathBuf],
+    full: bool,
+    json: bool,
+    (results, samples): (Option<&Path>, bool),
+    against: Option<(&Path, bool)>,
+) -> Outcome {
     let mut cases: Vec<Case> = Vec::new();
     for path in files {
         let file = ScenarioFile::read(path)?;
         cases.extend(file.cases(full).map_err(|e| format!("{}: {e}", path.display()))?);
     }
-    let records = simulate_cases(&cases, results.map(|(path, _)| path), sim::all_cores(), results.is_some_and(|(_, samples)| samples))?;
+    let records = simulate_cases(&cases, results, sim::all_cores(), samples)?;
     let mut rows = Vec::new();
     for Record { cell, measured, .. } in &records {
         match measured {
@@ -120,7 +127,7 @@ fn run_files(files: &[PathBuf], full: bool, json: bool, results: Option<(&Path, 
         print!("{}", grid_table(&rows));
     }
     let failed = rows.iter().filter(|(_, _, violations)| !violations.is_empty()).count();
-    eprintln!("{} cases, {failed} failed", rows.len());
+    eprintln!("{}, {failed} failed", count(rows.len(), "case"));
     let shares: Vec<_> = rows.iter().map(|(name, report, _)| (name.clone(), report.share)).collect();
     let moved = against.map(|(path, update)| compare(path, &shares, update)).transpose()?.unwrap_or(0);
     Ok(if failed + moved == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

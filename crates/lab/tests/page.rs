@@ -13,9 +13,10 @@ use noctule_lab::page::guard::Guard;
 use noctule_lab::page::routes::{Page, router, table};
 use noctule_lab::page::runs::Runs;
 use noctule_lab::page::store::Store;
-use noctule_lab::page::view::Tables;
+use noctule_lab::page::tables::Tables;
 use noctule_lab::page::{assets, guard};
 use noctule_lab::scenario::ScenarioFile;
+use noctule_lab::sweep::samples::{Head, SampleFile};
 use noctule_lab::sweep::{Build, Cell, Folder, Record, folder::Taken};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -45,10 +46,15 @@ struct Api {
 
 /// A server over a folder, without a socket; what it starts is `program`.
 fn api(program: &str) -> Api {
+    api_of(program, 1)
+}
+
+/// The same, with places for so many runs.
+fn api_of(program: &str, most: usize) -> Api {
     let dir = tempfile::tempdir().unwrap();
     let (end, ends) = tokio::sync::watch::channel(false);
     let store = Store::new(dir.path(), Build::named("test"));
-    let page = Page::new(store, Runs::new(program.as_ref(), 1), Tables::new(&[]).unwrap(), None, ends);
+    let page = Page::new(store, Runs::new(program.as_ref(), most), Tables::new(&[]).unwrap(), None, ends);
     let guard = Guard::new("127.0.0.1:1".parse().unwrap(), None, &[]).unwrap();
     Api { router: router(Arc::new(page), guard), dir, _end: end }
 }
@@ -235,9 +241,120 @@ async fn what_cannot_be_answered_is_told_as_json() {
     std::fs::remove_dir_all(api.dir.path()).unwrap();
     assert_eq!(api.get("/api/runs/one").await.0, 404);
     let (status, value) = api.get("/api/runs").await;
-    assert!(status == 503 && value["error"].as_str().unwrap().contains("No such file"), "{value}");
+    assert!(status == 503 && value["error"].as_str().unwrap().contains("no such folder"), "{value}");
     let start = json!({ "name": "late", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
     assert_eq!(api.post("/api/runs", &start).await.0, 503);
+}
+
+#[tokio::test]
+async fn a_run_whose_folder_is_gone_can_be_ended_and_its_name_stays_taken_until_then() {
+    let file: Value = serde_json::from_str(assets::OPENAPI).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let child = dir.path().join("child");
+    std::fs::write(&child, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&child, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let api = api_of(child.to_str().unwrap(), 2);
+    let start = json!({ "name": "gone", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
+    assert_eq!(api.post("/api/runs", &start).await.0, 201);
+    std::fs::remove_dir_all(api.dir.path().join("gone")).unwrap();
+    let (status, value) = api.post("/api/runs", &start).await;
+    assert_eq!(status, 409, "{value}");
+    let (status, value) = api.post("/api/runs/gone/cancel", &json!({})).await;
+    assert_eq!((status, value["state"].as_str()), (202, Some("stopping")), "{value}");
+    let schema = &file["paths"]["/api/runs/{run}/cancel"]["post"]["responses"]["202"]["content"]["application/json"]["schema"];
+    fits(&file, schema, &value, "cancel").unwrap();
+    let end = Instant::now() + PATIENCE;
+    while api.post("/api/runs/gone/cancel", &json!({})).await.0 != 404 {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_on_namespaces_that_left_no_report_is_not_finished() {
+    let api = api("/bin/sleep");
+    let start = json!({ "name": "net", "what": { "kind": "namespaces", "flags": { "rate": "1mbit" } } });
+    assert_eq!(api.post("/api/runs", &start).await.0, 201);
+    let end = Instant::now() + PATIENCE;
+    let run = loop {
+        let run = api.get("/api/runs/net").await.1;
+        if run["state"] != "running" {
+            break run;
+        }
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!((run["state"].as_str(), run["done"].as_u64()), (Some("incomplete"), Some(0)), "{run}");
+    assert!(run["rows"][0]["complaints"][0].as_str().unwrap().contains("no report"), "{run}");
+    assert!(run["log"][0].as_str().unwrap().contains("sleep"), "{run}");
+    std::fs::write(api.dir.path().join("net/namespaces.report"), "{\"goodput_mbit\":0.9}\n").unwrap();
+    let run = api.get("/api/runs/net").await.1;
+    assert_eq!((run["state"].as_str(), run["done"].as_u64()), (Some("finished"), Some(1)), "{run}");
+    assert_eq!((run["rows"][0]["state"].as_str(), run["rows"][0]["goodput_mbit"].as_f64()), (Some("done"), Some(0.9)), "{run}");
+}
+
+#[tokio::test]
+async fn what_others_put_into_a_folder_is_not_waited_for_nor_followed_nor_read_without_an_end() {
+    let outside = tempfile::tempdir().unwrap();
+    run_cells(outside.path(), "private", &Build::named("test"));
+    std::fs::write(outside.path().join("secret"), "a secret\n").unwrap();
+    let api = api("/bin/false");
+    run_cells(api.dir.path(), "one", &Build::named("test"));
+    let at = |name: &str| api.dir.path().join("one").join(name);
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
+    let long = |name: &str| std::fs::File::create(at(name)).unwrap().set_len(1 << 40).unwrap();
+    let id = |digit: &str| digit.repeat(32);
+    let fifos = [".cells.json".to_owned(), format!("{}.json", id("a")), "fifo.samples".to_owned(), "fifo.report".to_owned()];
+    for name in &fifos {
+        assert!(Command::new("mkfifo").arg(at(name)).status().unwrap().success());
+    }
+    link(&outside.path().join("secret"), ".log");
+    link(Path::new("/dev/zero"), "zero.samples");
+    link(&outside.path().join("secret"), &format!("{}.json", id("b")));
+    std::os::unix::fs::symlink(outside.path().join("private"), api.dir.path().join("linked")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), api.dir.path().join("all")).unwrap();
+    long(&format!("{}.json", id("c")));
+    long("long.samples");
+    long("long.report");
+    let look = async {
+        let (_, runs) = api.get("/api/runs").await;
+        assert_eq!(runs.as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap()).collect::<Vec<_>>(), ["one"]);
+        let (_, run) = api.get("/api/runs/one").await;
+        assert_eq!((run["done"].as_u64(), run["log"].as_array().map(Vec::len)), (Some(2), Some(0)), "{run}");
+        let problems = run["problems"].to_string();
+        assert!(problems.contains(&format!("{}.json: longer than", id("c"))) && !problems.contains("secret"), "{problems}");
+        let rows: Vec<&str> = run["rows"].as_array().unwrap()[2..].iter().map(|row| row["id"].as_str().unwrap()).collect();
+        assert_eq!(rows, ["long"]);
+        for path in ["linked", "all", "linked/cells/x", "one/cells/fifo", "one/cells/zero/samples", "all/matrix", "linked/live"] {
+            assert_eq!(api.get(&format!("/api/runs/{path}")).await.0, 404, "{path}");
+        }
+        assert_eq!(api.get("/api/runs/one/cells/long").await.0, 200);
+        assert_eq!(api.get("/api/runs/one/cells/long/samples").await.0, 422);
+        let (status, _, events) = api.ask("GET", "/api/runs/one/live?cell=long", &[], "").await;
+        assert!(status == 200 && events.contains("event: end"), "{events}");
+        std::fs::remove_file(at(".cells.json")).unwrap();
+        long(".cells.json");
+        let (_, run) = api.get("/api/runs/one").await;
+        assert!(run["problems"].to_string().contains(".cells.json: longer than"), "{run}");
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("nothing waits");
+}
+
+#[tokio::test]
+async fn a_run_that_is_no_cell_is_running_as_long_as_its_course_is_written() {
+    let api = api("/bin/false");
+    let (folder, path) = (api.dir.path().join("alone"), api.dir.path().join("alone/try.samples"));
+    std::fs::create_dir(&folder).unwrap();
+    let head = Head { name: "noctule-lab sim".to_owned(), seconds: 3.0, warmup: 1.0, limit_mbit: None };
+    let file = SampleFile::create(&path, &head).unwrap();
+    if !std::fs::read_to_string("/proc/locks").is_ok_and(|text| text.contains("FLOCK")) {
+        return eprintln!("*** SKIPPED: /proc/locks shows no locks here");
+    }
+    let (_, run) = api.get("/api/runs/alone").await;
+    assert_eq!((run["state"].as_str(), run["rows"][0]["state"].as_str()), (Some("running"), Some("running")), "{run}");
+    drop(file);
+    let (_, run) = api.get("/api/runs/alone").await;
+    assert_eq!((run["state"].as_str(), run["rows"][0]["state"].as_str()), (Some("finished"), Some("course")), "{run}");
 }
 
 #[tokio::test]
@@ -386,6 +503,38 @@ fn a_run_that_is_ended_keeps_what_it_has_finished_and_goes_on_later() {
     let other = Server::start(dir.path(), &[]);
     assert_eq!(other.run("last")["state"], "incomplete");
     other.end();
+}
+
+#[test]
+fn commands_say_what_is_missing_before_they_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab = |args: &[&str]| {
+        let output = Command::new(LAB).args(args).current_dir(dir.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/bulk-grid.toml");
+    for (args, says) in [
+        (&["sim", "--seconds", "3", "--warmup", "1", "--samples", "none/try.samples"][..], "there is no folder none"),
+        (&["run", scenario, "--samples"], "beside its result: name a folder for both by --results DIR"),
+        (&["matrix", "--rate", "1mbit", "--samples"], "by --results DIR"),
+        (&["export", "none", "page.html"], "none: no such folder"),
+        (&["export", ".", "page.html"], "noctule-lab matrix --results"),
+        (&["serve", "none", "--runs", "0"], "none: no such folder"),
+    ] {
+        let (code, out, err) = lab(args);
+        assert!(code == Some(2) && out.is_empty() && err.contains(says), "{args:?}: {code:?} {err}");
+    }
+    let (code, _, err) = lab(&["net", "--backend", "netem", "--outage", "1s+1s"]);
+    assert!((code == Some(2) && err.contains("outages")) || code == Some(3), "{code:?} {err}");
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    for args in [&["export", "file", "page.html"][..], &["serve", "file"], &["serve", "file", "--runs", "0"]] {
+        let (code, _, err) = lab(args);
+        assert!(code == Some(2) && err.contains("a file, not a folder"), "{args:?}: {code:?} {err}");
+    }
+    run_cells(dir.path(), "one", &Build::named("test"));
+    let (code, out, err) = lab(&["export", "one", "/dev/stdout"]);
+    assert!(code == Some(0) && out.contains("/api/runs/-/cells/") && err.contains("2 cells; open it"), "{code:?} {err}");
+    assert!(lab(&["export", ".", "page.html"]).2.contains("./one"));
 }
 
 #[test]

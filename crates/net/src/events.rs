@@ -50,7 +50,7 @@ pub enum LinkEvent {
 ///
 /// **Dropping** it has no effect on the session or link.
 pub struct LinkEvents {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     queue: Arc<EventQueue>,
 }
 

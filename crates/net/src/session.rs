@@ -413,16 +413,14 @@ impl Session {
     /// The rate that the application should produce now, in bytes per second, headers and repair taken off.
     /// `None`: the congestion control tells none (`gcc` does), or the session is over.
     pub fn target_rate(&self) -> Option<Bandwidth> {
-        let state = self.handle.shared.lock();
-        let link = state.node.session_link(self.handle.session).or_else(|| Some(state.sessions.get(&self.handle.session)?.link))?;
-        state.node.target_rate(link)
+        self.handle.shared.lock().target_rate(self.handle.session)
     }
 
     /// The rates that the application should produce from now on, the present one first: for encoders, with
     /// [`CongestionControl::Gcc`](crate::CongestionControl::Gcc). A rate is told when it differs by a twentieth from the one before.
     pub fn target_rates(&self) -> TargetRates {
         let events = self.events();
-        TargetRates::new(events, self.target_rate())
+        TargetRates::new(events, self.handle.session, self.target_rate())
     }
 
     /// The far end's address on the session's first path, as long as it is known.

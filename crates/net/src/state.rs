@@ -11,7 +11,7 @@ use noctule_proto::event::{Event, SessionOutcome};
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions};
 use noctule_proto::stats::{FlowStats, FlowTotals, LinkStats};
-use noctule_proto::units::Time;
+use noctule_proto::units::{Bandwidth, Time};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -337,6 +337,12 @@ impl EndpointState {
             }
             _ => {}
         }
+    }
+
+    /// The rate that a session's application should produce; `None` if there is none to tell, or the session is over.
+    pub(crate) fn target_rate(&self, session: SessionId) -> Option<Bandwidth> {
+        let link = self.node.session_link(session).or_else(|| Some(self.sessions.get(&session)?.link))?;
+        self.node.target_rate(link)
     }
 
     /// Tells the readers of a link, and of the sessions that run over it.

@@ -2,6 +2,7 @@
 
 use crate::events::{LinkEvent, LinkEvents};
 use futures_core::Stream;
+use noctule_proto::ids::SessionId;
 use noctule_proto::units::Bandwidth;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,19 +11,20 @@ use std::task::{Context, Poll};
 /// Rates that a session's application should produce, for an encoder that fits its bit rate to the path
 /// ([`Session::target_rates`](crate::Session::target_rates)). Ends with the session.
 ///
-/// Only the newest rate is kept: a reader that comes late misses what is out of date.
+/// Only the newest rate is kept: a reader that comes late misses what is out of date, and never the present rate.
 ///
 /// **Dropping** it has no effect on the session.
 #[derive(Debug)]
 pub struct TargetRates {
     events: LinkEvents,
+    session: SessionId,
     newest: Option<Bandwidth>,
 }
 
 impl TargetRates {
     /// `newest`: the rate at this moment, told first.
-    pub(crate) fn new(events: LinkEvents, newest: Option<Bandwidth>) -> Self {
-        Self { events, newest }
+    pub(crate) fn new(events: LinkEvents, session: SessionId, newest: Option<Bandwidth>) -> Self {
+        Self { events, session, newest }
     }
 
     /// The next rate, in bytes of the application per second; `None` after the end of the session.
@@ -41,6 +43,8 @@ impl TargetRates {
         loop {
             match self.events.poll_event(cx) {
                 Poll::Ready(Some(LinkEvent::TargetRate(rate))) => self.newest = Some(rate),
+                // The last change of the rate may be among them.
+                Poll::Ready(Some(LinkEvent::Missed(_))) => self.newest = self.events.shared.lock().target_rate(self.session),
                 Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) => return Poll::Ready(self.newest.take()),
                 Poll::Pending => return self.newest.take().map_or(Poll::Pending, |rate| Poll::Ready(Some(rate))),
@@ -54,5 +58,35 @@ impl Stream for TargetRates {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bandwidth>> {
         self.poll_rate(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CongestionControl, Endpoint, EndpointConfig};
+    use noctule_proto::crypto::SecretKey;
+    use std::time::Duration;
+
+    /// Regression: a change of the rate that other events pushed out was not told before the next change.
+    #[tokio::test]
+    async fn a_rate_that_was_lost_among_other_events_is_asked_for() {
+        let end = |name| {
+            let config = EndpointConfig::new(SecretKey::from_bytes([name; 32])).with_congestion(CongestionControl::Gcc);
+            Endpoint::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
+        };
+        let (client, server) = (end(1), end(2));
+        let session = client.connect(server.local_addr(), None).await.unwrap();
+        let mut rates = session.target_rates();
+        let present = rates.next().await;
+        assert!(present.is_some());
+        {
+            let (mut state, mut woken) = (rates.events.shared.lock(), crate::state::Woken::new());
+            let readers = &mut state.sessions.get_mut(&rates.session).unwrap().readers;
+            readers.tell(&LinkEvent::TargetRate(Bandwidth::from_bytes_per_sec(1.0)), &mut woken);
+            (0..300).for_each(|_| readers.tell(&LinkEvent::Heard, &mut woken));
+        }
+        let told = tokio::time::timeout(Duration::from_secs(20), rates.next()).await.expect("the present rate is told");
+        assert_eq!(told, session.target_rate());
     }
 }

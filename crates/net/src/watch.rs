@@ -222,14 +222,17 @@ impl Detours {
 
 /// Asks the host of a silent link's far end for what is left of it; ends the link if that is nothing.
 async fn ask(shared: &Arc<Shared>, link: &Watched) {
-    let is_silent = || shared.lock().links.get(link.id).is_some_and(|l| l.silent_since.is_some() && l.down.is_none());
-    while is_silent() {
+    let silence = || shared.lock().links.get(link.id).filter(|l| l.down.is_none()).and_then(|l| l.silent_since);
+    let since = silence();
+    // A link that was heard meanwhile is known there, though it may have fallen silent again: that is another question.
+    let is_same = || since.is_some() && silence() == since;
+    while is_same() {
         let found = if link.is_ours { what_is_left(shared, link).await } else { is_port_closed(shared, link).await };
         let Some(why) = found else {
             sleep(ASK_AGAIN).await;
             continue;
         };
-        if is_silent() {
+        if is_same() {
             let mut state = shared.lock();
             let now = state.now;
             state.abandon_link(now, link.id, CloseReason::local(Code::Gone, Layer::Link, why));

@@ -450,6 +450,38 @@ async fn silence_and_its_end_are_events() {
     assert_eq!(within(events.next()).await, Some(LinkEvent::Heard));
 }
 
+/// Regression: a far end that had answered a question and was heard was taken for a new process, because it was silent again when the answer was judged.
+#[tokio::test]
+async fn a_link_that_was_heard_after_a_question_is_not_given_up_in_its_next_silence() {
+    let (client, server) = (bind("127.0.0.1:0", config(1)), bind("127.0.0.1:0", config(2)));
+    let middleman = Middleman::new(server.local_addr(), 0).await;
+    let (ours, _theirs) = join(&client, middleman.addr, &server).await;
+    let mut events = ours.events();
+    let flow = ours.open_messages(FlowOptions::default()).unwrap();
+    let talking = tokio::spawn(async move {
+        while flow.send("is anybody there?".into(), MessageOptions::default()).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    middleman.cut();
+    assert_eq!(within(events.next()).await, Some(LinkEvent::Silent));
+    middleman.mend();
+    assert_eq!(within(events.next()).await, Some(LinkEvent::Heard));
+    // The question is answered now, and judged some two seconds later.
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    middleman.cut();
+    let closed = async {
+        loop {
+            if let Some(LinkEvent::Closed(reason)) = events.next().await {
+                return reason;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(4), closed).await;
+    assert!(ended.is_err(), "{ended:?}");
+    talking.abort();
+}
+
 #[tokio::test]
 async fn a_session_that_is_being_closed_opens_no_flow_and_says_that_it_is_over() {
     let (_client, _server, ours, _theirs) = pair().await;

@@ -1,6 +1,7 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
-use crate::transfer::{Refusal, Refused, SINCE, shown};
+use crate::service::Service;
+use crate::transfer::{OUTSIDE, Refusal, Refused, SINCE, shown};
 use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
@@ -77,8 +78,11 @@ pub enum Failure {
     #[error("the other side is not what this command needs: {0}; is another program running there, or another version?")]
     Stranger(String),
     /// It is noctule, and another of its services.
-    #[error("noctule recv or serve runs there; perf and ping need `noctule perf -s`, proxy needs `noctule proxy serve`")]
-    TakesFiles,
+    #[error(
+        "{} runs there: send needs `noctule recv`, get `noctule serve`, perf and ping `noctule perf -s`, proxy `noctule proxy serve`",
+        .0.name()
+    )]
+    OtherService(Service),
     /// Another key.
     #[error("the peer is not who you asked for: expected key {expected}, {got}; if the peer has a new key, pass it with {flag}")]
     WrongKey {
@@ -219,7 +223,7 @@ pub enum Failure {
         first: String,
     },
     /// Another transfer has what is needed.
-    #[error("the receiver is busy: {0}; try again when that is over")]
+    #[error("the other side is busy: {0}; try again when that is over")]
     Busy(String),
     /// Content does not verify.
     #[error("{path}: {problem}; send it again")]
@@ -299,6 +303,12 @@ impl Failure {
     pub fn refused(refused: &Refused) -> Self {
         let (path, message) = (shown(&refused.path), refused.message.clone());
         match refused.refusal {
+            Refusal::Name if message.ends_with(OUTSIDE) => Self::Here {
+                text: format!(
+                    "{path} is {message}: nothing of this transfer is taken; leave it out (--exclude '/{path}'), or start the receiver with --outside-links, which takes it as it is"
+                ),
+                code: 11,
+            },
             Refusal::Name => Self::RefusedName(format!("{path} ({message})")),
             // Only what was there before can be replaced.
             Refusal::Exists if message.starts_with(SINCE) => Self::Here { text: format!("{path}: {message}"), code: 14 },
@@ -317,6 +327,9 @@ impl Failure {
     pub fn here(refused: &Refused) -> Self {
         let (path, message) = (shown(&refused.path), &refused.message);
         let text = match refused.refusal {
+            Refusal::Name if message.ends_with(OUTSIDE) => {
+                format!("{path} is {message}: nothing was taken; leave it out (--exclude '/{path}'), or take it as it is (--outside-links)")
+            }
             Refusal::Exists => format!("{path} exists already here; --overwrite replaces files, --update those that are older"),
             Refusal::DiskFull => format!("the disk here is full: {message}; free some space, or name another directory"),
             Refusal::Target => format!("cannot write {path}: {message}; check the permissions, or choose another place"),
@@ -334,6 +347,15 @@ impl Failure {
             Refusal::Busy => Self::Here { text: format!("the other side is busy, or will not send that much: {message}"), code: 17 },
             _ => Self::refused(refused),
         }
+    }
+
+    /// What this side refused to another, for the log of this side: it speaks of this side as the other one sees it.
+    pub fn told(refused: &Refused) -> Self {
+        let path = if refused.path.is_empty() { String::new() } else { format!("{}: ", shown(&refused.path)) };
+        let message = &refused.message;
+        let own = ["the other side ", "the receiver "].into_iter().find_map(|there| message.strip_prefix(there));
+        let text = own.map_or_else(|| format!("{path}{message}"), |rest| format!("{path}this side {rest}"));
+        Self::Here { text, code: Self::refused(refused).exit_code() }
     }
 
     /// Some entries failed, for instance for this reason.
@@ -389,8 +411,10 @@ impl Failure {
         match reason.code {
             Code::NotAuthorised => Self::NotAuthorised(ours),
             _ if reason.application == crate::code::WANTED && reason.is_remote => Self::CodeWanted(ours),
-            _ if reason.application == crate::transfer::FILES_ONLY && reason.is_remote => Self::TakesFiles,
-            _ => Self::ended(reason),
+            _ => match Service::of(reason.application).filter(|_| reason.is_remote) {
+                Some(service) => Self::OtherService(service),
+                None => Self::ended(reason),
+            },
         }
     }
 
@@ -444,7 +468,7 @@ impl Failure {
             | Self::NobodyListens(_)
             | Self::NoNode(_)
             | Self::NoRoute(_) => 6,
-            Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) | Self::TakesFiles => 7,
+            Self::PeerGone(_) | Self::Silence(_) | Self::TransferBroke { .. } | Self::Stranger(_) | Self::OtherService(_) => 7,
             Self::WrongKey { .. } | Self::ChangedKey { .. } => 8,
             Self::NotAuthorised(_) | Self::CodeWanted(_) | Self::NotServed { .. } | Self::MayNot(_) => 9,
             Self::Here { code, .. } => *code,

@@ -24,6 +24,8 @@ mod perf;
 mod ping;
 mod proxy;
 mod sandbox;
+mod service;
+mod silence;
 mod threads;
 mod transfer;
 mod tree;

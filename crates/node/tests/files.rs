@@ -116,7 +116,9 @@ fn links_that_lead_out_are_refused_unless_asked_for_and_never_followed() {
         let _ = fs::remove_file(p.source.join("out"));
         symlink(to, p.source.join("out")).unwrap();
         let to = receiver("127.0.0.1:0", &p.into, &[]);
-        assert_fails(&send_with(&[&p.source], &to, &[]), 11, "--outside-links");
+        let refused = send_with(&[&p.source], &to, &[]);
+        assert_fails(&refused, 11, "things/out is a symbolic link to ");
+        assert_fails(&refused, 11, "leave it out (--exclude '/things/out'), or start the receiver with --outside-links");
         assert_eq!(names(&p.into), [""; 0], "refused before anything was written");
     }
     let to = receiver("127.0.0.1:0", &p.into, &["--outside-links"]);

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
-use support::{assert_fails, keygen, noctule};
+use support::{Kill, assert_fails, keygen, noctule};
 
 /// A `perf -s` that serves; ended when dropped.
 struct Server {
@@ -101,6 +101,34 @@ fn a_file_as_source_arrives_whole_and_its_hash_is_told() {
         assert_eq!(report["end"]["blake3"], blake3::hash(&fs::read(&file).unwrap()).to_hex().to_string());
     }
     assert_fails(&server.perf(&["-F", "/nonexistent/f"]), 3, "/nonexistent/f");
+}
+
+#[test]
+fn a_server_that_stands_still_is_told_of_while_measurements_wait() {
+    let server = Server::start(&[]);
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(server.child.id() as i32).unwrap(), signal).unwrap();
+    let mut clients = Vec::new();
+    for words in [&["perf", "-t", "12", "-b", "1mbit", "-c"][..], &["ping", "-c", "28", "-i", "450ms"]] {
+        let mut client = noctule();
+        client.args(words).args(["127.0.0.1", "-p", &server.port, "--peer-key", &server.key]);
+        let mut child = Kill(client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut figures = BufReader::new(child.0.stdout.take().unwrap()).lines();
+        // The headline, and what was measured first.
+        (0..3).for_each(|_| drop(figures.next().unwrap().unwrap()));
+        std::thread::spawn(move || figures.for_each(drop));
+        let lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+        clients.push((words[0], child, lines));
+    }
+    signal(rustix::process::Signal::STOP);
+    for (name, _, lines) in &mut clients {
+        assert!(lines.any(|line| line.contains("no answer from 127.0.0.1")), "{name} says that nothing is heard");
+    }
+    signal(rustix::process::Signal::CONT);
+    for (name, child, lines) in &mut clients {
+        assert!(lines.any(|line| line.contains("is there again")), "{name} says that it is heard again");
+        let rest: Vec<String> = lines.collect();
+        assert!(rest.is_empty() && child.0.wait().unwrap().success(), "{name}: {rest:?}");
+    }
 }
 
 /// Runs a client, interrupts it after some lines or `after`, and gives what it printed.
@@ -274,6 +302,26 @@ fn ping_gets_every_answer_in_every_mode_and_writes_its_tables_and_figures() {
 }
 
 #[test]
+fn a_server_of_measurements_says_what_it_is_to_clients_of_other_services() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let (file, host) = (dir.path().join("f"), format!("127.0.0.1:{}", server.port));
+    fs::write(&file, "f").unwrap();
+    let (file, into) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    for words in [
+        &["send", file, &host][..],
+        &["send", "--mode", "brctp", file, &host],
+        &["get", &format!("{host}:f"), into],
+        &["get", "--mode", "brctp", &format!("{host}:f"), into],
+        &["proxy", &host, "-W", "127.0.0.1:9"],
+    ] {
+        let out = noctule().args(words).args(["--peer-key", &server.key]).output().unwrap();
+        assert_fails(&out, 7, "noctule perf -s runs there: send needs `noctule recv`");
+        assert!(!String::from_utf8_lossy(&out.stderr).contains("what has arrived is kept"), "{words:?}: nothing has arrived");
+    }
+}
+
+#[test]
 fn ping_measures_fresh_starts() {
     let server = Server::start(&[]);
     for mode in ["brtp", "btp", "transparent", "tcp"] {
@@ -290,7 +338,8 @@ fn ping_of_something_that_is_no_responder_says_so() {
     let out = noctule().args(["ping", &receiver.address, "--peer-key", &receiver.key, "-c", "3", "-W", "500ms"]).output().unwrap();
     assert!(!out.status.success());
     assert!(
-        String::from_utf8_lossy(&out.stderr).contains("perf and ping need `noctule perf -s`"),
+        String::from_utf8_lossy(&out.stderr)
+            .contains("recv or serve runs there: send needs `noctule recv`, get `noctule serve`, perf and ping `noctule perf -s`"),
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );

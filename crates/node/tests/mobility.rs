@@ -229,6 +229,8 @@ mod linux {
             std::thread::sleep(Duration::from_millis(50));
         }
         eprintln!("told after {:?}", began.elapsed());
+        // One that only receives asks, too: the keep-alive of an idle session would come after ten seconds, and the word five later.
+        assert!(began.elapsed() < Duration::from_secs(13), "{:?}", began.elapsed());
         signal(&sender, "-CONT");
         let (code, text, _) = end_of(&mut sender);
         assert_eq!(code, Some(0), "{text}");

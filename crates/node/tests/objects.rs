@@ -59,9 +59,14 @@ fn an_object_arrives_whole_over_a_path_that_loses_every_seventh_packet() {
 #[test]
 fn an_empty_object_and_one_that_is_there_already_cost_nothing() {
     let p = places(0);
-    let mut to = receiver("127.0.0.1:0", &p.into, &[]);
-    ok(&brctp(&p.file, &to, &[]));
-    assert!(is_equal(&p) && to.child.wait().unwrap().success());
+    for same in ["\"files_same\":0", "\"files_same\":1"] {
+        let mut to = receiver("127.0.0.1:0", &p.into, &[]);
+        let out = brctp(&p.file, &to, &["--json"]);
+        ok(&out);
+        assert!(String::from_utf8_lossy(&out.stdout).contains(same), "{same}");
+        assert!(is_equal(&p) && to.child.wait().unwrap().success());
+        assert!(String::from_utf8_lossy(&to.output()).contains(same), "{same} at the receiver");
+    }
     let q = places(3_000_000);
     fs::copy(&q.file, q.into.join("thing.bin")).unwrap();
     let times = fs::metadata(&q.file).unwrap().modified().unwrap();

@@ -174,8 +174,22 @@ fn names_that_lead_out_are_refused_with_their_reason() {
         assert!(event["ok"] == false && event["message"].as_str().unwrap().contains(words), "{event}");
     }
     // A link that leads out is sent as a link, and refused here.
-    assert_fails(&run(server.get(&[""], &p.into, &[])), 11, "--outside-links");
+    let refused = run(server.get(&[""], &p.into, &[]));
+    assert_fails(
+        &refused,
+        11,
+        "out is a symbolic link to ../secret, which leads out of the directory: nothing was taken; leave it out (--exclude '/out')",
+    );
+    assert_fails(&refused, 11, "take it as it is (--outside-links)");
     assert_eq!(names(&p.into), [""; 0]);
+    let some = p.root.join("some");
+    fs::create_dir(&some).unwrap();
+    ok(run(server.get(&[""], &some, &["--exclude", "/out", "--exclude", "/up"])));
+    assert_eq!(names(&some), ["f"]);
+    let all = p.root.join("all");
+    fs::create_dir(&all).unwrap();
+    ok(run(server.get(&[""], &all, &["--outside-links"])));
+    assert_eq!(fs::read_link(all.join("out")).unwrap(), Path::new("../secret"));
     // Sending files there is refused, too.
     assert_fails(&send(&[&p.root.join("secret")], &server.address, &server.key), 9, "--writable");
     assert_eq!(names(&p.served), ["f", "out", "up"]);
@@ -274,6 +288,13 @@ fn one_file_comes_as_an_object_and_goes_on_where_it_was_interrupted() {
     assert!(event["ok"] == true && event["files"] == 1 && event["bytes"] == 12 << 20, "{event}");
     let done = last(&ok(run(server.get(&["d/big"], &p.into, &["--mode", "brctp", "--json"]))));
     assert!(done["files_same"] == 1 && done["bytes_moved"] == 0, "{done}");
+    // An empty file has nothing to move either, and is there the second time only.
+    write(&p.served.join("empty"), "");
+    for same in [0, 1] {
+        let done = last(&ok(run(server.get(&["empty"], &p.into, &["--mode", "brctp", "--json"]))));
+        assert!(done["files_same"] == same && done["files_resumed"] == 0, "{done}");
+    }
+    assert!(fs::read(p.into.join("empty")).unwrap().is_empty());
     // What cannot come so is told in words.
     write(&p.into.join("small"), "other");
     let object = |path: &str, more: &[&str]| run(server.get(&[path], &p.into, &[&["--mode", "brctp"], more].concat()));

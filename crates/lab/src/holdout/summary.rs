@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Kind;
+use crate::report::count;
 use crate::sweep::{Measured, Record};
 use crate::without;
 
@@ -116,7 +117,7 @@ fn of(kind: Kind, records: &[&Record], worst: usize) -> String {
     seeds.dedup();
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
     let build = records.first().map_or("", |record| &record.build);
-    let _ = writeln!(out, "holdout {kind}: {} draws of seed {}, noctule-lab {build}\n", records.len(), seeds.join(", "));
+    let _ = writeln!(out, "holdout {kind}: {} of seed {}, noctule-lab {build}\n", count(records.len(), "draw"), seeds.join(", "));
     let width = figures(kind).iter().map(|figure| figure.name.len()).max().unwrap_or(0);
     let heads: String = QUANTILES.iter().map(|(name, _)| format!(" {name:>7}")).collect();
     let _ = writeln!(out, "{:<width$}{heads}    runs", "");

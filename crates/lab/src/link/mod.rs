@@ -24,7 +24,7 @@ pub use loss::{Burst, LossAt, LossModel};
 pub use model::{Delivery, DropReason, Dropped, LinkModel, flip_bits};
 pub use noctule_proto::units::{Ecn, Time};
 pub use queue::{Bucket, QueueLimit};
-pub use spec::{Change, LinkSpec, Outage, Reorder, SpecError, parse_settings};
+pub use spec::{Change, LinkSpec, Outage, Reorder, SpecError, Traces, parse_settings};
 pub use stats::LinkStats;
 pub use trace::Trace;
 pub(crate) use units::text_in_serde;

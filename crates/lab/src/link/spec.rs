@@ -15,6 +15,15 @@ use noctule_proto::units::Time;
 use super::trace::Trace;
 use super::units::{Bandwidth, ParseQuantityError, Period, Probability, parse_duration, text_in_serde};
 
+/// What is done with the name of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traces {
+    /// Its file is read: the user of this machine named it.
+    Read,
+    /// It is refused, and no file is looked at: the name and its errors would tell of files that nobody offered.
+    Refuse,
+}
+
 /// A link description that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
@@ -35,6 +44,9 @@ pub enum SpecError {
     /// A list that is not of the form `key=value,key=value`.
     #[error("`{0}` is not a list of key=value")]
     NotAList(String),
+    /// A trace where no file may be named.
+    #[error("traces are files, which cannot be named here; run them by a scenario file or from the command line")]
+    NoTraces,
     /// A trace that cannot be read, or is none.
     #[error("trace {path}: {reason}")]
     Trace {
@@ -176,8 +188,13 @@ impl LinkSpec {
         Self { rate: Some(rate), delay: Period(delay), ..Self::default() }
     }
 
-    /// Sets one property by the name that flags and files use for it.
+    /// Sets one property by the name that flags and files use for it; a trace is read.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), SpecError> {
+        self.set_with(key, text, Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    pub fn set_with(&mut self, key: &str, text: &str, traces: Traces) -> Result<(), SpecError> {
         let bad = |expected| SpecError::Value { key: key.to_owned(), source: ParseQuantityError::new(text, expected) };
         match key {
             "rate" if text == "none" => self.rate = None,
@@ -197,6 +214,7 @@ impl LinkSpec {
             "aqm" if text == "none" => self.aqm = None,
             "aqm" => self.aqm = Some(value(key, text)?),
             "trace" if text == "none" => self.trace = None,
+            "trace" if traces == Traces::Refuse => return Err(SpecError::NoTraces),
             "trace" => self.trace = Some(Trace::read(text)?),
             "ecn" if text == "none" => self.ecn = None,
             "ecn" => self.ecn = Some(value(key, text)?),
@@ -211,10 +229,15 @@ impl LinkSpec {
         Ok(())
     }
 
-    /// Sets the properties of a list `rate=50mbit,loss=20%`.
+    /// Sets the properties of a list `rate=50mbit,loss=20%`; a trace is read.
     pub fn set_list(&mut self, list: &str) -> Result<(), SpecError> {
+        self.set_list_with(list, Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    pub fn set_list_with(&mut self, list: &str, traces: Traces) -> Result<(), SpecError> {
         for (key, text) in parse_settings(list)? {
-            self.set(&key, &text)?;
+            self.set_with(&key, &text, traces)?;
         }
         Ok(())
     }
@@ -363,11 +386,13 @@ impl FromStr for Change {
         // Tried on a link, so that a wrong key is found here and not in mid-run.
         let mut trial = LinkSpec::default();
         for (key, text) in &settings {
-            trial.set(key, text).map_err(|_| err())?;
             // An outage has its own time; a queue or a trace has a past that a change would have to invent.
             if matches!(&**key, "outage" | "aqm" | "trace") {
-                return Err(err());
+                let whole =
+                    "a change such as 10s:rate=20mbit,loss=5% (outages, queues and traces hold for the whole run; traces are files)";
+                return Err(ParseQuantityError::new(text, whole));
             }
+            trial.set_with(key, text, Traces::Refuse).map_err(|_| err())?;
         }
         Ok(Self { at, settings })
     }
@@ -409,8 +434,12 @@ mod tests {
         assert!("10s:rats=5".parse::<Change>().is_err());
         assert!("10s:outage=1s+1s".parse::<Change>().is_err());
         assert!("10s:aqm=pie".parse::<Change>().is_err());
+        // Not even looked at: a device would be read without an end.
+        assert!("10s: trace =/dev/zero".parse::<Change>().unwrap_err().to_string().contains("for the whole run"));
         assert!(spec.set("aqm", "red").unwrap_err().to_string().contains("fq_codel["));
         assert!(spec.set("trace", "/no/such/file").unwrap_err().to_string().contains("/no/such/file"));
+        assert_eq!(spec.set_list_with("loss=1%, trace\u{2003}= /dev/zero", Traces::Refuse), Err(SpecError::NoTraces));
+        assert_eq!(spec.set_with("trace", "none", Traces::Refuse), Ok(()));
     }
 
     #[test]

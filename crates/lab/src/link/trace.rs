@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::SpecError;
 use super::units::Bandwidth;
+use crate::files::{self, Links};
 
 /// Lines that are read at most, so that memory is bounded.
 const MOST_LINES: usize = 20_000_000;
@@ -27,9 +28,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a file.
+    /// Reads a regular file of at most 64 MiB.
     pub fn read(path: &str) -> Result<Self, SpecError> {
-        let text = std::fs::read_to_string(path).map_err(|e| SpecError::Trace { path: path.to_owned(), reason: e.to_string() })?;
+        let text = files::text(path.as_ref(), Links::Follow, files::MOST_BYTES)
+            .map_err(|e| SpecError::Trace { path: path.to_owned(), reason: e.to_string() })?;
         Self::parse(path, &text)
     }
 
@@ -45,7 +47,8 @@ impl Trace {
                 .parse()
                 .ok()
                 .filter(|ms| *ms <= 1_000_000_000)
-                .ok_or_else(|| wrong(format!("line {number}: `{line}` is not a whole number of milliseconds")))?;
+                // The line is not quoted: a file that is no trace may be anything, and the page shows this text.
+                .ok_or_else(|| wrong(format!("line {number} is not a whole number of milliseconds")))?;
             if times_ms.last().is_some_and(|last| *last > ms) {
                 return Err(wrong(format!("line {number}: {ms} ms comes after {} ms", times_ms.last().unwrap_or(&0))));
             }
@@ -232,13 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_a_regular_file_and_nothing_waits_for_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        crate::files::tests::fifo(&path);
+        for path in [path.to_str().unwrap(), dir.path().to_str().unwrap(), "/dev/zero"] {
+            assert!(Trace::read(path).unwrap_err().to_string().contains("not a regular file"), "{path}");
+        }
+    }
+
+    #[test]
     fn what_is_no_trace_is_refused_with_its_line() {
-        for (text, names) in
-            [("", "not one"), ("5\n3\n", "line 2"), ("5\nx\n", "`x`"), ("-1\n", "line 1"), ("0\n0\n", "no time"), ("1.5\n", "whole")]
-        {
+        for (text, names) in [
+            ("", "not one"),
+            ("5\n3\n", "line 2"),
+            ("5\nx\n", "line 2 is not"),
+            ("-1\n", "line 1"),
+            ("0\n0\n", "no time"),
+            ("1.5\n", "whole"),
+        ] {
             let error = Trace::parse("a.trace", text).unwrap_err().to_string();
             assert!(error.contains(names) && error.contains("a.trace"), "{text}: {error}");
         }
         assert!(Trace::read("/does/not/exist").unwrap_err().to_string().contains("/does/not/exist"));
+        // A file with secrets that is named as a trace gives none of them away.
+        let error = Trace::parse("a.trace", "root:x:0:0\n").unwrap_err().to_string();
+        assert!(!error.contains("root"), "{error}");
     }
 }

@@ -51,8 +51,8 @@ pub struct MatrixArgs {
     /// Folder in which each result is kept as soon as it is there; what is there is not run again.
     #[arg(long, value_name = "DIR", conflicts_with = "net")]
     pub results: Option<PathBuf>,
-    /// Keep the course of each run there too, for `noctule-lab serve`.
-    #[arg(long, requires = "results")]
+    /// Keep the course of each run in the folder of --results too, for `noctule-lab serve`.
+    #[arg(long, conflicts_with = "net")]
     pub samples: bool,
     /// A published table to print beside ours: rate,delay,loss,mbit (any keys of a link, and mbit).
     #[arg(long, value_name = "FILE.csv")]

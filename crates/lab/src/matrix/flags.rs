@@ -6,6 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::cli::{RunArgs, RunLine};
+use crate::link::Traces;
 use crate::scenario::{Case, Expectations};
 
 /// Flags whose values have commas of their own, or that may be given several times for one run: they take no lists.
@@ -131,8 +132,13 @@ impl GridFlags {
         lists.fold(1, |n: usize, flag| n.saturating_mul(flag.values.len().max(1)))
     }
 
-    /// Every cell with every seed.
+    /// Every cell with every seed; traces are read.
     pub fn cases(&self) -> Result<Vec<Case>, GridError> {
+        self.cases_with(Traces::Read)
+    }
+
+    /// The same, and says whether files of traces are read.
+    pub fn cases_with(&self, traces: Traces) -> Result<Vec<Case>, GridError> {
         for flag in self.given.iter().filter(|flag| flag.is_list) {
             if let Some(value) = flag.values.iter().enumerate().find(|(i, v)| flag.values[..*i].contains(v)).map(|(_, v)| v) {
                 return Err(GridError::Twice { flag: flag.name.clone(), value: value.clone() });
@@ -160,7 +166,7 @@ impl GridFlags {
         let mut cases = Vec::with_capacity(size);
         for cell in cells {
             for &seed in &seeds {
-                cases.push(case(&fixed, &cell, seed)?);
+                cases.push(case(&fixed, &cell, seed, traces)?);
             }
         }
         Ok(cases)
@@ -180,12 +186,12 @@ impl Flag {
     }
 }
 
-fn case(fixed: &[String], cell: &[(String, String)], seed: u64) -> Result<Case, GridError> {
+fn case(fixed: &[String], cell: &[(String, String)], seed: u64, traces: Traces) -> Result<Case, GridError> {
     let name = cell.iter().map(|(key, value)| format!("{key}={value} ")).collect::<String>();
     let refused = |reason: String| GridError::Cell { cell: name.trim_end().to_owned(), reason };
     let words = fixed.iter().cloned().chain(cell.iter().map(|(key, value)| format!("--{key}={value}")));
     let line = RunLine(words.chain([format!("--seed={seed}")]).collect());
-    let scenario = line.scenario().map_err(refused)?;
+    let scenario = line.scenario_with(traces).map_err(refused)?;
     let command = Some(line.to_string());
     Ok(Case { name: format!("{name}seed={seed}"), cell: cell.to_vec(), scenario, expect: Expectations::default(), command })
 }

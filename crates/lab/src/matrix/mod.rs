@@ -15,5 +15,7 @@ pub use command::MatrixArgs;
 pub(crate) use command::{FAILED, IMPOSSIBLE};
 pub use flags::GridFlags;
 pub use outcome::{Outcome, RunFailure};
+#[cfg(test)]
+pub(crate) use summary::tests::outcome as fixture;
 pub use summary::{Axis, Cell, Spread, Summary};
 pub use table::{Heading, Layout, csv, markdown, plane_name};

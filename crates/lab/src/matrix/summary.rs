@@ -161,12 +161,12 @@ impl Cell {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::link::LinkSpec;
     use crate::scenario::{Expectations, Hop};
 
-    pub(in crate::matrix) fn outcome(seed: u64, goodput_mbit: f64) -> Outcome {
+    pub(crate) fn outcome(seed: u64, goodput_mbit: f64) -> Outcome {
         Outcome {
             seed,
             goodput_mbit,

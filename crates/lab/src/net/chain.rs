@@ -96,6 +96,14 @@ pub enum ChainError {
 }
 
 impl ChainError {
+    /// Whether the links are such as the back end that was asked for cannot make, or nothing can.
+    pub fn is_beyond_the_back_end(&self) -> bool {
+        match self {
+            Self::Spec(_) | Self::NotExpressible(_) | Self::NoNetem(_) | Self::NoQueueDiscipline { .. } | Self::Length => true,
+            Self::Privilege(_) | Self::Kernel { .. } => false,
+        }
+    }
+
     /// Whether this machine does not let this user do it, as opposed to something that went wrong.
     pub fn is_not_permitted(&self) -> bool {
         match self {

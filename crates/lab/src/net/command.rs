@@ -84,8 +84,15 @@ impl NetArgs {
         if let Err(error) = prepare() {
             return fail(&error, code_of(&error));
         }
-        let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
         let samples = self.samples.as_deref().map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario)));
+        let samples = match samples.transpose() {
+            Ok(samples) => samples,
+            Err(error) => {
+                eprintln!("noctule-lab: {error}");
+                return ExitCode::from(2);
+            }
+        };
+        let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
         match run::run_watched(&scenario, &settings, samples) {
             Ok(report) if self.json => print_json(&report),
             Ok(report) => {
@@ -121,6 +128,7 @@ pub(crate) fn code_of(error: &ContestError) -> u8 {
         ContestError::Chain(error) if error.is_not_permitted() => NOT_PERMITTED,
         ContestError::Unfaithful(_) => UNFAITHFUL,
         ContestError::Unsupported(_) => 2,
+        ContestError::Chain(error) if error.is_beyond_the_back_end() => 2,
         _ => 1,
     }
 }
@@ -190,5 +198,20 @@ fn print_table(report: &NetReport) {
     }
     if let Some(bytes) = conditions.tcp_buffer_bytes {
         println!("TCP buffers      up to {} MiB (tcp_rmem, tcp_wmem)", bytes >> 20);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::netem::DirectionCommands;
+
+    #[test]
+    fn what_a_back_end_cannot_do_is_bad_usage_and_not_a_failed_run() {
+        let mut spec = LinkSpec::default();
+        spec.set_list("rate=10mbit,outage=1s+1s").unwrap();
+        let error = DirectionCommands::new(&spec, "right", 1).unwrap_err();
+        assert_eq!(code_of(&ChainError::from(error).into()), 2);
+        assert_eq!(code_of(&ChainError::Length.into()), 2);
     }
 }

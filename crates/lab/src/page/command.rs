@@ -11,17 +11,21 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::accept::{self, Bounds};
 use super::guard::Guard;
 use super::routes::{Page, router};
 use super::runs::Runs;
 use super::store::Store;
-use super::view::Tables;
+use super::tables::Tables;
+use crate::files;
 use crate::sweep::{Build, Folder};
 
 /// From one look after children to the next.
 const TEND: Duration = Duration::from_millis(500);
-/// How long open requests may take when the server ends.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// What connections may take.
+const BOUNDS: Bounds = Bounds { connections: 256, head: Duration::from_secs(30), last: Duration::from_secs(2) };
+/// How long a disk that does not answer may hold the end of the server.
+const LAST_READS: Duration = Duration::from_secs(2);
 
 /// `noctule-lab serve`.
 #[derive(Debug, Clone, Args)]
@@ -57,18 +61,25 @@ impl ServeArgs {
         let guard = Guard::new(self.listen, self.token.as_deref(), &self.name)?;
         let tables = Tables::new(&self.beside)?;
         for folder in self.scenarios.iter().chain((self.runs == 0).then_some(&self.folder)) {
-            std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            files::entries(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
         if self.runs > 0 {
             Folder::open(&self.folder).map_err(|e| format!("{e}; --runs 0 shows a folder that cannot be written"))?;
         }
         let store = Store::new(&self.folder, Build::of_this_program()?);
+        // The file that runs, also where another build has taken its name since.
+        let runs = Runs::new("/proc/self/exe".as_ref(), self.runs);
+        let (end, ends) = watch::channel(false);
+        let page = Arc::new(Page::new(store, runs, tables, self.scenarios.clone(), ends));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(self.serve(store, tables, guard))?;
-        Ok(ExitCode::SUCCESS)
+        let served = runtime.block_on(self.serve(&page, guard, end));
+        // On this thread: those of the runtime may all wait for a disk.
+        page.runs.end();
+        runtime.shutdown_timeout(LAST_READS);
+        served.map(|()| ExitCode::SUCCESS)
     }
 
-    async fn serve(&self, store: Store, tables: Tables, guard: Guard) -> Result<(), Failure> {
+    async fn serve(&self, page: &Arc<Page>, guard: Guard, end: watch::Sender<bool>) -> Result<(), Failure> {
         let listener = tokio::net::TcpListener::bind(self.listen).await.map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => {
                 format!("{} is taken, perhaps by another noctule-lab serve; choose a port by --listen", self.listen)
@@ -76,13 +87,9 @@ impl ServeArgs {
             _ => format!("--listen {}: {e}", self.listen),
         })?;
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let (end, ends) = watch::channel(false);
-        // The file that runs, also where another build has taken its name since.
-        let runs = Runs::new("/proc/self/exe".as_ref(), self.runs);
-        let page = Arc::new(Page::new(store, runs, tables, self.scenarios.clone(), ends.clone()));
         let token = if self.token.is_some() { "#token=TOKEN, with your token," } else { "" };
         eprintln!("http://{}/{token} shows {}; Ctrl-C ends it", listener.local_addr()?, self.folder.display());
-        let tended = Arc::clone(&page);
+        let tended = Arc::clone(page);
         let tending = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(TEND).await;
@@ -91,21 +98,14 @@ impl ServeArgs {
                 let _ = tokio::task::spawn_blocking(move || page.runs.tend()).await;
             }
         });
-        let mut told = ends;
-        let serving = axum::serve(listener, router(Arc::clone(&page), guard)).with_graceful_shutdown(async move {
-            // Fails only when the sender is gone, and then it is over as well.
-            let _ = told.wait_for(|is_over| *is_over).await;
-        });
-        let serving = tokio::spawn(serving.into_future());
+        let serving = tokio::spawn(accept::serve(listener, router(Arc::clone(page), guard), BOUNDS, page.ends.clone()));
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         end.send_replace(true);
-        // A browser that keeps its connection open does not keep the server.
-        let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+        serving.await?;
         tending.abort();
-        tokio::task::spawn_blocking(move || page.runs.end()).await?;
         Ok(())
     }
 }

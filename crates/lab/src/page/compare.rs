@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::answer::Problem;
 use super::store::Run;
 use super::view::outcome;
 use crate::holdout::Draw;
@@ -17,6 +18,10 @@ pub struct Comparison {
     pub a: String,
     /// Name of the second.
     pub b: String,
+    /// The build whose results of the first these are; null without any.
+    pub a_build: Option<String>,
+    /// The same of the second.
+    pub b_build: Option<String>,
     /// Cells that both have, in the order of the first.
     pub rows: Vec<Pair>,
     /// Results of the first that the second has not.
@@ -90,12 +95,15 @@ fn side(record: &Record) -> Side {
 }
 
 impl Comparison {
-    /// Of two runs.
-    pub fn of(a: &Run, b: &Run) -> Self {
-        let mut theirs: BTreeMap<Key<'_>, &Record> = b.records.iter().map(|record| (key(record), &**record)).collect();
+    /// Of two runs, each the results of one build: the named one, or that of the newest result.
+    ///
+    /// # Errors
+    /// There are none of a build that is named.
+    pub fn of((a, a_build): (&Run, Option<&str>), (b, b_build): (&Run, Option<&str>)) -> Result<Self, Problem> {
+        let mut theirs: BTreeMap<Key<'_>, &Record> = b.of_asked_build(b_build)?.into_iter().map(|record| (key(record), record)).collect();
         let mut rows = Vec::new();
         let mut only_a = 0;
-        for record in &a.records {
+        for record in a.of_asked_build(a_build)? {
             let Some(other) = theirs.remove(&key(record)) else {
                 only_a += 1;
                 continue;
@@ -105,16 +113,18 @@ impl Comparison {
             rows.push(Pair { name: record.cell.case.name.clone(), seed: record.cell.case.scenario.seed, a, b, factor });
         }
         let spread = Spread::of(rows.iter().filter_map(|row| row.factor));
-        Self {
+        Ok(Self {
             a: a.name.clone(),
             b: b.name.clone(),
+            a_build: a_build.or(a.build.as_deref()).map(str::to_owned),
+            b_build: b_build.or(b.build.as_deref()).map(str::to_owned),
             rows,
             only_a,
             only_b: theirs.len(),
             median_factor: spread.map(|spread| spread.median),
             least_factor: spread.map(|spread| spread.min),
             most_factor: spread.map(|spread| spread.max),
-        }
+        })
     }
 }
 
@@ -135,8 +145,18 @@ mod tests {
             }
         }
         let store = Store::new(dir.path(), Build::named("test"));
-        let both = Comparison::of(&store.run("a").unwrap(), &store.run("b").unwrap());
+        let (a, b) = (store.run("a").unwrap(), store.run("b").unwrap());
+        let both = Comparison::of((&a, None), (&b, None)).unwrap();
         assert_eq!((both.rows.len(), both.only_a, both.only_b), (2, 1, 1));
+        assert_eq!(both.a_build.as_deref(), Some("test"));
         assert_eq!((both.median_factor, both.rows[0].factor), (Some(0.75), Some(0.75)));
+        // Two builds in one folder are two sides as well.
+        let newer = Build::named("newer");
+        let record = Record { id: newer.id(&cells[0]), build: "newer".to_owned(), ..record(0, &cells[0], 40.0) };
+        keep(&dir.path().join("a"), &record);
+        let a = store.run("a").unwrap();
+        assert!(Comparison::of((&a, Some("older")), (&b, None)).unwrap_err().text.contains("newer, test"));
+        let both = Comparison::of((&a, Some("test")), (&a, Some("newer"))).unwrap();
+        assert_eq!((both.rows.len(), both.only_a, both.only_b, both.median_factor), (1, 2, 0, Some(0.5)));
     }
 }

@@ -14,7 +14,9 @@ use super::assets::{INDEX, SCRIPTS, STYLE, UPLOT_LICENSE, UPLOT_STYLE};
 use super::routes::{MOST_ROWS, Page};
 use super::runs::Runs;
 use super::store::{ITSELF, Store};
-use super::view::{MatrixAsk, Tables};
+use super::tables::Tables;
+use super::view::{MatrixAsk, Ours};
+use crate::report::count;
 use crate::sweep::{Build, folder};
 
 /// Cells whose own pages and courses are in the file; of the others there is the line in the table.
@@ -40,8 +42,8 @@ impl ExportArgs {
         let tables = Tables::new(&self.beside)?;
         let (text, cells, left) = document(&self.folder, tables)?;
         folder::replace(&self.file, text.as_bytes())?;
-        let details = if left > 0 { format!("; {left} of them without their own pages") } else { String::new() };
-        eprintln!("{}: {cells} cells{details}", self.file.display());
+        let details = if left > 0 { format!(", {left} of them without a page of their own") } else { String::new() };
+        eprintln!("{}: {}{details}; open it in a browser, it needs no server", self.file.display(), count(cells, "cell"));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -50,10 +52,17 @@ impl ExportArgs {
 fn document(folder: &Path, tables: Tables) -> Result<(String, usize, usize), Failure> {
     let (_, ends) = watch::channel(false);
     let page = Page::new(Store::new(folder, Build::of_this_program()?), Runs::new("".as_ref(), 0), tables, None, ends);
-    let run = page.store.run(ITSELF).map_err(|problem| format!("{}: {problem}", folder.display()))?;
+    let run = page.store.run(ITSELF)?;
     let view = page.run(ITSELF, 0, MOST_ROWS)?;
     if view.rows_total == 0 {
-        return Err(format!("{}: no results in it", folder.display()).into());
+        let mut text = format!("{}: no results in it", folder.display());
+        // Folders below it are runs of their own.
+        if let Some(name) = page.store.names()?.first() {
+            text.push_str(&format!("; there are some below it, for example in {}", folder.join(name).display()));
+        } else {
+            text.push_str("; noctule-lab matrix --results makes some, and noctule-lab serve shows them");
+        }
+        return Err(text.into());
     }
     let base = format!("/api/runs/{ITSELF}");
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
@@ -74,7 +83,7 @@ fn document(folder: &Path, tables: Tables) -> Result<(String, usize, usize), Fai
         }
     }
     for row in view.rows.iter().take(MOST_DETAILS) {
-        if let Ok(cell) = run.cell(&page.store, &row.id) {
+        if let Ok(cell) = run.cell(&page.store, &row.id, Ours::No) {
             answers.insert(format!("{base}/cells/{}", row.id), serde_json::to_value(cell)?);
         }
         if row.has_samples
@@ -144,6 +153,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let said = |path: &Path| document(path, Tables::new(&[]).unwrap()).map(|_| ()).unwrap_err().to_string();
         assert!(said(dir.path()).contains("no results"));
-        assert!(said(&dir.path().join("none")).contains("none"));
+        assert!(said(&dir.path().join("none")).ends_with("none: no such folder"));
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(said(&dir.path().join("file")).ends_with("file: a file, not a folder"));
+        keep(&dir.path().join("below"), &record(0, &cells()[0], 90.0));
+        assert!(said(dir.path()).contains("/below"));
+    }
+
+    #[test]
+    fn what_the_workers_said_is_not_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        keep(dir.path(), &record(0, &cells()[0], 90.0));
+        std::fs::write(dir.path().join(".log"), "of this host").unwrap();
+        assert!(!document(dir.path(), Tables::new(&[]).unwrap()).unwrap().0.contains("of this host"));
     }
 }

@@ -40,7 +40,7 @@ impl Guard {
         match token {
             None if !listen.ip().is_loopback() => {
                 return Err(format!(
-                    "--listen {listen}: whoever reaches this address could start runs; set a token by NOCTULE_LAB_TOKEN or --token, or listen on \
+                    "--listen {listen}: every host that reaches this address could start runs; set a token by NOCTULE_LAB_TOKEN or --token, or listen on \
                      127.0.0.1"
                 ));
             }

@@ -5,26 +5,24 @@
 //! that are new), `end` (nobody works on it any more; the stream ends).
 
 use std::convert::Infallible;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::response::sse::Event;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use super::answer::Problem;
+use super::look::{LOOK, Look};
 use super::routes::Page;
 use super::view::{RunState, RunSummary};
+use crate::files::{self, Links};
 use crate::sim::Sample;
 use crate::sweep::samples::{Head, path_of};
 
-/// From one look at the files to the next.
-const LOOK: Duration = Duration::from_millis(250);
 /// Bytes of a course that are read at once.
 const MOST_READ: u64 = 1 << 20;
 
@@ -48,7 +46,8 @@ pub fn follow(page: Arc<Page>, run: String, cell: Option<String>, place: OwnedSe
     let (out, events) = mpsc::channel(16);
     tokio::spawn(async move {
         let mut end = page.ends.clone();
-        let mut follower = Follower { page, run, wanted: cell, tail: None, said: None };
+        let look = page.look_of(&run);
+        let mut follower = Follower { page, run, look, wanted: cell, tail: None, said: None, seems_over: false };
         loop {
             let looked = tokio::task::spawn_blocking(move || {
                 let looked = follower.look();
@@ -82,9 +81,12 @@ fn is_ending(end: &mut watch::Receiver<bool>) -> bool {
 struct Follower {
     page: Arc<Page>,
     run: String,
+    look: Arc<Look>,
     wanted: Option<String>,
     tail: Option<Tail>,
     said: Option<RunSummary>,
+    /// At the last look nobody worked on it: perhaps between two cells.
+    seems_over: bool,
 }
 
 /// A file that grows.
@@ -107,17 +109,19 @@ impl Follower {
     /// What is new, and whether it is over.
     fn look(&mut self) -> (Vec<Event>, bool) {
         let mut events = Vec::new();
-        let seen = self.page.store.run(&self.run).map(|run| (RunSummary::of(&run, self.page.runs.ours(&self.run)), run));
-        let (summary, run) = match seen {
+        let seen = match self.page.look(&self.look, &self.run) {
             Ok(seen) => seen,
             Err(problem) => {
                 events.extend(event("end", &Gone { error: problem.text }));
                 return (events, true);
             }
         };
-        let is_over = !matches!(summary.state, RunState::Running | RunState::Stopping);
+        let (summary, run) = &*seen;
+        let is_idle = !matches!(summary.state, RunState::Running | RunState::Stopping);
+        let is_over = is_idle && self.seems_over;
+        self.seems_over = is_idle;
         let id = self.wanted.clone().filter(|id| run.samples.contains(id)).or_else(|| {
-            let grows = |id: &&String| run.claimed.contains(*id) || (!is_over && !run.records.iter().any(|record| record.id == **id));
+            let grows = |id: &&String| run.claimed.contains(*id) || (!is_idle && !run.records.iter().any(|record| record.id == **id));
             let mut growing = run.samples.iter().filter(grows).filter(|_| self.wanted.is_none());
             let now = self.tail.as_ref().map(|tail| &tail.id);
             growing.clone().find(|id| Some(*id) == now).or_else(|| growing.next()).cloned()
@@ -131,9 +135,9 @@ impl Follower {
         if let Some(tail) = &mut self.tail {
             tail.read(&mut events);
         }
-        if self.said.as_ref() != Some(&summary) {
-            events.extend(event("progress", &summary));
-            self.said = Some(summary);
+        if self.said.as_ref() != Some(summary) {
+            events.extend(event("progress", summary));
+            self.said = Some(summary.clone());
         }
         if is_over {
             events.extend(event("end", &self.said));
@@ -150,7 +154,7 @@ struct Gone {
 impl Tail {
     fn read(&mut self, events: &mut Vec<Event>) {
         // A file that is not there any more has nothing new.
-        let Ok(mut file) = File::open(&self.path) else { return };
+        let Ok(mut file) = files::open(&self.path, Links::Refuse) else { return };
         if file.metadata().is_ok_and(|meta| meta.len() < self.at) {
             // The cell is run again.
             (self.at, self.has_head) = (0, false);

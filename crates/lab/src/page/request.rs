@@ -7,7 +7,9 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use crate::files::{self, Links};
 use crate::holdout::{self, Kind};
+use crate::link::Traces;
 use crate::matrix::GridFlags;
 use crate::net::chain::BackendChoice;
 use crate::net::run::Peer;
@@ -22,6 +24,8 @@ const NAME_MOST: usize = 64;
 const FLAGS_MOST: usize = 64;
 /// Longest value.
 const VALUE_MOST: usize = 200;
+/// Longest scenario file, bytes.
+const SCENARIO_MOST: u64 = 1 << 20;
 /// Simulated seconds of a cell at most.
 const SECONDS_MOST: f64 = 3_600.0;
 
@@ -156,7 +160,9 @@ impl Request {
             What::Scenario { file, full } => {
                 let path = scenario_path(scenarios, file)?;
                 let failed = |e: crate::scenario::FileError| Problem::bad(e.to_string());
-                let cases = ScenarioFile::read(&path).and_then(|file| file.cases(*full)).map_err(failed)?;
+                let unread = |e: std::io::Error| Problem::bad(format!("{file}: {e}"));
+                let text = files::text(&path, Links::Refuse, SCENARIO_MOST).map_err(unread)?;
+                let cases = ScenarioFile::parse(&path, text).and_then(|file| file.cases(*full)).map_err(failed)?;
                 cases.into_iter().map(Cell::from).collect()
             }
             What::Namespaces { flags, peer, backend } => return net(&words(flags)?, *peer, *backend),
@@ -171,11 +177,12 @@ impl Request {
     }
 }
 
-/// Files that may be asked for.
+/// Files that may be asked for: regular ones, not links that lead out of the folder.
 pub fn scenario_names(folder: Option<&Path>) -> Vec<String> {
     let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let regular = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.ends_with(".toml")).collect();
+        regular.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.ends_with(".toml")).collect();
     names.sort();
     names
 }
@@ -225,10 +232,6 @@ fn words(flags: &BTreeMap<String, Value>) -> Result<Vec<String>, Problem> {
             if item.is_empty() || item.len() > VALUE_MOST || item.chars().any(char::is_control) {
                 return Err(wrong(&format!("1 to {VALUE_MOST} printable characters")));
             }
-            // A trace is a file of the server: its name and its errors would tell of files that nobody offered.
-            if name == "trace" || item.contains("trace=") {
-                return Err(wrong("traces are files; run them by a scenario file or from the command line"));
-            }
             words.push(format!("--{name}={item}"));
         }
     }
@@ -253,7 +256,7 @@ fn grid(words: &[String]) -> Result<Vec<Cell>, Problem> {
     if size > MOST_CELLS {
         return Err(Problem::bad(format!("{size} cells are more than {MOST_CELLS}")));
     }
-    Ok(line.grid.cases().map_err(|e| Problem::bad(e.to_string()))?.into_iter().map(Cell::from).collect())
+    Ok(line.grid.cases_with(Traces::Refuse).map_err(|e| Problem::bad(e.to_string()))?.into_iter().map(Cell::from).collect())
 }
 
 fn net(words: &[String], peer: Peer, backend: BackendChoice) -> Result<Job, Problem> {
@@ -269,7 +272,7 @@ fn net(words: &[String], peer: Peer, backend: BackendChoice) -> Result<Job, Prob
     }
     let words: Vec<String> = words.iter().cloned().chain([format!("--peer={peer}"), format!("--backend={backend}")]).collect();
     let line = Line::try_parse_from(&words).map_err(|e| said(&e))?;
-    let scenario = line.run.scenario().map_err(|e| Problem::bad(e.to_string()))?;
+    let scenario = line.run.scenario_with(Traces::Refuse).map_err(|e| Problem::bad(e.to_string()))?;
     if scenario.seconds.0.as_secs_f64() > SECONDS_MOST {
         return Err(Problem::bad(format!("seconds: {SECONDS_MOST} at most")));
     }
@@ -312,6 +315,10 @@ mod tests {
             (r#""trace":"/etc/passwd""#, "traces are files"),
             (r#""hop":"1:trace=/etc/passwd""#, "traces are files"),
             (r#""rev":["rate=1mbit,trace=/etc/passwd"]"#, "traces are files"),
+            (r#""rev":"trace =/etc/passwd""#, "traces are files"),
+            (r#""rev":"rate=1mbit,\u00a0trace\u2003= /etc/passwd""#, "traces are files"),
+            (r#""hop":"1: trace =/etc/passwd""#, "traces are files"),
+            (r#""at":"3s:loss=1%, trace =/etc/passwd""#, "traces are files"),
             (r#""rate":[]"#, "1 to 64 values"),
             (r#""rate":"""#, "printable"),
             (r#""rate":"1mbit\n""#, "printable"),
@@ -338,6 +345,7 @@ mod tests {
             (r#"{"name":"a","what":{"kind":"scenario","file":"bulk-grid.toml"}}"#, "--scenarios"),
             (r#"{"name":"a","what":{"kind":"namespaces","flags":{"pairs":2}}}"#, "--pairs"),
             (r#"{"name":"a","what":{"kind":"namespaces","peer":"sh"}}"#, "sh"),
+            (r#"{"name":"a","what":{"kind":"namespaces","flags":{"rev":"trace =/etc/passwd"}}}"#, "traces are files"),
         ] {
             let said = job(text).unwrap_err();
             assert!(said.contains(names), "{text}: {said}");
@@ -355,5 +363,17 @@ mod tests {
         for file in ["../Cargo.toml", "/etc/passwd", "", "none.toml"] {
             assert!(ask(file).unwrap_err().contains("no scenario file"), "{file}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        crate::files::tests::fifo(&at("fifo.toml"));
+        std::fs::create_dir(at("folder.toml")).unwrap();
+        std::os::unix::fs::symlink(folder.join("bulk-grid.toml"), at("link.toml")).unwrap();
+        std::fs::copy(folder.join("bulk-grid.toml"), at("file.toml")).unwrap();
+        assert_eq!(scenario_names(Some(dir.path())), ["file.toml"]);
+        let long = format!("# {}", "x".repeat(1 << 20));
+        std::fs::write(at("file.toml"), long).unwrap();
+        let what = What::Scenario { file: "file.toml".to_owned(), full: false };
+        let said = Request { name: "a".to_owned(), what, workers: None }.job(Some(dir.path())).unwrap_err();
+        assert!(said.text.contains("longer than 1048576 bytes"), "{said}");
     }
 }

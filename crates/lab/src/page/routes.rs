@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{self, DefaultBodyLimit, FromRequest, Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -20,14 +21,18 @@ use super::assets;
 use super::compare::Comparison;
 use super::guard::{self, Guard};
 use super::live;
+use super::look::{Look, Looks, Seen};
 use super::request::{self, Request};
 use super::runs::Runs;
-use super::store::Store;
-use super::view::{MatrixAsk, RunSummary, RunView, Tables};
+use super::store::{Run, Store, log};
+use super::tables::Tables;
+use super::view::{MatrixAsk, Ours, RunSummary, RunView};
 use crate::sweep::samples;
 
 /// Largest request.
 const MOST_BODY: usize = 64 << 10;
+/// How long it may take to arrive.
+const BODY: Duration = Duration::from_secs(10);
 /// Cells of a run in one answer at most.
 pub const MOST_ROWS: usize = 10_000;
 /// Listeners at the same time.
@@ -46,6 +51,8 @@ pub struct Page {
     pub scenarios: Option<PathBuf>,
     /// Places for listeners.
     live: Arc<Semaphore>,
+    /// What listeners have seen last.
+    looks: Looks,
     /// True when the server ends.
     pub ends: watch::Receiver<bool>,
 }
@@ -53,7 +60,7 @@ pub struct Page {
 impl Page {
     /// A page; `ends` turns true when the server ends, so that listeners do not hold it.
     pub fn new(store: Store, runs: Runs, tables: Tables, scenarios: Option<PathBuf>, ends: watch::Receiver<bool>) -> Self {
-        Self { store, runs, tables, scenarios, live: Arc::new(Semaphore::new(MOST_LIVE)), ends }
+        Self { store, runs, tables, scenarios, live: Arc::new(Semaphore::new(MOST_LIVE)), looks: Looks::default(), ends }
     }
 
     /// Every run.
@@ -61,25 +68,59 @@ impl Page {
     /// # Errors
     /// The folder cannot be read.
     pub fn runs(&self) -> Result<Vec<RunSummary>, Problem> {
-        let summary = |name: &String| Some(RunSummary::of(&self.store.run(name).ok()?, self.runs.ours(name)));
+        let mut names = self.store.names()?;
+        // A run whose folder somebody has removed can still be ended.
+        names.extend(self.runs.names());
+        names.sort();
+        names.dedup();
         // A folder that has vanished since is none.
-        Ok(self.store.names()?.iter().filter_map(summary).collect())
+        Ok(names.iter().filter_map(|name| self.seen(name).ok()).map(|(summary, ..)| summary).collect())
     }
 
-    /// A run with its cells from `offset` on.
+    /// A run, and what this server does on it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn seen(&self, name: &str) -> Result<(RunSummary, Run, Ours), Problem> {
+        // Asked before the folder is read: what a child has left is there when it has ended.
+        let ours = self.runs.ours(name);
+        let run = match self.store.run(name) {
+            Err(problem) if ours == Ours::No => return Err(problem),
+            Err(_) => Run::bare(name, &self.store.path_of(name)?),
+            Ok(run) => run,
+        };
+        Ok((RunSummary::of(&run, ours), run, ours))
+    }
+
+    /// A run that this server has just worked on, also if child and folder are gone since.
+    fn seen_as(&self, name: &str, ours: Ours) -> Result<RunSummary, Problem> {
+        match self.seen(name) {
+            Ok((summary, ..)) => Ok(summary),
+            Err(_) => Ok(RunSummary::of(&Run::bare(name, &self.store.path_of(name)?), ours)),
+        }
+    }
+
+    /// The look at a run that its listeners share.
+    pub fn look_of(&self, name: &str) -> Arc<Look> {
+        self.looks.of(name)
+    }
+
+    /// How far a run is, seen just now or a moment ago.
+    pub fn look(&self, look: &Look, name: &str) -> Seen {
+        look.at(Instant::now(), || self.seen(name).map(|(summary, run, _)| Arc::new((summary, run))))
+    }
+
+    /// A run with its cells from `offset` on, without its log.
     ///
     /// # Errors
     /// There is none.
     pub fn run(&self, name: &str, offset: usize, limit: usize) -> Result<RunView, Problem> {
-        let run = self.store.run(name)?;
-        let rows = run.rows();
-        let mut builds: Vec<String> = run.records.iter().map(|record| record.build.clone()).collect();
-        builds.sort();
-        builds.dedup();
+        let (summary, run, ours) = self.seen(name)?;
+        let rows = run.rows(ours);
         Ok(RunView {
-            summary: RunSummary::of(&run, self.runs.ours(name)),
-            log: run.log(),
-            builds,
+            summary,
+            log: Vec::new(),
+            builds: run.builds().into_iter().map(str::to_owned).collect(),
             rows_total: rows.len(),
             rows: rows.into_iter().skip(offset).take(limit.min(MOST_ROWS)).collect(),
             problems: run.problems,
@@ -91,7 +132,7 @@ impl Page {
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn course(&self, name: &str, id: &str) -> Result<CourseView, Problem> {
-        let run = self.store.run(name)?;
+        let (_, run, _) = self.seen(name)?;
         if !run.samples.contains(id) {
             return Err(Problem::not_found(format!("the run {name:?} has no course of {id:?}; sweeps keep them with --samples")));
         }
@@ -208,21 +249,23 @@ async fn list_runs(State(page): Shared) -> Answer {
     wait(move || ok(&page.runs()?)).await
 }
 
-async fn start_run(State(page): Shared, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Answer {
-    let is_json = headers
+async fn start_run(State(page): Shared, request: extract::Request) -> Answer {
+    let is_json = request
+        .headers()
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")));
     if !is_json {
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a request is JSON: Content-Type: application/json"));
     }
+    let late = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, format!("a request arrives within {} s", BODY.as_secs()));
+    let body = tokio::time::timeout(BODY, Bytes::from_request(request, &())).await.map_err(late)?;
     let body = body.map_err(|e| Problem::new(e.status(), e.body_text()))?;
     wait(move || {
         let request = Request::parse(&body)?;
         let job = request.job(page.scenarios.as_deref())?;
         page.runs.start(page.store.root(), &request, &job)?;
-        let run = page.store.run(&request.name)?;
-        Ok(with_status(StatusCode::CREATED, &RunSummary::of(&run, page.runs.ours(&request.name))))
+        Ok(with_status(StatusCode::CREATED, &page.seen_as(&request.name, Ours::Works)?))
     })
     .await
 }
@@ -230,9 +273,11 @@ async fn start_run(State(page): Shared, headers: HeaderMap, body: Result<Bytes, 
 async fn cancel_run(State(page): Shared, run: Named<String>) -> Answer {
     let run = named(run)?;
     wait(move || {
-        let found = page.store.run(&run)?;
-        page.runs.cancel(&run)?;
-        Ok(with_status(StatusCode::ACCEPTED, &RunSummary::of(&found, page.runs.ours(&run))))
+        // First, whatever has become of its folder.
+        match page.runs.cancel(&run) {
+            Ok(()) => Ok(with_status(StatusCode::ACCEPTED, &page.seen_as(&run, Ours::Stopping)?)),
+            Err(problem) => Err(page.seen(&run).err().unwrap_or(problem)),
+        }
     })
     .await
 }
@@ -253,7 +298,12 @@ fn most_rows() -> u32 {
 
 async fn show_run(State(page): Shared, run: Named<String>, rows: Result<Query<Rows>, QueryRejection>) -> Answer {
     let (run, rows) = (named(run)?, asked(rows)?);
-    wait(move || ok(&page.run(&run, rows.offset as usize, rows.limit as usize)?)).await
+    wait(move || {
+        let view = page.run(&run, rows.offset as usize, rows.limit as usize)?;
+        let log = log(&page.store.path_of(&run)?);
+        ok(&RunView { log, ..view })
+    })
+    .await
 }
 
 async fn show_matrix(State(page): Shared, run: Named<String>, ask: Result<Query<MatrixAsk>, QueryRejection>) -> Answer {
@@ -263,7 +313,11 @@ async fn show_matrix(State(page): Shared, run: Named<String>, ask: Result<Query<
 
 async fn show_cell(State(page): Shared, path: Named<(String, String)>) -> Answer {
     let (run, id) = named(path)?;
-    wait(move || ok(&page.store.run(&run)?.cell(&page.store, &id)?)).await
+    wait(move || {
+        let (_, run, ours) = page.seen(&run)?;
+        ok(&run.cell(&page.store, &id, ours)?)
+    })
+    .await
 }
 
 async fn show_course(State(page): Shared, path: Named<(String, String)>) -> Answer {
@@ -277,11 +331,17 @@ async fn show_course(State(page): Shared, path: Named<(String, String)>) -> Answ
 struct Both {
     a: String,
     b: String,
+    a_build: Option<String>,
+    b_build: Option<String>,
 }
 
 async fn compare(State(page): Shared, both: Result<Query<Both>, QueryRejection>) -> Answer {
     let both = asked(both)?;
-    wait(move || ok(&Comparison::of(&page.store.run(&both.a)?, &page.store.run(&both.b)?))).await
+    wait(move || {
+        let (a, b) = (page.store.run(&both.a)?, page.store.run(&both.b)?);
+        ok(&Comparison::of((&a, both.a_build.as_deref()), (&b, both.b_build.as_deref()))?)
+    })
+    .await
 }
 
 /// Which cell of a run.
@@ -295,7 +355,7 @@ async fn show_live(State(page): Shared, run: Named<String>, cell: Result<Query<F
     let (run, cell) = (named(run)?, asked(cell)?.cell);
     let found = Arc::clone(&page);
     let name = run.clone();
-    wait(move || found.store.run(&name).map(|_| ())).await?;
+    wait(move || found.seen(&name).map(|_| ())).await?;
     let place = Arc::clone(&page.live).try_acquire_owned().map_err(|_| live::full(MOST_LIVE))?;
     Ok(Sse::new(live::follow(page, run, cell, place)).keep_alive(KeepAlive::default()).into_response())
 }

@@ -1,22 +1,22 @@
 //! Runs that the page starts: this program again, as a child that works on a folder as `noctule-lab cell` does anywhere.
 //!
 //! A child and not a thread, because it can be ended at any moment without harm, because a run that takes all memory takes not the page with
-//! it, and because what it leaves is the same folder of results as that of a sweep from a terminal. It is told apart by its process alone.
+//! it, and because what it leaves is the same folder of results as that of a sweep from a terminal.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 
 use super::answer::Problem;
 use super::request::{Job, Request};
-use super::store::{LIST, LOG};
+use super::store::{LIST, LOG, REPORT};
 use super::view::Ours;
+use crate::files;
 use crate::sweep::{folder, list};
 
 /// How long a child may take to end before it is killed.
@@ -29,7 +29,14 @@ pub const NET: &str = "namespaces";
 pub struct Runs {
     program: PathBuf,
     most: usize,
-    children: Mutex<BTreeMap<String, Worker>>,
+    children: Mutex<Children>,
+}
+
+#[derive(Debug, Default)]
+struct Children {
+    by_name: BTreeMap<String, Worker>,
+    /// The server ends: what began after this would be told by nobody to end.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -50,11 +57,22 @@ impl Runs {
         self.most
     }
 
+    /// The children, those that have ended forgotten.
+    fn children(&self) -> MutexGuard<'_, Children> {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        // One whose state cannot be known is kept: its place is not given away.
+        children.by_name.retain(|_, worker| !matches!(worker.child.try_wait(), Ok(Some(_))));
+        children
+    }
+
+    /// Names of the runs that it works on.
+    pub fn names(&self) -> Vec<String> {
+        self.children().by_name.keys().cloned().collect()
+    }
+
     /// What this server does on a run.
     pub fn ours(&self, name: &str) -> Ours {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        reap(&mut children);
-        match children.get(name) {
+        match self.children().by_name.get(name) {
             None => Ours::No,
             Some(Worker { asked: None, .. }) => Ours::Works,
             Some(_) => Ours::Stopping,
@@ -64,27 +82,35 @@ impl Runs {
     /// Starts a run in a new folder below `root`.
     ///
     /// # Errors
-    /// Too many run, the name is taken, the folder cannot be written, or the program cannot be started. Nothing is left behind then.
+    /// Too many run, the name is taken, the folder cannot be written, the program cannot be started, or the server ends. Nothing is left behind then.
     pub fn start(&self, root: &Path, request: &Request, job: &Job) -> Result<(), Problem> {
         // Held until the child is there, so that two requests at once do not both find the last place free.
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        reap(&mut children);
+        let mut children = self.children();
+        let taken = || Problem::new(StatusCode::CONFLICT, format!("there is a run {:?} already", request.name));
         if self.most == 0 {
             return Err(Problem::new(StatusCode::FORBIDDEN, "this server starts no runs (--runs 0)"));
         }
-        if children.len() >= self.most {
-            let names: Vec<&str> = children.keys().map(String::as_str).collect();
-            let text = format!("{} of {} runs are under way: {}; wait, or end one", children.len(), self.most, names.join(", "));
+        if children.closed {
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "this server ends; start the run at the next one"));
+        }
+        // Its folder may have been removed under it.
+        if children.by_name.contains_key(&request.name) {
+            return Err(taken());
+        }
+        let busy = children.by_name.len();
+        if busy >= self.most {
+            let names: Vec<&str> = children.by_name.keys().map(String::as_str).collect();
+            let text = format!("{busy} of {} runs are under way: {}; wait, or end one", self.most, names.join(", "));
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, text));
         }
         let path = root.join(&request.name);
         std::fs::create_dir(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => Problem::new(StatusCode::CONFLICT, format!("there is a run {:?} already", request.name)),
+            io::ErrorKind::AlreadyExists => taken(),
             _ => cannot(&path, &e),
         })?;
         match self.spawn(&path, request, job) {
             Ok(child) => {
-                children.insert(request.name.clone(), Worker { child, asked: None });
+                children.by_name.insert(request.name.clone(), Worker { child, asked: None });
                 Ok(())
             }
             Err(problem) => {
@@ -98,7 +124,7 @@ impl Runs {
     fn spawn(&self, path: &Path, request: &Request, job: &Job) -> Result<Child, Problem> {
         let log = path.join(LOG);
         let failed = |e: io::Error| cannot(&log, &e);
-        let said = File::create(&log).map_err(failed)?;
+        let said = files::create(&log, false).map_err(failed)?;
         let mut command = Command::new(&self.program);
         match job {
             Job::Cells(cells) => {
@@ -112,7 +138,7 @@ impl Runs {
                 command.stdout(Stdio::null());
             }
             Job::Net(words) => {
-                let report = File::create(path.join(format!("{NET}.report"))).map_err(failed)?;
+                let report = files::create(&path.join(format!("{NET}.{REPORT}")), false).map_err(failed)?;
                 command.arg("net").args(words).arg("--json").arg("--samples").arg(crate::sweep::samples::path_of(path, NET));
                 command.stdout(report);
             }
@@ -128,13 +154,12 @@ impl Runs {
     /// # Errors
     /// This server does not work on that run.
     pub fn cancel(&self, name: &str) -> Result<(), Problem> {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        reap(&mut children);
+        let mut children = self.children();
         let not_ours = || {
             let text = format!("this server does not work on {name:?}: a run that was started elsewhere is ended there");
             Problem::new(StatusCode::CONFLICT, text)
         };
-        let worker = children.get_mut(name).ok_or_else(not_ours)?;
+        let worker = children.by_name.get_mut(name).ok_or_else(not_ours)?;
         if worker.asked.is_none() {
             ask_to_end(&worker.child);
             worker.asked = Some(Instant::now());
@@ -144,9 +169,7 @@ impl Runs {
 
     /// Forgets children that have ended, and kills those that were asked to end and did not; called now and then.
     pub fn tend(&self) {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        reap(&mut children);
-        for worker in children.values_mut() {
+        for worker in self.children().by_name.values_mut() {
             if worker.asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
                 // It may have ended since.
                 let _ = worker.child.kill();
@@ -154,15 +177,16 @@ impl Runs {
         }
     }
 
-    /// Ends all children and waits for them: at the end of the server.
+    /// Ends all children and waits for them, and starts no more: at the end of the server.
     pub fn end(&self) {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        for worker in children.values_mut().filter(|worker| worker.asked.is_none()) {
+        let mut children = self.children();
+        children.closed = true;
+        for worker in children.by_name.values_mut().filter(|worker| worker.asked.is_none()) {
             ask_to_end(&worker.child);
             worker.asked = Some(Instant::now());
         }
         drop(children);
-        while !self.children.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        while !self.children().by_name.is_empty() {
             self.tend();
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -179,11 +203,6 @@ fn ask_to_end(child: &Child) {
     }
 }
 
-fn reap(children: &mut BTreeMap<String, Worker>) {
-    // One whose state cannot be known is kept: its place is not given away.
-    children.retain(|_, worker| !matches!(worker.child.try_wait(), Ok(Some(_))));
-}
-
 fn cannot(path: &Path, error: &io::Error) -> Problem {
     let status = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
@@ -191,4 +210,23 @@ fn cannot(path: &Path, error: &io::Error) -> Problem {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Problem::new(status, format!("{} cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_asked_for_while_the_server_ends_is_not_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = Runs::new("/bin/false".as_ref(), 2);
+        let request = Request::parse(br#"{"name":"late","what":{"kind":"grid","flags":{"rate":"1mbit"}}}"#).unwrap();
+        let job = request.job(None).unwrap();
+        runs.start(dir.path(), &request, &job).unwrap();
+        runs.end();
+        assert_eq!(runs.names(), Vec::<String>::new());
+        let late = Request { name: "later".to_owned(), ..request };
+        assert_eq!(runs.start(dir.path(), &late, &job).unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(!dir.path().join("later").exists());
+    }
 }

@@ -1,17 +1,23 @@
 //! Folders of results, read as they are: a file that is broken is told and leaves the others; a folder that vanishes is no longer there.
+//!
+//! Others may write there as well. Links are not followed, neither those to files nor those to folders, and nothing but regular files is read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::Metadata;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirEntry, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use axum::http::StatusCode;
 
 use super::answer::Problem;
-use crate::sweep::samples::ENDING;
+use super::cache::Cache;
+use super::locks::Locks;
+use super::single::{Figures, Single};
+use crate::files::{self, Links};
+use crate::sweep::samples::{self, ENDING, Head};
 use crate::sweep::{Build, Cell, Measured, Record, list};
 
 /// Name of the served folder itself, where results lie in it and not below it.
@@ -20,28 +26,21 @@ pub const ITSELF: &str = "-";
 pub const LIST: &str = ".cells.json";
 /// What such a run says on standard error.
 pub const LOG: &str = ".log";
-/// Longest file that is read at once.
-const MOST_BYTES: u64 = 64 << 20;
-/// Lines of a log that are shown.
+/// End of the name of what a run on namespaces prints on standard output.
+pub const REPORT: &str = "report";
+/// Lines of a log that are shown, and bytes that are looked at for them.
 const LOG_LINES: usize = 20;
+const LOG_BYTES: u64 = 64 << 10;
 
 /// Folders of results below one folder.
 #[derive(Debug)]
 pub struct Store {
     root: PathBuf,
     build: Build,
-    cache: Mutex<HashMap<PathBuf, (Stamp, Read)>>,
-    lists: Mutex<HashMap<PathBuf, (Stamp, Listed)>>,
-}
-
-/// Changes with what a file holds: results are renamed into place and have a new inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(u64, u64, i64, i64);
-
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self(meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec())
-    }
+    records: Cache<Read>,
+    lists: Cache<Listed>,
+    heads: Cache<Option<Head>>,
+    figures: Cache<Option<Figures>>,
 }
 
 /// A record without its report, or what is wrong with the file.
@@ -56,14 +55,18 @@ pub struct Run {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// Results in the order of their list, without their reports.
+    /// Results in the order of their list, without their reports; of all builds.
     pub records: Vec<Arc<Record>>,
+    /// The build of the newest result.
+    pub build: Option<String>,
     /// Cells of its list, where it has one, with their hashes.
     pub list: Arc<Vec<(String, Cell)>>,
-    /// Hashes of cells that a worker has in hand.
+    /// Hashes of cells that a worker has in hand, and names of courses that are being written.
     pub claimed: BTreeSet<String>,
     /// Names of courses, without their ending.
     pub samples: BTreeSet<String>,
+    /// Runs that are no cells, by the name of their course or report.
+    pub singles: BTreeMap<String, Single>,
     /// What cannot be read, in words.
     pub problems: Vec<String>,
     /// Last change, seconds since 1970.
@@ -73,7 +76,14 @@ pub struct Run {
 impl Store {
     /// Over a folder; `build` is this program.
     pub fn new(root: &Path, build: Build) -> Self {
-        Self { root: root.to_owned(), build, cache: Mutex::default(), lists: Mutex::default() }
+        Self {
+            root: root.to_owned(),
+            build,
+            records: Cache::default(),
+            lists: Cache::default(),
+            heads: Cache::default(),
+            figures: Cache::default(),
+        }
     }
 
     /// The served folder.
@@ -93,11 +103,12 @@ impl Store {
     pub fn names(&self) -> Result<Vec<String>, Problem> {
         let failed = |e: io::Error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{}: {e}", self.root.display()));
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.root).map_err(failed)? {
+        for entry in files::entries(&self.root).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             // A name that is no UTF-8 could not be asked for.
             if let Ok(name) = entry.file_name().into_string()
                 && is_name(&name)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && has_results(&entry.path())
             {
                 names.push(name);
@@ -107,7 +118,15 @@ impl Store {
         if has_results(&self.root) {
             names.insert(0, ITSELF.to_owned());
         }
+        let folders = names.iter().filter_map(|name| self.path_of(name).ok()).collect();
+        self.forget(|cache| cache.keep_folders(&folders));
         Ok(names)
+    }
+
+    fn forget(&self, of: impl Fn(&dyn Forgets)) {
+        for cache in [&self.records as &dyn Forgets, &self.lists, &self.heads, &self.figures] {
+            of(cache);
+        }
     }
 
     /// Where a run is, or would be.
@@ -128,61 +147,81 @@ impl Store {
     /// There is none of that name, or its folder cannot be read.
     pub fn run(&self, name: &str) -> Result<Run, Problem> {
         let path = self.path_of(name)?;
-        let entries = std::fs::read_dir(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Problem::not_found(format!("there is no run {name:?}")),
-            _ => Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{}: {e}", path.display())),
-        })?;
-        let mut run = Run {
-            name: name.to_owned(),
-            path: path.clone(),
-            records: Vec::new(),
-            list: Arc::default(),
-            claimed: BTreeSet::new(),
-            samples: BTreeSet::new(),
-            problems: Vec::new(),
-            modified: 0,
-        };
-        let (mut claims, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        // Asked first: a worker that ends while the folder is read has left its result there.
+        let locks = Locks::now();
+        let entries = self.entries_of(name, &path)?;
+        let mut run = Run::bare(name, &path);
+        let (mut held, mut seen, mut newest) = (BTreeMap::new(), BTreeSet::new(), None);
+        let mut singles: BTreeMap<String, (Option<Metadata>, Option<Metadata>)> = BTreeMap::new();
         // Files come and go while a sweep runs: one that is gone when it is looked at is no problem.
         for entry in entries.flatten() {
-            let (file, Ok(name)) = (entry.path(), entry.file_name().into_string()) else { continue };
-            let Ok(meta) = std::fs::metadata(&file) else { continue };
-            if !meta.is_file() {
-                continue;
-            }
+            let Some((name, meta)) = regular(&entry) else { continue };
+            seen.insert(entry.file_name());
             let of_interest = match name.rsplit_once('.') {
                 _ if name == LIST => {
-                    match self.listed(&file, &meta) {
-                        Ok(list) => run.list = list,
-                        Err(problem) => run.problems.push(problem),
-                    }
-                    true
-                }
-                _ if name.starts_with('.') => false,
-                Some((_, "json")) => {
-                    seen.insert(file.clone());
-                    match self.record(&file, &meta) {
-                        Some(Ok(record)) => run.records.push(record),
+                    match self.listed(&path, &meta) {
+                        Some(Ok(list)) => run.list = list,
                         Some(Err(problem)) => run.problems.push(problem),
                         None => {}
                     }
                     true
                 }
-                Some((id, "claim")) => claims.insert(meta.ino(), id.to_owned()).is_none(),
-                Some((id, ending)) if ending == ENDING => run.samples.insert(id.to_owned()),
+                _ if name.starts_with('.') => false,
+                Some((_, "json")) => {
+                    match self.record(&path, &name, &meta) {
+                        Some(Ok(record)) => {
+                            let age = (meta.mtime(), meta.mtime_nsec());
+                            if newest.as_ref().is_none_or(|(known, _)| *known < age) {
+                                newest = Some((age, record.build.clone()));
+                            }
+                            run.records.push(record);
+                        }
+                        Some(Err(problem)) => run.problems.push(problem),
+                        None => {}
+                    }
+                    true
+                }
+                Some((id, "claim")) => held.insert(meta.ino(), id.to_owned()).is_none(),
+                Some((id, ENDING)) => {
+                    held.insert(meta.ino(), id.to_owned());
+                    run.samples.insert(id.to_owned());
+                    singles.entry(id.to_owned()).or_default().0 = Some(meta.clone());
+                    true
+                }
+                Some((id, REPORT)) => {
+                    singles.entry(id.to_owned()).or_default().1 = Some(meta.clone());
+                    true
+                }
                 _ => false,
             };
             if of_interest {
                 run.modified = run.modified.max(seconds(&meta));
             }
         }
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.retain(|file, _| file.parent() != Some(&path) || seen.contains(file));
-        drop(cache);
-        run.records.sort_by(|a, b| (a.cell.draw, a.place, &a.cell.case.name, &a.id).cmp(&(b.cell.draw, b.place, &b.cell.case.name, &b.id)));
+        self.forget(|cache| cache.keep_files(&path, &seen));
+        run.build = newest.map(|(_, build)| build);
+        run.records.sort_by(|a, b| {
+            (a.cell.draw, a.place, &a.cell.case.name, &a.build, &a.id).cmp(&(b.cell.draw, b.place, &b.cell.case.name, &b.build, &b.id))
+        });
         run.problems.sort();
-        run.claimed = locked(&claims);
+        run.claimed = locks.held(&path, &held);
+        let cells: BTreeSet<&str> = run.records.iter().map(|record| &*record.id).chain(run.list.iter().map(|(id, _)| &**id)).collect();
+        singles.retain(|id, _| !cells.contains(&**id));
+        run.singles = singles.into_iter().map(|(id, files)| (id.clone(), self.single(&path, &id, files))).collect();
         Ok(run)
+    }
+
+    /// The entries of a run's folder, which is no link unless the user named it.
+    fn entries_of(&self, name: &str, path: &Path) -> Result<std::fs::ReadDir, Problem> {
+        let no_run = || Problem::not_found(format!("there is no run {name:?}"));
+        if name != ITSELF && !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+            self.forget(|cache| cache.keep_files(path, &BTreeSet::new()));
+            return Err(no_run());
+        }
+        files::entries(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if name != ITSELF => no_run(),
+            _ => Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{}: {e}", path.display())),
+        })
     }
 
     /// A result with its report.
@@ -195,61 +234,124 @@ impl Store {
             return Err(none());
         }
         let path = self.path_of(run)?.join(format!("{id}.json"));
-        match std::fs::metadata(&path) {
-            Ok(meta) if meta.is_file() => match parse(&path, &meta) {
-                Some(read) => read.map_err(|problem| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, problem)),
-                None => Err(none()),
-            },
-            _ => Err(none()),
-        }
+        parse(&path).ok_or_else(none)?.map_err(|problem| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, problem))
     }
 
-    fn record(&self, path: &Path, meta: &Metadata) -> Option<Read> {
-        let stamp = Stamp::of(meta);
-        if let Some((known, read)) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(path)
-            && *known == stamp
-        {
-            return Some(read.clone());
-        }
-        let read = parse(path, meta)?.map(|mut record| {
-            if let Measured::Run { report, .. } = &mut record.measured {
-                *report = None;
-            }
-            Arc::new(record)
-        });
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (stamp, read.clone()));
-        Some(read)
+    fn record(&self, folder: &Path, name: &str, meta: &Metadata) -> Option<Read> {
+        self.records.get(folder, name, meta, |path| {
+            Some(parse(path)?.map(|mut record| {
+                if let Measured::Run { report, .. } = &mut record.measured {
+                    *report = None;
+                }
+                Arc::new(record)
+            }))
+        })
     }
 
-    fn listed(&self, path: &Path, meta: &Metadata) -> Listed {
-        let stamp = Stamp::of(meta);
-        if let Some((known, listed)) = self.lists.lock().unwrap_or_else(PoisonError::into_inner).get(path)
-            && *known == stamp
-        {
-            return listed.clone();
+    fn listed(&self, folder: &Path, meta: &Metadata) -> Option<Listed> {
+        self.lists.get(folder, LIST, meta, |path| {
+            let text = match files::text(path, Links::Refuse, files::MOST_BYTES) {
+                Ok(text) => text,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+                Err(e) => return Some(Err(format!("{LIST}: {e}"))),
+            };
+            let named = |cell: Cell| (self.build.id(&cell), cell);
+            let cells = list::parse(LIST.as_ref(), &text).map_err(|e| e.to_string());
+            Some(cells.map(|cells| Arc::new(cells.into_iter().map(named).collect())))
+        })
+    }
+
+    /// A run that is no cell, by the files of its course and its report.
+    fn single(&self, folder: &Path, id: &str, (samples, report): (Option<Metadata>, Option<Metadata>)) -> Single {
+        let head = |meta: &Metadata| self.heads.get(folder, &format!("{id}.{ENDING}"), meta, |path| Some(samples::head(path)));
+        let figures = |meta: &Metadata| self.figures.get(folder, &format!("{id}.{REPORT}"), meta, |path| Some(Figures::read(path)));
+        Single {
+            head: samples.as_ref().and_then(head).flatten(),
+            promised: report.is_some(),
+            figures: report.as_ref().and_then(figures).flatten(),
         }
-        let named = |cell: Cell| (self.build.id(&cell), cell);
-        let listed = list::read(path, false).map(|cells| Arc::new(cells.into_iter().map(named).collect())).map_err(|e| e.to_string());
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.retain(|path, _| path.exists());
-        lists.insert(path.to_owned(), (stamp, listed.clone()));
-        listed
+    }
+}
+
+/// What a cache of any kind can forget.
+trait Forgets {
+    fn keep_files(&self, folder: &Path, names: &BTreeSet<std::ffi::OsString>);
+    fn keep_folders(&self, folders: &BTreeSet<PathBuf>);
+}
+
+impl<T: Clone> Forgets for Cache<T> {
+    fn keep_files(&self, folder: &Path, names: &BTreeSet<std::ffi::OsString>) {
+        Cache::keep_files(self, folder, names);
+    }
+
+    fn keep_folders(&self, folders: &BTreeSet<PathBuf>) {
+        Cache::keep_folders(self, folders);
     }
 }
 
 impl Run {
-    /// The last lines of what the workers of a started run said.
-    pub fn log(&self) -> Vec<String> {
-        let text = std::fs::read(self.path.join(LOG)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(64 << 10)..]).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+    /// One in whose folder there is nothing.
+    pub fn bare(name: &str, path: &Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            records: Vec::new(),
+            build: None,
+            list: Arc::default(),
+            claimed: BTreeSet::new(),
+            samples: BTreeSet::new(),
+            singles: BTreeMap::new(),
+            problems: Vec::new(),
+            modified: 0,
+        }
     }
+
+    /// Builds that made results here, by name.
+    pub fn builds(&self) -> Vec<&str> {
+        self.records.iter().map(|record| &*record.build).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The results of the build that a request names.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn of_asked_build(&self, build: Option<&str>) -> Result<Vec<&Record>, Problem> {
+        match build {
+            Some(build) if !self.builds().contains(&build) => Err(Problem::not_found(format!(
+                "{}: no results of the build {build:?}; it has those of: {}",
+                self.name,
+                self.builds().join(", ")
+            ))),
+            _ => Ok(self.of_build(build)),
+        }
+    }
+
+    /// The results of one build; of the newest if none is named.
+    pub fn of_build(&self, build: Option<&str>) -> Vec<&Record> {
+        let build = build.or(self.build.as_deref());
+        self.records.iter().map(|record| &**record).filter(|record| build == Some(&record.build)).collect()
+    }
+}
+
+/// The last lines of what the workers of a started run said; none where there is no log.
+pub fn log(folder: &Path) -> Vec<String> {
+    let text = files::tail(&folder.join(LOG), LOG_BYTES).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
 /// One folder below the served one, and not a hidden one.
 pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && name != ITSELF && !name.contains(['/', '\0'])
+}
+
+/// Name and state of a regular file; links are none.
+fn regular(entry: &DirEntry) -> Option<(String, Metadata)> {
+    let name = entry.file_name().into_string().ok()?;
+    // Of the link itself, where it is one.
+    let meta = entry.metadata().ok()?;
+    meta.is_file().then_some((name, meta))
 }
 
 /// Whether anything in a folder is ours; other files may lie beside.
@@ -262,8 +364,9 @@ fn has_results(path: &Path) -> bool {
         match name.rsplit_once('.') {
             _ if name == LIST => true,
             Some((id, "json")) => is_id(id),
-            Some((id, ending)) => ending == ENDING && !id.is_empty(),
-            None => false,
+            Some((id, ENDING)) => !id.is_empty(),
+            Some((id, REPORT)) => id == super::runs::NET,
+            _ => false,
         }
     })
 }
@@ -274,12 +377,9 @@ fn is_id(text: &str) -> bool {
 }
 
 /// None: the file is gone.
-fn parse(path: &Path, meta: &Metadata) -> Option<Result<Record, String>> {
+fn parse(path: &Path) -> Option<Result<Record, String>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if meta.len() > MOST_BYTES {
-        return Some(Err(format!("{name}: {} bytes are more than a result has", meta.len())));
-    }
-    let text = match std::fs::read(path) {
+    let text = match files::read(path, Links::Refuse, files::MOST_BYTES) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(e) => return Some(Err(format!("{name}: {e}"))),
@@ -301,25 +401,10 @@ fn seconds(meta: &Metadata) -> u64 {
     meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs())
 }
 
-/// Those of the claims (by inode) that a process on this machine holds: the kernel lists its locks, and nothing is locked to find out.
-fn locked(claims: &BTreeMap<u64, String>) -> BTreeSet<String> {
-    if claims.is_empty() {
-        return BTreeSet::new();
-    }
-    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    // proc_locks(5): "1: FLOCK  ADVISORY  WRITE 10801 08:06:3080 0 EOF".
-    let inode = |line: &str| {
-        let mut words = line.split_whitespace().skip(1);
-        (words.next()? == "FLOCK").then_some(())?;
-        words.nth(3)?.rsplit(':').next()?.parse::<u64>().ok()
-    };
-    text.lines().filter_map(inode).filter_map(|inode| claims.get(&inode).cloned()).collect()
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::matrix::Outcome;
+    use crate::matrix::{Outcome, fixture};
     use crate::scenario::ScenarioFile;
     use crate::sweep::Folder;
     use crate::sweep::folder::Taken;
@@ -333,23 +418,8 @@ pub(super) mod tests {
     /// A result as if it had been run.
     pub(in crate::page) fn record(place: usize, cell: &Cell, mbit: f64) -> Record {
         let build = Build::named("test");
-        let outcome = Outcome {
-            seed: cell.case.scenario.seed,
-            goodput_mbit: mbit,
-            pairs_mbit: Vec::new(),
-            limit_mbit: Some(100.0),
-            share: Some(mbit / 100.0),
-            wire_per_byte: Some(1.05),
-            reverse_wire_per_byte: Some(0.01),
-            queue_ms_p95: Some(3.0),
-            startup_rtts: None,
-            memory_mib: None,
-            bytes_wrong: Some(0),
-            rtt_ms_mean: None,
-            rtt_ms_p99: None,
-            residual_loss: None,
-            violations: if mbit < 50.0 { vec!["share 0.4 below 0.5".to_owned()] } else { Vec::new() },
-        };
+        let violations = if mbit < 50.0 { vec!["share 0.4 below 0.5".to_owned()] } else { Vec::new() };
+        let outcome = Outcome { violations, ..fixture(cell.case.scenario.seed, mbit) };
         let measured = Measured::Run { outcome, second_mbit: None, report: None };
         Record { id: build.id(cell), build: "test".to_owned(), place, cell: cell.clone(), measured }
     }

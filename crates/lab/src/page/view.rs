@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::answer::Problem;
-use super::assets::PUBLISHED;
-use super::store::Run;
+use super::single;
+use super::store::{REPORT, Run};
+use super::tables::Tables;
 use crate::holdout::Draw;
-use crate::matrix::{Beside, Layout, Outcome, Summary, plane_name};
+use crate::matrix::{Layout, Outcome, Summary, plane_name};
 use crate::scenario::Case;
-use crate::sweep::{Cell, Measured, Record, samples};
+use crate::sweep::{Cell, Measured, Record};
 
 /// Cells of a matrix at most: a table of more is none.
 const MOST_CELLS: usize = 5_000;
@@ -23,7 +24,7 @@ pub enum RunState {
     Running,
     /// The server was asked to end it, and its workers have not ended yet.
     Stopping,
-    /// Nobody works on it, and cells of its list have no result.
+    /// Nobody works on it, and cells of its list have no result, or a run has left no report.
     Incomplete,
     /// Every cell of its list has a result, or nobody knows its list.
     Finished,
@@ -38,9 +39,9 @@ pub struct RunSummary {
     pub state: RunState,
     /// Cells of its list; null where it has none.
     pub cells: Option<usize>,
-    /// Results.
+    /// Results of the build that made the newest one; the shares are theirs, too.
     pub done: usize,
-    /// Of these, such as failed or missed an expectation.
+    /// Cells that failed, missed an expectation or left no report.
     pub failed: usize,
     /// Cells that are being run.
     pub running: Vec<String>,
@@ -83,6 +84,8 @@ pub struct Row {
     pub state: CellState,
     /// Value of each axis.
     pub settings: Vec<(String, String)>,
+    /// The program that ran it; null where there is no result.
+    pub build: Option<String>,
     /// Of everything random.
     pub seed: Option<u64>,
     /// Where it was drawn.
@@ -135,8 +138,6 @@ pub struct CellView {
     pub command: String,
     /// The cell as a list of one, as `noctule-lab cell --of` reads it.
     pub list: Vec<Cell>,
-    /// The program that ran it; null where there is no result.
-    pub build: Option<String>,
     /// Its report; null for draws and where there is no result.
     pub report: Option<serde_json::Value>,
     /// Goodput of each sender of the second run of a draw, Mbit/s.
@@ -146,6 +147,8 @@ pub struct CellView {
 /// A table of shares, and a published one beside it.
 #[derive(Debug, Serialize)]
 pub struct MatrixView {
+    /// The program whose results these are.
+    pub build: String,
     /// Name of the published table, if one stands beside.
     pub beside: Option<String>,
     /// Key and values downwards.
@@ -212,9 +215,13 @@ pub enum Ours {
 impl RunSummary {
     /// Of a run.
     pub fn of(run: &Run, ours: Ours) -> Self {
-        let mut shares: Vec<f64> = run.records.iter().filter_map(|record| outcome(record)?.share).collect();
+        let records = run.of_build(None);
+        let mut shares: Vec<f64> = records.iter().filter_map(|record| outcome(record)?.share).collect();
         shares.sort_by(f64::total_cmp);
-        let missing = run.waiting().len();
+        let singles: Vec<CellState> = run.singles.iter().map(|(name, single)| single.state(run.works_on(name, ours))).collect();
+        let count = |state: CellState| singles.iter().filter(|single| **single == state).count();
+        let left_nothing = run.singles.values().filter(|single| single.promised && single.figures.is_none()).count();
+        let missing = run.waiting().len() + left_nothing;
         let state = match ours {
             Ours::Stopping => RunState::Stopping,
             Ours::Works => RunState::Running,
@@ -226,8 +233,8 @@ impl RunSummary {
             name: run.name.clone(),
             state,
             cells: (!run.list.is_empty()).then_some(run.list.len()),
-            done: run.records.len(),
-            failed: run.records.iter().filter(|record| !record.complaints().is_empty()).count(),
+            done: records.len() + run.singles.values().filter(|single| single.figures.is_some()).count(),
+            failed: records.iter().filter(|record| !record.complaints().is_empty()).count() + count(CellState::Failed),
             running: run.claimed.iter().cloned().collect(),
             median_share: crate::matrix::Spread::of(shares.iter().copied()).map(|spread| spread.median),
             least_share: shares.first().copied(),
@@ -238,48 +245,38 @@ impl RunSummary {
 }
 
 impl Run {
-    /// Cells of the list that have no result, with their numbers.
+    /// Whether a process writes on a course, or the child that the server has for this run may yet.
+    fn works_on(&self, name: &str, ours: Ours) -> bool {
+        ours != Ours::No || self.claimed.contains(name)
+    }
+
+    /// Cells of the list that have no result of the newest build, with their numbers.
     fn waiting(&self) -> Vec<(usize, &(String, Cell))> {
-        let ids: HashSet<&str> = self.records.iter().map(|record| &*record.id).collect();
-        let places: HashMap<usize, &Record> = self.records.iter().map(|record| (record.place, &**record)).collect();
+        let records = self.of_build(None);
+        let ids: HashSet<&str> = records.iter().map(|record| &*record.id).collect();
+        let places: HashMap<usize, &Record> = records.iter().map(|record| (record.place, *record)).collect();
         // The results of another build of this program have other names; then the cells themselves are compared.
         let is_done =
             |place: usize, id: &String, cell: &Cell| ids.contains(&**id) || places.get(&place).is_some_and(|record| record.cell == *cell);
         self.list.iter().enumerate().filter(|(place, (id, cell))| !is_done(*place, id, cell)).collect()
     }
 
-    /// A line for each result, each cell that waits, and each course without either.
-    pub fn rows(&self) -> Vec<Row> {
+    /// A line for each result, each cell that waits, and each run that is no cell.
+    pub fn rows(&self, ours: Ours) -> Vec<Row> {
         let mut rows: Vec<Row> = self.records.iter().map(|record| Row::of(record, self.samples.contains(&record.id))).collect();
         for (place, (id, cell)) in self.waiting() {
             let state = if self.claimed.contains(id) { CellState::Running } else { CellState::Waiting };
             rows.push(Row { place: Some(place), ..Row::bare(id, cell, state, self.samples.contains(id)) });
         }
-        let known: HashSet<String> = rows.iter().map(|row| row.id.clone()).collect();
-        for name in self.samples.iter().filter(|name| !known.contains(*name)) {
-            let head = samples::read(&samples::path_of(&self.path, name)).ok().map(|(head, _)| head);
-            let state = if self.claimed.contains(name) { CellState::Running } else { CellState::Course };
-            let text = head.as_ref().map_or_else(|| name.clone(), |head| head.name.clone());
-            let row = Row { name: text, limit_mbit: head.and_then(|head| head.limit_mbit), ..Row::empty(name, state, true) };
-            rows.push(match self.report(name) {
-                Some(report) => row.with_report(&report),
-                None => row,
-            });
-        }
+        rows.extend(self.singles.iter().map(|(name, single)| single.row(name, self.works_on(name, ours), self.samples.contains(name))));
         rows
-    }
-
-    /// What a run on namespaces has printed, beside its course.
-    fn report(&self, name: &str) -> Option<serde_json::Value> {
-        let text = std::fs::read(self.path.join(format!("{name}.report"))).ok()?;
-        serde_json::from_slice(&text).ok().filter(serde_json::Value::is_object)
     }
 
     /// A cell by its hash or the name of its course.
     ///
     /// # Errors
     /// There is none, or its file cannot be read.
-    pub fn cell(&self, store: &super::store::Store, id: &str) -> Result<CellView, Problem> {
+    pub fn cell(&self, store: &super::store::Store, id: &str, ours: Ours) -> Result<CellView, Problem> {
         if self.records.iter().any(|record| record.id == id) {
             let record = store.whole(&self.name, id)?;
             let row = Row::of(&record, self.samples.contains(id));
@@ -291,19 +288,18 @@ impl Run {
                 row,
                 command: command(&record.cell),
                 list: vec![record.cell],
-                build: Some(record.build),
                 report: report.and_then(|report| serde_json::to_value(report).ok()),
                 second_mbit,
             });
         }
-        let row = self.rows().into_iter().find(|row| row.id == id);
+        let row = self.rows(ours).into_iter().find(|row| row.id == id);
         let row = row.ok_or_else(|| Problem::not_found(format!("the run {:?} has no cell {id:?}", self.name)))?;
         let list: Vec<Cell> = self.list.iter().filter(|(known, _)| known == id).map(|(_, cell)| cell.clone()).collect();
         // A single run names its course by its command.
         let alone = || if row.name.starts_with("noctule-lab ") { row.name.clone() } else { String::new() };
         let command = list.first().map_or_else(alone, command);
-        let report = self.report(id);
-        Ok(CellView { row, command, list, build: None, report, second_mbit: None })
+        let report = self.singles.contains_key(id).then(|| single::report(&self.path.join(format!("{id}.{REPORT}")))).flatten();
+        Ok(CellView { row, command, list, report, second_mbit: None })
     }
 
     /// Shares as a table, beside a published one if there is one that fits.
@@ -312,7 +308,9 @@ impl Run {
     /// Draws and single runs make no table; an axis or a published table that is not there.
     pub fn matrix(&self, tables: &Tables, ask: &MatrixAsk) -> Result<MatrixView, Problem> {
         let unfit = |text: &str| Problem::not_found(text);
-        let records: Vec<&Record> = self.records.iter().map(|record| &**record).filter(|record| record.cell.draw.is_none()).collect();
+        let build = ask.build.as_deref().or(self.build.as_deref()).unwrap_or_default();
+        let records: Vec<&Record> =
+            self.of_asked_build(ask.build.as_deref())?.into_iter().filter(|record| record.cell.draw.is_none()).collect();
         if records.iter().all(|record| record.cell.case.cell.is_empty()) {
             return Err(unfit("these results have no axes: draws and single runs make no table"));
         }
@@ -351,18 +349,20 @@ impl Run {
             .map(|plane| Plane { name: plane_name(plane), cells: layout.rows.values.iter().map(|value| row(plane, value)).collect() });
         let planes = planes.collect();
         let axes = summary.axes.iter().filter(|axis| axis.values.len() > 1).map(|axis| axis.key.clone()).collect();
-        Ok(MatrixView { beside, planes, axes, rows: layout.rows, columns: layout.columns })
+        Ok(MatrixView { build: build.to_owned(), beside, planes, axes, rows: layout.rows, columns: layout.columns })
     }
 }
 
 impl Row {
-    fn empty(id: &str, state: CellState, has_samples: bool) -> Self {
+    /// One of which nothing is known.
+    pub fn empty(id: &str, state: CellState, has_samples: bool) -> Self {
         Self {
             id: id.to_owned(),
             place: None,
             name: id.to_owned(),
             state,
             settings: Vec::new(),
+            build: None,
             seed: None,
             draw: None,
             goodput_mbit: None,
@@ -387,29 +387,16 @@ impl Row {
         }
     }
 
-    /// With the figures of a report, in the fields that every back end has.
-    fn with_report(self, report: &serde_json::Value) -> Self {
-        let figure = |name: &str| report[name].as_f64();
-        Self {
-            goodput_mbit: figure("goodput_mbit"),
-            share: figure("share"),
-            queue_ms_p95: figure("queue_ms_p95"),
-            rtt_ms_mean: report["message_rtt_ms"]["mean"].as_f64(),
-            residual_loss: figure("residual_loss"),
-            wire_per_byte: report["wire_per_byte"]
-                .as_array()
-                .and_then(|links| links.iter().filter_map(|link| link.as_f64()).reduce(f64::max)),
-            seed: report["scenario"]["seed"].as_u64(),
-            state: CellState::Done,
-            ..self
-        }
-    }
-
     /// Of a result.
     pub fn of(record: &Record, has_samples: bool) -> Self {
         let complaints = record.complaints();
         let state = if complaints.is_empty() { CellState::Done } else { CellState::Failed };
-        let row = Self { place: Some(record.place), complaints, ..Self::bare(&record.id, &record.cell, state, has_samples) };
+        let row = Self {
+            place: Some(record.place),
+            build: Some(record.build.clone()),
+            complaints,
+            ..Self::bare(&record.id, &record.cell, state, has_samples)
+        };
         let Some(outcome) = outcome(record) else { return row };
         Self {
             goodput_mbit: Some(outcome.goodput_mbit),
@@ -433,74 +420,14 @@ fn command(cell: &Cell) -> String {
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixAsk {
+    /// Results of this build; those of the newest one if it is left out.
+    pub build: Option<String>,
     /// A published table by name, or `none`; the first that fits if it is left out.
     pub beside: Option<String>,
     /// Key downwards.
     pub rows: Option<String>,
     /// Key to the right.
     pub columns: Option<String>,
-}
-
-/// Published tables: those in the program, and those of the user.
-#[derive(Debug, Clone)]
-pub struct Tables(Vec<Published>);
-
-/// A published table, and what it was measured over.
-#[derive(Debug, Clone)]
-pub struct Published {
-    table: Beside,
-    hops: Option<usize>,
-}
-
-impl Tables {
-    /// Those in the program, then those of `files`.
-    ///
-    /// # Errors
-    /// A file is no table.
-    pub fn new(files: &[std::path::PathBuf]) -> Result<Self, crate::matrix::BesideError> {
-        let mut tables = Vec::new();
-        for (name, hops, text) in PUBLISHED {
-            let table = Beside::parse(text, std::path::Path::new(&format!("{name}.csv")))?;
-            tables.push(Published { table, hops: Some(hops) });
-        }
-        for file in files {
-            tables.push(Published { table: Beside::read(file)?, hops: None });
-        }
-        Ok(Self(tables))
-    }
-
-    /// Their names.
-    pub fn names(&self) -> Vec<&str> {
-        self.0.iter().map(Published::name).collect()
-    }
-
-    fn get(&self, name: &str) -> Option<&Published> {
-        self.0.iter().find(|table| table.name() == name)
-    }
-
-    /// Joins the first one that has a figure for any cell.
-    fn first_that_fits(&self, summary: &mut Summary) -> Option<String> {
-        self.0.iter().find(|table| table.join(summary)).map(|table| table.name().to_owned())
-    }
-}
-
-impl Published {
-    fn name(&self) -> &str {
-        &self.table.name
-    }
-
-    /// Puts its figures beside cells with as many hops; false if it has none for them.
-    fn join(&self, summary: &mut Summary) -> bool {
-        if self.table.join(summary).is_err() {
-            return false;
-        }
-        for cell in &mut summary.cells {
-            if self.hops.is_some_and(|hops| hops != cell.scenario.hops.len()) {
-                cell.beside_mbit = None;
-            }
-        }
-        summary.cells.iter().any(|cell| cell.beside_mbit.is_some())
-    }
 }
 
 #[cfg(test)]
@@ -533,7 +460,8 @@ mod tests {
         assert_eq!((matrix.rows.key.as_str(), matrix.columns.key.as_str()), ("loss", "delay"));
         let first = matrix.planes[0].cells[0][0].as_ref().unwrap();
         assert_eq!((first.beside_mbit, first.factor), (Some(91.7), Some(1.0)));
-        let ask = |beside: &str, rows: &str| MatrixAsk { beside: Some(beside.to_owned()), rows: Some(rows.to_owned()), columns: None };
+        let ask =
+            |beside: &str, rows: &str| MatrixAsk { beside: Some(beside.to_owned()), rows: Some(rows.to_owned()), ..MatrixAsk::default() };
         assert_eq!(run.matrix(&tables, &ask("none", "loss")).unwrap().beside, None);
         assert!(run.matrix(&tables, &ask("nothing", "loss")).unwrap_err().text.contains("nothing"));
         assert!(run.matrix(&tables, &ask("none", "rate")).unwrap_err().text.contains("delay, loss"));
@@ -548,11 +476,44 @@ mod tests {
         let summary = RunSummary::of(&run, Ours::No);
         assert_eq!((summary.state, summary.cells, summary.done, summary.failed), (RunState::Incomplete, Some(4), 3, 1));
         assert_eq!(RunSummary::of(&run, Ours::Works).state, RunState::Running);
-        let rows = run.rows();
+        let rows = run.rows(Ours::No);
         let states: Vec<CellState> = rows.iter().map(|row| row.state).collect();
         assert_eq!(states, [CellState::Done, CellState::Done, CellState::Failed, CellState::Waiting]);
-        let cell = run.cell(&store, &rows[3].id).unwrap();
+        let cell = run.cell(&store, &rows[3].id, Ours::No).unwrap();
         assert_eq!((cell.list.len(), cell.command.as_str()), (1, "noctule-lab cell --of cell.json 0 --results again"));
-        assert_eq!(run.cell(&store, "no").unwrap_err().status, StatusCode::NOT_FOUND);
+        assert_eq!(run.cell(&store, "no", Ours::No).unwrap_err().status, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn results_of_two_builds_are_told_apart() {
+        let (dir, store) = store(4);
+        let path = dir.path().join("one");
+        let made = std::fs::File::open(path.join(format!("{}.json", store.run("one").unwrap().records[0].id))).unwrap();
+        let before = made.metadata().unwrap().modified().unwrap();
+        let newer = Build::named("newer");
+        for (i, cell) in cells().iter().enumerate().take(2) {
+            let record = Record { id: newer.id(cell), build: "newer".to_owned(), ..record(i, cell, 45.0) };
+            keep(&path, &record);
+            let file = std::fs::File::open(path.join(format!("{}.json", record.id))).unwrap();
+            file.set_modified(before + std::time::Duration::from_secs(60)).unwrap();
+        }
+        let run = store.run("one").unwrap();
+        assert_eq!((run.records.len(), run.build.as_deref(), run.builds()), (6, Some("newer"), vec!["newer", "test"]));
+        let summary = RunSummary::of(&run, Ours::No);
+        assert_eq!((summary.state, summary.cells, summary.done, summary.failed), (RunState::Incomplete, Some(4), 2, 2));
+        assert_eq!(summary.median_share, Some(0.45));
+        let builds: Vec<Option<String>> = run.rows(Ours::No).into_iter().map(|row| row.build).collect();
+        assert_eq!(builds.iter().filter(|build| build.as_deref() == Some("newer")).count(), 2);
+        assert_eq!(builds.iter().filter(|build| build.is_none()).count(), 2, "cells that the newer build has not run");
+        let tables = Tables::new(&[]).unwrap();
+        let matrix = |build: Option<&str>| {
+            let ask = MatrixAsk { build: build.map(str::to_owned), ..MatrixAsk::default() };
+            let matrix = run.matrix(&tables, &ask).map_err(|problem| problem.text)?;
+            let squares = matrix.planes[0].cells.iter().flatten().flatten();
+            Ok::<_, String>((matrix.build.clone(), squares.map(|square| (square.runs, square.goodput_mbit)).collect::<Vec<_>>()))
+        };
+        assert_eq!(matrix(None).unwrap(), ("newer".to_owned(), vec![(1, Some(45.0)), (1, Some(45.0))]));
+        assert_eq!(matrix(Some("test")).unwrap().1.len(), 4);
+        assert!(matrix(Some("other")).unwrap_err().contains("newer, test"));
     }
 }

@@ -1,12 +1,14 @@
 //! Figures as SVG.
 
 mod bars;
+mod curves;
 mod goodput;
 mod heatmap;
 mod losses;
 
 use crate::matrix::{Heading, Layout, Summary};
 
+pub use curves::{AxisOf, CurvesFigure, RangedCurve, RangedPoint};
 pub use goodput::{Curve, GoodputFigure, PlotError};
 pub use losses::{LossCurve, LossFigure};
 

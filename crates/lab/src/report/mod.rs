@@ -15,6 +15,11 @@ pub use progress::Progress;
 pub use snapshot::{Row, TOLERANCE_POINTS, differences, shares_table};
 pub use table::{grid_table, run_table};
 
+/// So many things, whose name has a regular plural: `1 cell`, `2 cells`.
+pub fn count(number: usize, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Version of the JSON object; grows when a field changes its meaning, not when one is added.
 pub const REPORT_VERSION: u32 = 1;
 
@@ -54,6 +59,12 @@ pub struct Report {
     pub queue_ms_p95: f64,
     /// Round trips of messages with their echo (blocks: with their answer).
     pub message_rtt_ms: Option<Times>,
+    /// Mean round trip of each ten consecutive echoes, ms, of the first flow: at most 10,000 such means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub message_rtt_ms_by_ten: Vec<f64>,
+    /// Percentiles 0 to 100 of the round trips.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub message_rtt_ms_percentiles: Vec<f64>,
     /// One way, from the moment at which a message was to be sent.
     pub message_one_way_ms: Option<Times>,
     /// Round trip of the first message, handshake included.
@@ -229,6 +240,15 @@ pub struct RelayReport {
     pub passed_packets: u64,
     /// Packets combined here.
     pub recoded_packets: u64,
+    /// Batches by their rank here: place `k` counts those with `k` innovative packets, the last of 65 places those with as many or more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches_by_rank_in: Vec<u64>,
+    /// Batches by the rank that the next node has told of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches_by_rank_out: Vec<u64>,
+    /// Batches by the packets that were combined here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches_by_recoded: Vec<u64>,
     /// Packets given up before they were sent.
     pub dropped_packets: u64,
     /// Packets that wait for their turn.

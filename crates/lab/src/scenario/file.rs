@@ -114,6 +114,7 @@ pub struct RunTable {
     batch_size: Option<u8>,
     no_retransmit: Option<crate::link::Probability>,
     epoch_packets: Option<u64>,
+    ack_every: Option<u16>,
     stall: Option<Outage>,
     senders: Vec<Sender>,
     relays: Relays,
@@ -138,6 +139,7 @@ impl Default for RunTable {
             batch_size: None,
             no_retransmit: None,
             epoch_packets: None,
+            ack_every: None,
             stall: None,
             senders: Vec::new(),
             relays: Relays::default(),
@@ -192,6 +194,11 @@ impl ScenarioFile {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, text)
+    }
+
+    /// Reads the text of the file `path`.
+    pub fn parse(path: &Path, text: String) -> Result<Self, FileError> {
         let wrong = |source| FileError::Parse { path: path.to_owned(), source: Box::new(source) };
         let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
         let has_traces = resolve_traces(&mut table, path.parent().unwrap_or(Path::new("")));
@@ -346,6 +353,7 @@ impl RunTable {
             "pairs" => self.pairs = read(value)?,
             "stall" => self.stall = Some(read(value)?),
             "senders" => self.senders = read::<Senders>(value)?.0,
+            "ack-every" => self.ack_every = Some(read(value)?),
             "epoch-packets" => self.epoch_packets = Some(read(value)?),
             "flow-memory" => self.flow_memory = Some(crate::link::parse_bytes(value).map_err(|e| e.to_string())? as usize),
             "no-retransmit" => self.no_retransmit = Some(read(value)?),
@@ -376,6 +384,7 @@ impl RunTable {
         scenario.batch_size = self.batch_size;
         scenario.no_retransmit = self.no_retransmit;
         scenario.epoch_packets = self.epoch_packets;
+        scenario.ack_every = self.ack_every;
         scenario.stall = self.stall;
         scenario.senders.clone_from(&self.senders);
         scenario.network.relays = self.relays;

@@ -91,6 +91,9 @@ pub struct Scenario {
     pub no_retransmit: Option<crate::link::Probability>,
     /// Packets per key epoch; the protocol's default if none.
     pub epoch_packets: Option<u64>,
+    /// Packets per acknowledgement that the ends ask for; the protocol's default if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_every: Option<u16>,
     /// A time in which the receiving applications read nothing.
     pub stall: Option<Outage>,
     /// Bulk senders beside each other over the same links; empty: noctule alone, as all the rest says.
@@ -144,6 +147,7 @@ impl Scenario {
             batch_size: None,
             no_retransmit: None,
             epoch_packets: None,
+            ack_every: None,
             stall: None,
             senders: Vec::new(),
         };
@@ -213,6 +217,9 @@ impl Scenario {
             )));
         }
         self.check_network()?;
+        if self.ack_every.is_some_and(|every| !(1..=1024).contains(&every)) {
+            return invalid("ack-every: between 1 and 1024 packets");
+        }
         if self.pairs == 0 || self.pairs > 100 {
             return invalid("pairs: between 1 and 100");
         }

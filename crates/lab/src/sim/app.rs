@@ -93,6 +93,9 @@ pub struct App {
     pub meter: Meter,
     /// Round trips of messages whose time of sending lies in the window.
     pub rtt: Histogram,
+    /// Mean of each ten consecutive ones, ms; at most [`MOST_TENS`].
+    pub rtt_by_ten: Vec<f64>,
+    tens: (u32, f64),
     /// Round trip of the first message, handshake included.
     pub first_rtt: Option<Duration>,
     /// Moment at which the link came up.
@@ -123,6 +126,9 @@ struct Answers {
 /// Answers that wait for room, at most; more are dropped and count as lost.
 const ANSWERS_WAITING: usize = 4096;
 
+/// Means of ten round trips that are kept, at most.
+const MOST_TENS: usize = 10_000;
+
 /// Messages of up to so many bytes may be sent before the far end has told its limit.
 const EARLY_MESSAGE: usize = 64 * 1024;
 
@@ -146,6 +152,8 @@ impl App {
             answers: None,
             stall_ends: None,
             rtt: Histogram::default(),
+            rtt_by_ten: Vec::new(),
+            tens: (0, 0.0),
             first_rtt: None,
             link_up: None,
             delivered: None,
@@ -480,6 +488,8 @@ impl App {
                     answers.waiting.pop_front();
                 }
                 Err(CommandError::Blocked) => return,
+                // After the run, nobody waits for it.
+                Err(CommandError::Closed(_)) if now >= self.plan.window.until => return answers.waiting.clear(),
                 Err(error) => {
                     answers.waiting.clear();
                     return self.fail(now, format!("cannot answer: {error}"));
@@ -508,6 +518,11 @@ impl App {
         }
         if self.plan.window.holds(sent) {
             self.rtt.record(rtt);
+            self.tens = (self.tens.0 + 1, self.tens.1 + rtt.as_secs_f64() * 1e3);
+            if self.tens.0 == 10 && self.rtt_by_ten.len() < MOST_TENS {
+                self.rtt_by_ten.push(self.tens.1 / 10.0);
+                self.tens = (0, 0.0);
+            }
         }
     }
 

@@ -193,6 +193,9 @@ fn config(scenario: &Scenario, node: usize) -> NodeConfig {
     if let Some(packets) = scenario.epoch_packets {
         config.epoch_packets = packets;
     }
+    if let Some(every) = scenario.ack_every {
+        config.acks.every = every;
+    }
     config
 }
 

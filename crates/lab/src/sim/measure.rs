@@ -1,6 +1,7 @@
 //! From counters to the report: goodput, limits and what makes a run fail (P24).
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use noctule_proto::stats::RelayedStats;
 use noctule_proto::units::Time;
@@ -97,7 +98,7 @@ pub(super) fn measure<N: Machine>(
         (false, _) => scenario.seconds.0.as_secs_f64() - scenario.warmup.0.as_secs_f64(),
     };
     let span = match transfer_s {
-        Some(s) => (Time::ZERO, Time::ZERO + std::time::Duration::from_secs_f64(s)),
+        Some(s) => (Time::ZERO, Time::ZERO + Duration::from_secs_f64(s)),
         None => (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
     };
     let limits = Limits::between(scenario, span.0, span.1);
@@ -154,6 +155,8 @@ pub(super) fn measure<N: Machine>(
 
     Report {
         message_rtt_ms: is_messages.then(|| Times::of(&rtt)).flatten(),
+        message_rtt_ms_by_ten: apps.first().map_or_else(Vec::new, |(client, _)| client.rtt_by_ten.iter().map(|ms| round(*ms, 3)).collect()),
+        message_rtt_ms_percentiles: percentiles(&rtt),
         message_one_way_ms: is_messages.then(|| Times::of(&one_way)).flatten(),
         first_message_rtt_ms: apps.first().and_then(|(client, _)| client.first_rtt).map(|d| round(d.as_secs_f64() * 1e3, 3)),
         residual_loss: (is_messages && due > 0).then(|| round(1.0 - on_time as f64 / due as f64, 7)),
@@ -174,20 +177,29 @@ pub(super) fn measure<N: Machine>(
     }
 }
 
-/// The report of bulk transfers over the one way of a scenario, each read by a meter; `senders` says what sends.
-pub(super) fn measure_meters(
-    scenario: &Scenario,
-    senders: String,
-    warm: &Sides,
-    done: &Sides,
-    meters: &[&Meter],
-    datagrams: u64,
-    mut failures: Vec<String>,
-) -> Report {
-    let whole = scenario.seconds.0.as_secs_f64();
+/// What is read by meters.
+pub(super) struct Metered<'a> {
+    /// What sends.
+    pub senders: String,
+    /// Of each receiver.
+    pub meters: &'a [&'a Meter],
+    /// When the last sender of a transfer knew that everything had arrived.
+    pub transfer_s: Option<f64>,
+    /// Datagrams simulated.
+    pub datagrams: u64,
+    /// What went wrong.
+    pub failures: Vec<String>,
+}
+
+/// The report of senders over the one way of a scenario, each read by a meter.
+pub(super) fn measure_meters(scenario: &Scenario, warm: &Sides, done: &Sides, metered: Metered<'_>) -> Report {
+    let Metered { senders, meters, transfer_s, datagrams, mut failures } = metered;
+    let is_transfer = matches!(scenario.workload, Workload::Transfer { .. });
+    let from = if is_transfer { Time::ZERO } else { Time::ZERO + scenario.warmup.0 };
+    let whole = transfer_s.unwrap_or(scenario.seconds.0.as_secs_f64());
     let read = Read {
-        span: (Time::ZERO + scenario.warmup.0, Time::ZERO + scenario.seconds.0),
-        counted: whole - scenario.warmup.0.as_secs_f64(),
+        span: (from, Time::ZERO + Duration::from_secs_f64(whole)),
+        counted: whole - from.as_secs_f64(),
         whole,
         pairs: meters.iter().map(|meter| meter.bytes_in_window).collect(),
         by_flow: vec![meters.iter().map(|meter| meter.bytes_in_window).sum()],
@@ -203,11 +215,15 @@ pub(super) fn measure_meters(
             failures.push(format!("{} bytes {of}wrong", meter.bytes_wrong));
         }
     }
+    let mut one_way = Histogram::default();
+    meters.iter().for_each(|meter| one_way.merge(&meter.one_way));
     let seconds = meters.iter().map(|meter| meter.by_second.len()).max().unwrap_or(0);
     let in_second = |second: usize| meters.iter().filter_map(|meter| meter.by_second.get(second)).sum::<u64>();
     Report {
         scenario: Configured { cc: senders, ..Configured::of(scenario) },
         goodput_mbit_by_second: (0..seconds).map(|second| round(in_second(second) as f64 * 8e-6, 3)).collect(),
+        message_one_way_ms: Times::of(&one_way),
+        transfer_s: transfer_s.map(|s| round(s, 6)),
         datagrams,
         ..report_on_links(scenario, warm, done, &read, failures)
     }
@@ -263,6 +279,8 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
         links: done.links.iter().map(|(f, r)| [LinkCounts::from(f), LinkCounts::from(r)]).collect(),
         failures,
         message_rtt_ms: None,
+        message_rtt_ms_by_ten: Vec::new(),
+        message_rtt_ms_percentiles: Vec::new(),
         message_one_way_ms: None,
         first_message_rtt_ms: None,
         residual_loss: None,
@@ -280,6 +298,14 @@ fn report_on_links(scenario: &Scenario, warm: &Sides, done: &Sides, read: &Read,
         sender: None,
         datagrams: 0,
     }
+}
+
+/// Percentiles 0 to 100 in ms; empty without a value.
+fn percentiles(times: &Histogram) -> Vec<f64> {
+    if times.count() == 0 {
+        return Vec::new();
+    }
+    (0..=100).map(|percent| round(times.quantile(f64::from(percent) / 100.0).as_secs_f64() * 1e3, 3)).collect()
 }
 
 /// Start-up of a bulk transfer that has its path for itself.
@@ -359,6 +385,9 @@ fn relay_reports(scenario: &Scenario, sides: &Sides) -> Vec<RelayReport> {
             rank_out: s.rank_out,
             passed_packets: s.passed_packets,
             recoded_packets: s.recoded_packets,
+            batches_by_rank_in: s.spans.rank_in.clone(),
+            batches_by_rank_out: s.spans.rank_out.clone(),
+            batches_by_recoded: s.spans.recoded.clone(),
             dropped_packets: s.dropped_packets,
             waiting_packets: s.waiting,
             queueing_delay_ms: round(s.queueing_delay.as_secs_f64() * 1e3, 3),
@@ -392,13 +421,13 @@ fn flow_report(scenario: &Scenario, ends: &Ends, (client, server): (&App, &App),
 }
 
 /// The round trip that the sender of a flow has measured; none before the first one.
-pub(super) fn smoothed_rtt<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<std::time::Duration> {
+pub(super) fn smoothed_rtt<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<Duration> {
     let client = world.host(ends.client.host);
     let sends = &client.apps[ends.client.app];
     let link = sends.link().or_else(|| client.node.session_link(sends.session()?))?;
     let stats = client.node.link_stats(link)?;
     let path = stats.paths.first()?;
-    (path.min_rtt > std::time::Duration::ZERO && path.min_rtt <= path.smoothed_rtt).then_some(path.smoothed_rtt)
+    (path.min_rtt > Duration::ZERO && path.min_rtt <= path.smoothed_rtt).then_some(path.smoothed_rtt)
 }
 
 fn sender_view<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<SenderView> {
@@ -409,7 +438,7 @@ fn sender_view<N: Machine>(world: &World<NodeHost<N>>, ends: &Ends) -> Option<Se
     let path = link.paths.first()?;
     let flow = sends.outgoing_flow().and_then(|flow| client.node.flow_stats(flow)).unwrap_or_default();
     let received = receives.incoming_flow().and_then(|flow| server.node.flow_stats(flow)).unwrap_or_default();
-    let ms = |d: std::time::Duration| round(d.as_secs_f64() * 1e3, 3);
+    let ms = |d: Duration| round(d.as_secs_f64() * 1e3, 3);
     Some(SenderView {
         rtt_ms: ms(path.smoothed_rtt),
         min_rtt_ms: ms(path.min_rtt),

@@ -9,7 +9,7 @@ use noctule_proto::node::Transmit;
 use noctule_proto::units::{Ecn, Time};
 
 use super::build;
-use super::measure::{Sides, measure_meters};
+use super::measure::{Metered, Sides, measure_meters};
 use super::meter::Window;
 use super::quic::{QuicCongestion, QuicHost, QuicLoad, QuicPair, QuicPlan};
 use super::run::SimError;
@@ -118,7 +118,8 @@ pub(super) fn run(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, S
     let failures = hosts.iter().enumerate().filter_map(named).collect();
     let last = world.host(hosts[hops]).up.as_ref().map(|up| &up.meter);
     let meter = last.ok_or_else(|| SimError::Unsupported("a chain of proxies has a last node".to_owned()))?;
-    Ok(measure_meters(scenario, congestion.to_string(), &warm, &done, &[meter], world.packets(), failures))
+    let metered = Metered { senders: congestion.to_string(), meters: &[meter], transfer_s: None, datagrams: world.packets(), failures };
+    Ok(measure_meters(scenario, &warm, &done, metered))
 }
 
 /// What proxies cannot do is said before anything runs.
@@ -127,6 +128,9 @@ fn checked(scenario: &Scenario) -> Result<QuicCongestion, SimError> {
     let network = &scenario.network;
     if !network.is_chain() || network.flows.len() != 1 || scenario.pairs > 1 || scenario.both {
         return unsupported("--relays proxy in the simulator: a chain with one flow in one direction".to_owned());
+    }
+    if scenario.ack_every.is_some() {
+        return unsupported("--ack-every is noctule's; --relays proxy has no noctule nodes".to_owned());
     }
     if scenario.workload != Workload::Bulk {
         return unsupported(format!("--relays proxy in the simulator passes on a bulk transfer, not {}", scenario.workload));

@@ -1,4 +1,4 @@
-//! Several senders of bulk data over the same links, noctule and QUIC in any number: what each gets of a bottleneck.
+//! Several senders of one kind of load over the same links, noctule and QUIC in any number: what each gets of a bottleneck.
 //!
 //! QUIC (`quinn-proto`) stands for TCP's congestion controls, which the simulator has not; its recovery from loss is at least as good.
 //! All go from the first to the last node of a chain; the nodes between are routers.
@@ -14,10 +14,10 @@ use noctule_proto::{Node, NodeConfig};
 
 use super::app::{App, Reach};
 use super::build;
-use super::measure::{Sides, measure_meters};
+use super::measure::{Metered, Sides, measure_meters};
 use super::meter::{Meter, Window};
 use super::node_host::NodeHost;
-use super::quic::{QuicCongestion, QuicHost, QuicPair, QuicPlan};
+use super::quic::{QuicCongestion, QuicHost, QuicLoad, QuicPair, QuicPlan};
 use super::run::SimError;
 use super::sampler::{self, Look, Sampler, Watch};
 use super::world::{Host, HostId, WireOverhead, World};
@@ -26,6 +26,9 @@ use crate::scenario::{Congestion, Relays, Scenario, Sender, Workload};
 
 /// Between the starts of two senders; which is first depends on the seed.
 const APART: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether a transfer is complete; its end is known to the packet.
+const STEP: Duration = Duration::from_millis(10);
 
 /// One end of either.
 #[allow(clippy::large_enum_variant, reason = "a handful in all")]
@@ -46,6 +49,14 @@ impl End {
         match self {
             Self::Noctule(host) => &host.apps[0].meter,
             Self::Quic(host) => &host.meter,
+        }
+    }
+
+    /// The moment at which this end knew that everything it sent had arrived.
+    fn delivered(&self) -> Option<Time> {
+        match self {
+            Self::Noctule(host) => host.apps[0].delivered,
+            Self::Quic(host) => host.delivered,
         }
     }
 
@@ -107,7 +118,10 @@ pub(super) fn run(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, S
     scenario.check()?;
     check(scenario)?;
     let until = Time::ZERO + scenario.seconds.0;
-    let window = Window { from: Time::ZERO + scenario.warmup.0, until };
+    let is_transfer = matches!(scenario.workload, Workload::Transfer { .. });
+    // A transfer is counted from its first to its last byte.
+    let window =
+        if is_transfer { Window { from: Time::ZERO, until: Time::MAX } } else { Window { from: Time::ZERO + scenario.warmup.0, until } };
     let mut world = World::new(WireOverhead(scenario.ip.overhead()));
     let pipes = build::pipes(scenario, &mut world)?;
     let count = scenario.senders.len();
@@ -133,19 +147,35 @@ pub(super) fn run(scenario: &Scenario, watch: Option<Watch>) -> Result<Report, S
         sampler::run_until(&mut world, at.min(window.from), &mut sampler, look)?;
         world.with_host(client, End::start)?;
     }
-    sampler::run_until(&mut world, window.from, &mut sampler, look)?;
-    let warm = Sides::of_links(&world, &pipes);
-    world.clear_pipe_stats();
-    sampler::run_until(&mut world, until, &mut sampler, look)?;
-    let done = Sides::of_links(&world, &pipes);
     let mut failures = Vec::new();
+    let warm = if is_transfer {
+        let is_delivered = |world: &World<End>| pairs.iter().all(|pair| world.host(pair.client).delivered().is_some());
+        while world.now() < until && !is_delivered(&world) {
+            let next = (world.now() + STEP).min(until);
+            sampler::run_until(&mut world, next, &mut sampler, look)?;
+        }
+        if !is_delivered(&world) {
+            failures.push(format!("the transfer was not complete after {}", scenario.seconds));
+        }
+        Sides::default()
+    } else {
+        sampler::run_until(&mut world, window.from, &mut sampler, look)?;
+        let warm = Sides::of_links(&world, &pipes);
+        world.clear_pipe_stats();
+        sampler::run_until(&mut world, until, &mut sampler, look)?;
+        warm
+    };
+    let done = Sides::of_links(&world, &pipes);
+    let delivered: Option<Vec<Time>> = pairs.iter().map(|pair| world.host(pair.client).delivered()).collect();
+    let transfer_s = delivered.filter(|_| is_transfer).and_then(|ends| ends.into_iter().max()).map(Time::as_secs_f64);
     for (number, pair) in pairs.iter().enumerate() {
         let said = [pair.client, pair.server].into_iter().flat_map(|end| world.host(end).failures());
         failures.extend(said.map(|failure| format!("sender {} ({}): {failure}", number + 1, pair.sender)));
     }
     let meters: Vec<&Meter> = pairs.iter().map(|pair| world.host(pair.server).meter()).collect();
     let names: Vec<String> = scenario.senders.iter().map(|sender| sender.of(scenario.cc)).collect();
-    Ok(measure_meters(scenario, names.join(", "), &warm, &done, &meters, world.packets(), failures))
+    let metered = Metered { senders: names.join(", "), meters: &meters, transfer_s, datagrams: world.packets(), failures };
+    Ok(measure_meters(scenario, &warm, &done, metered))
 }
 
 fn noctule(scenario: &Scenario, number: u32, far: SocketAddr) -> (End, End) {
@@ -166,7 +196,14 @@ fn noctule(scenario: &Scenario, number: u32, far: SocketAddr) -> (End, End) {
 fn quic(scenario: &Scenario, number: u64, congestion: QuicCongestion, far: SocketAddr, window: Window) -> Result<(End, End), SimError> {
     let mtu = scenario.hops.iter().map(|hop| hop.forward.mtu.min(hop.reverse.mtu)).min().unwrap_or(1500);
     let datagram = (mtu - scenario.ip.overhead()) as u16;
+    let load = match scenario.workload {
+        Workload::Transfer { size } => QuicLoad::Once(size),
+        // The first at once, as that of a noctule session: its handshake counts.
+        Workload::Block { size, interval } => QuicLoad::Frames { size, from: Time::ZERO, interval: interval.0 },
+        Workload::Bulk | Workload::Messages { .. } => QuicLoad::Bulk,
+    };
     let plan = QuicPlan::bulk(congestion, datagram, window, build::sub_seed(scenario.seed, 4_000 + number));
+    let plan = QuicPlan { load, ..plan };
     let pair = QuicPair::new(plan, far).map_err(SimError::Unsupported)?;
     Ok((End::Quic(pair.client), End::Quic(pair.server)))
 }
@@ -192,11 +229,15 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
         batch_size,
         no_retransmit,
         epoch_packets,
+        ack_every,
         stall,
         senders,
         connect_timeout,
     } = scenario;
     let last = APART * (senders.len() as u32 - 1);
+    let is_timed = !matches!(workload, Workload::Transfer { .. });
+    // What begins at a time of its own would have to be told to the meters.
+    let is_alone_only = !matches!(workload, Workload::Bulk);
     let refused = [
         (!network.is_chain() || network.flows.len() != 1, "a chain with one flow".to_owned()),
         ((0..network.ends.len()).any(|link| network.beside(link).count() > 1), "one path per hop".to_owned()),
@@ -204,15 +245,19 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
             network.nodes.len() > 2 && network.relays != Relays::Ip,
             "--relays ip: senders of both kinds need routers between them".to_owned(),
         ),
-        (*workload != Workload::Bulk || mode.0 != Mode::Brtp, "--workload bulk in --mode brtp".to_owned()),
+        (
+            matches!(workload, Workload::Messages { .. }) || mode.0 != Mode::Brtp,
+            "--workload bulk, transfer or block in --mode brtp".to_owned(),
+        ),
+        (is_alone_only && senders.len() > 1, "--workload bulk where there are several of them".to_owned()),
         (*both || *pairs > 1 || *unordered || lifetime.is_some() || stall.is_some(), "one direction, no --pairs and no --stall".to_owned()),
         (connect_timeout.is_some(), "the usual time to connect, no --connect-timeout".to_owned()),
         (
-            flow_memory.is_some() || batch_size.is_some() || no_retransmit.is_some() || epoch_packets.is_some(),
-            "the protocol's own batch size, memory and epochs".to_owned(),
+            flow_memory.is_some() || batch_size.is_some() || no_retransmit.is_some() || epoch_packets.is_some() || ack_every.is_some(),
+            "the protocol's own batch size, memory, epochs and acknowledgements".to_owned(),
         ),
         (!senders.contains(&Sender::Noctule) && *cc != Congestion::Model, "no --cc where no noctule sends".to_owned()),
-        (warmup.0 < last, format!("a warm-up of {} s: they start {} s apart", last.as_secs(), APART.as_secs())),
+        (is_timed && warmup.0 < last, format!("a warm-up of {} s: they start {} s apart", last.as_secs(), APART.as_secs())),
     ];
     match refused.into_iter().find(|(is_refused, _)| *is_refused) {
         Some((_, text)) => Err(SimError::Unsupported(format!("--senders: {text}"))),
@@ -242,10 +287,30 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_ends_when_its_sender_knows_and_blocks_are_timed() {
+        for sender in ["quic-cubic", "noctule"] {
+            let one = report(&format!("--rate=10mbit --delay=10ms --senders={sender} --workload=transfer:100KB --warmup=0 --seconds=60"));
+            let one = one.unwrap();
+            let seconds = one.transfer_s.unwrap();
+            // 0.08 s of bytes, a handshake, and the last acknowledgement.
+            assert!((0.12..0.6).contains(&seconds) && one.failures.is_empty(), "{sender}: {seconds} {:?}", one.failures);
+            assert!((one.goodput_mbit - 0.8 / seconds).abs() < 0.01, "{sender}: {}", one.goodput_mbit);
+            let blocks =
+                report(&format!("--rate=10mbit --delay=10ms --senders={sender} --workload=block:20KB:100ms --warmup=1 --seconds=4"));
+            let times = blocks.unwrap().message_one_way_ms.unwrap();
+            assert!((29..=30).contains(&times.count) && (20.0..60.0).contains(&times.mean), "{sender}: {times:?}");
+        }
+        let never = report("--rate=10mbit --delay=10ms --senders=quic-cubic --workload=transfer:10MB --warmup=0 --seconds=1").unwrap();
+        assert!(never.transfer_s.is_none() && never.failures[0].contains("not complete"), "{:?}", never.failures);
+    }
+
+    #[test]
     fn what_senders_cannot_do_is_refused_by_name() {
         for (line, names) in [
             ("--senders=noctule,quic-cubic --hops=2", "--relays ip"),
-            ("--senders=quic-cubic --workload=transfer:1MB", "bulk"),
+            ("--senders=quic-cubic,quic-bbr --workload=transfer:1MB", "several"),
+            ("--senders=quic-cubic --workload=messages:10/s:100B", "transfer or block"),
+            ("--senders=quic-cubic --ack-every=2", "acknowledgements"),
             ("--senders=quic-cubic --cc=cubic", "--cc"),
             ("--senders=quic-cubic,quic-bbr,noctule --seconds=9 --warmup=3", "warm-up of 4 s"),
             ("--senders=quic-vegas", "quic-vegas"),

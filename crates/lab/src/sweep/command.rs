@@ -15,6 +15,7 @@ use crate::holdout::command::DrawArgs;
 use crate::holdout::summary;
 use crate::matrix::flags::GridFlags;
 use crate::matrix::{FAILED, Heading, Layout, Summary, csv, markdown};
+use crate::report::count;
 use crate::scenario::Case;
 use crate::sim;
 
@@ -111,6 +112,9 @@ pub fn announce(folder: &Folder) {
 
 /// Runs cases in the simulator, into a folder if there is one; with `samples`, the course of each goes there too.
 pub fn simulate(cases: &[Case], results: Option<&Path>, workers: usize, samples: bool) -> Result<Vec<Record>, Failure> {
+    if samples && results.is_none() {
+        return Err("--samples keeps the course of each run beside its result: name a folder for both by --results DIR".into());
+    }
     let cells: Vec<(usize, Cell)> = cases.iter().cloned().map(Cell::from).enumerate().collect();
     let folder = results.map(Folder::open).transpose()?;
     if let Some(folder) = &folder {
@@ -180,7 +184,7 @@ impl MergeArgs {
             let (cases, results): (Vec<Case>, Vec<_>) = others.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
             let summary = Summary::of(&cases, results);
             let heading = Heading {
-                title: format!("{} runs", cases.len()),
+                title: count(cases.len(), "run"),
                 conditions: format!("in the simulator, noctule-lab {}", others[0].build),
                 beside: None,
             };

@@ -2,13 +2,14 @@
 //!
 //! `ID.json` is a [`Record`]. It is written under another name, brought to the disk (`fsync`) and renamed: a full disk, a killed worker or a
 //! power cut leaves the old state or the new one. Workers that share a folder hold a lock on `ID.claim` while they run a cell. The kernel
-//! lets go of the lock when its process ends, however it ends.
+//! lets go of the lock when its process ends, however it ends. What lies there under these names and is no regular file is refused ([`files`]).
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::cell::Record;
+use crate::files::{self, Links};
 
 /// A folder that does not do what it has to.
 #[derive(Debug, thiserror::Error)]
@@ -74,9 +75,12 @@ impl Folder {
             let path = path.to_owned();
             move |source| FolderError::Write { path, source }
         };
-        std::fs::create_dir_all(path).map_err(failed(path))?;
+        std::fs::create_dir_all(path).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => failed(path)(files::not_a_folder()),
+            _ => failed(path)(e),
+        })?;
         let trial = path.join(format!(".trial.{}", std::process::id()));
-        std::fs::write(&trial, "x").map_err(failed(path))?;
+        files::create(&trial, false).and_then(|mut file| file.write_all(b"x")).map_err(failed(path))?;
         std::fs::remove_file(&trial).map_err(failed(path))?;
         Ok(Self { path: path.to_owned() })
     }
@@ -98,7 +102,7 @@ impl Folder {
     /// The result of a cell, if it has been run.
     pub fn read(&self, id: &str) -> Result<Option<Record>, FolderError> {
         let path = self.result_of(id);
-        let text = match std::fs::read(&path) {
+        let text = match files::read(&path, Links::Follow, files::MOST_BYTES) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(FolderError::Read { path, source }),
@@ -122,8 +126,7 @@ impl Folder {
             let _ = std::fs::remove_file(&claim);
             return Ok(Taken::Done(Box::new(record)));
         }
-        let file = OpenOptions::new().append(true).create(true).open(&claim);
-        let file = file.map_err(|source| FolderError::Write { path: claim.clone(), source })?;
+        let file = files::create(&claim, true).map_err(|source| FolderError::Write { path: claim.clone(), source })?;
         let locked = if wait { file.lock().map_err(TryLockError::Error) } else { file.try_lock() };
         match locked {
             Ok(()) => {}
@@ -162,7 +165,7 @@ impl Claim {
 
 /// Writes a file whole or not at all, by way of `part` in the same folder.
 fn write_whole(part: &Path, to: &Path, folder: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(part)?;
+    let mut file = files::create(part, false)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(part, to)?;
@@ -170,9 +173,12 @@ fn write_whole(part: &Path, to: &Path, folder: &Path, bytes: &[u8]) -> io::Resul
     File::open(folder)?.sync_all()
 }
 
-/// Writes an output file whole or not at all.
+/// Writes an output file whole or not at all. A link, a device or a FIFO is not replaced: it is written into, as `/dev/stdout` wants it.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let failed = |source| FolderError::Write { path: path.to_owned(), source };
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
     let name = path.file_name().ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file")))?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let part = folder.join(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
@@ -230,10 +236,53 @@ mod tests {
     }
 
     #[test]
+    fn an_output_that_is_no_plain_file_is_written_into_and_stays_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let link = |name: &str, to: &Path| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        let (read, write) = std::io::pipe().unwrap();
+        std::fs::write(at("file"), "before").unwrap();
+        link("to-file", &at("file"));
+        link("to-nothing", &at("new"));
+        link("to-device", Path::new("/dev/null"));
+        link("to-pipe", Path::new(&format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&write))));
+        for name in ["to-file", "to-nothing", "to-device", "to-pipe"] {
+            replace(&at(name), name.as_bytes()).unwrap();
+            assert!(std::fs::symlink_metadata(at(name)).unwrap().is_symlink(), "{name}");
+        }
+        drop(write);
+        assert_eq!(std::io::read_to_string(read).unwrap(), "to-pipe");
+        assert_eq!((std::fs::read(at("file")).unwrap(), std::fs::read(at("new")).unwrap()), (b"to-file".into(), b"to-nothing".into()));
+        assert!(replace(dir.path(), b"x").unwrap_err().to_string().contains("directory"));
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_written_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(Folder::open(&file.join("below")).unwrap_err().to_string().contains("cannot be written"));
+        for path in [&file, &file.join("below")] {
+            let error = Folder::open(path).unwrap_err().to_string();
+            assert!(error.contains("cannot be written: a file, not a folder"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_under_a_name_of_ours_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let record = record(&Build::named("test"));
+        let at = |name: String| dir.path().join(name);
+        let claim = at(format!("{}.claim", record.id));
+        files::tests::fifo(&claim);
+        assert!(folder.take(&record.id, false).unwrap_err().to_string().contains("not a regular file"));
+        std::fs::remove_file(&claim).unwrap();
+        std::fs::write(at("victim".to_owned()), "kept").unwrap();
+        std::os::unix::fs::symlink(at("victim".to_owned()), at(format!(".{}.part", record.id))).unwrap();
+        let Taken::Mine(mine) = folder.take(&record.id, false).unwrap() else { panic!("nobody has it") };
+        assert!(mine.keep(&record).unwrap_err().to_string().contains("not a regular file"));
+        assert_eq!(std::fs::read(at("victim".to_owned())).unwrap(), b"kept");
+        files::tests::fifo(&at(format!("{}.json", record.id)));
+        assert!(folder.take(&record.id, false).unwrap_err().to_string().contains("not a regular file"));
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::cell::{Build, Cell, Record};
+use crate::files::{self, Links};
+use crate::report::count;
 
 /// Results that do not go together, or cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +60,10 @@ pub enum GatherError {
 pub fn gather(paths: &[PathBuf], build: Option<&str>) -> Result<Vec<Record>, GatherError> {
     let mut records: BTreeMap<String, Record> = BTreeMap::new();
     for path in paths {
-        for file in files(path)? {
-            let text = std::fs::read_to_string(&file).map_err(|source| GatherError::Read { path: file.clone(), source })?;
+        for file in results_in(path)? {
+            // A file that was named may be a pipe; what lies in a folder is not waited for.
+            let text = if *path == file { std::fs::read_to_string(&file) } else { files::text(&file, Links::Follow, files::MOST_BYTES) };
+            let text = text.map_err(|source| GatherError::Read { path: file.clone(), source })?;
             for (line, text) in text.lines().zip(1..).map(|(text, line)| (line, text)) {
                 if !text.trim().is_empty() {
                     add(&mut records, &file, line, text, build)?;
@@ -72,7 +76,7 @@ pub fn gather(paths: &[PathBuf], build: Option<&str>) -> Result<Vec<Record>, Gat
         *builds.entry(&record.build).or_default() += 1;
     }
     if builds.len() > 1 {
-        return Err(GatherError::Builds(builds.iter().map(|(build, n)| format!("{build} ({n} results)")).collect()));
+        return Err(GatherError::Builds(builds.iter().map(|(build, n)| format!("{build} ({})", count(*n, "result"))).collect()));
     }
     if records.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -83,7 +87,7 @@ pub fn gather(paths: &[PathBuf], build: Option<&str>) -> Result<Vec<Record>, Gat
     Ok(records)
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>, GatherError> {
+fn results_in(path: &Path) -> Result<Vec<PathBuf>, GatherError> {
     let failed = |source| GatherError::Read { path: path.to_owned(), source };
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -175,6 +179,9 @@ mod tests {
         // Halves and claims are no results.
         std::fs::write(folder.join(".half.json"), "{").unwrap();
         std::fs::write(folder.join("x.claim"), "").unwrap();
+        files::tests::fifo(&folder.join("fifo.json"));
+        assert!(gather(std::slice::from_ref(&folder), None).unwrap_err().to_string().contains("fifo.json: not a regular file"));
+        std::fs::remove_file(folder.join("fifo.json")).unwrap();
         let lines = dir.path().join("more.jsonl");
         write(&lines, &all[1..3]);
         let gathered = gather(&[folder, lines], None).unwrap();
@@ -191,7 +198,7 @@ mod tests {
         let text = |paths: &[PathBuf], build| gather(paths, build).map(|_| ()).map_err(|e| e.to_string());
         let (one, two) = (records("one"), records("two"));
         write(&path, &[one[0].clone(), two[1].clone()]);
-        assert!(text(std::slice::from_ref(&path), None).unwrap_err().contains("one (1 results), two (1 results)"));
+        assert!(text(std::slice::from_ref(&path), None).unwrap_err().contains("one (1 result), two (1 result)"));
         assert_eq!(text(std::slice::from_ref(&path), Some("two")), Ok(()));
         let changed = Record { measured: Measured::NotRun { reason: "another".to_owned() }, ..one[0].clone() };
         write(&path, &[one[0].clone(), changed]);

@@ -64,7 +64,12 @@ pub fn read(path: &Path, full: bool) -> Result<Vec<Cell>, ListError> {
         return Err(ListError::Full { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(|source| ListError::Read { path: path.to_owned(), source })?;
-    let cells: Vec<Cell> = serde_json::from_str(&text).map_err(|source| ListError::Json { path: path.to_owned(), source })?;
+    parse(path, &text)
+}
+
+/// The cells of the JSON text of the file `path`.
+pub fn parse(path: &Path, text: &str) -> Result<Vec<Cell>, ListError> {
+    let cells: Vec<Cell> = serde_json::from_str(text).map_err(|source| ListError::Json { path: path.to_owned(), source })?;
     for (number, cell) in cells.iter().enumerate() {
         let wrong = |source| ListError::Cell { path: path.to_owned(), number, name: cell.case.name.clone(), source: Box::new(source) };
         cell.case.scenario.check().map_err(wrong)?;

@@ -145,7 +145,7 @@ impl Shared<'_> {
     fn measure(&self, item: &Item<'_>) -> Record {
         let watch = self.sweep.folder.filter(|_| self.sweep.samples).map(|folder| {
             let path = samples::path_of(folder.path(), &item.id);
-            SampleFile::create(&path, &Head::of(&item.cell.case.name, &item.cell.case.scenario)).watch()
+            SampleFile::beside(&path, &Head::of(&item.cell.case.name, &item.cell.case.scenario)).watch()
         });
         let measured = item.cell.measure_watched(watch);
         Record { id: item.id.clone(), build: self.sweep.build.name().to_owned(), place: item.place, cell: item.cell.clone(), measured }

@@ -1,15 +1,16 @@
 //! The course of a cell as a file of JSON lines that grows while the cell runs: what a page shows live.
 //!
 //! `ID.samples` begins with a [`Head`], then has a [`Sample`] per line. It is no result: `merge` does not read it, and a cell without it is
-//! as good as one with it. When it cannot be written, the run goes on, and says so once.
+//! as good as one with it. When it cannot be written any more, the run goes on, and says so once. While it grows its writer holds a lock on it.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Quoted;
+use crate::files::{self, Links};
 use crate::scenario::{Limits, Scenario};
 use crate::sim::{Sample, Watch};
 
@@ -63,6 +64,9 @@ pub fn path_of(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.{ENDING}"))
 }
 
+/// Longest first line, bytes.
+const MOST_HEAD: u64 = 64 << 10;
+
 /// A file that is written as the run goes on.
 #[derive(Debug)]
 pub struct SampleFile {
@@ -72,22 +76,40 @@ pub struct SampleFile {
 }
 
 impl SampleFile {
-    /// Begins the file anew.
-    pub fn create(path: &Path, head: &Head) -> Self {
-        let file = File::create(path).map_err(|error| complain(path, &error)).ok();
-        let mut new = Self { file, path: path.to_owned() };
-        new.line(head);
-        new
+    /// Begins the file that the user named: a pipe or a device, too.
+    ///
+    /// # Errors
+    /// It cannot be written: in words, before anything has run.
+    pub fn create(path: &Path, head: &Head) -> Result<Self, String> {
+        let failed = |error: io::Error| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+            let why = folder.map_or_else(|| error.to_string(), |folder| format!("there is no folder {}", folder.display()));
+            format!("--samples {}: cannot be written: {why}", path.display())
+        };
+        let file = File::create(path).map_err(failed)?;
+        Self::begin(file, path, head).map_err(failed)
+    }
+
+    /// Begins a file in a folder of results; the run does not depend on it.
+    pub fn beside(path: &Path, head: &Head) -> Self {
+        let begun = files::create(path, false).and_then(|file| Self::begin(file, path, head));
+        begun.unwrap_or_else(|error| {
+            complain(path, &error);
+            Self { file: None, path: path.to_owned() }
+        })
+    }
+
+    fn begin(mut file: File, path: &Path, head: &Head) -> io::Result<Self> {
+        // Says to a page that the run goes on. Where it cannot be had, the file is as good without.
+        let _ = file.try_lock();
+        write_line(&mut file, head)?;
+        Ok(Self { file: Some(file), path: path.to_owned() })
     }
 
     /// Adds a line. A reader that follows the file sees it whole: it goes out in one write.
     pub fn line(&mut self, value: &impl Serialize) {
         let Some(file) = &mut self.file else { return };
-        let written = serde_json::to_vec(value).map_err(Into::into).and_then(|mut line| {
-            line.push(b'\n');
-            file.write_all(&line)
-        });
-        if let Err(error) = written {
+        if let Err(error) = write_line(file, value) {
             complain(&self.path, &error);
             self.file = None;
         }
@@ -99,16 +121,27 @@ impl SampleFile {
     }
 }
 
-fn complain(path: &Path, error: &std::io::Error) {
+fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)
+}
+
+fn complain(path: &Path, error: &io::Error) {
     eprintln!("{} cannot be written: {error}; the run goes on without it", path.display());
 }
 
-/// A course as it stands in its file; lines that are not whole yet are left out.
+/// What runs, from the first line of a file in a folder; none where there is no such line yet.
+pub fn head(path: &Path) -> Option<Head> {
+    serde_json::from_slice(&files::first_line(path, MOST_HEAD).ok()??).ok()
+}
+
+/// A course as it stands in its file in a folder; lines that are not whole yet are left out.
 ///
 /// # Errors
 /// The file cannot be read, or is none: in words, with the line.
 pub fn read(path: &Path) -> Result<(Head, Vec<Sample>), String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = files::text(path, Links::Refuse, files::MOST_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().zip(1..);
     let wrong = |line: usize, e: serde_json::Error| format!("{}, line {line}: no sample of a run: {e}", path.display());
@@ -124,7 +157,7 @@ mod tests {
 
     const SAMPLE: Sample = Sample { t: 0.5, goodput_mbit: Some(1.5), queue_ms: None, rtt_ms: Some(20.0), loss: Some(0.1) };
 
-    fn head() -> Head {
+    fn of_a_run() -> Head {
         Head { name: "loss=1%".to_owned(), seconds: 10.0, warmup: 2.0, limit_mbit: Some(9.5) }
     }
 
@@ -132,22 +165,33 @@ mod tests {
     fn what_is_written_is_read_and_a_half_line_is_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_of(dir.path(), "abc");
-        SampleFile::create(&path, &head()).line(&SAMPLE);
+        SampleFile::create(&path, &of_a_run()).unwrap().line(&SAMPLE);
+        assert_eq!(head(&path), Some(of_a_run()));
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"t\":1.0,").unwrap();
-        assert_eq!(read(&path).unwrap(), (head(), vec![SAMPLE]));
+        assert_eq!(read(&path).unwrap(), (of_a_run(), vec![SAMPLE]));
         file.write_all(b"}\n").unwrap();
         assert!(read(&path).unwrap_err().contains("line 3"));
         std::fs::write(&path, "").unwrap();
         assert!(read(&path).unwrap_err().contains("nothing in it yet"));
+        assert_eq!(head(&path), None);
+        SampleFile::beside(&path, &of_a_run()).line(&SAMPLE);
+        assert_eq!(read(&path).unwrap(), (of_a_run(), vec![SAMPLE]));
+        std::fs::remove_file(&path).unwrap();
+        files::tests::fifo(&path);
+        assert!(SampleFile::beside(&path, &of_a_run()).file.is_none(), "the run does not wait for a reader");
+        assert!(read(&path).unwrap_err().contains("not a regular file"));
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_ends_nothing() {
-        let mut full = SampleFile::create(Path::new("/dev/full"), &head());
+    fn a_file_that_cannot_be_written_any_more_ends_nothing_and_one_that_never_could_is_told_at_once() {
+        let mut full = SampleFile { file: Some(File::create("/dev/full").unwrap()), path: "/dev/full".into() };
         full.line(&SAMPLE);
         assert!(full.file.is_none());
-        let mut nowhere = SampleFile::create(Path::new("/no/such/folder/x.samples"), &head());
-        nowhere.line(&SAMPLE);
+        full.line(&SAMPLE);
+        for (path, names) in [("/no/such/folder/x.samples", "no folder /no/such/folder"), ("/dev/full", "space"), ("/", "directory")] {
+            let error = SampleFile::create(Path::new(path), &of_a_run()).unwrap_err();
+            assert!(error.starts_with("--samples ") && error.contains(names), "{path}: {error}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub const EXITS: &[(u8, &str)] = &[
     (14, "the target exists already"),
     (15, "the host's key is not known yet"),
     (16, "the other side wants encryption"),
-    (17, "the receiver is busy with another transfer"),
+    (17, "the other side is busy with others"),
     (18, "doctor found a problem"),
     (19, "the code is wrong, used or withdrawn"),
     (20, "the proxy cannot reach the target"),

@@ -9,14 +9,18 @@ use crate::cli::{IdentityArgs, PeerArgs, PerfArgs, TraceArgs, ViaArgs};
 use crate::failure::Failure;
 use crate::identity;
 use crate::overlay::{self, Gateway};
+use crate::silence::{self, NO_WORD, Silence, Word};
 use crate::transfer::records::{self, Reader};
-use crate::units::CcName;
+use crate::units::{CcName, time};
 use noctule::{Endpoint, FarText, FlowOptions, NodeConfig, PublicKey, RouteStats, SendStream, Session};
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Code of a session that a client leaves in the middle.
 const INTERRUPTED: u64 = 2;
+/// How long the far end may take to hear that this side leaves.
+const LAST_WORD: Duration = Duration::from_secs(5);
 /// Bytes per btp message unless told: fits one packet on any path.
 const MESSAGE_LENGTH: usize = 1200;
 
@@ -85,6 +89,7 @@ impl Connection {
             false => identity::endpoint_config(how.identity.key.as_deref())?,
         };
         config.node = NodeConfig { congestion: cc.0, accept: false, ..NodeConfig::default() };
+        crate::silence::notice(&mut config.node);
         identity::protect(&mut config.node, how.identity)?;
         overlay::configure(&mut config.node, how.via, None)?;
         how.trace.apply(&mut config, how.title)?;
@@ -111,6 +116,15 @@ impl Connection {
     fn local(&self) -> Option<SocketAddr> {
         let ip = self.session.stats().paths().first().and_then(|p| p.local);
         Some(SocketAddr::new(ip.unwrap_or(self.endpoint.local_addr().ip()), self.endpoint.local_addr().port()))
+    }
+
+    /// Tells the user that the far end says nothing, and that it is there again. To be called several times a second.
+    pub fn watch(&self, silence: &mut Silence) {
+        match silence.look(&self.session) {
+            Some((Word::Silent, address)) => tell!("noctule: no answer from {address} for {}, still measuring", time(NO_WORD)),
+            Some((Word::Heard, address)) => tell!("noctule: {address} is there again"),
+            None => {}
+        }
     }
 
     /// Leaves in the middle: the far end hears that this side was not content.
@@ -156,11 +170,14 @@ impl Connection {
         tcp::connect(server, offer, congestion).await
     }
 
-    /// Leaves.
+    /// Leaves. A far end that is silent is not waited for: the result is known.
     pub async fn close(self) {
-        self.session.close(0, "").await;
-        drop(self.gateway);
-        self.endpoint.wait_idle().await;
+        let leaving = async {
+            self.session.close(0, "").await;
+            drop(self.gateway);
+            self.endpoint.wait_idle().await;
+        };
+        let _ = tokio::time::timeout(LAST_WORD, leaving).await;
     }
 }
 
@@ -241,6 +258,7 @@ impl Test {
         let interrupted = crate::interrupted();
         tokio::pin!(work, interrupted);
         let (mut is_done, mut is_told) = (false, false);
+        let (mut silence, mut look) = (Silence::default(), tokio::time::interval(silence::LOOK_EVERY));
         let result = loop {
             if is_done && is_told && views.is_empty() {
                 break Ok(());
@@ -256,6 +274,7 @@ impl Test {
                     Ok(None) => is_told = true,
                     Err(e) => break Err(connection.failure(e)),
                 },
+                _ = look.tick() => connection.watch(&mut silence),
                 () = &mut interrupted => break Err(Failure::Interrupted("")),
             }
         };

@@ -12,6 +12,7 @@ use crate::identity::{self, refused};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
 use crate::ping::echo;
+use crate::service::Service;
 use crate::transfer::records::{self, Reader};
 use crate::units::{CcName, Scale, counted, size};
 use noctule::{Endpoint, FarText, IncomingFlow, NodeConfig, SendStream, Session};
@@ -145,6 +146,7 @@ impl Server {
         // It looked in and left (noctule doctor, or a client that only proved a code), or was turned away.
         let Some(flow) = self.gate.first_flow(&session, PATIENCE).await else { return Ok(false) };
         let peer = session.remote_address().map_or_else(|| "?".to_owned(), |a| a.to_string());
+        let is_test = [CONTROL_TAG, PING_TAG].contains(&flow.tag());
         let result = match tokio::time::timeout(PATIENCE, purpose(flow)).await {
             Ok(Ok(Purpose::Ping(recv))) => {
                 tracing::info!("ping");
@@ -165,7 +167,10 @@ impl Server {
             Err(_) => Err(not_a_test()),
         };
         if result.is_err() {
-            session.abort(1, "this is noctule perf -s, and the test failed");
+            match is_test {
+                true => session.abort(1, "this is noctule perf -s, and the test failed"),
+                false => session.abort(Service::Tests.code(), "noctule perf -s runs there"),
+            }
         }
         result
     }
@@ -348,5 +353,5 @@ async fn tell(send: &mut SendStream, views: &mut mpsc::Receiver<Record>, result:
 }
 
 fn not_a_test() -> Failure {
-    Failure::Stranger("it is no `noctule perf -c` or `noctule ping`".into())
+    Failure::Here { text: "refused: it is neither `noctule perf -c` nor `noctule ping`".into(), code: 7 }
 }

@@ -9,6 +9,7 @@ use crate::identity::Peer;
 use crate::overlay;
 use crate::perf::client::{Connection, How};
 use crate::perf::output::Output;
+use crate::silence::Silence;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
@@ -59,7 +60,7 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
         };
         let mut all = Vec::new();
         let result = crate::unless_interrupted(first(args, &peer, count, &mut all, &mut output)).await;
-        if let Err(failure @ Failure::TakesFiles) = result {
+        if let Err(failure @ Failure::OtherService(_)) = result {
             return Err(early(failure));
         }
         let reported = report::first(args, &all, mean_first(&all), result.as_ref().err(), output);
@@ -72,14 +73,14 @@ async fn measure(args: &PingArgs, peer: Peer, mut output: Output) -> Result<(), 
     let result =
         crate::unless_interrupted(steady(args, &connection, interval, &table, &mut output)).await.map_err(|e| connection.failure(e));
     let samples = Samples { all: decided(&lock(&table), result.is_err(), args), wait_ms: ms(args.wait.0) };
+    if let Err(failure @ Failure::OtherService(_)) = result {
+        return Err(early(failure));
+    }
+    let reported = report::steady(args, &remote, &samples, result.as_ref().err(), output);
     match &result {
         Ok(()) => connection.close().await,
         Err(_) => connection.leave(),
     }
-    if let Err(failure @ Failure::TakesFiles) = result {
-        return Err(early(failure));
-    }
-    let reported = report::steady(args, &remote, &samples, result.as_ref().err(), output);
     result.and(reported).map_err(|e| (e, true))
 }
 
@@ -152,6 +153,7 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ta
     let start = Instant::now();
     let mut wrong = 0;
     let mut lines = Lines { shown: 0, step: if interval >= SLOW { 1 } else { TEN } };
+    let mut silence = Silence::default();
     let result = {
         let sending = send(&mut there, args, interval, start, table);
         let receiving = receive(&mut back, start, table, &mut wrong);
@@ -166,6 +168,7 @@ async fn steady(args: &PingArgs, connection: &Connection, interval: Duration, ta
                 }
                 result = &mut receiving => break result,
                 _ = look.tick() => {
+                    connection.watch(&mut silence);
                     lines.show(args, &lock(table), start.elapsed().as_secs_f64(), false, output);
                     let has_all = || lock(table).iter().all(|s| s.rtt_ms.is_some());
                     if is_sent.is_some_and(|end| TokioInstant::now() >= end || has_all()) {

@@ -6,7 +6,9 @@ use crate::cli::ProxyArgs;
 use crate::failure::Failure;
 use crate::identity;
 use crate::overlay::{self, Gateway};
+use crate::silence::{self, NO_WORD, Silence, Word};
 use crate::transfer::Farewell;
+use crate::units::time;
 use noctule::{Endpoint, NodeConfig, PublicKey, Session};
 use noctule_proxy::{End, Greeting, Listener, Near, NearOptions, Outcome, Remote, Report, Uplink};
 use serde_json::json;
@@ -125,6 +127,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         let refused = tokio::select! {
             () = serving => None,
             () = look_after(&mut rules) => None,
+            () = tell_silence(&session) => None,
             failure = all_refused(&mut refusals, remote.len(), !listeners.is_empty(), is_json) => Some(failure),
         };
         if let Some(rules) = &mut rules {
@@ -144,6 +147,19 @@ pub async fn run(args: ProxyArgs) -> Result<(), Failure> {
         drop(session);
         reach.begin_again(rules.is_some());
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Logs that the server says nothing, and that it is there again; never ends.
+async fn tell_silence(session: &Session) {
+    let (mut silence, mut look) = (Silence::default(), tokio::time::interval(silence::LOOK_EVERY));
+    loop {
+        look.tick().await;
+        match silence.look(session) {
+            Some((Word::Silent, address)) => tracing::warn!("no answer from {address} for {}; connections wait", time(NO_WORD)),
+            Some((Word::Heard, address)) => tracing::warn!("{address} is there again"),
+            None => {}
+        }
     }
 }
 

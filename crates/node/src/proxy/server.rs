@@ -11,6 +11,7 @@ use crate::identity;
 use crate::identity::authorised::{Access, Wanted};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
+use crate::service::Service;
 use crate::transfer::{Farewell, Reporter, voices};
 use clap::Parser;
 use noctule::{Endpoint, IncomingFlow, NodeConfig, PublicKey, Session, SessionAccess};
@@ -255,7 +256,7 @@ fn reach(args: &ProxyServeArgs) -> String {
 async fn serve(gate: &Gate, far: Arc<Far>, session: Session) {
     let Some(first) = gate.first_flow_if(&session, PATIENCE, |options| !is_datagrams(options)).await else { return };
     if first.options().tag != TAG || !matches!(first, IncomingFlow::Stream { send: Some(_), .. }) {
-        session.abort(1, "this is noctule proxy serve");
+        session.abort(Service::Proxy.code(), "noctule proxy serve runs there");
         tracing::warn!("refused: it is not `noctule proxy`");
         return;
     }

@@ -2,6 +2,7 @@
 
 use super::failure;
 use crate::failure::Failure;
+use noctule::FlowError;
 use noctule_proxy::{Connection, Near, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, stdin, stdout};
 
@@ -11,7 +12,7 @@ const CHUNK: usize = 64 << 10;
 /// Carries it until the target has ended its side.
 pub async fn run(near: &Near, target: Target) -> Result<(), Failure> {
     let shown = target.to_string();
-    let Connection { rest, mut recv, mut send } = near.connect(target).await.map_err(|answer| failure(shown, &answer))?;
+    let Connection { rest, mut recv, mut send } = near.connect(target).await.map_err(|answer| failure(shown.clone(), &answer))?;
     let reading = async move {
         let (mut input, mut buffer) = (stdin(), vec![0; CHUNK]);
         loop {
@@ -30,7 +31,11 @@ pub async fn run(near: &Near, target: Target) -> Result<(), Failure> {
     output.write_all(&rest).await.map_err(gone)?;
     output.flush().await.map_err(gone)?;
     let mut chunks = Vec::new();
-    while recv.read_chunks(&mut chunks, CHUNK).await? > 0 {
+    let reset = |e: FlowError| match e {
+        FlowError::Closed(_) => Failure::Here { text: format!("{shown}: the connection was reset"), code: 7 },
+        e => e.into(),
+    };
+    while recv.read_chunks(&mut chunks, CHUNK).await.map_err(reset)? > 0 {
         for chunk in chunks.drain(..) {
             output.write_all(&chunk).await.map_err(gone)?;
         }

@@ -1,6 +1,7 @@
 //! `noctule get`: files from a host that runs `noctule serve`.
 
 use super::REQUEST_TAG;
+use super::asked::Asked;
 use super::entry::{Entry, Kind, as_pattern, shown};
 use super::filter::Filter;
 use super::manifest::{Manifest, manifest};
@@ -235,7 +236,9 @@ impl Getting<'_> {
         out.write_all(&Record::Request(request).bytes()).await?;
         control.set_idle(IDLE);
         let target = match target {
-            Some(target) if is_object => return object::fetch::run(session, control, target, &self.reporter).await,
+            Some(target) if is_object => {
+                return object::fetch::run(session, control, target, &Asked::new(&self.wish.paths), &self.reporter).await;
+            }
             target => target,
         };
         let limits = Limits { entries: args.max_entries, ..Limits::default() };
@@ -244,6 +247,8 @@ impl Getting<'_> {
         if manifest.hello.is_dry != (args.list || args.dry_run) {
             return Err(protocol("it answers something else than what was asked for").into());
         }
+        let asked = Asked::new(&self.wish.paths);
+        manifest.entries.iter().try_for_each(|entry| asked.check(&entry.path))?;
         let reporter = &self.reporter;
         let unlisted = std::mem::take(&mut manifest.unlisted);
         for (name, why) in &unlisted {

@@ -8,6 +8,7 @@
 //! that touch the target directory, [`ours`] knows what a transfer has placed there. One file as a rateless object (`--mode brctp`): [`object`].
 
 mod again;
+mod asked;
 mod attributes;
 mod beneath;
 mod content;
@@ -50,7 +51,7 @@ pub use entry::shown;
 pub use filter::Rule;
 pub use progress::Reporter;
 pub use server::{Farewell, voices};
-pub use target::{Refused, SINCE};
+pub use target::{OUTSIDE, Refused, SINCE};
 pub use wire::Refusal;
 
 /// Bytes per chunk between disk and network.
@@ -63,5 +64,3 @@ const CONTROL_TAG: u64 = 0x6669_6c65;
 const REQUEST_TAG: u64 = 0x7761_6e74;
 /// Tag of the streams that carry contents: "data".
 const DATA_TAG: u64 = 0x6461_7461;
-/// Code of a session that begins with something else than files: "only".
-pub const FILES_ONLY: u64 = 0x6f6e_6c79;

@@ -1,6 +1,7 @@
 //! Shows a transfer to the user: a bar on a terminal, plain lines elsewhere, JSON on request; and the report at its end.
 
 use super::entry::{Entry, shown};
+use crate::silence::{NO_WORD, Silence, Word};
 use crate::units::{counted, rate, time};
 use blake3::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,8 +15,6 @@ use std::time::{Duration, Instant};
 const JSON_EVERY: Duration = Duration::from_millis(100);
 /// Time between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
-/// Silence of a peer after which the user is told.
-const NO_WORD: Duration = Duration::from_secs(5);
 
 /// Where reports go.
 #[derive(Clone)]
@@ -39,7 +38,7 @@ impl Reporter {
         Self { is_json, is_taken, is_silent: false, is_shown: std::io::stdout().is_terminal(), give_up: None, is_logged: false }
     }
 
-    /// A reporter that shows nothing.
+    /// A reporter that shows nothing; the log tells of a peer that falls silent.
     pub fn silent() -> Self {
         Self { is_json: false, is_taken: false, is_silent: true, is_shown: false, give_up: None, is_logged: false }
     }
@@ -173,8 +172,8 @@ pub struct Progress {
     /// What is being compared.
     compared: Option<(u64, u64)>,
     what: String,
-    /// Peers of which the user was told that they say nothing.
-    silent: HashMap<PublicKey, String>,
+    /// What the user was told of peers that say nothing.
+    silent: HashMap<PublicKey, Silence>,
 }
 
 /// A peer's key for programs; nothing where there are several.
@@ -277,7 +276,7 @@ impl Progress {
                 _ => self.what.clone(),
             };
             bar.set_message(compared.unwrap_or(what));
-            let is_mute = !self.peer.is_empty() && !self.silent.is_empty();
+            let is_mute = !self.peer.is_empty() && self.silent.values().any(Silence::is_told);
             let pace = if is_mute { "no answer".to_owned() } else { pace(self.total.saturating_sub(self.bytes), rate) };
             bar.set_prefix(pace);
             bar.set_position(self.bytes);
@@ -308,23 +307,17 @@ impl Progress {
 
     /// Tells the user, once, that the other side has said nothing for a while, and that it is there again. To be called about as often as [`set`](Self::set).
     pub fn look_at(&mut self, session: &Session) {
-        let silence = session.silence();
-        let (peer, was_silent) = (session.peer_key(), self.silent.contains_key(&session.peer_key()));
-        let is_silent = match was_silent {
-            true => silence.is_some(),
-            false => silence.is_some_and(|lasts| lasts >= NO_WORD),
-        };
-        if is_silent == was_silent || session.close_reason().is_some() {
-            return;
-        }
-        let now = session.remote_address().map_or_else(|| "the other side".to_owned(), |a| a.to_string());
-        // By the address that fell silent: it may come back by another port.
-        let address = match is_silent {
-            true => self.silent.entry(peer).or_insert(now).clone(),
-            false => self.silent.remove(&peer).unwrap_or(now),
-        };
+        let peer = session.peer_key();
+        let Some((word, address)) = self.silent.entry(peer).or_default().look(session) else { return };
+        let is_silent = word == Word::Silent;
         if self.to.is_json {
             self.to.event(&json!({"event": if is_silent { "silent" } else { "heard" }, "peer": peer.to_string(), "address": address}));
+        } else if self.to.is_logged || self.to.is_silent {
+            // The log says of which transfer, among several.
+            match is_silent {
+                true => tracing::warn!("no answer from {address} for {}, still waiting", time(NO_WORD)),
+                false => tracing::warn!("{address} is there again, {} goes on", self.what),
+            }
         } else if is_silent {
             let until = match self.to.give_up {
                 Some(give_up) => format!("trying again, giving up in {}", time(give_up.saturating_sub(NO_WORD))),

@@ -30,6 +30,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let (mut config, is_ephemeral) = identity::lasting_config(args.identity.key.as_deref())?;
     let access = Access::load(&args.access, args.code, Wanted::Files)?;
     config.node = NodeConfig { congestion: args.cc.unwrap_or_default().0, authorised: access.keys(), ..NodeConfig::default() };
+    crate::silence::notice(&mut config.node);
     identity::protect(&mut config.node, &args.identity)?;
     overlay::configure(&mut config.node, &args.via, Some(&access))?;
     args.trace.apply(&mut config, "noctule recv")?;

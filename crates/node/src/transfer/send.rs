@@ -212,6 +212,7 @@ impl Base {
             );
         }
         config.node = NodeConfig { congestion: args.cc.0, accept: false, ..NodeConfig::default() };
+        crate::silence::notice(&mut config.node);
         identity::protect(&mut config.node, args.identity)?;
         args.trace.apply(&mut config, args.command)?;
         overlay::configure(&mut config.node, args.via, None)?;

@@ -12,7 +12,7 @@ use super::target::{Refused, Rules, Target};
 use super::turn::{Turns, Work};
 use super::wire::{Record, Records, Refusal};
 use super::writer::protocol;
-use super::{CONTROL_TAG, DATA_TAG, FILES_ONLY, REQUEST_TAG};
+use super::{CONTROL_TAG, DATA_TAG, REQUEST_TAG};
 use crate::cli::LimitArgs;
 use crate::code::{
     Code,
@@ -24,6 +24,7 @@ use crate::identity::refused;
 use crate::invitation::Invitation;
 use crate::overlay::Gateway;
 use crate::perf;
+use crate::service::Service;
 use blake3::Hash;
 use noctule::{Bandwidth, Endpoint, FlowOptions, IncomingFlow, SendStream, Session};
 use serde_json::json;
@@ -183,7 +184,7 @@ impl Server {
         let (recv, mut answers) = match flow {
             IncomingFlow::Stream { recv, send: Some(send) } if known.contains(&recv.options().tag) => (recv, send),
             other => {
-                session.abort(FILES_ONLY, "noctule recv or serve runs there; perf and ping need `noctule perf -s`");
+                session.abort(Service::Files.code(), "noctule recv or serve runs there");
                 let what = match other.tag() {
                     perf::protocol::CONTROL_TAG | perf::protocol::PING_TAG => "a client of perf or ping",
                     _ => "neither `noctule send` nor `noctule get`",
@@ -227,7 +228,7 @@ impl Server {
                 }
             }
             Err(Stop::Refused(refused)) => {
-                let (failure, is_busy) = (Failure::refused(&refused), refused.refusal == Refusal::Busy);
+                let (failure, is_busy) = (Failure::told(&refused), refused.refusal == Refusal::Busy);
                 refuse(&session, answers, refused).await;
                 match is_busy {
                     true => Outcome::Nothing(Some(failure)),
@@ -321,7 +322,7 @@ impl Server {
                 match object::give::open(sources, &mut place, session, &mut out).await {
                     Ok(Ok(file)) => object::give::run(session, file, options.limit, &mut out).await.map(Some),
                     Ok(Err(refused)) => {
-                        let failure = Failure::denied(&refused);
+                        let failure = Failure::told(&refused);
                         refuse(session, out, refused).await;
                         Err(failure)
                     }
@@ -332,7 +333,7 @@ impl Server {
                 Sending::new(sources, options, out, control).run(session, &Reporter::silent()).await
             }
             Err(Stop::Refused(refused)) => {
-                let failure = Failure::denied(&refused);
+                let failure = Failure::told(&refused);
                 refuse(session, out, refused).await;
                 Err(failure)
             }

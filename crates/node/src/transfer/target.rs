@@ -25,6 +25,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// How the refusal begins of a file that came in the way meanwhile: no option replaces it.
 pub const SINCE: &str = "it exists since this transfer began";
+/// The end of a refusal of a link, by which both ends know what advice to give.
+pub const OUTSIDE: &str = "which leads out of the directory";
 
 /// A refusal with the name concerned.
 #[derive(Clone, Debug)]
@@ -279,10 +281,7 @@ impl Target {
                 Err(Refused::new(Refusal::Name, entry.as_path(), "a symbolic link into noctule's own directory"))
             }
             Kind::Link(target) if !self.rules.outside_links && !links::stays_inside(&entry.path, target) => {
-                let text = format!(
-                    "a symbolic link to {}, out of the directory; --outside-links at the receiver takes it",
-                    super::entry::shown(target)
-                );
+                let text = format!("a symbolic link to {}, {OUTSIDE}", super::entry::shown(target));
                 Err(Refused::new(Refusal::Name, entry.as_path(), text))
             }
             _ => Ok(()),

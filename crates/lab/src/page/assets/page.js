@@ -73,14 +73,17 @@ const Lab = (() => {
   async function show() {
     // A token in the address goes into the session and out of the address; the fragment never reaches a server.
     if (location.hash.startsWith("#token=")) {
-      keep(decodeURIComponent(location.hash.slice(7)));
+      const given = location.hash.slice(7);
+      try { keep(decodeURIComponent(given)); } catch { keep(given); }
       history.replaceState(null, "", location.pathname + "#/");
     }
     if (location.hash && !location.hash.startsWith("#/")) return;
     leaving.abort();
     leaving = new AbortController();
     const mine = ++shown, signal = leaving.signal;
-    const { path, query } = address();
+    let path = [], query = new URLSearchParams();
+    // An address that was cut off in the middle of a character leads to the runs.
+    try { ({ path, query } = address()); } catch { history.replaceState(null, "", location.pathname + "#/"); }
     if (data && path.length === 0) path.push("run", "-");
     const [view, current] =
       path[0] === "run" && path[2] === "cell" ? [() => Views.cell(lab, path[1], path[3], signal), ""] :

@@ -16,6 +16,7 @@ const Views = (() => {
   }
   const number = (value, digits = 2) => value === null || value === undefined ? "–" : value.toFixed(digits);
   const percent = (value, digits = 1) => value === null || value === undefined ? "–" : `${(value * 100).toFixed(digits)} %`;
+  const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
   const part = (text) => encodeURIComponent(text);
   const runHref = (run) => `#/run/${part(run)}`;
   const cellHref = (run, id) => `#/run/${part(run)}/cell/${part(id)}`;
@@ -65,7 +66,7 @@ const Views = (() => {
       refill(body, ...list.map((run) => el("tr", {},
         el("th", { scope: "row" }, el("a", { href: runHref(run.name) }, runTitle(lab, run.name))),
         el("td", {}, state(run.state)),
-        el("td", { class: "n" }, run.cells === null ? String(run.done) : `${run.done} of ${run.cells}`),
+        el("td", { class: "n" }, run.cells !== null ? `${run.done} of ${run.cells}` : run.done ? String(run.done) : "–"),
         el("td", { class: `n ${run.failed ? "bad" : ""}` }, String(run.failed)),
         el("td", { class: "n" }, percent(run.median_share)), el("td", { class: "n" }, percent(run.least_share)),
         el("td", {}, run.modified ? time(run.modified) : "–"))));
@@ -73,7 +74,7 @@ const Views = (() => {
     await load();
     const server = await lab.get("/api/server", signal);
     every(2500, signal, load);
-    return [el("h1", {}, "Runs"), el("p", { class: "soft" }, `${server.folder} · noctule-lab ${server.version} · ${server.cores} cores`), wide("Runs", table), empty];
+    return [el("h1", {}, "Runs"), el("p", { class: "soft" }, `${server.folder} · noctule-lab ${server.version} · ${count(server.cores, "core")}`), wide("Runs", table), empty];
   }
 
   // ---- one run
@@ -134,6 +135,7 @@ const Views = (() => {
     ["round trip ms", (row) => row.rtt_ms_mean, (run, row) => el("td", { class: "n" }, number(row.rtt_ms_mean, 1))],
     ["residual loss", (row) => row.residual_loss, (run, row) => el("td", { class: "n" }, percent(row.residual_loss, 3))],
     ["bytes per byte", (row) => row.wire_per_byte, (run, row) => el("td", { class: "n" }, number(row.wire_per_byte, 3))],
+    ["build", (row) => row.build, (run, row) => el("td", { class: "n" }, row.build || "–")],
   ];
   function cellTable(run) {
     let rows = [], order = null, down = false, all = false;
@@ -155,11 +157,11 @@ const Views = (() => {
       headers.forEach((head, i) => i === order ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort"));
       const shown = all ? list : list.slice(0, ROWS);
       // A column without any value says nothing.
-      const used = COLUMNS.map(([, of], i) => i < 4 || rows.some((row) => of(row) !== null && of(row) !== undefined));
+      const used = COLUMNS.map(([name, of], i) => i < 4 || new Set(rows.map(of).filter((value) => value !== null && value !== undefined)).size > (name === "build" ? 1 : 0));
       headers.forEach((head, i) => { head.hidden = !used[i]; });
       refill(body, ...shown.map((row) => el("tr", {}, COLUMNS.filter((column, i) => used[i]).map(([, , cell]) => cell(run, row)))));
       more.hidden = shown.length === list.length;
-      note.textContent = shown.length === rows.length ? `${rows.length} cells` : `${shown.length} of ${rows.length} cells`;
+      note.textContent = shown.length === rows.length ? count(rows.length, "cell") : `${shown.length} of ${count(rows.length, "cell")}`;
     }
     const box = el("section", { "aria-label": "Cells" }, el("h2", {}, "Cells"), el("div", { class: "row" }, el("label", {}, "Find", search), el("label", { class: "line" }, only, "failed only")), note, wide("Cells", table), more);
     return { box, set(list) { rows = list; fill(); } };
@@ -173,11 +175,11 @@ const Views = (() => {
       try { await lab.post(api(name, "cancel")); lab.say("The run was asked to end; what it has finished stays."); } catch (error) { lab.say(error.message); cancel.disabled = false; }
     } }, "End this run");
     const matrixBox = el("section", { "aria-label": "Matrix" }), table = cellTable(name);
-    let metric = "share", beside = null, shownMatrix = null, known = first.rows;
+    let metric = "share", beside = null, build = null, builds = first.builds, shownMatrix = null, known = first.rows;
 
     function progress(now) {
       bar.max = now.cells || Math.max(now.done, 1); bar.value = now.done;
-      const of = now.cells === null && !now.done ? "no results" : now.cells === null ? `${now.done} results` : `${now.done} of ${now.cells} cells`;
+      const of = now.cells === null && !now.done ? "no results" : now.cells === null ? count(now.done, "result") : `${now.done} of ${count(now.cells, "cell")}`;
       line.replaceChildren(state(now.state), ` · ${of}`, now.failed ? el("span", { class: "bad" }, ` · ${now.failed} failed`) : "", now.running.length ? ` · ${now.running.length} in hand` : "", now.median_share === null ? "" : ` · median share ${percent(now.median_share)}`);
       cancel.hidden = !now.can_cancel;
       bar.hidden = now.state === "finished";
@@ -190,8 +192,8 @@ const Views = (() => {
       // Draws and single runs make no table, and neither does what has no result yet.
       if (!known.some((row) => row.settings.length && row.goodput_mbit !== null)) { matrixBox.replaceChildren(); return; }
       let matrix;
-      const query = beside === null ? "" : `?beside=${part(beside)}`;
-      try { matrix = await lab.get(api(name, `matrix${query}`), signal); } catch (error) { if (error.code !== 404) throw error; matrixBox.replaceChildren(); return; }
+      const asks = [["beside", beside], ["build", build]].filter(([, value]) => value !== null).map(([key, value]) => `${key}=${part(value)}`).join("&");
+      try { matrix = await lab.get(api(name, `matrix${asks && "?"}${asks}`), signal); } catch (error) { if (error.code !== 404) throw error; matrixBox.replaceChildren(); return; }
       shownMatrix = matrix;
       const keep = matrixBox.contains(document.activeElement) ? document.activeElement.id : null;
       const choices = Object.entries(METRICS).filter(([key]) => key !== "factor" || matrix.beside);
@@ -200,7 +202,10 @@ const Views = (() => {
       const tables = lab.isFile ? [] : (await lab.get("/api/server", signal)).tables;
       const other = lab.isFile ? null : el("select", { id: "beside", onchange: (event) => { beside = event.target.value || null; showMatrix(); } },
         el("option", { value: "", selected: beside === null }, "the one that fits"), el("option", { value: "none", selected: beside === "none" }, "none"), tables.map((table) => el("option", { value: table, selected: beside === table }, table)));
-      matrixBox.replaceChildren(el("h2", {}, "Matrix"), el("div", { class: "row" }, el("label", {}, "Colours show", select), other ? el("label", {}, "Published table beside it", other) : null), el("div", { id: "planes" }));
+      const several = builds.length > 1;
+      const made = several && !lab.isFile ? el("label", {}, "Results of", el("select", { id: "build", onchange: (event) => { build = event.target.value; showMatrix(); } }, builds.map((name) => el("option", { value: name, selected: name === matrix.build }, name)))) : null;
+      matrixBox.replaceChildren(...[el("h2", {}, "Matrix"), several && lab.isFile ? el("p", { class: "soft" }, `The results of noctule-lab ${matrix.build}; there are others as well.`) : null,
+        el("div", { class: "row" }, el("label", {}, "Colours show", select), other ? el("label", {}, "Published table beside it", other) : null, made), el("div", { id: "planes" })].filter(Boolean));
       if (beside && beside !== "none" && !matrix.planes.some((plane) => plane.cells.flat().some((square) => square && square.beside_mbit !== null))) lab.say(`${beside} has no figure for these cells`);
       paintMatrix();
       if (keep) document.getElementById(keep)?.focus();
@@ -210,7 +215,7 @@ const Views = (() => {
     async function reload() {
       if (loading) return;
       loading = true;
-      try { const view = await lab.get(api(name), signal); known = view.rows; progress(view); problems(view); table.set(view.rows); await showMatrix(); } finally { loading = false; }
+      try { const view = await lab.get(api(name), signal); known = view.rows; builds = view.builds; progress(view); problems(view); table.set(view.rows); await showMatrix(); } finally { loading = false; }
     }
     function follow() {
       const mark = (run) => `${run.done} ${run.running}`;
@@ -223,7 +228,7 @@ const Views = (() => {
           live.replaceChildren(el("h2", {}, "Running now"), el("p", {}, el("a", { href: cellHref(name, value.id) }, value.name), ` · ${number(value.seconds, 0)} s, the first ${number(value.warmup, 0)} s not counted`), charts.box);
         }
         if (event === "samples" && charts) charts.push(value);
-        if (event === "end") { live.replaceChildren(); reload().catch(() => {}); lab.say(value && value.error ? value.error : `${runTitle(lab, name)}: ${value.done} cells, ${value.failed} failed`); }
+        if (event === "end") { live.replaceChildren(); reload().catch(() => {}); lab.say(value && value.error ? value.error : `${runTitle(lab, name)}: ${count(value.done, "result")}, ${value.failed} failed`); }
       }).catch((error) => { if (!signal.aborted) lab.say(`The live view has stopped: ${error.message}`); });
     }
     progress(first); problems(first); table.set(first.rows);
@@ -232,8 +237,8 @@ const Views = (() => {
     const notShown = first.rows_total - first.rows.length;
     const compare = lab.isFile ? null : el("a", { href: `#/compare?a=${part(name)}` }, "Compare with another run");
     return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, compare), troubles, live, matrixBox, table.box,
-      notShown > 0 ? problem(`${notShown} more cells are not shown; noctule-lab merge reads all.`) : null,
-      el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}` : "")].filter(Boolean);
+      notShown > 0 ? problem(`${count(notShown, "more cell")} not shown; noctule-lab merge reads all.`) : null,
+      el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}${first.builds.length > 1 ? "; counts and shares above the cells are those of the build that made the newest result" : ""}` : "")].filter(Boolean);
   }
 
   // ---- one cell
@@ -316,7 +321,7 @@ const Views = (() => {
     if (!a || !b) return [...out, el("p", { class: "soft" }, "Cells with the same axes and seed stand beside each other.")];
     const both = await lab.get(`/api/compare?a=${part(a)}&b=${part(b)}`, signal);
     const tooFar = 0.05;
-    out.push(figures([["cells in both", String(both.rows.length)], ["only in the first", String(both.only_a)], ["only in the second", String(both.only_b)], ["second over first, median", number(both.median_factor, 3)], ["least", number(both.least_factor, 3)], ["most", number(both.most_factor, 3)]]));
+    out.push(figures([...(both.a_build !== both.b_build ? [["first by noctule-lab", both.a_build], ["second by noctule-lab", both.b_build]] : []), ["cells in both", String(both.rows.length)], ["only in the first", String(both.only_a)], ["only in the second", String(both.only_b)], ["second over first, median", number(both.median_factor, 3)], ["least", number(both.least_factor, 3)], ["most", number(both.most_factor, 3)]]));
     if (!both.rows.length) return [...out, problem("These runs have no cell in common: other axes, or other seeds.")];
     const rows = [...both.rows].sort((x, y) => (x.factor ?? 9) - (y.factor ?? 9));
     out.push(wide("Comparison", el("table", {}, el("caption", {}, "What lost most comes first"),
@@ -325,7 +330,7 @@ const Views = (() => {
       el("tbody", {}, rows.slice(0, 2000).map((row) => el("tr", {}, el("th", { scope: "row" }, row.name),
         [[a, row.a], [b, row.b]].flatMap(([run, side]) => [el("td", { class: "n" }, el("a", { href: cellHref(run, side.id) }, number(side.goodput_mbit))), el("td", { class: "n" }, percent(side.share)), el("td", { class: "n" }, number(side.queue_ms_p95, 1))]),
         el("td", { class: `n ${row.factor === null ? "" : row.factor < 1 - tooFar ? "bad" : row.factor > 1 + tooFar ? "good" : ""}` }, row.factor === null ? "–" : `${row.factor < 1 - tooFar ? "▼ " : row.factor > 1 + tooFar ? "▲ " : ""}${number(row.factor, 3)}`)))))));
-    if (rows.length > 2000) out.push(problem(`${rows.length - 2000} more are not shown; /api/compare has all.`));
+    if (rows.length > 2000) out.push(problem(`${count(rows.length - 2000, "more cell")} not shown; /api/compare has all.`));
     return out;
   }
 
@@ -379,7 +384,7 @@ const Views = (() => {
     }
     choose();
     return [el("h1", {}, "Start a run"), el("form", { onsubmit: send }, el("div", { class: "fields" }, name, el("label", {}, "What runs", kind), workers), Object.values(parts), errors, button),
-      el("p", { class: "soft" }, `At most ${server.runs_at_once} runs at once. Each works in a folder of its own below ${server.folder}, as noctule-lab cell does.`)];
+      el("p", { class: "soft" }, `At most ${count(server.runs_at_once, "run")} at once. Each works in a folder of its own below ${server.folder}, as noctule-lab cell does.`)];
   }
 
   return { runs, run, cell, compare, start, token, failed };

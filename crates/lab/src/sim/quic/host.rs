@@ -106,6 +106,8 @@ pub struct QuicHost {
     due: Option<Time>,
     /// What the server read.
     pub meter: Meter,
+    /// When the far end had acknowledged everything, if that has an end.
+    pub delivered: Option<Time>,
     /// How the connection ended before its time, in words.
     pub failure: Option<String>,
 }
@@ -141,6 +143,7 @@ impl QuicPair {
             reads_from: None,
             due: None,
             meter: Meter::new(plan.window),
+            delivered: None,
             failure: None,
         };
         Ok(Self {
@@ -345,6 +348,9 @@ impl Host for QuicHost {
                     }
                 }
                 Event::Stream(StreamEvent::Readable { id }) => self.on_readable(now, id),
+                Event::Stream(StreamEvent::Finished { id }) if self.sends_on == Some(id) => {
+                    self.delivered.get_or_insert(now);
+                }
                 Event::ConnectionLost { reason } => self.failure = Some(format!("connection lost: {reason}")),
                 _ => {}
             }

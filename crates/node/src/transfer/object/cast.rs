@@ -53,6 +53,15 @@ pub struct Invited {
 pub struct Delivered {
     /// Bytes that it had before.
     pub spared: u64,
+    /// The whole file was in place before: it said so without asking for anything.
+    pub is_same: bool,
+}
+
+impl Delivered {
+    /// A part of it was there before, or all of it and not in place.
+    pub fn is_resumed(&self) -> bool {
+        !self.is_same && self.spared > 0
+    }
 }
 
 /// A receiver and how far it is.
@@ -88,8 +97,8 @@ pub struct Cast {
     start: Instant,
     /// When receivers that have not answered yet are no longer waited for.
     gathered_at: Option<Instant>,
-    /// When a receiver last said how far it is.
-    heard_at: Option<Instant>,
+    /// When a receiver last said how far it is, or was made the offer.
+    heard_at: Instant,
     /// What a receiver compares that has it in part.
     comparing: Option<(u64, u64)>,
     loading: Option<Loading>,
@@ -131,15 +140,16 @@ impl Cast {
         }
         let member = |Invited { name, address, session }| Member { name, address, session, status: None, spared: 0, result: None };
         let window = (RECEIVER_MEMORY / 4 * 3 / layout.block_bytes().max(1)).clamp(2, 4096) as u32;
+        let start = Instant::now();
         Ok(Self {
             sender: Sender::new(layout, file.tree.clone(), SenderConfig { window, settle: SETTLE }),
             file: Arc::clone(file),
             flows: ChildFlows::new(layout),
             members: invited.into_iter().map(member).collect(),
             tree,
-            start: Instant::now(),
+            start,
             gathered_at: None,
-            heard_at: None,
+            heard_at: start,
             comparing: None,
             loading: None,
             limit,
@@ -176,9 +186,9 @@ impl Cast {
         self.members.iter().filter(|m| m.result.is_none()).map(|m| &m.session)
     }
 
-    /// For how long no receiver has said how far it is, since the first did.
-    pub fn silence(&self) -> Option<Duration> {
-        self.heard_at.map(|at| at.elapsed())
+    /// For how long no receiver has said how far it is, from the offer on.
+    pub fn silence(&self) -> Duration {
+        self.heard_at.elapsed()
     }
 
     /// Bytes, of so many, that a receiver has compared: what it said since this was last asked.
@@ -308,7 +318,7 @@ impl Cast {
     fn understand(&mut self, number: usize, answer: Record) -> Result<Option<Delivered>, Failure> {
         let Some(member) = self.members.get_mut(number) else { return Ok(None) };
         let layout = &self.file.layout;
-        self.heard_at = Some(Instant::now());
+        self.heard_at = Instant::now();
         match answer {
             Record::Comparing { done, total } => {
                 self.comparing = Some((done, total));
@@ -326,10 +336,11 @@ impl Cast {
             }
             Record::Refused { refusal, path, message } => Err(Failure::refused(&Refused { refusal, path, message })),
             Record::Done { bytes, digest, .. } if digest == Hash::from_bytes(self.file.root.0) => {
-                if member.status.is_none() {
+                let is_same = member.status.is_none();
+                if is_same {
                     member.spared = bytes;
                 }
-                Ok(Some(Delivered { spared: member.spared }))
+                Ok(Some(Delivered { spared: member.spared, is_same }))
             }
             Record::Done { digest, .. } => {
                 let problem = format!("the receiver has the object {digest}, not {}", Hash::from_bytes(self.file.root.0));

@@ -1,5 +1,6 @@
 //! `noctule get --mode brctp`: asks for one file as an object, then receives it as `noctule recv` does.
 
+use super::super::asked::Asked;
 use super::super::progress::Reporter;
 use super::super::receive::{Destination, IDLE, Stop, gone};
 use super::super::shares::{Limits, Shares};
@@ -15,17 +16,19 @@ use std::time::Duration;
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Receives what was asked for on the stream of `control`, which says why it does not come.
-pub async fn run(session: &Session, control: &mut Records, target: Target, reporter: &Reporter) -> Result<(), Stop> {
+/// What is not `asked` for is refused there.
+pub async fn run(session: &Session, control: &mut Records, target: Target, asked: &Asked, reporter: &Reporter) -> Result<(), Stop> {
     let (flow, mut answers) = offered(session, control, reporter).await?;
     let mut records = Records::new(flow);
     let mut place = Shares::new(Limits::default()).enter(session.peer_key())?;
     records.set_idle(IDLE);
     let offer = recv::offer(&mut records, &mut place).await?;
     records.set_idle(Duration::MAX);
+    asked.check(offer.path())?;
     let to = Destination::Directory(target);
     let received = tokio::select! {
         result = recv::run(session, &mut records, &mut answers, to, offer, place, None, reporter, std::future::pending()) => result,
-        refused = refusal(control) => Err(Stop::Denied(refused)),
+        stop = refusal(control) => Err(stop),
     };
     if let Err(Stop::Refused(refused)) = &received {
         let _ = tokio::time::timeout(LAST_WORD, answers.write_all(&Record::from(refused.clone()).bytes())).await;
@@ -37,9 +40,17 @@ pub async fn run(session: &Session, control: &mut Records, target: Target, repor
     loop {
         match control.next().await? {
             None => return Ok(()),
-            Some(Record::Refused { refusal, path, message }) => return Err(Stop::Denied(Refused { refusal, path, message })),
-            Some(_) => {}
+            Some(record) => unasked(record)?,
         }
+    }
+}
+
+/// What may come beside an object: why it ends. What was said while the file was hashed may be overtaken by the object's stream.
+fn unasked(record: Record) -> Result<(), Stop> {
+    match record {
+        Record::Working { .. } => Ok(()),
+        Record::Refused { refusal, path, message } => Err(Stop::Denied(Refused { refusal, path, message })),
+        _ => Err(protocol("a record came that has no place beside an object").into()),
     }
 }
 
@@ -61,12 +72,15 @@ async fn offered(session: &Session, control: &mut Records, reporter: &Reporter) 
     }
 }
 
-/// Why the other side ends what it has begun; never, if it does not say so.
-async fn refusal(control: &mut Records) -> Refused {
+/// Why the other side ends what it has begun, or that it says what has no place here; never, if it says nothing.
+async fn refusal(control: &mut Records) -> Stop {
     loop {
         match control.next().await {
-            Ok(Some(Record::Refused { refusal, path, message })) => return Refused { refusal, path, message },
-            Ok(Some(_)) => {}
+            Ok(Some(record)) => {
+                if let Err(stop) = unasked(record) {
+                    return stop;
+                }
+            }
             Ok(None) | Err(_) => return std::future::pending().await,
         }
     }

@@ -1,7 +1,7 @@
 //! `noctule serve`: one of its files as an object, to a peer that asks for it so. The streams are those of [`super::send`], which this end opens.
 
 use super::super::entry::Kind;
-use super::super::progress::Summary;
+use super::super::progress::{Reporter, Summary};
 use super::super::receive::IDLE;
 use super::super::shares::Place;
 use super::super::source::{Item, Sources};
@@ -84,7 +84,7 @@ fn one(sources: Sources, place: &mut Place) -> Result<Item, Refused> {
     Ok(item)
 }
 
-/// Sends it; what arrived. A peer that says nothing for [`IDLE`] after it has begun loses its place.
+/// Sends it; what arrived. A peer that says nothing for [`IDLE`] after the offer loses its place.
 ///
 /// # Errors
 /// The peer refused it or left, or the file changed; then the peer is told.
@@ -101,17 +101,18 @@ pub async fn run(session: &Session, file: ObjectFile, limit: Option<Bandwidth>, 
 async fn cast(session: &Session, file: &Arc<ObjectFile>, limit: Option<Bandwidth>) -> Result<Summary, Failure> {
     let invited = Invited { name: String::new(), address: None, session: session.clone() };
     let mut cast = Cast::begin(file, vec![invited], None, limit)?;
+    let mut progress = Reporter::silent().start("sending", "", 1, 0);
     while !cast.is_over() {
-        if cast.silence().is_some_and(|lasts| lasts > IDLE) {
+        if cast.silence() > IDLE {
             return Err(Failure::PeerGone(format!("it took nothing and said nothing for {} s", IDLE.as_secs())));
         }
         cast.step().await?;
+        progress.look_at(session);
     }
     let ends = cast.end().await;
     let delivered = ends.into_iter().next().map_or_else(|| Err(Failure::PeerGone("it said nothing".into())), |(.., result)| result)?;
     file.check_end()?;
     let size = file.layout.size();
-    let same = u64::from(delivered.spared == size);
-    let resumed = u64::from((1..size).contains(&delivered.spared));
+    let (same, resumed) = (u64::from(delivered.is_same), u64::from(delivered.is_resumed()));
     Ok(Summary { files: 1, bytes: size, same, resumed, newer: 0, deleted: 0, digest: Hash::from_bytes(file.root.0) })
 }

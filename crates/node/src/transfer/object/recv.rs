@@ -56,6 +56,11 @@ struct Twig {
 }
 
 impl Offer {
+    /// The file's name.
+    pub fn path(&self) -> &[u8] {
+        &self.entry.path
+    }
+
     /// Names the transfer.
     pub fn id(&self) -> Hash {
         Hash::from_bytes(self.root.0)
@@ -131,6 +136,7 @@ pub async fn run(
         }
     };
     let before = there(&receiver);
+    let is_same = matches!(prepared, Ok(Prepared::InPlace));
     progress.set(before, before);
     let result = match prepared {
         Err(refused) => Err(refused.into()),
@@ -151,8 +157,8 @@ pub async fn run(
     say(answers, &[Record::Done { files: 1, bytes: size, deleted: 0, digest }]).await?;
     progress.set(size, before);
     progress.file(&entry, digest);
-    let same = u64::from(before == size);
-    progress.done(&Summary { files: 1, bytes: size, same, resumed: u64::from(same == 0 && before > 0), newer: 0, deleted: 0, digest });
+    let (same, resumed) = (u64::from(is_same), u64::from(!is_same && before > 0));
+    progress.done(&Summary { files: 1, bytes: size, same, resumed, newer: 0, deleted: 0, digest });
     Ok(())
 }
 

@@ -236,8 +236,8 @@ async fn exchange(
 fn finish(mut progress: Progress, file: &ObjectFile, delivered: &[Delivered], figures: &[(&str, u64)]) {
     let (size, digest) = (file.layout.size(), Hash::from_bytes(file.root.0));
     let bytes = delivered.len() as u64 * size;
-    let same = delivered.iter().filter(|d| d.spared == size).count() as u64;
-    let resumed = delivered.iter().filter(|d| (1..size).contains(&d.spared)).count() as u64;
+    let same = delivered.iter().filter(|d| d.is_same).count() as u64;
+    let resumed = delivered.iter().filter(|d| d.is_resumed()).count() as u64;
     progress.set(bytes, delivered.iter().map(|d| d.spared).sum());
     progress.file(&file.entry, digest);
     progress.done_with(&Summary { files: 1, bytes, same, resumed, newer: 0, deleted: 0, digest }, figures);

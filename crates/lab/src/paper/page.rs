@@ -1,0 +1,423 @@
+//! The page of a figure as Markdown, its runs as CSV, and the index of all pages.
+
+use std::fmt::Write;
+
+use super::chart::{course_axes, course_of};
+use super::data::{CellRuns, Gathered, name_of, report};
+use super::figure::{Beside, Chart, Extra, Figure, Kind, Statistic, Table};
+use super::published::Published;
+use super::quantity::Quantity;
+use crate::report::Report;
+use crate::scenario::Workload;
+
+/// A cell that is within this of another is as good.
+const MARGIN: f64 = 0.01;
+/// Lines about runs that do not count.
+const MOST_COMPLAINTS: usize = 12;
+
+/// What a page says besides its runs.
+pub(super) struct Head<'a> {
+    /// The command that makes it.
+    pub(super) command: &'a str,
+    /// The program.
+    pub(super) build: &'a str,
+    /// Names of the drawings, and what each shows.
+    pub(super) drawings: &'a [(String, String)],
+    /// Further files.
+    pub(super) files: &'a [String],
+}
+
+/// A page, and how many cells are lost.
+pub(super) struct Page {
+    pub(super) text: String,
+    pub(super) lost: usize,
+}
+
+/// Writes the page of a figure.
+///
+/// # Errors
+/// A published table is wrong, or names cells that the figure does not have.
+pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_whole: bool) -> Result<Page, String> {
+    // Writing to a String cannot fail, here and below.
+    let mut out = String::new();
+    let runs: usize = gathered.cells.iter().map(|cell| cell.records.len()).sum();
+    let _ = writeln!(out, "# {}\n\n{}.\n", figure.title, figure.source);
+    let _ = writeln!(
+        out,
+        "**Question.** {}\n\n**Set-up.** {} In the simulator: virtual time, a host computes in no time.\n",
+        figure.question, figure.setup
+    );
+    let _ = writeln!(
+        out,
+        "**Command.** `{}`: {runs} runs of {} cells, noctule-lab {}. All runs are kept: [{id}.csv]({id}.csv).",
+        head.command,
+        gathered.cells.len(),
+        head.build,
+        id = figure.id
+    );
+    let scenarios: Vec<String> = figure.runs.iter().map(|runs| format!("`{}`", runs.path)).collect();
+    let _ = writeln!(out, "The runs are described in {}.\n", scenarios.join(", "));
+    if !is_whole {
+        let _ = writeln!(out, "These are not all runs of the figure: `--quick` or `--seeds` left some out.\n");
+    }
+    for (name, shows) in head.drawings {
+        let _ = writeln!(out, "![{}]({name})\n", if shows.is_empty() { figure.title } else { shows });
+    }
+    let mut lost = Vec::new();
+    for table in figure.tables {
+        let _ = writeln!(out, "## {}\n", heading(table));
+        pivot(&mut out, gathered, table, &|cell| text_of(cell, table));
+        for beside in table.besides {
+            let values = Values::of(beside, gathered, is_whole)?;
+            let _ = writeln!(
+                out,
+                "Ours / {}{}:\n",
+                beside.name,
+                if values.notes.is_empty() { String::new() } else { format!(" ({})", values.notes.trim_end_matches('.')) }
+            );
+            pivot(&mut out, gathered, table, &|cell| both(cell, table, values.at(cell)));
+            if beside.is_rival {
+                // A stand-in that is behind what it stands for is no loss of ours.
+                let is_ours = |cell: &&CellRuns| figure.contender.is_none_or(|c| cell.setting(c.key) == Some(c.ours));
+                let ours = gathered.cells.iter().filter(is_ours);
+                lost.extend(ours.filter_map(|cell| is_below(cell, table, beside.name, values.at(cell)?)));
+            }
+        }
+    }
+    lost.extend(beaten(figure, gathered));
+    let _ = writeln!(out, "## Lost\n");
+    let complaints = complaints(gathered);
+    for line in lost.iter().chain(complaints.iter().take(MOST_COMPLAINTS)) {
+        let _ = writeln!(out, "- {line}");
+    }
+    if complaints.len() > MOST_COMPLAINTS {
+        let _ = writeln!(out, "- and {} further runs.", complaints.len() - MOST_COMPLAINTS);
+    }
+    if lost.is_empty() && complaints.is_empty() {
+        let _ = writeln!(out, "No cell is behind what stands beside it, and every run counts.");
+    }
+    for extra in figure.extras {
+        match extra {
+            Extra::Links => links(&mut out, gathered),
+            Extra::Batches => batches(&mut out, gathered),
+        }
+    }
+    if !head.files.is_empty() {
+        let links: Vec<String> = head.files.iter().map(|name| format!("[{name}]({name})")).collect();
+        let _ = writeln!(out, "\nFurther files: {}.", links.join(", "));
+    }
+    Ok(Page { text: out, lost: lost.len() + complaints.len() })
+}
+
+fn heading(table: &Table) -> String {
+    let mut label = table.quantity.label();
+    if let Some(first) = label.get(..1).map(str::to_uppercase) {
+        label.replace_range(..1, &first);
+    }
+    match table.statistic {
+        Statistic::Mean => format!("{label}: mean (least to most)"),
+        Statistic::Deviation => format!("{label}: standard deviation of the runs"),
+    }
+}
+
+/// Figures that stand beside ours.
+struct Values {
+    notes: String,
+    published: Option<Published>,
+    equation: Option<fn(&crate::scenario::Scenario) -> Option<f64>>,
+}
+
+impl Values {
+    fn of(beside: &Beside, gathered: &Gathered, is_whole: bool) -> Result<Self, String> {
+        match beside.kind {
+            Kind::Equation(of) => Ok(Self { notes: String::new(), published: None, equation: Some(of) }),
+            Kind::Published(text) => {
+                let table = Published::parse(text).map_err(|e| format!("{}: {e}", beside.name))?;
+                let records: Vec<_> = gathered.cells.iter().flat_map(|cell| cell.records.iter().cloned()).collect();
+                let strange = table.strange(&records);
+                if is_whole && !strange.is_empty() {
+                    return Err(format!("{}: no cells of the figure: {}", beside.name, strange.join("; ")));
+                }
+                Ok(Self { notes: table.notes.clone(), published: Some(table), equation: None })
+            }
+        }
+    }
+
+    fn at(&self, cell: &CellRuns) -> Option<f64> {
+        let published = self.published.as_ref().and_then(|table| table.of(&cell.settings));
+        published.or_else(|| cell.scenario().and_then(self.equation?))
+    }
+}
+
+/// Rows by the axes that vary, columns by that of the table. Rows without any text are left out.
+fn pivot(out: &mut String, gathered: &Gathered, table: &Table, text: &dyn Fn(&CellRuns) -> Option<String>) {
+    let mut keys = gathered.varied(&[table.columns]);
+    let columns = gathered.values(table.columns);
+    if keys.is_empty() && columns == [""] {
+        keys = gathered.axes.first().map_or(Vec::new(), |axis| vec![&*axis.key]);
+    }
+    let mut rows: Vec<String> = Vec::new();
+    for cell in &gathered.cells {
+        let name = name_of(cell, &keys);
+        if !rows.contains(&name) {
+            rows.push(name);
+        }
+    }
+    let corner = keys.join(", ");
+    let corner = if columns == [""] { corner } else { format!("{corner} ↓ {} →", table.columns).trim_start().to_owned() };
+    let heads: Vec<&str> = columns.iter().map(|column| if column.is_empty() { table.quantity.name } else { *column }).collect();
+    let _ = writeln!(out, "| {corner} | {} |\n|---|{}", heads.join(" | "), "---:|".repeat(heads.len()));
+    for row in rows {
+        let at = |column: &&str| {
+            let is_here = |cell: &&CellRuns| name_of(cell, &keys) == row && cell.setting(table.columns).unwrap_or("") == *column;
+            gathered.cells.iter().find(is_here).and_then(text)
+        };
+        let texts: Vec<Option<String>> = columns.iter().map(at).collect();
+        if texts.iter().any(Option::is_some) {
+            let texts: Vec<String> = texts.into_iter().map(|text| text.unwrap_or_else(|| "-".to_owned())).collect();
+            let _ = writeln!(out, "| {} | {} |", if row.is_empty() { "noctule" } else { &row }, texts.join(" | "));
+        }
+    }
+    out.push('\n');
+}
+
+fn number(value: f64, quantity: &Quantity) -> String {
+    format!("{value:.*}", quantity.digits)
+}
+
+fn text_of(cell: &CellRuns, table: &Table) -> Option<String> {
+    let Some(spread) = cell.spread(table.quantity) else {
+        let has_failed = cell.records.iter().all(|record| report(record).is_none());
+        return Some(if has_failed { "failed" } else { "none" }.to_owned());
+    };
+    let text = |value: f64| number(value, table.quantity);
+    let missing =
+        if spread.runs < cell.records.len() { format!(", {} of {} runs", spread.runs, cell.records.len()) } else { String::new() };
+    Some(match table.statistic {
+        Statistic::Deviation => text(spread.deviation) + &missing,
+        Statistic::Mean if text(spread.least) == text(spread.most) => text(spread.mean) + &missing,
+        Statistic::Mean => format!("{} ({} to {}{missing})", text(spread.mean), text(spread.least), text(spread.most)),
+    })
+}
+
+fn both(cell: &CellRuns, table: &Table, theirs: Option<f64>) -> Option<String> {
+    let theirs = theirs?;
+    let text = |value: f64| number(value, table.quantity);
+    let Some(ours) = cell.spread(table.quantity).map(|spread| spread.value(table.statistic)) else {
+        return text_of(cell, table).map(|ours| format!("{ours} / {}", text(theirs)));
+    };
+    let factor = if theirs.abs() > 1e-9 { format!(" = {:.2}", ours / theirs) } else { String::new() };
+    Some(format!("{} / {}{factor}", text(ours), text(theirs)))
+}
+
+/// Whether `a` is worse than `b` by more than the margin.
+fn is_worse(a: f64, b: f64, quantity: &Quantity) -> bool {
+    if quantity.is_cost { a > b * (1.0 + MARGIN) } else { a < b * (1.0 - MARGIN) }
+}
+
+fn words(cell: &CellRuns, without: &[&str]) -> String {
+    cell.others(without).iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn is_below(cell: &CellRuns, table: &Table, name: &str, theirs: f64) -> Option<String> {
+    let ours = cell.spread(table.quantity)?.value(table.statistic);
+    let text = |value: f64| number(value, table.quantity);
+    is_worse(ours, theirs, table.quantity)
+        .then(|| format!("{}: {} {}, {name} {}", words(cell, &[]), table.quantity.label(), text(ours), text(theirs)))
+}
+
+/// Cells in which another contender is better than noctule as it is by default.
+fn beaten(figure: &Figure, gathered: &Gathered) -> Vec<String> {
+    let (Some(contender), Some(table)) = (figure.contender, figure.tables.first()) else { return Vec::new() };
+    let value = |cell: &CellRuns| cell.spread(table.quantity).map(|spread| spread.value(table.statistic));
+    let mut lines = Vec::new();
+    for ours in gathered.cells.iter().filter(|cell| cell.setting(contender.key) == Some(contender.ours)) {
+        let Some(own) = value(ours) else { continue };
+        let conditions = ours.others(&[contender.key]);
+        let others = gathered.cells.iter().filter(|cell| cell.others(&[contender.key]) == conditions && cell.settings != ours.settings);
+        let better: Vec<String> = others
+            .filter_map(|cell| Some((cell.setting(contender.key)?, value(cell)?)))
+            .filter(|(_, theirs)| is_worse(own, *theirs, table.quantity))
+            .map(|(name, theirs)| format!("{name} {}", number(theirs, table.quantity)))
+            .collect();
+        if !better.is_empty() {
+            let place = words(ours, &[contender.key]);
+            let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+            lines.push(format!(
+                "{place}{} of {} {}, {}",
+                table.quantity.label(),
+                contender.ours,
+                number(own, table.quantity),
+                better.join(", ")
+            ));
+        }
+    }
+    lines
+}
+
+/// Runs that do not count, or that miss what their scenario file expects.
+fn complaints(gathered: &Gathered) -> Vec<String> {
+    let of = |record: &crate::sweep::Record| {
+        let complaints = record.complaints();
+        (!complaints.is_empty()).then(|| format!("{}: {}", record.cell.case.name, complaints.join("; ")))
+    };
+    gathered.cells.iter().flat_map(|cell| cell.records.iter().filter_map(of)).collect()
+}
+
+/// Seconds that count in a run.
+fn counted(report: &Report, cell: &CellRuns) -> f64 {
+    let is_transfer = cell.scenario().is_some_and(|scenario| matches!(scenario.workload, Workload::Transfer { .. }));
+    match report.transfer_s {
+        Some(seconds) if is_transfer => seconds,
+        _ => report.scenario.seconds - report.scenario.warmup,
+    }
+}
+
+fn links(out: &mut String, gathered: &Gathered) {
+    let keys = gathered.varied(&[]);
+    let _ = writeln!(
+        out,
+        "\n## Each link, in the direction of the data (first run of each cell)\n\n| {} | link | offered Mbit/s | full queue dropped | lost | delivered Mbit/s |\n|---|---|---:|---:|---:|---:|",
+        keys.join(", ")
+    );
+    for (cell, report) in first_runs(gathered) {
+        for (link, number) in report.links.iter().map(|both| &both[0]).zip(1..) {
+            let offered = link.offered_bytes as f64 * 8e-6 / counted(report, cell);
+            let share = |packets: u64| packets as f64 / link.offered_packets.max(1) as f64;
+            let _ = writeln!(
+                out,
+                "| {} | {number} | {offered:.2} | {:.1} % | {:.1} % | {:.2} |",
+                name_of(cell, &keys),
+                share(link.queue_drops) * 100.0,
+                link.loss_share * 100.0,
+                offered * share(link.delivered_packets)
+            );
+        }
+    }
+}
+
+fn batches(out: &mut String, gathered: &Gathered) {
+    let keys = gathered.varied(&[]);
+    let _ = writeln!(
+        out,
+        "\n## Batches at each relay (first run of each cell)\n\nA batch counts when the relay is done with it.\n\n| {} | node | flow | batches | mean rank in | mean rank out | combined here, mean | full rank in |\n|---|---|---|---:|---:|---:|---:|---:|",
+        keys.join(", ")
+    );
+    for (cell, report) in first_runs(gathered) {
+        for relay in report.relays.iter().filter(|relay| !relay.batches_by_rank_in.is_empty()) {
+            let batches: u64 = relay.batches_by_rank_in.iter().sum();
+            let mean = |histogram: &[u64]| {
+                let sum: u64 = histogram.iter().zip(0..).map(|(count, k)| count * k).sum();
+                sum as f64 / histogram.iter().sum::<u64>().max(1) as f64
+            };
+            let full = relay.batches_by_rank_in.last().copied().unwrap_or(0) as f64 / batches.max(1) as f64;
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} to {} | {batches} | {:.2} | {:.2} | {:.2} | {:.1} % |",
+                name_of(cell, &keys),
+                relay.node,
+                relay.from,
+                relay.to,
+                mean(&relay.batches_by_rank_in),
+                mean(&relay.batches_by_rank_out),
+                mean(&relay.batches_by_recoded),
+                full * 100.0
+            );
+        }
+    }
+}
+
+fn first_runs(gathered: &Gathered) -> impl Iterator<Item = (&CellRuns, &Report)> {
+    gathered.cells.iter().filter_map(|cell| Some((cell, cell.records.iter().find_map(report)?)))
+}
+
+/// RFC 4180 §2: quotes around what contains a comma, a quote or a line break.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// One line per run: its cell, its seed, every quantity, and why it does not count.
+pub(super) fn csv(figure: &Figure, gathered: &Gathered) -> String {
+    let keys: Vec<&str> = gathered.axes.iter().map(|axis| &*axis.key).collect();
+    let mut quantities: Vec<&Quantity> = Vec::new();
+    for table in figure.tables {
+        if !quantities.iter().any(|quantity| quantity.name == table.quantity.name) {
+            quantities.push(table.quantity);
+        }
+    }
+    let heads = keys.iter().copied().map(quoted).chain(["seed".to_owned()]).chain(quantities.iter().map(|q| quoted(&q.label())));
+    let mut out = heads.chain(["complaints".to_owned()]).collect::<Vec<_>>().join(",") + "\n";
+    for cell in &gathered.cells {
+        for record in &cell.records {
+            let settings = keys.iter().map(|key| quoted(cell.setting(key).unwrap_or_default()));
+            let value = |quantity: &&Quantity| report(record).and_then(quantity.of).map_or(String::new(), |value| format!("{value:.6}"));
+            let seed = record.cell.case.scenario.seed.to_string();
+            let line = settings.chain([seed]).chain(quantities.iter().map(value)).chain([quoted(&record.complaints().join("; "))]);
+            out += &(line.collect::<Vec<_>>().join(",") + "\n");
+        }
+    }
+    out
+}
+
+/// Further tables of a figure as CSV: name and text of each.
+pub(super) fn further(figure: &Figure, gathered: &Gathered) -> Vec<(String, String)> {
+    let keys = gathered.varied(&[]);
+    let head = |last: &str| keys.iter().copied().map(quoted).chain([last.to_owned()]).collect::<Vec<_>>().join(",") + "\n";
+    let start = |cell: &CellRuns| keys.iter().map(|key| quoted(cell.setting(key).unwrap_or_default()) + ",").collect::<String>();
+    let mut files = Vec::new();
+    if let Chart::Course { course, .. } = figure.chart {
+        let (x, y) = course_axes(course);
+        let mut text = head(&format!("{},{}", quoted(x), quoted(y)));
+        for (cell, report) in first_runs(gathered) {
+            for (x, y) in course_of(report, course) {
+                let _ = writeln!(text, "{}{x},{y}", start(cell));
+            }
+        }
+        files.push((format!("{}-course.csv", figure.id), text));
+    }
+    if figure.extras.contains(&Extra::Batches) {
+        let mut text = head("node,from,to,histogram,packets,batches");
+        for (cell, report) in first_runs(gathered) {
+            for relay in &report.relays {
+                let histograms = [
+                    ("rank in", &relay.batches_by_rank_in),
+                    ("rank out", &relay.batches_by_rank_out),
+                    ("combined", &relay.batches_by_recoded),
+                ];
+                for (name, histogram) in histograms {
+                    for (count, packets) in histogram.iter().zip(0..).filter(|(count, _)| **count > 0) {
+                        let _ = writeln!(text, "{}{},{},{},{name},{packets},{count}", start(cell), relay.node, relay.from, relay.to);
+                    }
+                }
+            }
+        }
+        files.push((format!("{}-batches.csv", figure.id), text));
+    }
+    files
+}
+
+/// Lines below `## Lost` of a page.
+pub(super) fn lost_in(page: &str) -> usize {
+    let section = page.split_once("\n## Lost\n").map_or("", |(_, rest)| rest);
+    section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("- ")).count()
+}
+
+/// How a figure stands in the index.
+pub(super) struct Entry {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    pub(super) source: &'static str,
+    /// What came of it, or why it is not made.
+    pub(super) state: String,
+    pub(super) has_page: bool,
+}
+
+/// The page that leads to all others.
+pub(super) fn index(entries: &[Entry]) -> String {
+    let mut out = String::from("# Figures of the founding documents, beside ours\n\n| figure | what | source | |\n|---|---|---|---|\n");
+    for entry in entries {
+        let name = if entry.has_page { format!("[{id}]({id}.md)", id = entry.id) } else { entry.id.to_owned() };
+        let _ = writeln!(out, "| {name} | {} | {} | {} |", entry.title, entry.source, entry.state);
+    }
+    out
+}
