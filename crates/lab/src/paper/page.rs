@@ -259,7 +259,7 @@ fn beaten(figure: &Figure, gathered: &Gathered) -> Vec<String> {
 fn complaints(gathered: &Gathered) -> Vec<String> {
     let of = |record: &crate::sweep::Record| {
         let complaints = record.complaints();
-        (!complaints.is_empty()).then(|| format!("{}: {}", record.cell.case.name, complaints.join("; ")))
+        (!complaints.is_empty()).then(|| format!("{}: `{}`", record.cell.case.name, complaints.join("; ")))
     };
     gathered.cells.iter().flat_map(|cell| cell.records.iter().filter_map(of)).collect()
 }

@@ -190,8 +190,9 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
         let build = Build::named("test");
         let mut cells = 0;
-        for entry in std::fs::read_dir(folder).unwrap() {
-            for case in ScenarioFile::read(&entry.unwrap().path()).unwrap().cases(true).unwrap() {
+        let files = [folder.clone(), folder.join("paper")].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        for file in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+            for case in ScenarioFile::read(&file).unwrap().cases(true).unwrap() {
                 let cell = Cell::from(case);
                 let text = serde_json::to_string(&cell).unwrap();
                 let back: Cell = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"));

@@ -117,7 +117,7 @@ pub fn shown(name: &[u8]) -> String {
     escaped(&String::from_utf8_lossy(name)).to_string()
 }
 
-/// The text as a path, to be matched like a name; for display it goes through [`shown`].
+/// The name as text, for patterns and names of hosts; `None` if it is not UTF-8. For display it goes through [`shown`].
 pub fn as_pattern(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }

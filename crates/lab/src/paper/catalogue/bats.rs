@@ -30,7 +30,7 @@ pub(super) static LATENCY: Figure = Figure {
     title: "Three hops, messages: latency cases 1 to 3",
     source: "Document 000, figures 1.3 to 1.5",
     question: "How late are 100 messages a second over three links of 200 Mbit/s and 5 ms +- 1 ms?",
-    setup: "Messages of 1024 bytes without loss (case 1) and with 2 % per link (case 2), of 128 bytes with 2 % (case 3), echoed; means of ten consecutive round trips. There messages went by TCP through a proxy, here by noctule itself. `recode`: relays are noctule nodes, `ip`: routers.",
+    setup: "Messages that are echoed: 1024 bytes without loss (case 1), 1024 bytes with 2 % per link (case 2), 128 bytes with 2 % (case 3). Means of ten consecutive round trips. There messages went by TCP through a proxy, here by noctule itself. `recode`: relays are noctule nodes, `ip`: routers.",
     runs: &[runs!(
         "multi-hop-messages.toml",
         &[&[("workload", "messages:100/s:1024B")], &[("workload", "messages:100/s:128B"), ("loss", "2%")],]
@@ -62,7 +62,7 @@ pub(super) static OVERLOAD: Figure = Figure {
     title: "Six hops, congestion control off, load raised past the capacity",
     source: "Document 000, source rate limit and metrics: reliability, link rates, loss and recoding per batch",
     question: "What arrives, and what do links and relays carry, when the source is raised past what the links can take and nothing holds it back?",
-    setup: "Six links of 10 Mbit/s and 0.5 ms that lose 10 % each from second 2 on, messages of 1380 bytes (btp, 200 ms of lifetime, echoed) at a share of what a link can carry (the case, in %). Congestion control is off (`none`), and as usual for comparison (`model`). The document has 300 Mbit/s.",
+    setup: "Six links of 10 Mbit/s and 0.5 ms lose 10 % each from second 2 on. Messages of 1380 bytes (btp, 200 ms of lifetime) are echoed. Their load is a share of what a link can carry (the case, in %). Congestion control is off (`none`), and as usual for comparison (`model`). The document has 300 Mbit/s.",
     runs: &[runs!("paper/000-overload.toml")],
     tables: &[
         Table { quantity: &RELIABILITY, statistic: Statistic::Mean, columns: "cc", besides: &[] },

@@ -14,7 +14,7 @@ pub(super) static ACKNOWLEDGEMENTS: Figure = Figure {
     title: "A fixed rate, an acknowledgement every so many packets",
     source: "Document 002, slide 19 (every other packet)",
     question: "What does it cost to acknowledge more rarely?",
-    setup: "10 MB at a fixed rate of 90 Mbit/s over 100 Mbit/s, packets of 1024 bytes, bit errors 1e-5, 20 runs; the receiver is asked for an acknowledgement every 1 to 128 packets (default 32). None waits longer than 25 ms.",
+    setup: "10 MB at a fixed rate of 90 Mbit/s over 100 Mbit/s, packets of 1024 bytes, bit errors 1e-5, 20 runs. The receiver is asked for an acknowledgement every 1 to 128 packets (default 32). None waits longer than 25 ms.",
     runs: &[runs!("paper/002-ack-every.toml")],
     tables: &[
         Table { quantity: &GOODPUT, statistic: Statistic::Mean, columns: "delay", besides: &[] },
@@ -114,7 +114,7 @@ pub(super) static THROUGHPUT: Figure = Figure {
     title: "Ten megabytes over bit errors and delay",
     source: "Document 002, slides 12, 14 and 15",
     question: "What does a single flow get from its first packet to its last acknowledgement?",
-    setup: "10 MB over 100 Mbit/s, round trips of 10, 250 and 500 ms, packets of 1024 bytes (QUIC, which stands for TCP: 1280), 30 runs each, 20 of the fixed rate, all kept. The slides draw the values and give none.",
+    setup: "10 MB over 100 Mbit/s, round trips of 10, 250 and 500 ms. Packets have 1024 bytes; those of QUIC, which stands for TCP, 1280. 30 runs each, 20 of the fixed rate, all kept. The slides draw the values and give none.",
     runs: &[runs!("paper/002-throughput.toml"), runs!("paper/002-rate.toml")],
     tables: &[
         Table { quantity: &GOODPUT, statistic: Statistic::Mean, columns: "loss-model", besides: &[] },
@@ -131,7 +131,7 @@ pub(super) static TRANSACTIONS: Figure = Figure {
     title: "Small transactions: command and control",
     source: "Document 002, slide 20",
     question: "Does the control matter for a new connection and a few bytes?",
-    setup: "100 bytes to 10 KB over 100 Mbit/s, bit errors 1e-5, packets of 1024 bytes (QUIC: 1280), 30 runs; from the first packet of the handshake to the last acknowledgement, in round trips.",
+    setup: "100 bytes to 10 KB over 100 Mbit/s, bit errors 1e-5, packets of 1024 bytes (QUIC: 1280), 30 runs. From the first packet of the handshake to the last acknowledgement, in round trips.",
     runs: &[runs!("paper/002-transactions.toml")],
     tables: &[Table { quantity: &TRANSFER_RTTS, statistic: Statistic::Mean, columns: "workload", besides: &[] }],
     contender: MODEL,
