@@ -11,9 +11,8 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import time
-import weakref
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,7 +37,7 @@ DEVICE = "noctule0"
 PATIENCE = 20.0
 #: Links have addresses from here unless their ends name some: four to a link (RFC 6598).
 ADDRESSES = ipaddress.IPv4Network("100.64.0.0/10")
-#: The directory of the control socket, of which each host has one of its own; and that of a node of the machine, which hosts must not see.
+#: The directory of the control socket, where each host has a tmpfs of its own; and that of a node of the machine, which hosts must not see.
 RUN, ETC = "/run/noctule", "/etc/noctule"
 
 
@@ -62,6 +61,23 @@ def _output(command: list[str]) -> str:
     return ended.stdout
 
 
+def _addresses(text: str) -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
+    """The addresses of an end of a link, as ``noctule-lab link`` takes them."""
+    found = []
+    for one in str(text).split(","):
+        try:
+            if "/" not in one:
+                raise ValueError("it has no prefix length")
+            found.append(ipaddress.ip_interface(one.strip()))
+        except ValueError as why:
+            raise ValueError(f"ip={text!r}: {why}; write '10.1.0.1/30', or several addresses as '10.1.0.1/30,fd00::1/64'") from None
+    return found
+
+
+def _endpoint(address: str) -> str:
+    return f"[{address}]:{PORT}" if ":" in address else f"{address}:{PORT}"
+
+
 class NoctuleIntf(Intf):
     """A TUN device, at an end of a ``NoctuleLink`` or of a node: it has no MAC address, and goes with its link or node."""
 
@@ -82,15 +98,18 @@ class NoctuleIntf(Intf):
 class NoctuleLink(Link):
     """A link that ``noctule-lab link`` emulates, between two hosts.
 
-    Parameters of mininet's ``TCLink`` mean the same: ``bw`` in Mbit/s, ``delay`` and ``jitter`` as ``'5ms'``, ``loss`` in percent, ``max_queue_size`` in
-    packets. All others are flags of ``noctule-lab link`` with ``_`` for ``-``: ``rate='20mbit'``, ``loss='2%'``, ``loss_model='gilbert:10'``,
-    ``queue='50ms'``, ``aqm='fq_codel'``, ``rev='rate=1mbit'`` (or a mapping), ``at=['10s:loss=5%']``, ``outage``, ``mtu``, ``seed`` and so on. Without
-    ``bw`` and ``rate`` the rate is not limited, without ``delay`` there is none. Both directions are alike but for ``rev`` and ``rev_loss``.
+    These parameters are written as for mininet's ``TCLink``: ``bw`` in Mbit/s, ``delay`` and ``jitter`` as ``'5ms'``, ``loss`` in percent,
+    ``max_queue_size`` in packets. The default queue differs: rate times the link's own round trip (or ``bdp_rtt``), at least 24000 bytes. All others
+    are flags of ``noctule-lab link`` with ``_`` for ``-``: ``rate='20mbit'``, ``loss='2%'``, ``loss_model='gilbert:10'``, ``queue='50ms'``,
+    ``aqm='fq_codel'``, ``rev='rate=1mbit'`` (or a mapping), ``at=['10s:loss=5%']``, ``outage``, ``mtu``, ``seed`` and so on. Without
+    ``bw`` and ``rate`` the rate is not limited, without ``delay`` there is none. Both directions are alike but for ``rev`` and ``rev_loss``. Without
+    ``seed`` the seed follows from the names of the hosts and devices: a network has the same seeds whenever it is made.
 
-    ``params1`` and ``params2`` may hold an ``ip`` (``'10.1.0.1/30'``); otherwise the ends have addresses of 100.64.0.0/10. MAC addresses, which mininet
-    passes, mean nothing here. After ``stop`` ``counts`` has what the link did in each direction (``None`` before, and if it broke).
+    ``params1`` and ``params2`` may hold an ``ip`` (``'10.1.0.1/30'``, or several as ``'10.1.0.1/30,fd00::1/64'``); otherwise the ends have addresses of
+    100.64.0.0/10. Mininet and the nodes use the first address of an end. MAC addresses, which mininet passes, mean nothing here. After ``stop`` ``counts``
+    has what the link did in each direction (``None`` before, and if it broke).
 
-    Raises ``ValueError`` for a switch, ``TypeError`` for parameters that no link has, ``ProgramError`` for what ``noctule-lab`` refuses.
+    Raises ``ValueError`` for a switch or a wrong ``ip``, ``TypeError`` for parameters that no link has, ``ProgramError`` for what ``noctule-lab`` refuses.
     """
 
     _made: ClassVar[int] = 0
@@ -118,46 +137,57 @@ class NoctuleLink(Link):
                 raise ValueError(f"switch {node}: the devices of a NoctuleLink are of layer 3, it joins hosts and routers only")
         number = NoctuleLink._made
         NoctuleLink._made += 1
-        flags = _flags({"seed": 7 + 2 * number, **properties})
         first = ADDRESSES.network_address + 4 * (number % (ADDRESSES.num_addresses // 4))
         self.counts: dict[str, Any] | None = None
-        ends: list[tuple[Any, int, str, str]] = []
+        ends: list[tuple[Any, int, str, list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]]] = []
         for node, port, name, params, address in (
             (node1, port1, intfName1, params1, first + 1),
             (node2, port2, intfName2, params2, first + 2),
         ):
             own = dict(params or {})
             port = own.pop("port", port)
-            ip = own.pop("ip", None) or f"{address}/30"
+            addresses = _addresses(own.pop("ip", None) or f"{address}/30")
             if own:
                 raise TypeError(f"parameters of one end: {', '.join(own)}; an end has ip and port, what differs by direction is in rev")
             # Both ends may be at one host.
             taken = max((at + 1 for end, at, _, _ in ends if end is node), default=0)
             port = max(node.newPort(), taken) if port is None else port
-            ends.append((node, port, name or self.intfName(node, port), ip))
+            ends.append((node, port, name or self.intfName(node, port), addresses))
+        here, there = (addresses[0] for _, _, _, addresses in ends)
+        if here.version != there.version:
+            raise ValueError(f"{here} and {there}: the first addresses of both ends must be of one IP version")
+        # Names, not a number: those of a second network in a script are the same. Even numbers, since the way back has the next one.
+        seed = 2 * zlib.crc32(" ".join(f"{node.name}:{name}" for node, _, name, _ in ends).encode())
+        flags = _flags({"seed": seed, **properties})
         command = [_program("noctule-lab"), "link", "--json", "--until-eof", *flags]
-        for node, _, name, ip in ends:
-            command += ["--between", f"{node.pid}:{name}={ip}"]
+        for node, _, name, addresses in ends:
+            command += ["--between", f"{node.pid}:{name}={','.join(map(str, addresses))}"]
         # A session of its own: Ctrl-C at mininet's prompt is not for the links. The open pipe is what they live by.
         self._process: subprocess.Popen[str] | None = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-        assert self._process.stdout is not None
-        if not self._process.stdout.readline():
-            _, text = self._process.communicate()
-            raise ProgramError(text.strip() or f"noctule-lab link ended with {self._process.returncode}")
-        made = []
-        for node, port, name, ip in ends:
-            interface = NoctuleIntf(name=name, node=node, port=port, link=self, moveIntfFn=self._ignore)
-            interface.ip, interface.prefixLen = ip.split("/")
-            made.append(interface)
+        made: list[NoctuleIntf] = []
+        try:
+            assert self._process.stdout is not None
+            if not self._process.stdout.readline():
+                code, _, text = self._end()
+                raise ProgramError(text or f"noctule-lab link ended with {code}")
+            for node, port, name, addresses in ends:
+                interface = NoctuleIntf(name=name, node=node, port=port, link=self, moveIntfFn=self._ignore)
+                interface.ip, interface.prefixLen = str(addresses[0]).split("/")
+                made.append(interface)
+        except BaseException:
+            for interface in made:
+                interface.delete()
+            self._end()
+            raise
         self.intf1, self.intf2 = made
 
-    def delete(self) -> None:
-        """Ends the link and reads what it did; a second time it does nothing."""
+    def _end(self) -> tuple[int, str, str]:
+        """Ends the process; its exit code and what it has said since it was ready. A second time it does nothing."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return 0, "", ""
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with process:
             process.stdin.close()
@@ -166,10 +196,17 @@ class NoctuleLink(Link):
             except subprocess.TimeoutExpired:
                 process.kill()
             line, text = process.stdout.read(), process.stderr.read().strip()
+        return process.returncode, line, text
+
+    def delete(self) -> None:
+        """Ends the link and reads what it did; a second time it does nothing."""
+        if self._process is None:
+            return
+        code, line, text = self._end()
         if line:
             self.counts = json.loads(line)
-        if process.returncode != 0:
-            (warn if self.counts else error)(f"*** {self}: {text or f'noctule-lab link ended with {process.returncode}'}\n")
+        if code != 0:
+            (warn if self.counts else error)(f"*** {self}: {text or f'noctule-lab link ended with {code}'}\n")
         for interface in (self.intf1, self.intf2):
             interface.delete()
 
@@ -232,6 +269,9 @@ class NoctuleHost(Host):
 
     The node starts when mininet configures the host, after all links, and ends with it. ``noctule status`` in the host shows it. ``log_file`` has its
     warnings. Raises ``ProgramError`` if it does not start.
+
+    Its files, the secret key among them, are in a tmpfs that only the host sees, at ``/run/noctule``; they are gone when the host is. ``directory`` is
+    where the script finds them.
     """
 
     #: Hosts that are there, and the mount points that the first of them had to make.
@@ -260,25 +300,25 @@ class NoctuleHost(Host):
         self._device.node, (self._device.ip, self._device.prefixLen) = self, str(ipaddress.ip_interface(address)).split("/")
         self.congestion, self.extra = congestion, config
         self._node: subprocess.Popen[bytes] | None = None
-        self.directory = Path(tempfile.mkdtemp(prefix=f"noctule-{name}-"))
-        # Also when the program ends before the network does.
-        self._remove = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
-        self.key_file, self.config_file = self.directory / "key", self.directory / "node.toml"
-        self.log_file, self.socket = self.directory / "log", self.directory / "run" / "node.sock"
-        try:
-            self.socket.parent.mkdir()
-            self.public_key = _output([_program("noctule"), "keygen", "-o", str(self.key_file)]).split()[-1]
-            masks = [(RUN, str(self.socket.parent))]
-            if os.path.isdir(ETC):
-                (self.directory / "etc").mkdir()
-                masks.append((ETC, str(self.directory / "etc")))
-            if NoctuleHost._living == 0:
-                NoctuleHost._mount_points = [mask for mask, _ in masks if not os.path.isdir(mask)]
-            super().__init__(name, **{**params, "privateDirs": [*params.get("privateDirs", []), *masks]})
-        except BaseException:
-            self._remove()
-            raise
+        self._there = False
+        noctule, masks = _program("noctule"), [RUN, *([ETC] if os.path.isdir(ETC) else [])]
+        if NoctuleHost._living == 0:
+            NoctuleHost._mount_points = [mask for mask in masks if not os.path.isdir(mask)]
+        super().__init__(name, **{**params, "privateDirs": [*params.get("privateDirs", []), *masks]})
         NoctuleHost._living += 1
+        self._there = True
+        try:
+            # What the host sees as RUN: it has mounts of its own.
+            self.directory = Path(f"/proc/{self.pid}/root{RUN}")
+            self.key_file = Path(RUN, "key")
+            self.config_file, self.log_file, self.socket = (self.directory / file for file in ("node.toml", "log", "node.sock"))
+            if not self.directory.is_mount():
+                raise ProgramError(f"{name}: no tmpfs could be mounted at {RUN} in the host")
+            self.directory.chmod(0o700)
+            self.public_key = _output([noctule, "keygen", "-o", str(self.directory / "key")]).split()[-1]
+        except BaseException:
+            self.terminate()
+            raise
 
     def config(self, mac: str | None = None, ip: str | None = None, **params: Any) -> dict[str, Any]:
         """Configures the host, but for ``ip`` (which is the overlay's) and ``mac``, and starts its node."""
@@ -308,7 +348,7 @@ class NoctuleHost(Host):
         words = ["--address", self.overlay, "--key", str(self.key_file)]
         for host, links in self.neighbours().items():
             if host.is_node:
-                words += ["--via", f"{links[0][1]}:{PORT}", "--via-key", host.public_key]
+                words += ["--via", _endpoint(links[0][1]), "--via-key", host.public_key]
         return words
 
     def status(self) -> dict[str, Any]:
@@ -324,7 +364,7 @@ class NoctuleHost(Host):
         self.config_file.write_text(self._file())
         # The node dies with this program, however that ends. `mnexec -a` goes where the host's shell is: its network and its mounts.
         command = ["mnexec", "-a", str(self.pid), "setpriv", "--pdeathsig", "TERM"]
-        command += [_program("noctule"), "node", "--log-level", "warn", "--config", str(self.config_file)]
+        command += [_program("noctule"), "node", "--log-level", "warn", "--config", f"{RUN}/{self.config_file.name}"]
         with open(self.log_file, "ab") as log:
             node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self._node = node
@@ -349,12 +389,12 @@ class NoctuleHost(Host):
         self.socket.unlink(missing_ok=True)
 
     def terminate(self) -> None:
-        """Ends the node and the host, and removes the node's files."""
+        """Ends the node and the host, and the node's files with them."""
         self.stop_node()
         super().terminate()
-        if not self._remove.alive:
+        if not self._there:
             return
-        self._remove()
+        self._there = False
         NoctuleHost._living -= 1
         if NoctuleHost._living == 0:
             for path in NoctuleHost._mount_points:
@@ -371,8 +411,8 @@ class NoctuleHost(Host):
             lines += ["", "[[neighbour]]", f'name = "{host.name}"', f'key = "{host.public_key}"', f'addresses = ["{host.overlay}"]']
             # The one that starts later calls, and finds the other listening.
             if host._node is not None:
-                further = ", ".join(f'"{here},{there}"' for here, there in links[1:])
-                lines += [f'endpoint = "{links[0][1]}:{PORT}"', f"paths = [{further}]"]
+                further = ", ".join(f'"{here},{_endpoint(there)}"' for here, there in links[1:])
+                lines += [f'endpoint = "{_endpoint(links[0][1])}"', f"paths = [{further}]"]
         for host, via in self._routes().items():
             if self.has_tun and host.has_tun:
                 lines += ["", "[[remote]]", f'name = "{host.name}"', f'key = "{host.public_key}"', f'addresses = ["{host.overlay}"]']
@@ -396,7 +436,7 @@ class NoctuleHost(Host):
 
 
 def wait_until_up(net: Any, seconds: float = 30.0) -> None:
-    """Waits until each node of ``net`` has a session with every node that it can reach. Raises ``TimeoutError``, and says which has not."""
+    """Waits until each node of ``net`` has a session with all neighbours that run a node. Raises ``TimeoutError``, and says which has not."""
     deadline = time.monotonic() + seconds
     for host in net.hosts:
         if not isinstance(host, NoctuleHost) or not host.is_node:
@@ -407,5 +447,7 @@ def wait_until_up(net: Any, seconds: float = 30.0) -> None:
             if wanted <= there:
                 break
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{host.name} has no session with {', '.join(sorted(wanted - there))} after {seconds} s; its log: {host.log_file}")
+                missing = ", ".join(sorted(wanted - there))
+                log = host.log_file.read_text().strip() or "empty"
+                raise TimeoutError(f"{host.name} has no session with {missing} after {seconds} s; its log: {log}")
             time.sleep(0.05)
