@@ -187,7 +187,7 @@ pub enum Failure {
     #[error("{0}; choose another with --bind or -p, or end the program that has it")]
     Port(String),
     /// The directory for what arrives.
-    #[error("there is no directory {0}; make it first (mkdir {0}), or name another")]
+    #[error("there is no directory {0}; make it first (mkdir -p {0}), or name another")]
     NoDirectory(String),
     /// A socket of a daemon.
     #[error("{0}")]
@@ -262,6 +262,19 @@ fn problems(count: usize) -> String {
     format!("{} found", counted(count as u64, "problem"))
 }
 
+/// The option that leaves out this entry alone, as a shell takes it. The other side chose the name, so a command that holds it has to be quoted; a name that is
+/// not shown as it is cannot be copied.
+fn exclusion(path: &[u8]) -> String {
+    let text = std::str::from_utf8(path).ok().filter(|text| *text == shown(path));
+    let is_special = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\');
+    let literal = |c: char| is_special(c).then_some('\\').into_iter().chain([c]);
+    let pattern = text.map(|text| format!("/{}", text.chars().flat_map(literal).collect::<String>()));
+    pattern
+        .as_deref()
+        .and_then(|pattern| shlex::try_quote(pattern).ok())
+        .map_or_else(|| "--exclude".to_owned(), |word| format!("--exclude {word}"))
+}
+
 /// How many entries are not there, before the first reason; nothing where there was one only.
 fn missing(failed: u64, of: Option<u64>) -> String {
     match of {
@@ -305,7 +318,8 @@ impl Failure {
         match refused.refusal {
             Refusal::Name if message.ends_with(OUTSIDE) => Self::Here {
                 text: format!(
-                    "{path} is {message}: nothing of this transfer is taken; leave it out (--exclude '/{path}'), or start the receiver with --outside-links, which takes it as it is"
+                    "{path} is {message}: nothing of this transfer is taken; leave it out ({}), or start the receiver with --outside-links, which takes it as it is",
+                    exclusion(&refused.path)
                 ),
                 code: 11,
             },
@@ -328,7 +342,8 @@ impl Failure {
         let (path, message) = (shown(&refused.path), &refused.message);
         let text = match refused.refusal {
             Refusal::Name if message.ends_with(OUTSIDE) => {
-                format!("{path} is {message}: nothing was taken; leave it out (--exclude '/{path}'), or take it as it is (--outside-links)")
+                let leave = exclusion(&refused.path);
+                format!("{path} is {message}: nothing was taken; leave it out ({leave}), or take it as it is (--outside-links)")
             }
             Refusal::Exists => format!("{path} exists already here; --overwrite replaces files, --update those that are older"),
             Refusal::DiskFull => format!("the disk here is full: {message}; free some space, or name another directory"),
@@ -558,5 +573,23 @@ impl From<OpenError> for Failure {
             OpenError::NoRoute(_) => Self::NoRoute(e.to_string()),
             e => Self::System(e.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that another host chose is pasted into a shell with the advice.
+    #[test]
+    fn advice_holds_names_of_others_as_one_word_and_as_they_are() {
+        for (name, pattern) in [(&b"a/link"[..], "/a/link"), (b"x'$(id)'y; z", "/x'$(id)'y; z"), (b"50% [x]*", r"/50% \[x\]\*")] {
+            assert_eq!(shlex::split(&exclusion(name)).unwrap(), ["--exclude", pattern]);
+        }
+        for name in [&b"line\nbreak"[..], b"\xff"] {
+            assert_eq!(exclusion(name), "--exclude");
+        }
+        assert_eq!((missing(2, Some(2)), missing(1, Some(1))), ("none of 2 entries arrived; the first: ".to_owned(), String::new()));
+        assert!(missing(2, Some(4)).starts_with("2 of the entries"));
     }
 }

@@ -13,6 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 pub struct Asked {
     names: HashSet<Vec<u8>>,
     patterns: GlobSet,
+    /// Those of the patterns that begin with a dot: as in a shell, no other matches a hidden name.
+    of_hidden: GlobSet,
     /// Everything was asked for, named as it lies there.
     is_all: bool,
 }
@@ -20,23 +22,25 @@ pub struct Asked {
 impl Asked {
     /// For these paths; none: everything.
     pub fn new(paths: &[Vec<u8>]) -> Self {
-        let (mut names, mut patterns) = (HashSet::new(), GlobSetBuilder::new());
+        let (mut names, mut patterns, mut of_hidden) = (HashSet::new(), GlobSetBuilder::new(), GlobSetBuilder::new());
         for path in paths {
             let last = path.rsplit(|b| *b == b'/').find(|part| !part.is_empty()).unwrap_or_default();
             names.insert(last.to_vec());
             // What is no pattern there is refused there.
             let glob = as_pattern(last).and_then(|text| GlobBuilder::new(text).literal_separator(true).build().ok());
             if let Some(glob) = glob {
-                patterns.add(glob);
+                if last.starts_with(b".") { &mut of_hidden } else { &mut patterns }.add(glob);
             }
         }
-        Self { names, patterns: patterns.build().unwrap_or_default(), is_all: paths.is_empty() }
+        let built = |set: GlobSetBuilder| set.build().unwrap_or_default();
+        Self { names, patterns: built(patterns), of_hidden: built(of_hidden), is_all: paths.is_empty() }
     }
 
     /// Whether the entry of this name was asked for, or lies below one that was.
     pub fn has(&self, path: &[u8]) -> bool {
         let top = path.split(|b| *b == b'/').next().unwrap_or_default();
-        self.is_all || self.names.contains(top) || self.patterns.is_match(OsStr::from_bytes(top))
+        let patterns = if top.starts_with(b".") { &self.of_hidden } else { &self.patterns };
+        self.is_all || self.names.contains(top) || patterns.is_match(OsStr::from_bytes(top))
     }
 
     /// The same as a refusal.
@@ -64,6 +68,9 @@ mod tests {
             (&["*/*.c", "x"], &["one.c", "x", "x/y"], &["one.o", "a/one.c"]),
             (&["[x]"], &["[x]", "x"], &["y"]),
             (&["[a"], &["[a"], &["a"]),
+            (&["*"], &["a", "a/.b"], &[".bashrc", ".ssh/authorized_keys"]),
+            (&["?bashrc"], &["abashrc"], &[".bashrc"]),
+            (&[".b*"], &[".bashrc", ".b/c"], &["b", ".a"]),
             (&[], &["anything", "at/all"], &[]),
         ] {
             let asked = asked(paths);

@@ -64,6 +64,8 @@ pub struct Sending {
     stored: HashSet<u64>,
     /// Why entries did not arrive, those first that were never announced.
     failures: Vec<Failure>,
+    /// As many of them are no entries of the manifest.
+    unlisted: u64,
 }
 
 impl Drop for Sending {
@@ -128,7 +130,7 @@ impl Sending {
         Record::Attributes(attributes).emit(&mut words);
         Record::Unlisted(unlisted).emit(&mut words);
         let contents = Arc::new(Contents::new(items, options.is_update));
-        Self { contents, options, hello, control, answers, words, stored: HashSet::new(), failures }
+        Self { contents, options, hello, control, answers, words, stored: HashSet::new(), unlisted: failures.len() as u64, failures }
     }
 
     /// Runs it to its end; what arrived, unless only the plan was wanted.
@@ -194,8 +196,8 @@ impl Sending {
         match self.failures.first() {
             None => Ok(()),
             Some(first) => {
-                let (failed, of) = (self.failures.len() as u64, self.contents.items.len() as u64);
-                Err(Failure::Incomplete { failed, of: Some(of.max(failed)), code: first.exit_code(), first: first.to_string() })
+                let (failed, of) = (self.failures.len() as u64, self.unlisted + self.contents.items.len() as u64);
+                Err(Failure::Incomplete { failed, of: Some(of), code: first.exit_code(), first: first.to_string() })
             }
         }
     }
