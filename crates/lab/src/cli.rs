@@ -184,7 +184,8 @@ pub struct RunArgs {
     /// Packets per key epoch, a power of two [default: 2^20].
     #[arg(long)]
     pub epoch_packets: Option<u64>,
-    /// Packets per acknowledgement that the ends ask for, 1 to 1024 [default: 32].
+    /// Packets per acknowledgement that the ends ask for, 1 to 1024 [default: 32]. One also leaves 1 ms after the last, once 4250 bytes have come:
+    /// a wish for rarer ones has no effect.
     #[arg(long)]
     pub ack_every: Option<u16>,
     /// The receiving application reads nothing for a time: 10s+3s (when, how long).

@@ -67,14 +67,13 @@ impl MininetArgs {
             let checked = hop.forward.check().and_then(|()| hop.reverse.check());
             checked.map_err(|error| ScenarioError::Invalid(error.to_string()))?;
         }
-        // Of links side by side the first stands for its hop, as in the simulator.
-        let round_trip = Period(hops.iter().step_by(self.paths).map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum());
+        let round_trip = Period(hops.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum());
         let mut links = String::new();
         for (index, hop) in hops.iter().enumerate() {
             let (left, seed) = (index / self.paths + 1, self.seed.wrapping_add(2 * index as u64));
             let words = keywords(hop);
-            // A link reads `bdp` as its own round trip; the laboratory means that of the chain.
-            let chain = if self.hops > 1 { format!(", bdp_rtt=\"{round_trip}\"") } else { String::new() };
+            // A link reads `bdp` as its own round trip. The simulator means that of the chain, but for links side by side.
+            let chain = if self.hops > 1 && self.paths == 1 { format!(", bdp_rtt=\"{round_trip}\"") } else { String::new() };
             let _ = writeln!(links, "        self.addLink(\"h{left}\", \"h{}\"{words}{chain}, seed={seed})", left + 1);
         }
         let host = match self.cc.to_string() {
@@ -190,6 +189,17 @@ mod tests {
         let text = script("--paths 2 --ecn 5ms --rev ecn=none,outage=3s+1s").unwrap();
         assert_eq!(text.matches("\"h1\", \"h2\"").count(), 2, "{text}");
         assert!(text.contains("ecn=none") && text.contains("outage=3s+1s") && !text.contains("bdp_rtt"), "{text}");
+    }
+
+    #[test]
+    fn links_side_by_side_have_queues_for_their_own_round_trips_as_in_the_simulator() {
+        let line = "--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms";
+        assert!(!script(line).unwrap().contains("bdp_rtt"));
+        let words = format!("noctule-lab sim {line}");
+        let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
+        let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
+        let scenario = run.scenario().unwrap();
+        assert!((0..4).all(|link| scenario.network.beside(link).count() == 2));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -48,6 +48,14 @@ pub enum EndError {
         place: String,
         /// What to do.
         advice: &'static str,
+    },
+    /// A process and a namespace of that name.
+    #[error("{pid} is a process and a namespace of `ip netns list`: name the namespace {named}, or the process /proc/{pid}/ns/net")]
+    Ambiguous {
+        /// The number.
+        pid: u32,
+        /// The file of the namespace.
+        named: String,
     },
     /// Something else is there.
     #[error(
@@ -98,7 +106,10 @@ impl FromStr for End {
             "" => return Err("no namespace before the colon".to_owned()),
             path if path.contains('/') => Place::File(path.into()),
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Place::Process(number.parse().map_err(|_| format!("{number} is no number of a process"))?)
+                let pid = number.parse().ok().filter(|pid: &u32| pid.to_string() == number);
+                Place::Process(
+                    pid.ok_or_else(|| format!("{number} is no number of a process; a namespace of that name is {NAMED}/{number}"))?,
+                )
             }
             name => Place::Name(name.to_owned()),
         };
@@ -131,6 +142,7 @@ impl End {
     /// Finds the namespace and makes the device in it, up and with its addresses, of this MTU in bytes.
     pub(super) fn open(&self, mtu: u32) -> Result<OpenEnd, EndError> {
         let place = self.place.to_string();
+        self.refuse_two_meanings(NAMED.as_ref())?;
         // Before the namespace is looked up, so that its process cannot be another one of the same number.
         let process = match self.place {
             Place::Process(pid) => Some(follow_process(pid).map_err(|error| self.refused(&error))?),
@@ -154,6 +166,16 @@ impl End {
             Ok(None) => Err(EndError::Taken { place, device: self.device.clone() }),
             Err(error) => Err(EndError::Device { place, device: self.device.clone(), error }),
         }
+    }
+
+    /// A number is a process; where a namespace of that name is in `named` too, it might be meant.
+    fn refuse_two_meanings(&self, named: &Path) -> Result<(), EndError> {
+        let Place::Process(pid) = self.place else { return Ok(()) };
+        let named = named.join(pid.to_string());
+        if named.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        Err(EndError::Ambiguous { pid, named: named.display().to_string() })
     }
 
     fn file(&self) -> PathBuf {
@@ -212,6 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_names_a_namespace_too_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |text: &str| text.parse::<End>().unwrap().refuse_two_meanings(dir.path()).map_err(|error| error.to_string());
+        assert_eq!(refused("4711:left"), Ok(()));
+        std::fs::write(dir.path().join("4711"), "").unwrap();
+        let error = refused("4711:left").unwrap_err();
+        assert!(error.contains(&*dir.path().join("4711").to_string_lossy()) && error.contains("/proc/4711/ns/net"), "{error}");
+        for other in ["blue:left", "4712:left", "/proc/4711/ns/net:left", "/run/netns/4711:left"] {
+            assert_eq!(refused(other), Ok(()), "{other}");
+        }
+    }
+
+    #[test]
     fn what_is_no_end_says_why() {
         for (text, names) in [
             ("blue", FORM),
@@ -224,6 +259,7 @@ mod tests {
             ("blue:left=10.0.0.1/33", "10.0.0.1/33"),
             ("blue:left=10.0.0.1/30,x", "`x`"),
             ("99999999999:left", "no number"),
+            ("007:left", "/run/netns/007"),
         ] {
             let error = text.parse::<End>().unwrap_err();
             assert!(error.contains(names), "{text}: {error}");

@@ -1,14 +1,16 @@
-//! Two runs beside each other: the same cell with the same seed in both, whatever program made it.
+//! Two runs beside each other: cells of the same axes and seed in both, whatever program made them, and what else differs in their scenarios.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::answer::Problem;
 use super::store::Run;
 use super::view::outcome;
 use crate::holdout::Draw;
 use crate::matrix::Spread;
+use crate::scenario::Scenario;
 use crate::sweep::Record;
 
 /// Cells that both runs have.
@@ -47,6 +49,8 @@ pub struct Pair {
     pub a: Side,
     /// In the second.
     pub b: Side,
+    /// What else than the axes differs in the scenarios of the two: `hops.0.forward.rate`. Empty: the same scenario.
+    pub differs: Vec<String>,
     /// Goodput of the second over that of the first.
     pub factor: Option<f64>,
 }
@@ -68,7 +72,7 @@ pub struct Side {
     pub complaints: Vec<String>,
 }
 
-/// What makes a cell the same in both.
+/// What pairs cells.
 type Key<'a> = (&'a [(String, String)], u64, Option<Draw>, String);
 
 fn key(record: &Record) -> Key<'_> {
@@ -80,6 +84,34 @@ fn key(record: &Record) -> Key<'_> {
         String::new()
     };
     (&case.cell, case.scenario.seed, record.cell.draw, scenario)
+}
+
+/// Paths of the values in which two scenarios differ.
+fn differences(a: &Scenario, b: &Scenario) -> Vec<String> {
+    let mut found = Vec::new();
+    if let (Ok(a), Ok(b)) = (serde_json::to_value(a), serde_json::to_value(b)) {
+        differ("", &a, &b, &mut found);
+    }
+    found
+}
+
+fn differ(path: &str, a: &Value, b: &Value, found: &mut Vec<String>) {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match (a, b) {
+        (a, b) if a == b => {}
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                differ(&below(key), a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (number, (a, b)) in a.iter().zip(b).enumerate() {
+                differ(&below(&number.to_string()), a, b, found);
+            }
+        }
+        _ => found.push(path.to_owned()),
+    }
 }
 
 fn side(record: &Record) -> Side {
@@ -108,9 +140,10 @@ impl Comparison {
                 only_a += 1;
                 continue;
             };
+            let differs = differences(&record.cell.case.scenario, &other.cell.case.scenario);
             let (a, b) = (side(record), side(other));
             let factor = a.goodput_mbit.zip(b.goodput_mbit).filter(|(a, _)| *a > 0.0).map(|(a, b)| crate::report::round(b / a, 4));
-            rows.push(Pair { name: record.cell.case.name.clone(), seed: record.cell.case.scenario.seed, a, b, factor });
+            rows.push(Pair { name: record.cell.case.name.clone(), seed: record.cell.case.scenario.seed, a, b, differs, factor });
         }
         let spread = Spread::of(rows.iter().filter_map(|row| row.factor));
         Ok(Self {
@@ -150,6 +183,7 @@ mod tests {
         assert_eq!((both.rows.len(), both.only_a, both.only_b), (2, 1, 1));
         assert_eq!(both.a_build.as_deref(), Some("test"));
         assert_eq!((both.median_factor, both.rows[0].factor), (Some(0.75), Some(0.75)));
+        assert!(both.rows.iter().all(|row| row.differs.is_empty()));
         // Two builds in one folder are two sides as well.
         let newer = Build::named("newer");
         let record = Record { id: newer.id(&cells[0]), build: "newer".to_owned(), ..record(0, &cells[0], 40.0) };
@@ -158,5 +192,23 @@ mod tests {
         assert!(Comparison::of((&a, Some("older")), (&b, None)).unwrap_err().text.contains("newer, test"));
         let both = Comparison::of((&a, Some("test")), (&a, Some("newer"))).unwrap();
         assert_eq!((both.rows.len(), both.only_a, both.only_b, both.median_factor), (1, 2, 0, Some(0.5)));
+    }
+
+    #[test]
+    fn pairs_whose_scenarios_differ_elsewhere_say_in_what() {
+        let dir = tempfile::tempdir().unwrap();
+        for (run, rate) in [("a", "1mbit"), ("b", "4mbit")] {
+            let text = format!("name = \"small\"\n[link]\nrate = \"{rate}\"\n[grid]\nloss = [\"0%\", \"2%\"]\n");
+            let cases = toml::from_str::<crate::scenario::ScenarioFile>(&text).unwrap().cases(true).unwrap();
+            for (place, case) in cases.into_iter().enumerate() {
+                keep(&dir.path().join(run), &record(place, &crate::sweep::Cell::from(case), 80.0));
+            }
+        }
+        let store = Store::new(dir.path(), Build::named("test"));
+        let both = Comparison::of((&store.run("a").unwrap(), None), (&store.run("b").unwrap(), None)).unwrap();
+        assert_eq!(both.rows.len(), 2);
+        for row in &both.rows {
+            assert_eq!(row.differs, ["hops.0.forward.rate", "hops.0.reverse.rate"]);
+        }
     }
 }

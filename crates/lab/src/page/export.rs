@@ -41,7 +41,7 @@ impl ExportArgs {
     pub fn execute(&self) -> Result<ExitCode, Failure> {
         let tables = Tables::new(&self.beside)?;
         let (text, cells, left) = document(&self.folder, tables)?;
-        folder::replace(&self.file, text.as_bytes())?;
+        folder::write_named(&self.file, text.as_bytes())?;
         let details = if left > 0 { format!(", {left} of them without a page of their own") } else { String::new() };
         eprintln!("{}: {}{details}; open it in a browser, it needs no server", self.file.display(), count(cells, "cell"));
         Ok(ExitCode::SUCCESS)

@@ -25,6 +25,8 @@ use crate::sweep::samples::{Head, path_of};
 
 /// Bytes of a course that are read at once.
 const MOST_READ: u64 = 1 << 20;
+/// Bytes without a line break after which a file is no course.
+const MOST_LINE: usize = 1 << 20;
 
 /// The events of one listener.
 #[derive(Debug)]
@@ -96,6 +98,8 @@ struct Tail {
     at: u64,
     rest: Vec<u8>,
     has_head: bool,
+    /// Its line was too long: it is not read any more, unless it becomes shorter.
+    is_given_up: bool,
 }
 
 #[derive(Serialize)]
@@ -130,7 +134,7 @@ impl Follower {
             && self.tail.as_ref().is_none_or(|tail| tail.id != id)
         {
             // What the cell before wrote last is not lost to anybody: its result has the whole course.
-            self.tail = Some(Tail { path: path_of(&run.path, &id), id, at: 0, rest: Vec::new(), has_head: false });
+            self.tail = Some(Tail::of(path_of(&run.path, &id), id));
         }
         if let Some(tail) = &mut self.tail {
             tail.read(&mut events);
@@ -152,20 +156,29 @@ struct Gone {
 }
 
 impl Tail {
+    fn of(path: PathBuf, id: String) -> Self {
+        Self { id, path, at: 0, rest: Vec::new(), has_head: false, is_given_up: false }
+    }
+
     fn read(&mut self, events: &mut Vec<Event>) {
         // A file that is not there any more has nothing new.
         let Ok(mut file) = files::open(&self.path, Links::Refuse) else { return };
         if file.metadata().is_ok_and(|meta| meta.len() < self.at) {
             // The cell is run again.
-            (self.at, self.has_head) = (0, false);
+            (self.at, self.has_head, self.is_given_up) = (0, false, false);
             self.rest.clear();
         }
-        if file.seek(SeekFrom::Start(self.at)).is_err() {
+        if self.is_given_up || file.seek(SeekFrom::Start(self.at)).is_err() {
             return;
         }
         let Ok(read) = file.take(MOST_READ).read_to_end(&mut self.rest) else { return };
         self.at += read as u64;
-        let Some(end) = self.rest.iter().rposition(|&b| b == b'\n') else { return };
+        let Some(end) = self.rest.iter().rposition(|&b| b == b'\n') else {
+            if self.rest.len() > MOST_LINE {
+                (self.rest, self.is_given_up) = (Vec::new(), true);
+            }
+            return;
+        };
         let whole: Vec<u8> = self.rest.drain(..=end).collect();
         let mut samples: Vec<Sample> = Vec::new();
         for line in whole.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
@@ -191,4 +204,29 @@ fn event(name: &str, value: &impl Serialize) -> Option<Event> {
 /// The answer where all places for listeners are taken.
 pub fn full(most: usize) -> Problem {
     Problem::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, format!("{most} listeners are served at once; close one"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_line_breaks_is_given_up_until_it_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.samples");
+        let mut file = std::fs::File::create(&path).unwrap();
+        let mut tail = Tail::of(path.clone(), "x".to_owned());
+        let mut events = Vec::new();
+        for _ in 0..5 {
+            file.write_all(&vec![b'x'; MOST_LINE]).unwrap();
+            tail.read(&mut events);
+            assert!(tail.rest.len() <= MOST_LINE);
+        }
+        assert!(tail.is_given_up && tail.rest.capacity() == 0);
+        std::fs::write(&path, "{\"warmup\":1}\nx").unwrap();
+        tail.read(&mut events);
+        assert_eq!((&*tail.rest, tail.is_given_up), (&b"x"[..], false));
+    }
 }

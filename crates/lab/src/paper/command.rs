@@ -12,6 +12,7 @@ use super::effort;
 use super::figure::{Amount, Figure};
 use super::page::{self, Entry, Head};
 use crate::cli::Quoted;
+use crate::files::{self, Links};
 use crate::matrix::FAILED;
 use crate::scenario::Case;
 use crate::sim;
@@ -161,7 +162,7 @@ fn lost_in_words(lines: usize) -> String {
 /// All figures with what is in the folder of each.
 fn entries(out: &Path) -> Vec<Entry> {
     let made = FIGURES.iter().map(|figure| {
-        let page = std::fs::read_to_string(out.join(format!("{}.md", figure.id))).ok();
+        let page = files::text(&out.join(format!("{}.md", figure.id)), Links::Refuse, files::MOST_BYTES).ok();
         let state = match &page {
             None => "not made yet".to_owned(),
             Some(page) => lost_in_words(page::lost_in(page)),

@@ -191,8 +191,7 @@ fn text_of(cell: &CellRuns, table: &Table) -> Option<String> {
         return Some(if has_failed { "failed" } else { "none" }.to_owned());
     };
     let text = |value: f64| number(value, table.quantity);
-    let missing =
-        if spread.runs < cell.records.len() { format!(", {} of {} runs", spread.runs, cell.records.len()) } else { String::new() };
+    let missing = missing(cell, spread.runs).map_or(String::new(), |runs| format!(", {runs}"));
     Some(match table.statistic {
         Statistic::Deviation => text(spread.deviation) + &missing,
         Statistic::Mean if text(spread.least) == text(spread.most) => text(spread.mean) + &missing,
@@ -200,14 +199,22 @@ fn text_of(cell: &CellRuns, table: &Table) -> Option<String> {
     })
 }
 
+/// How many runs have a value, if not all have.
+fn missing(cell: &CellRuns, runs: usize) -> Option<String> {
+    let all = cell.records.len();
+    (runs < all).then(|| format!("{runs} of {all} runs"))
+}
+
 fn both(cell: &CellRuns, table: &Table, theirs: Option<f64>) -> Option<String> {
     let theirs = theirs?;
     let text = |value: f64| number(value, table.quantity);
-    let Some(ours) = cell.spread(table.quantity).map(|spread| spread.value(table.statistic)) else {
+    let Some(spread) = cell.spread(table.quantity) else {
         return text_of(cell, table).map(|ours| format!("{ours} / {}", text(theirs)));
     };
+    let ours = spread.value(table.statistic);
+    let missing = missing(cell, spread.runs).map_or(String::new(), |runs| format!(", {runs}"));
     let factor = if theirs.abs() > 1e-9 { format!(" = {:.2}", ours / theirs) } else { String::new() };
-    Some(format!("{} / {}{factor}", text(ours), text(theirs)))
+    Some(format!("{} / {}{factor}{missing}", text(ours), text(theirs)))
 }
 
 /// Whether `a` is worse than `b` by more than the margin.
@@ -219,26 +226,41 @@ fn words(cell: &CellRuns, without: &[&str]) -> String {
     cell.others(without).iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
 }
 
+/// The value of a cell, and how many of its runs have one, in a sentence: `14.68`, `14.68 (3 of 5 runs)`, `failed`, `none`.
+fn said(cell: &CellRuns, table: &Table) -> Option<String> {
+    let Some(spread) = cell.spread(table.quantity) else { return text_of(cell, table) };
+    let missing = missing(cell, spread.runs).map_or(String::new(), |runs| format!(" ({runs})"));
+    Some(number(spread.value(table.statistic), table.quantity) + &missing)
+}
+
+/// A line of a cell of ours that has no value, is worse, or has fewer runs with a value than it has runs.
 fn is_below(cell: &CellRuns, table: &Table, name: &str, theirs: f64) -> Option<String> {
-    let ours = cell.spread(table.quantity)?.value(table.statistic);
-    let text = |value: f64| number(value, table.quantity);
-    is_worse(ours, theirs, table.quantity)
-        .then(|| format!("{}: {} {}, {name} {}", words(cell, &[]), table.quantity.label(), text(ours), text(theirs)))
+    let is_behind = cell
+        .spread(table.quantity)
+        .is_none_or(|ours| ours.runs < cell.records.len() || is_worse(ours.value(table.statistic), theirs, table.quantity));
+    let (ours, theirs) = (said(cell, table)?, number(theirs, table.quantity));
+    is_behind.then(|| format!("{}: {} {ours}, {name} {theirs}", words(cell, &[]), table.quantity.label()))
+}
+
+/// Whether a cell has no value where another has one, is worse, or a smaller part of its runs has a value.
+fn is_behind(ours: &CellRuns, theirs: &CellRuns, table: &Table) -> bool {
+    let Some(other) = theirs.spread(table.quantity) else { return false };
+    ours.spread(table.quantity).is_none_or(|own| {
+        own.runs * theirs.records.len() < other.runs * ours.records.len()
+            || is_worse(own.value(table.statistic), other.value(table.statistic), table.quantity)
+    })
 }
 
 /// Cells in which another contender is better than noctule as it is by default.
 fn beaten(figure: &Figure, gathered: &Gathered) -> Vec<String> {
     let (Some(contender), Some(table)) = (figure.contender, figure.tables.first()) else { return Vec::new() };
-    let value = |cell: &CellRuns| cell.spread(table.quantity).map(|spread| spread.value(table.statistic));
     let mut lines = Vec::new();
     for ours in gathered.cells.iter().filter(|cell| cell.setting(contender.key) == Some(contender.ours)) {
-        let Some(own) = value(ours) else { continue };
         let conditions = ours.others(&[contender.key]);
         let others = gathered.cells.iter().filter(|cell| cell.others(&[contender.key]) == conditions && cell.settings != ours.settings);
         let better: Vec<String> = others
-            .filter_map(|cell| Some((cell.setting(contender.key)?, value(cell)?)))
-            .filter(|(_, theirs)| is_worse(own, *theirs, table.quantity))
-            .map(|(name, theirs)| format!("{name} {}", number(theirs, table.quantity)))
+            .filter(|cell| is_behind(ours, cell, table))
+            .filter_map(|cell| Some(format!("{} {}", cell.setting(contender.key)?, said(cell, table)?)))
             .collect();
         if !better.is_empty() {
             let place = words(ours, &[contender.key]);
@@ -247,7 +269,7 @@ fn beaten(figure: &Figure, gathered: &Gathered) -> Vec<String> {
                 "{place}{} of {} {}, {}",
                 table.quantity.label(),
                 contender.ours,
-                number(own, table.quantity),
+                said(ours, table).unwrap_or_default(),
                 better.join(", ")
             ));
         }
@@ -420,4 +442,58 @@ pub(super) fn index(entries: &[Entry]) -> String {
         let _ = writeln!(out, "| {name} | {} | {} | {} |", entry.title, entry.source, entry.state);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::Contender;
+    use super::*;
+    use crate::scenario::ScenarioFile;
+    use crate::sweep::{Build, Cell, Measured, Record};
+
+    const THEIRS: Beside = Beside { name: "theirs", kind: Kind::Published("case,s\nnoctule,4\n"), is_rival: true };
+    const SECONDS: Quantity = Quantity { name: "time", unit: "s", digits: 1, is_cost: true, of: |report| report.transfer_s };
+    static FIGURE: Figure = Figure {
+        id: "test",
+        title: "A test",
+        source: "Nowhere",
+        question: "?",
+        setup: "None.",
+        runs: &[],
+        tables: &[Table { quantity: &SECONDS, statistic: Statistic::Mean, columns: "", besides: &[THEIRS] }],
+        contender: Some(Contender { key: "case", ours: "noctule" }),
+        extras: &[],
+        chart: Chart::Matrix,
+    };
+
+    /// What stands below `## Lost` if the runs of each contender took so long; none: no value.
+    fn lost(ours: &[Option<f64>], rival: &[Option<f64>]) -> String {
+        let text = "name = \"small\"\n[link]\nrate = \"5mbit\"\n[run]\nseconds = \"200ms\"\nwarmup = \"0s\"\n[[case]]\nname = \"noctule\"\n[[case]]\nname = \"rival\"\n";
+        let cases = toml::from_str::<ScenarioFile>(text).unwrap().cases(true).unwrap();
+        let report = crate::sim::run(&cases[0].scenario).unwrap();
+        let mut records = Vec::new();
+        for (case, values) in cases.into_iter().zip([ours, rival]) {
+            for value in values {
+                let report = Report { transfer_s: *value, failures: Vec::new(), ..report.clone() };
+                let outcome = crate::matrix::fixture(1, 1.0);
+                let measured = Measured::Run { outcome, second_mbit: None, report: Some(Box::new(report)) };
+                let cell = Cell::from(case.clone());
+                records.push(Record { id: Build::named("test").id(&cell), build: "test".to_owned(), place: 0, cell, measured });
+            }
+        }
+        let head = Head { command: "", build: "", drawings: &[], files: &[] };
+        let page = page(&FIGURE, &Gathered::of(records), &head, true).unwrap();
+        assert_eq!(lost_in(&page.text), page.lost, "{}", page.text);
+        page.text.split_once("## Lost\n\n").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_cell_without_a_value_of_ours_is_lost_and_one_with_some_says_of_how_many_runs() {
+        let both =
+            |ours: &str, rival: &str| format!("- case noctule: time (s) {ours}, theirs 4.0\n- time (s) of noctule {ours}, rival {rival}\n");
+        assert_eq!(lost(&[None, None], &[Some(3.0), None]), both("none", "3.0 (1 of 2 runs)"));
+        assert_eq!(lost(&[Some(2.0), None], &[Some(3.0), Some(3.0)]), both("2.0 (1 of 2 runs)", "3.0"));
+        assert_eq!(lost(&[Some(2.0), Some(2.0)], &[Some(3.0), None]), "No cell is behind what stands beside it, and every run counts.\n");
+        assert_eq!(lost(&[Some(5.0), Some(5.0)], &[Some(3.0), Some(3.0)]), both("5.0", "3.0"));
+    }
 }

@@ -9,6 +9,7 @@ use super::contender::Contender;
 use super::course::Lane;
 use super::table::{Figure, Record, markdown};
 use super::{bulk, load, messages, programs};
+use crate::files::{self, Links};
 use crate::matrix::{FAILED, GridFlags};
 use crate::net::command::prepare;
 use crate::net::contest::ContestError;
@@ -16,7 +17,7 @@ use crate::net::run::{Peer, refuse_unsupported};
 use crate::net::{noctule, scratch};
 use crate::report::Progress;
 use crate::scenario::{Case, ModeName};
-use crate::sweep::folder::replace;
+use crate::sweep::folder::{replace, write_named};
 use crate::sweep::{Build, Cell};
 use noctule_proto::options::Mode;
 
@@ -110,7 +111,7 @@ impl ProxyArgs {
             print!("{table}");
         }
         if let Some(path) = &self.markdown {
-            replace(path, table.as_bytes())?;
+            write_named(path, table.as_bytes())?;
         }
         let is_clean = records.iter().all(|record| record.failure.is_none());
         Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
@@ -120,7 +121,7 @@ impl ProxyArgs {
     fn record(&self, case: &Case, contender: Contender, version: &str, keeper: Option<&Keeper>) -> Result<Record, Failure> {
         let measure = format!("{:?} {}", self.what, self.count);
         let kept = keeper.map(|keeper| keeper.file(case, contender, version, &measure));
-        if let Some(text) = kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
+        if let Some(text) = kept.as_ref().and_then(|path| files::read(path, Links::Refuse, files::MOST_BYTES).ok()) {
             return Ok(serde_json::from_slice(&text)?);
         }
         let (figures, failure) = match self.run(case, contender) {

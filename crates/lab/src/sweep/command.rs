@@ -176,7 +176,7 @@ impl MergeArgs {
                 text.push_str(&serde_json::to_string(record)?);
                 text.push('\n');
             }
-            folder::replace(path, text.as_bytes())?;
+            folder::write_named(path, text.as_bytes())?;
         }
         let (draws, others): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| record.cell.draw.is_some());
         print!("{}", summary::text(&draws, self.worst));
@@ -190,7 +190,7 @@ impl MergeArgs {
             };
             print!("{}", markdown(&summary, &Layout::of(&summary, None, None)?, &heading));
             if let Some(path) = &self.csv {
-                folder::replace(path, csv(&summary).as_bytes())?;
+                folder::write_named(path, csv(&summary).as_bytes())?;
             }
         } else if self.csv.is_some() {
             return Err("--csv: these are draws of holdout; --jsonl keeps them".into());

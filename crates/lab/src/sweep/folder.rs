@@ -173,12 +173,18 @@ fn write_whole(part: &Path, to: &Path, folder: &Path, bytes: &[u8]) -> io::Resul
     File::open(folder)?.sync_all()
 }
 
-/// Writes an output file whole or not at all. A link, a device or a FIFO is not replaced: it is written into, as `/dev/stdout` wants it.
+/// Writes a file that the user named, whole or not at all. A link, a device or a FIFO is not replaced: it is written into, as `/dev/stdout`
+/// wants it.
+pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return std::fs::write(path, bytes).map_err(|source| FolderError::Write { path: path.to_owned(), source });
+    }
+    replace(path, bytes)
+}
+
+/// Writes a file of a folder, whole or not at all. What lies there under its name is replaced: a link is not followed, a FIFO not waited for.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let failed = |source| FolderError::Write { path: path.to_owned(), source };
-    if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
-        return std::fs::write(path, bytes).map_err(failed);
-    }
     let name = path.file_name().ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file")))?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let part = folder.join(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
@@ -247,12 +253,30 @@ mod tests {
         link("to-device", Path::new("/dev/null"));
         link("to-pipe", Path::new(&format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&write))));
         for name in ["to-file", "to-nothing", "to-device", "to-pipe"] {
-            replace(&at(name), name.as_bytes()).unwrap();
+            write_named(&at(name), name.as_bytes()).unwrap();
             assert!(std::fs::symlink_metadata(at(name)).unwrap().is_symlink(), "{name}");
         }
         drop(write);
         assert_eq!(std::io::read_to_string(read).unwrap(), "to-pipe");
         assert_eq!((std::fs::read(at("file")).unwrap(), std::fs::read(at("new")).unwrap()), (b"to-file".into(), b"to-nothing".into()));
+        write_named(&at("plain"), b"plain").unwrap();
+        assert_eq!(std::fs::read(at("plain")).unwrap(), b"plain");
+        assert!(write_named(dir.path(), b"x").unwrap_err().to_string().contains("directory"));
+    }
+
+    #[test]
+    fn a_file_of_a_folder_replaces_a_link_or_a_fifo_that_lies_under_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("victim"), "kept").unwrap();
+        std::os::unix::fs::symlink(at("victim"), at("link")).unwrap();
+        files::tests::fifo(&at("fifo"));
+        for name in ["link", "fifo", "new"] {
+            replace(&at(name), name.as_bytes()).unwrap();
+            assert!(std::fs::symlink_metadata(at(name)).unwrap().is_file(), "{name}");
+            assert_eq!(std::fs::read(at(name)).unwrap(), name.as_bytes());
+        }
+        assert_eq!(std::fs::read(at("victim")).unwrap(), b"kept");
         assert!(replace(dir.path(), b"x").unwrap_err().to_string().contains("directory"));
     }
 

@@ -318,16 +318,18 @@ const Views = (() => {
     const form = el("form", { onsubmit: (event) => { event.preventDefault(); location.hash = `#/compare?a=${part(first.value)}&b=${part(second.value)}`; } },
       el("div", { class: "row" }, el("label", {}, "First run", first), el("label", {}, "Second run", second), el("button", { class: "act" }, "Compare")));
     const out = [el("h1", {}, "Compare two runs"), form];
-    if (!a || !b) return [...out, el("p", { class: "soft" }, "Cells with the same axes and seed stand beside each other.")];
+    if (!a || !b) return [...out, el("p", { class: "soft" }, "Cells with the same axes and seed stand beside each other. Where their scenarios differ elsewhere, a mark (≠) says in what.")];
     const both = await lab.get(`/api/compare?a=${part(a)}&b=${part(b)}`, signal);
     const tooFar = 0.05;
     out.push(figures([...(both.a_build !== both.b_build ? [["first by noctule-lab", both.a_build], ["second by noctule-lab", both.b_build]] : []), ["cells in both", String(both.rows.length)], ["only in the first", String(both.only_a)], ["only in the second", String(both.only_b)], ["second over first, median", number(both.median_factor, 3)], ["least", number(both.least_factor, 3)], ["most", number(both.most_factor, 3)]]));
     if (!both.rows.length) return [...out, problem("These runs have no cell in common: other axes, or other seeds.")];
+    const differing = both.rows.filter((row) => row.differs.length);
+    if (differing.length) out.push(problem(`${count(differing.length, "pair")} of ${both.rows.length} (≠) ran under scenarios that differ in more than the axes: ${[...new Set(differing.flatMap((row) => row.differs))].slice(0, 12).join(", ")}.`));
     const rows = [...both.rows].sort((x, y) => (x.factor ?? 9) - (y.factor ?? 9));
     out.push(wide("Comparison", el("table", {}, el("caption", {}, "What lost most comes first"),
       el("thead", {}, el("tr", {}, el("th", { scope: "col", rowspan: "2" }, "cell"), [a, b].map((name) => el("th", { scope: "colgroup", colspan: "3" }, runTitle(lab, name))), el("th", { scope: "col", rowspan: "2", class: "n" }, "second / first")),
         el("tr", {}, [0, 1].flatMap(() => ["Mbit/s", "share", "queue p95 ms"].map((name) => el("th", { scope: "col", class: "n" }, name))))),
-      el("tbody", {}, rows.slice(0, 2000).map((row) => el("tr", {}, el("th", { scope: "row" }, row.name),
+      el("tbody", {}, rows.slice(0, 2000).map((row) => el("tr", {}, el("th", { scope: "row" }, row.name, row.differs.length ? el("span", { class: "soft", title: row.differs.join(", ") }, " ≠ ", row.differs.slice(0, 3).join(", "), row.differs.length > 3 ? ", …" : "") : ""),
         [[a, row.a], [b, row.b]].flatMap(([run, side]) => [el("td", { class: "n" }, el("a", { href: cellHref(run, side.id) }, number(side.goodput_mbit))), el("td", { class: "n" }, percent(side.share)), el("td", { class: "n" }, number(side.queue_ms_p95, 1))]),
         el("td", { class: `n ${row.factor === null ? "" : row.factor < 1 - tooFar ? "bad" : row.factor > 1 + tooFar ? "good" : ""}` }, row.factor === null ? "–" : `${row.factor < 1 - tooFar ? "▼ " : row.factor > 1 + tooFar ? "▲ " : ""}${number(row.factor, 3)}`)))))));
     if (rows.length > 2000) out.push(problem(`${count(rows.length - 2000, "more cell")} not shown; /api/compare has all.`));
