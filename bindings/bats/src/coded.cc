@@ -118,7 +118,8 @@ bool Coded::begin() {
     std::weak_ptr<Coded> weak = me();
     auto flow = session_.open_messages(flow_options(settings_));
     // A far end that has left already is told with `on_closed`, after what it sent.
-    if (!flow && !session_.outcome()) {
+    const bool has_left = session_.outcome() || (!flow && flow.error() == NOCTULE_ERROR_CLOSED);
+    if (!flow && !has_left) {
         failed(BatsConnEvent::BATS_CONNECTION_FAILED, "the connection was lost at once: " + flow.error().words);
         return false;
     }

@@ -94,7 +94,7 @@ fn each_failure_has_its_own_words_and_code() {
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).trim() == key);
     assert!(String::from_utf8_lossy(&again.stderr).contains("--force"));
     let missing = dir.path().join("nowhere");
-    assert_fails(&noctule().args(["recv", "--bind", "127.0.0.1:0", "--into"]).arg(&missing).output().unwrap(), 4, "no such directory");
+    assert_fails(&noctule().args(["recv", "--bind", "127.0.0.1:0", "--into"]).arg(&missing).output().unwrap(), 4, "there is no directory");
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert_fails(&noctule().args(["recv", "--bind", &address, "--into"]).arg(dir.path()).output().unwrap(), 10, "in use");

@@ -3,6 +3,7 @@
 use super::super::entry::{Entry, shown};
 use super::super::hashing::Comparing;
 use super::super::progress::{Progress, Reporter, Summary};
+use super::super::recv::open_target;
 use super::super::target::{Refused, Rules, Target};
 use super::super::wire::Refusal;
 use super::RECEIVER_MEMORY;
@@ -58,10 +59,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
     let access = Access::load(&args.access, args.code, Wanted::OneWayFiles)?;
     let psk = args.identity.psk.as_deref().map(identity::shared_key).transpose()?;
     let rules = Rules::of(&args.keeping);
-    let target = Target::open(&args.into, rules).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::Target { path: args.into.display().to_string(), error: "no such directory".into() },
-        _ => Failure::target(&args.into, &e),
-    })?;
+    let target = open_target(&args.into, rules)?;
     let socket = bind(&args.listen)?;
     let local = socket.local_addr().map_err(|e| Failure::system("a socket", e))?;
     greet(&args, local, config.identity.public(), is_ephemeral, &access);
