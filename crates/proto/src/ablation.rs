@@ -1,14 +1,8 @@
 //! Nodes without some of their mechanisms, to measure what each is worth. Only programs built with the feature `ablation` have this module: it is for
 //! laboratories, and no shipped program has it.
 
-use crate::switch::ALL;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A bit for each mechanism.
-type Set = [AtomicU64; WORDS];
-const WORDS: usize = ALL.len().div_ceil(64);
-
-static OFF: Set = [const { AtomicU64::new(0) }; WORDS];
+use crate::switch::{ALL, OFF, Set};
+use core::sync::atomic::Ordering::Relaxed;
 
 /// A name that no mechanism has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,28 +32,19 @@ fn switch_off_in<'a>(set: &Set, names: impl IntoIterator<Item = &'a str>) -> Res
     Ok(())
 }
 
-fn has(set: &Set, place: usize) -> bool {
-    set[place / 64].load(Relaxed) >> (place % 64) & 1 == 1
-}
-
-/// Whether the mechanism at this place of the list is off.
-#[cfg(not(test))]
-pub(crate) fn is_off(place: usize) -> bool {
-    has(&OFF, place)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::switch::is_in;
 
     #[test]
     fn what_is_named_is_off_and_an_unknown_name_switches_nothing_off() {
         let set: Set = Default::default();
         let (first, last) = (ALL[0].1, ALL[ALL.len() - 1].1);
         assert_eq!(switch_off_in(&set, [first, "Nothing"]), Err(UnknownMechanism("Nothing".into())));
-        assert!((0..ALL.len()).all(|place| !has(&set, place)));
+        assert!((0..ALL.len()).all(|place| !is_in(&set, place)));
         switch_off_in(&set, [first, last]).unwrap();
-        assert_eq!((0..ALL.len()).filter(|place| has(&set, *place)).collect::<Vec<_>>(), [0, ALL.len() - 1]);
+        assert_eq!((0..ALL.len()).filter(|place| is_in(&set, *place)).collect::<Vec<_>>(), [0, ALL.len() - 1]);
         assert!(mechanisms().all(|(_, what)| what.ends_with('.')));
         assert!(ALL.iter().enumerate().all(|(place, (mechanism, ..))| *mechanism as usize == place));
     }

@@ -209,7 +209,20 @@ pub(crate) const fn is_off(_: Mechanism) -> bool {
 
 #[cfg(all(feature = "ablation", not(test)))]
 pub(crate) fn is_off(mechanism: Mechanism) -> bool {
-    crate::ablation::is_off(mechanism as usize)
+    is_in(&OFF, mechanism as usize)
+}
+
+/// A bit for each mechanism, by its place in [`ALL`].
+#[cfg(any(test, feature = "ablation"))]
+pub(crate) type Set = [core::sync::atomic::AtomicU64; ALL.len().div_ceil(64)];
+
+/// What is off in this process.
+#[cfg(any(test, feature = "ablation"))]
+pub(crate) static OFF: Set = [const { core::sync::atomic::AtomicU64::new(0) }; ALL.len().div_ceil(64)];
+
+#[cfg(any(test, feature = "ablation"))]
+pub(crate) fn is_in(set: &Set, place: usize) -> bool {
+    set[place / 64].load(core::sync::atomic::Ordering::Relaxed) >> (place % 64) & 1 == 1
 }
 
 #[cfg(test)]

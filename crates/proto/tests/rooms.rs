@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&str] = &[
     "work",
     "switch",
+    "ablation",
     "units",
     "far_text",
     "error",
