@@ -227,20 +227,20 @@ pub(crate) fn is_in(set: &Set, place: usize) -> bool {
 
 #[cfg(test)]
 thread_local! {
-    static OFF: core::cell::Cell<Option<Mechanism>> = const { core::cell::Cell::new(None) };
+    static OFF_HERE: core::cell::Cell<Option<Mechanism>> = const { core::cell::Cell::new(None) };
 }
 
 #[cfg(test)]
 pub(crate) fn is_off(mechanism: Mechanism) -> bool {
-    OFF.get() == Some(mechanism)
+    OFF_HERE.get() == Some(mechanism)
 }
 
 /// Runs `story` with one mechanism switched off.
 #[cfg(test)]
 pub(crate) fn without<T>(mechanism: Mechanism, story: impl FnOnce() -> T) -> T {
-    OFF.set(Some(mechanism));
+    OFF_HERE.set(Some(mechanism));
     let result = story();
-    OFF.set(None);
+    OFF_HERE.set(None);
     result
 }
 
