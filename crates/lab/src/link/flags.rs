@@ -1,4 +1,5 @@
 //! The flags that describe a link, the same for every command that has one.
+#![allow(rustdoc::broken_intra_doc_links, reason = "the texts of --help have brackets of their own")]
 
 use clap::Args;
 

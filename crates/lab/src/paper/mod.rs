@@ -1,7 +1,7 @@
 //! `noctule-lab paper`: every figure and table of the founding documents beside ours, in the simulator.
 //!
-//! A figure ([`figure`], listed in [`catalogue`]) is scenario files, what is read off their runs ([`quantity`]), and what was published
-//! ([`published`]). Cells are run by [`crate::sweep`], which keeps each; [`data`] gathers them, [`page`] and [`chart`] write them down.
+//! A figure (`figure`, listed in `catalogue`) is scenario files, what is read off their runs (`quantity`), and what was published
+//! (`published`). Cells are run by [`crate::sweep`], which keeps each; `data` gathers them, `page` and `chart` write them down.
 
 mod catalogue;
 mod chart;

@@ -93,7 +93,7 @@ pub struct App {
     pub meter: Meter,
     /// Round trips of messages whose time of sending lies in the window.
     pub rtt: Histogram,
-    /// Mean of each ten consecutive ones, ms; at most [`MOST_TENS`].
+    /// Mean of each ten consecutive ones, ms; at most `MOST_TENS`.
     pub rtt_by_ten: Vec<f64>,
     tens: (u32, f64),
     /// Round trip of the first message, handshake included.

@@ -2,7 +2,7 @@
 //!
 //! `ID.json` is a [`Record`]. It is written under another name, brought to the disk (`fsync`) and renamed: a full disk, a killed worker or a
 //! power cut leaves the old state or the new one. Workers that share a folder hold a lock on `ID.claim` while they run a cell. The kernel
-//! lets go of the lock when its process ends, however it ends. What lies there under these names and is no regular file is refused ([`files`]).
+//! lets go of the lock when its process ends, however it ends. What lies there under these names and is no regular file is refused (`files`).
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
