@@ -1,7 +1,8 @@
 //! What can go wrong for a user: each case has its own message, saying what to do, and its own exit code.
 
 use crate::service::Service;
-use crate::transfer::{OUTSIDE, Refusal, Refused, SINCE, shown};
+use crate::shell::quoted;
+use crate::transfer::{OUTSIDE, Refusal, Refused, SINCE, as_pattern, shown};
 use crate::units::counted;
 use noctule::{BindError, CloseReason, Code, ConnectError, FlowError, OpenError, PublicKey, SessionClosed};
 use std::io;
@@ -265,14 +266,13 @@ fn problems(count: usize) -> String {
 /// The option that leaves out this entry alone, as a shell takes it. The other side chose the name, so a command that holds it has to be quoted; a name that is
 /// not shown as it is cannot be copied.
 fn exclusion(path: &[u8]) -> String {
-    let text = std::str::from_utf8(path).ok().filter(|text| *text == shown(path));
+    let text = as_pattern(path).filter(|text| *text == shown(path));
     let is_special = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\');
     let literal = |c: char| is_special(c).then_some('\\').into_iter().chain([c]);
-    let pattern = text.map(|text| format!("/{}", text.chars().flat_map(literal).collect::<String>()));
-    pattern
-        .as_deref()
-        .and_then(|pattern| shlex::try_quote(pattern).ok())
-        .map_or_else(|| "--exclude".to_owned(), |word| format!("--exclude {word}"))
+    match text {
+        Some(text) => format!("--exclude {}", quoted(format!("/{}", text.chars().flat_map(literal).collect::<String>()))),
+        None => "--exclude".to_owned(),
+    }
 }
 
 /// How many entries are not there, before the first reason; nothing where there was one only.

@@ -3,8 +3,8 @@
 use crate::address::DEFAULT_PORT;
 use crate::cli::{IdentityArgs, ViaArgs};
 use crate::code::Code;
+use crate::shell::quoted;
 use noctule::PublicKey;
-use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Stands for an address of this host where it has none but those of itself.
@@ -33,14 +33,6 @@ impl Invitation {
         }
     }
 
-    /// The address for the other side to name.
-    fn address(&self) -> Option<IpAddr> {
-        match self.local.ip() {
-            ip if !ip.is_unspecified() => Some(ip),
-            ip => outward(ip),
-        }
-    }
-
     /// Where this side is reached, for people: the port of an end of nodes is of no use.
     pub fn place(&self) -> String {
         self.overlay.map_or_else(|| self.local.to_string(), |address| format!("{address}, over nodes"))
@@ -51,13 +43,7 @@ impl Invitation {
         if let Some(address) = self.overlay {
             return address.to_string();
         }
-        let port = self.local.port();
-        match (self.address(), port) {
-            (Some(ip), DEFAULT_PORT) => ip.to_string(),
-            (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
-            (None, DEFAULT_PORT) => THIS_HOST.into(),
-            (None, port) => format!("{THIS_HOST}:{port}"),
-        }
+        host(self.local)
     }
 
     /// A command line: `words` with their placeholders, HOST where they name it and else behind them, and what this side asks for.
@@ -91,7 +77,7 @@ impl Invitation {
 
     fn protection(&self, line: &mut String) {
         if let Some(psk) = &self.psk {
-            line.push_str(&format!(" --psk {}", quoted(psk.as_os_str())));
+            line.push_str(&format!(" --psk {}", quoted(psk)));
         }
         if self.no_encryption {
             line.push_str(" --no-encryption");
@@ -105,9 +91,11 @@ impl Invitation {
             notes.push_str("\nNODE: the node that the other side is attached to; ADDRESS: its own address in the overlay");
         }
         if self.overlay.is_none() && self.local.ip().is_unspecified() {
-            notes.push_str(match self.address() {
-                Some(_) => "\nif the other side does not reach this address, put a name or another address of this host in its place",
-                None => "\nput a name or an address of this host in place of THIS_HOST",
+            notes.push_str(&match address(self.local.ip()) {
+                Some(_) => {
+                    "\nif the other side does not reach this address, put a name or another address of this host in its place".to_owned()
+                }
+                None => format!("\nput a name or an address of this host in place of {THIS_HOST}"),
             });
         }
         if self.psk.is_some() {
@@ -125,10 +113,19 @@ fn bracketed(host: String) -> String {
     }
 }
 
-/// As a shell takes it for one word.
-fn quoted(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
+/// HOST or HOST:PORT of a socket of this host, as others may reach it.
+pub fn host(local: SocketAddr) -> String {
+    match (address(local.ip()), local.port()) {
+        (Some(ip), DEFAULT_PORT) => ip.to_string(),
+        (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
+        (None, DEFAULT_PORT) => THIS_HOST.to_owned(),
+        (None, port) => format!("{THIS_HOST}:{port}"),
+    }
+}
+
+/// The address for the other side to name.
+fn address(local: IpAddr) -> Option<IpAddr> {
+    if local.is_unspecified() { outward(local) } else { Some(local) }
 }
 
 /// The address that packets to the outside leave from; without a route there, one of an interface. Nothing is sent: connecting a UDP socket only looks at the

@@ -25,6 +25,7 @@ mod ping;
 mod proxy;
 mod sandbox;
 mod service;
+mod shell;
 mod silence;
 mod threads;
 mod transfer;

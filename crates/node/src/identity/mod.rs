@@ -10,6 +10,7 @@ pub use trust::Peer;
 
 use crate::cli::IdentityArgs;
 use crate::failure::Failure;
+use crate::shell::quoted;
 use noctule::{EndpointConfig, NodeConfig, SecretKey, Session, SharedKey};
 use std::fs::File;
 use std::io::Read;
@@ -48,7 +49,7 @@ pub fn read_trusted(path: &Path) -> Result<String, Failure> {
     let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
     let ours = rustix::process::geteuid().as_raw();
-    let shown = shown(path);
+    let shown = quoted(path);
     if meta.mode() & 0o002 != 0 {
         return Err(Failure::source(
             path,
@@ -71,14 +72,9 @@ pub fn read_secret(path: &Path) -> Result<String, Failure> {
     load(path)
 }
 
-/// As a shell takes it.
-pub fn shown(path: &Path) -> String {
-    shlex::try_quote(&path.to_string_lossy()).map_or_else(|_| path.display().to_string(), |quoted| quoted.into_owned())
-}
-
 /// A key that others can read, or that another user gave, is no secret of this one; root can read every file anyway.
 fn is_secret(path: &Path, mode: u32, owner: u32, ours: u32) -> Result<(), String> {
-    let shown = shown(path);
+    let shown = quoted(path);
     if owner != ours && owner != 0 {
         return Err(format!(
             "it belongs to another user (uid {owner}), who knows the key: make one of your own (noctule keygen), or, if you trust that user, sudo chown {ours} {shown}"

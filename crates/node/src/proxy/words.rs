@@ -4,6 +4,7 @@
 use super::users::{self, User};
 use crate::cli::{Cli, Command, ProxyArgs, ProxyTask};
 use crate::failure::Failure;
+use crate::shell::quoted;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
@@ -54,8 +55,7 @@ pub fn expand(cli: Cli, line: &[OsString]) -> Result<Option<Cli>, Failure> {
             Command::Proxy(ProxyArgs { task: Some(ProxyTask::Serve(args)), .. }) => users::load(&file, args.only_target.is_some())?,
             _ => Vec::new(),
         };
-        let shown: Vec<String> =
-            words.iter().map(|word| shlex::try_quote(&word.text).map_or_else(|_| word.text.clone(), Into::into)).collect();
+        let shown: Vec<String> = words.iter().map(|word| quoted(&word.text)).collect();
         let serve = if is_server { "serve " } else { "" };
         say!("{}: nothing is wrong with it; it stands for\n\n  noctule proxy {serve}{}", file.display(), shown.join(" "));
         if !users.is_empty() {

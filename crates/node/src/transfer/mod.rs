@@ -47,7 +47,7 @@ pub mod wire;
 mod writer;
 
 pub use attributes::Kept;
-pub use entry::shown;
+pub use entry::{as_pattern, shown};
 pub use filter::Rule;
 pub use progress::Reporter;
 pub use server::{Farewell, voices};

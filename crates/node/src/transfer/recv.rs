@@ -14,6 +14,7 @@ use crate::identity;
 use crate::identity::authorised::{Access, Wanted};
 use crate::invitation::Invitation;
 use crate::overlay::{self, Gateway};
+use crate::shell::quoted;
 use noctule::{Endpoint, NodeConfig, PublicKey};
 use serde_json::json;
 use std::io::ErrorKind;
@@ -65,7 +66,7 @@ pub async fn run(args: RecvArgs) -> Result<(), Failure> {
 /// The directory that files go to.
 pub fn open_target(into: &Path, rules: Rules) -> Result<Target, Failure> {
     Target::open(into, rules).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::NoDirectory(crate::identity::shown(into)),
+        ErrorKind::NotFound => Failure::NoDirectory(quoted(into)),
         _ => Failure::target(into, &e),
     })
 }

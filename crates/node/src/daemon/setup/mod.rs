@@ -5,12 +5,13 @@ use crate::address::{DEFAULT_PORT, Listen, host_port};
 use crate::cli::{AddNeighbourArgs, InitArgs};
 use crate::failure::Failure;
 use crate::identity::{self, keygen};
-use crate::invitation::{THIS_HOST, outward};
+use crate::invitation::{self, THIS_HOST};
+use crate::shell::quoted;
 use crate::whole_file;
 use noctule::{PublicKey, SecretKey};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -81,11 +82,6 @@ fn named(path: &Path) -> String {
         true => String::new(),
         false => format!(" --config {}", quoted(path)),
     }
-}
-
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
 }
 
 /// How it is started, by hand or by systemd.
@@ -201,8 +197,7 @@ pub fn add_neighbour(path: &Path, args: &AddNeighbourArgs) -> Result<(), Failure
 
 /// What the other node needs, as it is typed there.
 fn command(config: &Config, ours: PublicKey, is_called: bool, has_psk: bool) -> String {
-    let name = shlex::try_quote(&config.name).map_or_else(|_| config.name.clone(), |quoted| quoted.into_owned());
-    let mut line = format!("noctule node add-neighbour {name} {ours}");
+    let mut line = format!("noctule node add-neighbour {} {ours}", quoted(&config.name));
     if !is_called {
         line.push_str(&format!(" {}", place(config.listen.first().copied())));
     }
@@ -216,12 +211,7 @@ fn command(config: &Config, ours: PublicKey, is_called: bool, has_psk: bool) -> 
 /// Where this node is to be called, as far as it can know.
 fn place(listen: Option<SocketAddr>) -> String {
     let at = listen.unwrap_or_else(|| SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), DEFAULT_PORT));
-    let ip: Option<IpAddr> = if at.ip().is_unspecified() { outward(at.ip()) } else { Some(at.ip()) };
-    match (ip, at.port()) {
-        (Some(ip), DEFAULT_PORT) => ip.to_string(),
-        (Some(ip), port) => SocketAddr::new(ip, port).to_string(),
-        (None, port) => format!("{THIS_HOST}:{port}"),
-    }
+    invitation::host(at)
 }
 
 /// Puts a new content in place of a file's, as a whole or not at all; mode and owner stay.
