@@ -39,7 +39,7 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
     let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, Zeroizing::new(String::new()));
     // Of the descriptor: what is looked at is what is read.
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
-    is_secret(path, meta.mode(), meta.uid(), rustix::process::geteuid().as_raw()).map_err(|e| Failure::source(path, e))?;
+    is_secret(path, meta.mode(), meta.uid(), &User::this()).map_err(|e| Failure::source(path, e))?;
     file.read_to_string(&mut text).map_err(|e| Failure::source(path, e))?;
     text.parse().map_err(|e| Failure::source(path, e))
 }
@@ -48,7 +48,7 @@ fn load<K: FromStr<Err: std::fmt::Display>>(path: &Path) -> Result<K, Failure> {
 pub fn read_trusted(path: &Path) -> Result<String, Failure> {
     let (mut file, mut text) = (File::open(path).map_err(|e| Failure::source(path, e))?, String::new());
     let meta = file.metadata().map_err(|e| Failure::source(path, e))?;
-    let ours = rustix::process::geteuid().as_raw();
+    let user = User::this();
     let shown = quoted(path);
     if meta.mode() & 0o002 != 0 {
         return Err(Failure::source(
@@ -56,8 +56,8 @@ pub fn read_trusted(path: &Path) -> Result<String, Failure> {
             format!("everybody on this host may write it, so it says nothing about who is trusted: chmod o-w {shown}"),
         ));
     }
-    if meta.uid() != ours && meta.uid() != 0 {
-        let owner = meta.uid();
+    if !user.trusts(meta.uid()) {
+        let (owner, ours) = (meta.uid(), user.uid);
         return Err(Failure::source(
             path,
             format!("it belongs to another user (uid {owner}); if you trust that user, sudo chown {ours} {shown}"),
@@ -72,10 +72,29 @@ pub fn read_secret(path: &Path) -> Result<String, Failure> {
     load(path)
 }
 
+/// The user that runs this, and the owner of the home directory that it was given.
+struct User {
+    uid: u32,
+    home: Option<u32>,
+}
+
+impl User {
+    fn this() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), home: home().and_then(|path| std::fs::metadata(path).ok()).map(|meta| meta.uid()) }
+    }
+
+    /// Whether a file of this owner counts as the user's own. Root can write every file anyway. Root that was given a user's home, as by `sudo -E`, acts for
+    /// that user.
+    fn trusts(&self, owner: u32) -> bool {
+        owner == self.uid || owner == 0 || (self.uid == 0 && self.home == Some(owner))
+    }
+}
+
 /// A key that others can read, or that another user gave, is no secret of this one; root can read every file anyway.
-fn is_secret(path: &Path, mode: u32, owner: u32, ours: u32) -> Result<(), String> {
+fn is_secret(path: &Path, mode: u32, owner: u32, user: &User) -> Result<(), String> {
     let shown = quoted(path);
-    if owner != ours && owner != 0 {
+    if !user.trusts(owner) {
+        let ours = user.uid;
         return Err(format!(
             "it belongs to another user (uid {owner}), who knows the key: make one of your own (noctule keygen), or, if you trust that user, sudo chown {ours} {shown}"
         ));
@@ -158,8 +177,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn root_in_a_user_s_home_takes_that_user_s_files_and_no_others() {
+        let root = |home| User { uid: 0, home };
+        assert!(root(Some(1000)).trusts(1000) && root(Some(1000)).trusts(0));
+        assert!(!root(Some(1000)).trusts(1001) && !root(Some(0)).trusts(1000) && !root(None).trusts(1000));
+    }
+
+    #[test]
     fn a_key_file_of_others_or_open_to_others_is_refused_with_what_to_do() {
-        let check = |mode, owner| is_secret(Path::new("/k e y"), mode, owner, 1000);
+        let check = |mode, owner| is_secret(Path::new("/k e y"), mode, owner, &User { uid: 1000, home: Some(1001) });
         assert_eq!((check(0o100_600, 1000), check(0o100_400, 0)), (Ok(()), Ok(())));
         for mode in [0o100_640, 0o100_604, 0o100_660, 0o100_601] {
             assert!(check(mode, 1000).unwrap_err().contains("chmod 600 '/k e y'"));
