@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Kill, keygen, noctule, start_node};
+use support::{Kill, NOCTULE, keygen, noctule, start_node};
 
 /// Bound of every wait: nothing takes nearly as long, so only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ impl Node {
 
     fn start(&mut self, listen: &str, more: &str) {
         self.write(listen, more);
-        self.child = Some(start_node(&self.directory));
+        self.child = Some(start_node(Path::new(NOCTULE), &self.directory));
     }
 
     fn ask(&self, words: &[&str]) -> String {

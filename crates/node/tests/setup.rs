@@ -69,7 +69,7 @@ fn a_file_that_is_made_runs_and_status_finds_its_socket_by_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("node.toml");
     assert!(node(&file, &["init", "--listen", "127.0.0.1:0", "--socket", "node.sock"]).status.success());
-    let _node = start_node(dir.path());
+    let _node = start_node(Path::new(NOCTULE), dir.path());
     let ask = |command: &str| noctule().args([command, "--config"]).arg(&file).output().unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     while !ask("status").status.success() {

@@ -13,8 +13,16 @@ use std::time::{Duration, Instant};
 /// Nothing takes nearly as long; a hang fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The command of this version.
+pub const NOCTULE: &str = env!("CARGO_BIN_EXE_noctule");
+
 pub fn noctule() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_noctule"));
+    command(Path::new(NOCTULE))
+}
+
+/// A command of this or another version.
+pub fn command(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
     // No key of the user's own is touched or used.
     command.env("XDG_CONFIG_HOME", "/dev/null/nowhere").env("XDG_RUNTIME_DIR", "/dev/null/nowhere").env_remove("HOME").stdin(Stdio::null());
     command
@@ -38,9 +46,9 @@ impl Drop for Kill {
 }
 
 /// A `noctule node` by the file node.toml in this directory; what it says goes into the file log there.
-pub fn start_node(directory: &Path) -> Kill {
+pub fn start_node(binary: &Path, directory: &Path) -> Kill {
     let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
-    let mut command = noctule();
+    let mut command = command(binary);
     command.args(["node", "--log-level", "debug", "--config"]).arg(directory.join("node.toml"));
     Kill(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
 }
@@ -170,6 +178,7 @@ impl Drop for Lossy {
 
 /// A relay: its file, its process.
 pub struct Relay {
+    pub binary: PathBuf,
     pub directory: PathBuf,
     pub port: u16,
     pub key: String,
@@ -183,7 +192,7 @@ impl Relay {
         let (_, key) = keygen(&directory, "key");
         // Free now; nobody else on this host asks for a particular one.
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { directory, port, key, child: None }
+        Self { binary: NOCTULE.into(), directory, port, key, child: None }
     }
 
     pub fn address(&self) -> String {
@@ -198,7 +207,7 @@ impl Relay {
 
     pub fn restart(&mut self) {
         self.child = None;
-        self.child = Some(start_node(&self.directory));
+        self.child = Some(start_node(&self.binary, &self.directory));
         let deadline = Instant::now() + PATIENCE;
         while !self.ask().0 {
             assert!(Instant::now() < deadline, "{}", fs::read_to_string(self.directory.join("log")).unwrap());
@@ -217,7 +226,7 @@ impl Relay {
 
     /// Whether it answers, and what.
     pub fn ask(&self) -> (bool, String) {
-        let out = noctule().args(["status", "--json", "--socket"]).arg(self.directory.join("socket")).output().unwrap();
+        let out = command(&self.binary).args(["status", "--json", "--socket"]).arg(self.directory.join("socket")).output().unwrap();
         (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned())
     }
 }
