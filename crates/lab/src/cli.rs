@@ -360,7 +360,8 @@ mod tests {
             let command = Cli::command();
             let command = command.find_subcommand(name).unwrap();
             let help = |flag: &str| {
-                let flag = command.get_arguments().find(|known| known.get_long() == Some(flag)).unwrap_or_else(|| panic!("{name} --{flag}"));
+                let flag =
+                    command.get_arguments().find(|known| known.get_long() == Some(flag)).unwrap_or_else(|| panic!("{name} --{flag}"));
                 flag.get_help().unwrap().to_string()
             };
             assert!(help("hops").contains(&format!(", 1 to {MOST_HOPS}")), "{name}: {}", help("hops"));

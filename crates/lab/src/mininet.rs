@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::{check_size, hops_of};
 use crate::link::{LinkFlags, LinkSpec, Period, Traces};
-use crate::scenario::{Congestion, Hop, ScenarioError};
+use crate::scenario::{Congestion, Hop, Network, Scenario, ScenarioError};
 use crate::sweep::samples::this_command;
 
 /// `noctule-lab mininet`.
@@ -60,13 +60,15 @@ impl MininetArgs {
             let checked = hop.forward.check().and_then(|()| hop.reverse.check());
             checked.map_err(|error| ScenarioError::Invalid(error.to_string()))?;
         }
-        let round_trip = Period(hops.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum());
+        let mut scenario = Scenario::new(hops);
+        scenario.network = Network::chain_of(self.hops, self.paths);
         let mut links = String::new();
-        for (index, hop) in hops.iter().enumerate() {
+        for (index, hop) in scenario.hops.iter().enumerate() {
             let (left, seed) = (index / self.paths + 1, self.seed.wrapping_add(2 * index as u64));
             let words = keywords(hop).map_err(|why| ScenarioError::Invalid(format!("link {}: {why}", index + 1)))?;
-            // A link reads `bdp` as its own round trip. The simulator means that of the chain, but for links side by side.
-            let chain = if self.hops > 1 && self.paths == 1 { format!(", bdp_rtt=\"{round_trip}\"") } else { String::new() };
+            // A link reads `bdp` as its own round trip.
+            let (own, meant) = (hop.forward.delay.0 + hop.reverse.delay.0, scenario.queue_rtt(index));
+            let chain = if meant == own { String::new() } else { format!(", bdp_rtt=\"{}\"", Period(meant)) };
             let _ = writeln!(links, "        self.addLink(\"h{left}\", \"h{}\"{words}{chain}, seed={seed})", left + 1);
         }
         let host = match self.cc.to_string() {
@@ -200,14 +202,29 @@ mod tests {
     }
 
     #[test]
-    fn links_side_by_side_have_queues_for_their_own_round_trips_as_in_the_simulator() {
-        let line = "--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms";
-        assert!(!script(line).unwrap().contains("bdp_rtt"));
-        let words = format!("noctule-lab sim {line}");
-        let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
-        let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
-        let scenario = run.scenario().unwrap();
-        assert!((0..4).all(|link| scenario.network.beside(link).count() == 2));
+    fn queues_are_for_the_round_trips_that_the_simulator_takes() {
+        for (line, round_trips) in [
+            ("--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms", ["10ms", "60ms", "10ms", "10ms"]),
+            ("--hops 4 --rate 10mbit --delay 5ms --hop 2:delay=30ms --rev delay=1ms", ["78ms"; 4]),
+        ] {
+            let words = format!("noctule-lab sim {line}");
+            let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
+            let scenario = run.scenario().unwrap();
+            let text = script(line).unwrap();
+            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'));
+            for (index, line) in lines.enumerate() {
+                let own = scenario.hops[index].forward.delay.0 + scenario.hops[index].reverse.delay.0;
+                let said = words_of_link(line)
+                    .iter()
+                    .find_map(|word| word.strip_prefix("--bdp-rtt=").map(|text| text.parse::<Period>().unwrap().0));
+                assert_eq!(
+                    (said.unwrap_or(own), Period(scenario.queue_rtt(index)).to_string()),
+                    (scenario.queue_rtt(index), round_trips[index].to_owned()),
+                    "{line}"
+                );
+            }
+        }
     }
 
     /// The words of `noctule-lab link` that `NoctuleLink` makes of a line `self.addLink(..)`: `_flags` of `noctule.mininet`, in short.
@@ -306,11 +323,14 @@ mod tests {
         let unknown: Vec<&str> = flags.get_arguments().filter_map(clap::Arg::get_long).filter(|flag| !known(flag)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
         for (key, values, needs) in &table {
-            for (of_all, of_back, of_hop) in [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 0, 1), (1, 0, 1)].map(|(a, b, c)| (&values[a], &values[b], &values[c])) {
+            for (of_all, of_back, of_hop) in
+                [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 0, 1), (1, 0, 1)].map(|(a, b, c)| (&values[a], &values[b], &values[c]))
+            {
                 let all = format!("--{key}={of_all}");
                 let back = format!("--rev={key}={of_back}");
                 let hop = format!("--hop=2:{key}={of_hop}");
-                let lines: [&[&String]; 7] = [&[&all], &[&back], &[&hop], &[&all, &back], &[&all, &hop], &[&back, &hop], &[&all, &back, &hop]];
+                let lines: [&[&String]; 7] =
+                    [&[&all], &[&back], &[&hop], &[&all, &back], &[&all, &hop], &[&back, &hop], &[&all, &back, &hop]];
                 for line in lines {
                     let words = ["--hops=2", needs].into_iter().filter(|word| !word.is_empty()).map(str::to_owned);
                     let words: Vec<String> = words.chain(line.iter().map(|word| (*word).clone())).collect();
@@ -362,9 +382,12 @@ mod tests {
 
     #[test]
     fn what_is_no_network_is_refused_by_name() {
-        for (line, names) in
-            [("--hops 65", "--hops 65: between 1 and 64"), ("--paths 9", "--paths 9: between 1 and 8"), ("--workload bulk", "--workload"), ("--rate none --queue 5p", "queue")]
-        {
+        for (line, names) in [
+            ("--hops 65", "--hops 65: between 1 and 64"),
+            ("--paths 9", "--paths 9: between 1 and 8"),
+            ("--workload bulk", "--workload"),
+            ("--rate none --queue 5p", "queue"),
+        ] {
             let error = script(line).expect_err(line);
             assert!(error.contains(names), "{line}: {error}");
         }

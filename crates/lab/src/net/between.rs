@@ -254,3 +254,19 @@ fn wait(signals: &OwnedFd, until_eof: bool, processes: &[RawFd], emulator: &Emul
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_direction_add_up_and_are_words() {
+        let mut stats = LinkStats { offered_packets: 9, duplicated: 2, delivered_packets: 5, lost: 1, ..LinkStats::default() };
+        (stats.queue_drops, stats.policed, stats.outage_lost) = (1, 1, 1);
+        let all = Counts::of(&stats).to_string();
+        assert_eq!(all, "9 packets sent, 2 lost, 2 dropped at the queue, 5 delivered (2 of them copies), 2 still under way");
+        let one = LinkStats { offered_packets: 1, delivered_packets: 1, ..LinkStats::default() };
+        assert_eq!(Counts::of(&one).to_string(), "1 packet sent, 0 lost, 0 dropped at the queue, 1 delivered");
+        assert_eq!(LinkError::Ends(1).to_string(), "--between is given 1 time: a link has two ends");
+    }
+}

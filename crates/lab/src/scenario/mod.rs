@@ -168,6 +168,12 @@ impl Scenario {
         self.network.longest(false, fastest)
     }
 
+    /// Round trip that `bdp` means at the queues of a link: that of the longest flow; of links side by side, each has its own.
+    pub fn queue_rtt(&self, link: usize) -> Duration {
+        let hop = &self.hops[link];
+        if self.network.beside(link).count() == 1 { self.base_rtt() } else { hop.forward.delay.0 + hop.reverse.delay.0 }
+    }
+
     /// The direction of the link that a flow crosses.
     pub fn crossed(&self, crossing: Crossing) -> &LinkSpec {
         let hop = &self.hops[crossing.link];

@@ -132,7 +132,11 @@ pub(super) static FIRST_RTT: Figure = Figure {
         quantity: &FIRST,
         statistic: Statistic::Mean,
         columns: "hops",
-        besides: &[Beside { name: "TCP without loss, two round trips", kind: Kind::Equation(equation::two_round_trips_ms), is_rival: false }],
+        besides: &[Beside {
+            name: "TCP without loss, two round trips",
+            kind: Kind::Equation(equation::two_round_trips_ms),
+            is_rival: false,
+        }],
     }],
     contender: None,
     extras: &[],
