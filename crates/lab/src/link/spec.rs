@@ -397,7 +397,10 @@ impl FromStr for Change {
             // An outage has its own time; a queue or a trace has a past that a change would have to invent.
             match &**key {
                 "outage" => return Err(wrong("an outage has times of its own; make it a property of the link, as 10s+5s".to_owned())),
-                "aqm" | "trace" => return Err(wrong(format!("{key} holds for the whole run; make it a property of the link"))),
+                "aqm" => return Err(wrong("an aqm holds for the whole run; make it a property of the link".to_owned())),
+                "trace" => {
+                    return Err(wrong("a trace holds for the whole run, and traces are files; make it a property of the link".to_owned()));
+                }
                 _ => trial.set_with(key, text, Traces::Refuse).map_err(|error| wrong(error.to_string()))?,
             }
         }
@@ -445,9 +448,9 @@ mod tests {
             ("10s:rats=5", "no `rats`"),
             ("10s:loss=500%", "loss: `500%` is not a share"),
             ("10s:outage=1s+1s", "an outage has times of its own"),
-            ("10s:aqm=pie", "aqm holds for the whole run"),
+            ("10s:aqm=pie", "an aqm holds for the whole run"),
             // Not even looked at: a device would be read without an end.
-            ("10s: trace =/dev/zero", "trace holds for the whole run"),
+            ("10s: trace =/dev/zero", "a trace holds for the whole run"),
         ] {
             let error = change.parse::<Change>().unwrap_err().to_string();
             assert!(error.contains(names) && error.contains(change) && error.contains("as in 10s:"), "{change}: {error}");
