@@ -98,3 +98,20 @@ def test_seeds_follow_from_names(module, tmp_path):
 def test_ipv6_addresses_have_brackets_before_a_port(module):
     assert module._endpoint("fd00::2") == "[fd00::2]:4242"
     assert module._endpoint("10.1.0.2") == "10.1.0.2:4242"
+
+
+def test_a_mapping_for_the_way_back_is_written_as_the_parameters_of_both(module):
+    def words(**properties):
+        return module._flags(properties)
+
+    back = {"bw": 1, "loss": 1, "jitter_reorder": True, "delay": "2ms", "max_queue_size": 9, "aqm": None, "outage": ["1s+1s", "3s+1s"]}
+    given = words(rate="5mbit", delay="1ms", loss=2, rev=back)
+    assert given == [
+        *["--rate", "5mbit", "--delay", "1ms", "--loss", "2%"],
+        *["--rev", "loss=1%,jitter-reorder=true,delay=2ms,outage=1s+1s,outage=3s+1s,rate=1mbit,queue=9p"],
+    ]
+    assert words(rev={}) == words() == ["--rate", "none", "--delay", "0ms"]
+    assert words(rev="loss=1%")[:2] == ["--rev", "loss=1%"]
+    for wrong, says in (({"delay": 5}, "unit"), ({"bw": 1, "rate": "1mbit"}, "give one"), ({"mtu": "1,loss=1"}, "comma")):
+        with pytest.raises(TypeError, match=says):
+            words(rev=wrong)

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::link::{LinkFlags, Outage, Period, SpecError, Traces};
-use crate::scenario::{Congestion, Hop, Ip, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
+use crate::scenario::{Congestion, Hop, Ip, MOST_HOPS, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
 /// The noctule laboratory: links, simulator, scenarios.
 #[derive(Debug, Parser)]
@@ -116,10 +116,10 @@ pub enum Command {
 /// Flags that describe a run; the same for the simulator and for namespaces.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// Links between the two ends.
+    /// Links between the two ends, 1 to 64.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
-    /// Links side by side between neighbours, each a path of their noctule link; --hop numbers all links, those of the first hop first.
+    /// Links side by side between neighbours, 1 to 8, each a path of their noctule link; --hop numbers all links, those of the first hop first.
     #[arg(long, default_value_t = 1)]
     pub paths: usize,
     /// What the nodes between the ends do: recode | ip (they forward, only the ends code) | proxy (a connection per hop) | tunnel
@@ -256,12 +256,7 @@ impl RunArgs {
     /// The same, and says whether files of traces are read.
     pub fn scenario_with(&self, traces: Traces) -> Result<Scenario, ScenarioError> {
         let invalid = |text: String| ScenarioError::Invalid(text);
-        if self.hops == 0 || self.hops > 64 {
-            return Err(invalid(format!("--hops {}: between 1 and 64", self.hops)));
-        }
-        if !(1..=MOST_PATHS.into()).contains(&self.paths) {
-            return Err(invalid(format!("--paths {}: between 1 and {MOST_PATHS}", self.paths)));
-        }
+        check_size(self.hops, self.paths)?;
         let hops = hops_of(&self.link, self.hops * self.paths, &self.hop, traces)?;
         let mut scenario = Scenario::new(hops);
         scenario.network = Network::chain_of(self.hops, self.paths);
@@ -294,6 +289,16 @@ impl RunArgs {
         scenario.check()?;
         Ok(scenario)
     }
+}
+
+/// Refuses chains that are too long or too wide; the texts of --help say the same numbers.
+pub(crate) fn check_size(hops: usize, paths: usize) -> Result<(), ScenarioError> {
+    let between = |flag: &str, value: usize, most: usize| match (1..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(ScenarioError::Invalid(format!("{flag} {value}: between 1 and {most}"))),
+    };
+    between("--hops", hops, MOST_HOPS)?;
+    between("--paths", paths, MOST_PATHS.into())
 }
 
 /// The links of a network: so many of one kind, and what `--hop` says is different on some.
@@ -349,6 +354,22 @@ mod tests {
     }
 
     #[test]
+    fn help_says_the_limits_of_hops_and_paths() {
+        use clap::CommandFactory;
+        for name in ["sim", "net", "mininet"] {
+            let command = Cli::command();
+            let command = command.find_subcommand(name).unwrap();
+            let help = |flag: &str| {
+                let flag =
+                    command.get_arguments().find(|known| known.get_long() == Some(flag)).unwrap_or_else(|| panic!("{name} --{flag}"));
+                flag.get_help().unwrap().to_string()
+            };
+            assert!(help("hops").contains(&format!(", 1 to {MOST_HOPS}")), "{name}: {}", help("hops"));
+            assert!(help("paths").contains(&format!(", 1 to {MOST_PATHS}")), "{name}: {}", help("paths"));
+        }
+    }
+
+    #[test]
     fn what_a_flag_cannot_do_is_an_error_that_names_it() {
         for (line, names) in [
             ("--rate 100", "100"),
@@ -369,6 +390,8 @@ mod tests {
             ("--aqm fq_codel --rate none", "without a rate"),
             ("--trace /no/such/file", "/no/such/file"),
             ("--pairs 0", "pairs"),
+            ("--hops 65", "--hops 65: between 1 and 64"),
+            ("--paths 9", "--paths 9: between 1 and 8"),
         ] {
             let error = parse(line).expect_err(line);
             assert!(error.contains(names), "{line}: {error}");

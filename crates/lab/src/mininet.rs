@@ -1,5 +1,6 @@
 //! `noctule-lab mininet`: a chain of links as a script for mininet.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,21 +8,18 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use crate::cli::hops_of;
+use crate::cli::{check_size, hops_of};
 use crate::link::{LinkFlags, LinkSpec, Period, Traces};
-use crate::scenario::{Congestion, Hop, MOST_PATHS, ScenarioError};
+use crate::scenario::{Congestion, Hop, Network, Scenario, ScenarioError};
 use crate::sweep::samples::this_command;
-
-/// Names of hosts and devices stay short, and mininet's default addresses distinct.
-const MOST_HOPS: usize = 64;
 
 /// `noctule-lab mininet`.
 #[derive(Debug, Clone, Args)]
 pub struct MininetArgs {
-    /// Links between the two ends.
+    /// Links between the two ends, 1 to 64.
     #[arg(long, default_value_t = 1)]
     pub hops: usize,
-    /// Links side by side between neighbours; --hop numbers all links, those of the first hop first.
+    /// Links side by side between neighbours, 1 to 8; --hop numbers all links, those of the first hop first.
     #[arg(long, default_value_t = 1)]
     pub paths: usize,
     /// Every link.
@@ -56,24 +54,21 @@ impl MininetArgs {
     }
 
     fn script(&self, command: &str) -> Result<String, ScenarioError> {
-        let between = |flag: &str, value: usize, most: usize| match (1..=most).contains(&value) {
-            true => Ok(()),
-            false => Err(ScenarioError::Invalid(format!("{flag} {value}: between 1 and {most}"))),
-        };
-        between("--hops", self.hops, MOST_HOPS)?;
-        between("--paths", self.paths, MOST_PATHS.into())?;
+        check_size(self.hops, self.paths)?;
         let hops = hops_of(&self.link, self.hops * self.paths, &self.hop, Traces::Read)?;
         for hop in &hops {
             let checked = hop.forward.check().and_then(|()| hop.reverse.check());
             checked.map_err(|error| ScenarioError::Invalid(error.to_string()))?;
         }
-        let round_trip = Period(hops.iter().map(|hop| hop.forward.delay.0 + hop.reverse.delay.0).sum());
+        let mut scenario = Scenario::new(hops);
+        scenario.network = Network::chain_of(self.hops, self.paths);
         let mut links = String::new();
-        for (index, hop) in hops.iter().enumerate() {
+        for (index, hop) in scenario.hops.iter().enumerate() {
             let (left, seed) = (index / self.paths + 1, self.seed.wrapping_add(2 * index as u64));
-            let words = keywords(hop);
-            // A link reads `bdp` as its own round trip. The simulator means that of the chain, but for links side by side.
-            let chain = if self.hops > 1 && self.paths == 1 { format!(", bdp_rtt=\"{round_trip}\"") } else { String::new() };
+            let words = keywords(hop).map_err(|why| ScenarioError::Invalid(format!("link {}: {why}", index + 1)))?;
+            // A link reads `bdp` as its own round trip.
+            let (own, meant) = (hop.forward.delay.0 + hop.reverse.delay.0, scenario.queue_rtt(index));
+            let chain = if meant == own { String::new() } else { format!(", bdp_rtt=\"{}\"", Period(meant)) };
             let _ = writeln!(links, "        self.addLink(\"h{left}\", \"h{}\"{words}{chain}, seed={seed})", left + 1);
         }
         let host = match self.cc.to_string() {
@@ -81,6 +76,8 @@ impl MininetArgs {
             other => format!("partial(NoctuleHost, congestion=\"{other}\")"),
         };
         let import = if host.starts_with("partial") { "from functools import partial\n\n" } else { "" };
+        // A line break would end the comment, and what follows it would be code.
+        let command: String = command.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
         Ok(format!(
             r#"#!/usr/bin/env python3
 # Written by: {command}
@@ -112,35 +109,48 @@ if __name__ == "__main__":
 }
 
 /// What is not as on a clean link without a rate, as keywords of `NoctuleLink`, each after a comma.
-fn keywords(hop: &Hop) -> String {
+fn keywords(hop: &Hop) -> Result<String, String> {
     let (forward, reverse, clean) = (properties(&hop.forward), properties(&hop.reverse), properties(&LinkSpec::default()));
     let mut words = String::new();
     for (key, value) in forward.iter().filter(|(key, value)| clean.get(*key) != Some(*value)) {
         let value = if value == &Value::Bool(true) { "True".to_owned() } else { value.to_string() };
         let _ = write!(words, ", {}={value}", key.replace('-', "_"));
     }
+    let keys: BTreeSet<&String> = clean.keys().chain(forward.keys()).chain(reverse.keys()).collect();
     let mut back = Vec::new();
-    for key in clean.keys().chain(forward.keys().filter(|key| !clean.contains_key(*key))).chain(reverse.keys()) {
+    for key in keys {
         let (there, here) = (forward.get(key), reverse.get(key));
-        if there == here || key == "at" || back.iter().any(|(seen, _)| seen == key) {
+        if there == here {
             continue;
         }
-        match here {
-            // The flags of a direction add outages to those of both.
-            Some(Value::Array(all)) => {
-                let known = there.and_then(Value::as_array).map_or(0, Vec::len);
-                back.extend(all.iter().skip(known).filter_map(Value::as_str).map(|value| (key.clone(), value.to_owned())));
-            }
-            Some(Value::String(text)) => back.push((key.clone(), text.clone())),
-            Some(value) => back.push((key.clone(), value.to_string())),
-            None => back.push((key.clone(), "none".to_owned())),
+        let texts = match (there, here) {
+            (Some(Value::Array(there)), Some(Value::Array(here))) if key == "outage" => added(key, there, here)?,
+            (_, Some(Value::Array(_))) => return Err(format!("{key} differs between the two directions, which --rev cannot say")),
+            (_, Some(Value::String(text))) => vec![text.clone()],
+            (_, Some(value)) => vec![value.to_string()],
+            (_, None) => vec!["none".to_owned()],
+        };
+        // A list of --rev is parted at commas, and space around a value is dropped.
+        if let Some(text) = texts.iter().find(|text| text.contains(',') || text.trim() != *text) {
+            return Err(format!("{key} `{text}` on the return path alone: a list of --rev takes no comma, and no space around a value"));
         }
+        back.extend(texts.into_iter().map(|text| format!("{key}={text}")));
     }
     if !back.is_empty() {
-        let list: Vec<String> = back.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let _ = write!(words, ", rev={}", Value::String(list.join(",")));
+        let _ = write!(words, ", rev={}", Value::String(back.join(",")));
     }
-    words
+    Ok(words)
+}
+
+/// What the way back has besides the values of the way there: the flags of one direction add to those of both, in any order.
+fn added(key: &str, there: &[Value], here: &[Value]) -> Result<Vec<String>, String> {
+    let mut more = here.to_vec();
+    for value in there {
+        let at = more.iter().position(|other| other == value);
+        let at = at.ok_or_else(|| format!("{key} {value} holds in one direction only, which --rev cannot take away"))?;
+        more.remove(at);
+    }
+    Ok(more.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 fn properties(spec: &LinkSpec) -> Map<String, Value> {
@@ -192,21 +202,192 @@ mod tests {
     }
 
     #[test]
-    fn links_side_by_side_have_queues_for_their_own_round_trips_as_in_the_simulator() {
-        let line = "--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms";
-        assert!(!script(line).unwrap().contains("bdp_rtt"));
-        let words = format!("noctule-lab sim {line}");
-        let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
-        let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
-        let scenario = run.scenario().unwrap();
-        assert!((0..4).all(|link| scenario.network.beside(link).count() == 2));
+    fn queues_are_for_the_round_trips_that_the_simulator_takes() {
+        for (line, round_trips) in [
+            ("--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms", ["10ms", "60ms", "10ms", "10ms"]),
+            ("--hops 4 --rate 10mbit --delay 5ms --hop 2:delay=30ms --rev delay=1ms", ["78ms"; 4]),
+        ] {
+            let words = format!("noctule-lab sim {line}");
+            let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
+            let scenario = run.scenario().unwrap();
+            let text = script(line).unwrap();
+            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'));
+            for (index, line) in lines.enumerate() {
+                let own = scenario.hops[index].forward.delay.0 + scenario.hops[index].reverse.delay.0;
+                let said = words_of_link(line)
+                    .iter()
+                    .find_map(|word| word.strip_prefix("--bdp-rtt=").map(|text| text.parse::<Period>().unwrap().0));
+                assert_eq!(
+                    (said.unwrap_or(own), Period(scenario.queue_rtt(index)).to_string()),
+                    (scenario.queue_rtt(index), round_trips[index].to_owned()),
+                    "{line}"
+                );
+            }
+        }
+    }
+
+    /// The words of `noctule-lab link` that `NoctuleLink` makes of a line `self.addLink(..)`: `_flags` of `noctule.mininet`, in short.
+    fn words_of_link(line: &str) -> Vec<String> {
+        let mut rest = line.split_once(", ").and_then(|(_, rest)| rest.split_once(", ")).unwrap().1;
+        let mut given: Vec<(String, Value)> = Vec::new();
+        while let Some((name, text)) = rest.split_once('=') {
+            let (value, after) = match text.strip_prefix("True") {
+                Some(after) => (Value::Bool(true), after),
+                None => {
+                    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+                    let value = values.next().unwrap().unwrap_or_else(|error| panic!("{text}: {error}"));
+                    (value, &text[values.byte_offset()..])
+                }
+            };
+            given.push((name.to_owned(), value));
+            rest = after.trim_start_matches(", ");
+        }
+        let has = |name: &str| given.iter().any(|(known, _)| known == name);
+        let mut words: Vec<String> = ["--between=a:b", "--between=a:c"].map(str::to_owned).to_vec();
+        words.extend((!has("rate") && !has("trace")).then(|| "--rate=none".to_owned()));
+        words.extend((!has("delay")).then(|| "--delay=0ms".to_owned()));
+        for (name, value) in &given {
+            let flag = format!("--{}", name.replace('_', "-"));
+            match value {
+                Value::Bool(_) => words.push(flag),
+                Value::Array(all) => words.extend(all.iter().map(|one| format!("{flag}={}", one.as_str().unwrap()))),
+                Value::String(text) => words.push(format!("{flag}={text}")),
+                other => words.push(format!("{flag}={other}")),
+            }
+        }
+        words
+    }
+
+    /// Links that the script of `words` makes, both directions, beside those that the words describe.
+    fn made_and_meant(words: &[String]) -> [Vec<(LinkSpec, LinkSpec)>; 2] {
+        #[derive(Debug, Parser)]
+        #[command(no_binary_name = true)]
+        struct Link {
+            #[command(flatten)]
+            args: crate::net::between::LinkArgs,
+        }
+        let args = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).args;
+        let text = args.script("noctule-lab mininet").unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'));
+        let made = lines.map(|line| {
+            let words = words_of_link(line);
+            let link = Link::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+            link.args.link.both_directions(Traces::Read).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        });
+        let hops = hops_of(&args.link, args.hops * args.paths, &args.hop, Traces::Read).unwrap();
+        // Times without an arrival have no order.
+        let sorted = |mut specs: (LinkSpec, LinkSpec)| {
+            for spec in [&mut specs.0, &mut specs.1] {
+                spec.outage.sort_by_key(|outage| (outage.at, outage.lasts));
+            }
+            specs
+        };
+        [made.map(sorted).collect(), hops.into_iter().map(|hop| sorted((hop.forward, hop.reverse))).collect()]
+    }
+
+    /// Each property with three values that can stand side by side, and what it needs beside it.
+    fn properties_and_values(trace: &str) -> Vec<(&'static str, [String; 3], &'static str)> {
+        let plain = |key, values: [&str; 3], needs| (key, values.map(str::to_owned), needs);
+        let traces = ["none".to_owned(), trace.to_owned(), "none".to_owned()];
+        vec![
+            plain("rate", ["10mbit", "20mbit", "none"], ""),
+            plain("delay", ["1ms", "2us", "0ms"], ""),
+            plain("jitter", ["1ms", "2ms", "0ms"], ""),
+            plain("jitter-dist", ["normal", "pareto", "uniform"], "--jitter=1ms"),
+            plain("loss", ["1%", "0.123%", "0%"], ""),
+            plain("loss-model", ["ber:1e-6", "markov4:1%:30%:20%:10%:1%", "random"], ""),
+            plain("loss-at", ["before", "after", "before"], "--loss=1%"),
+            plain("queue", ["10p", "2bdp", "none"], ""),
+            plain("mtu", ["1400", "1300", "1500"], ""),
+            plain("reorder", ["1%:20ms", "2%:5ms", "none"], ""),
+            plain("duplicate", ["1%", "2%", "0%"], ""),
+            plain("corrupt", ["1%", "2%", "0%"], ""),
+            plain("aqm", ["fq_codel:flows=1:ecn", "pie", "none"], ""),
+            ("trace", traces, "--rate=none"),
+            plain("ecn", ["5ms", "6ms", "none"], ""),
+            plain("bucket", ["20mbit:64KB", "10mbit:3KB", "none"], ""),
+            plain("policer", ["20mbit:64KB", "10mbit:3KB", "none"], ""),
+            plain("outage", ["1s+2s", "3s+4s", "1s+2s"], ""),
+        ]
+    }
+
+    #[test]
+    fn every_property_is_exported_in_each_direction_and_on_each_hop() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1\n2\n").unwrap();
+        let table = properties_and_values(&file.path().to_string_lossy());
+        // A property that gets a flag gets a row here.
+        let flags = <LinkFlags as Args>::augment_args(clap::Command::new("link"));
+        let known = |flag: &str| table.iter().any(|(key, ..)| *key == flag) || ["jitter-reorder", "rev-loss", "rev", "at"].contains(&flag);
+        let unknown: Vec<&str> = flags.get_arguments().filter_map(clap::Arg::get_long).filter(|flag| !known(flag)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        for (key, values, needs) in &table {
+            for (of_all, of_back, of_hop) in
+                [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 0, 1), (1, 0, 1)].map(|(a, b, c)| (&values[a], &values[b], &values[c]))
+            {
+                let all = format!("--{key}={of_all}");
+                let back = format!("--rev={key}={of_back}");
+                let hop = format!("--hop=2:{key}={of_hop}");
+                let lines: [&[&String]; 7] =
+                    [&[&all], &[&back], &[&hop], &[&all, &back], &[&all, &hop], &[&back, &hop], &[&all, &back, &hop]];
+                for line in lines {
+                    let words = ["--hops=2", needs].into_iter().filter(|word| !word.is_empty()).map(str::to_owned);
+                    let words: Vec<String> = words.chain(line.iter().map(|word| (*word).clone())).collect();
+                    let [made, meant] = made_and_meant(&words);
+                    assert_eq!(made, meant, "{words:?}");
+                }
+            }
+        }
+        for line in [
+            "--jitter-reorder",
+            "--jitter-reorder --rev=jitter-reorder=false",
+            "--rev=jitter-reorder=true --hop=1:jitter-reorder=false",
+            "--hops=3 --loss=2% --rev-loss=1% --hop=2:loss=3% --rev=rate=1mbit,outage=1s+1s,outage=2s+1s --hop=3:outage=1s+1s --at=9s:loss=1% --at=3s:rate=2mbit,ecn=none",
+        ] {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let [made, meant] = made_and_meant(&words);
+            assert_eq!(made, meant, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_break_of_the_command_does_not_end_the_comment() {
+        let line = Line::try_parse_from(["--hops=1"]).unwrap();
+        let text = line.args.script("noctule-lab mininet --out 'a\nimport os\rimport sys'").unwrap();
+        let code = text.lines().flat_map(|line| line.split('\r')).filter(|line| !line.starts_with('#'));
+        let imports: Vec<&str> = code.filter(|line| line.starts_with("import")).collect();
+        assert_eq!(imports, Vec::<&str>::new(), "{text}");
+        assert!(text.contains(r"'a\nimport os\rimport sys'"), "{text}");
+    }
+
+    #[test]
+    fn what_the_flags_of_a_script_cannot_say_is_refused_by_name() {
+        let hop = |forward: &str, reverse: &str| {
+            let mut hop = Hop { forward: LinkSpec::default(), reverse: LinkSpec::default() };
+            for (spec, list) in [(&mut hop.forward, forward), (&mut hop.reverse, reverse)] {
+                spec.set_list(list).unwrap();
+            }
+            hop
+        };
+        let refused = |hop: &Hop| keywords(hop).unwrap_err();
+        assert!(refused(&hop("outage=1s+2s", "outage=3s+4s")).contains("outage \"1s+2s\""));
+        let mut traced = hop("mtu=1500", "mtu=1500");
+        traced.reverse.trace = Some(crate::link::Trace::parse("up,down", "1\n").unwrap());
+        assert!(refused(&traced).contains("trace `up,down`"));
+        let mut changed = hop("mtu=1500", "mtu=1500");
+        changed.reverse.at.push("1s:loss=1%".parse().unwrap());
+        assert!(refused(&changed).contains("at differs"));
     }
 
     #[test]
     fn what_is_no_network_is_refused_by_name() {
-        for (line, names) in
-            [("--hops 0", "--hops 0"), ("--paths 99", "--paths 99"), ("--workload bulk", "--workload"), ("--rate none --queue 5p", "queue")]
-        {
+        for (line, names) in [
+            ("--hops 65", "--hops 65: between 1 and 64"),
+            ("--paths 9", "--paths 9: between 1 and 8"),
+            ("--workload bulk", "--workload"),
+            ("--rate none --queue 5p", "queue"),
+        ] {
             let error = script(line).expect_err(line);
             assert!(error.contains(names), "{line}: {error}");
         }

@@ -30,7 +30,7 @@ fn quick_figures_have_all_cells_the_command_and_what_was_published_and_are_not_r
     let names = ["000-accumulated", "001-first-rtt", "002-throughput", "002-deviation", "004-blocks"];
     let args = [&names[..], &["--quick", "--out", &out_text]].concat();
     let first = paper(&args);
-    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(first.status.success() && text(&first.stderr).contains("done, about"), "{}", text(&first.stderr));
     for name in names {
         let page = read(&out.join(format!("{name}.md")));
         assert!(page.contains(&format!("`noctule-lab paper {name} --out {out_text} --quick`")), "{page}");
@@ -56,6 +56,18 @@ fn quick_figures_have_all_cells_the_command_and_what_was_published_and_are_not_r
 }
 
 #[test]
+fn a_file_with_fewer_seeds_than_asked_is_named_and_its_page_is_whole_without_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("figures");
+    let said = paper(&["001-first-rtt", "000-accumulated", "--quick", "--seeds", "4", "--out", &out.to_string_lossy()]);
+    let errors = text(&said.stderr);
+    assert!(said.status.success(), "{errors}");
+    assert!(errors.contains("scenarios/paper/000-accumulated.toml has only 3 seeds: all of them are run"), "{errors}");
+    assert!(!errors.contains("001-first-rtt.toml has"), "{errors}");
+    assert!(read(&out.join("000-accumulated.md")).contains(": 6 runs of 2 cells, "));
+}
+
+#[test]
 fn the_list_names_every_figure_its_source_and_what_is_not_made() {
     let list = paper(&["--list"]);
     let said = text(&list.stdout);
@@ -78,6 +90,9 @@ fn what_cannot_be_made_is_said_before_anything_runs() {
         (&["004-coding-time", "--out", &out], "not made in the simulator: the simulator has no CPU time"),
         (&["002-throughput"], "--out"),
         (&["002-throughput", "--out", &out, "--seeds", "0"], "--seeds"),
+        (&["002-throughput", "--out", &out, "--seeds", "31"], "--seeds 31: no file of these figures has more than 30 seeds"),
+        (&["002-throughput", "--list", "--seeds", "31"], "more than 30 seeds"),
+        (&["002-throughput", "--list", "--out", &out], "'--list' cannot be used with"),
         (&["002-throughput", "--out", "/proc/nowhere"], "cannot be written"),
     ] {
         let refused = paper(args);

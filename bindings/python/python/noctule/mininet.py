@@ -101,7 +101,7 @@ class NoctuleLink(Link):
     These parameters are written as for mininet's ``TCLink``: ``bw`` in Mbit/s, ``delay`` and ``jitter`` as ``'5ms'``, ``loss`` in percent,
     ``max_queue_size`` in packets. The default queue differs: rate times the link's own round trip (or ``bdp_rtt``), at least 24000 bytes. All others
     are flags of ``noctule-lab link`` with ``_`` for ``-``: ``rate='20mbit'``, ``loss='2%'``, ``loss_model='gilbert:10'``, ``queue='50ms'``,
-    ``aqm='fq_codel'``, ``rev='rate=1mbit'`` (or a mapping), ``at=['10s:loss=5%']``, ``outage``, ``mtu``, ``seed`` and so on. Without
+    ``aqm='fq_codel'``, ``rev='rate=1mbit'`` (or a mapping with these same parameters), ``at=['10s:loss=5%']``, ``outage``, ``mtu``, ``seed`` and so on. Without
     ``bw`` and ``rate`` the rate is not limited, without ``delay`` there is none. Both directions are alike but for ``rev`` and ``rev_loss``. Without
     ``seed`` the seed follows from the names of the hosts and devices: a network has the same seeds whenever it is made.
 
@@ -109,7 +109,7 @@ class NoctuleLink(Link):
     100.64.0.0/10. Mininet and the nodes use the first address of an end. MAC addresses, which mininet passes, mean nothing here. After ``stop`` ``counts``
     has what the link did in each direction (``None`` before, and if it broke).
 
-    Raises ``ValueError`` for a switch or a wrong ``ip``, ``TypeError`` for parameters that no link has, ``ProgramError`` for what ``noctule-lab`` refuses.
+    Raises ``ValueError`` for a switch or a wrong ``ip``, ``TypeError`` for parameters that no link has or that say one thing twice, ``ProgramError`` for what ``noctule-lab`` refuses.
     """
 
     _made: ClassVar[int] = 0
@@ -222,8 +222,8 @@ _PROPERTIES = frozenset(
 )
 
 
-def _flags(properties: dict[str, Any]) -> list[str]:
-    """Flags of ``noctule-lab link`` for parameters of mininet's ``TCLink`` and of our own."""
+def _ours(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the flags of ``noctule-lab link`` take them: names of ours, and numbers with the units of mininet's ``TCLink``."""
     given = {name: value for name, value in properties.items() if value is not None}
     for theirs, ours, unit in (("bw", "rate", "mbit"), ("max_queue_size", "queue", "p")):
         if theirs in given:
@@ -236,9 +236,29 @@ def _flags(properties: dict[str, Any]) -> list[str]:
     for name in ("delay", "jitter"):
         if isinstance(given.get(name), int | float):
             raise TypeError(f"{name}={given[name]}: write the unit, as in {name}='5ms'")
+    return given
+
+
+def _texts(value: Any) -> list[str]:
+    """A value, or each of several."""
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    return [str(one) for one in value] if isinstance(value, Iterable) and not isinstance(value, str) else [str(value)]
+
+
+def _flags(properties: Mapping[str, Any]) -> list[str]:
+    """Flags of ``noctule-lab link`` for parameters of mininet's ``TCLink`` and of our own."""
+    given = _ours(properties)
     unknown = sorted(set(given) - _PROPERTIES)
     if unknown:
         raise TypeError(f"a NoctuleLink has no {', '.join(unknown)}; it has bw, max_queue_size, {', '.join(sorted(_PROPERTIES))}")
+    if isinstance(given.get("rev"), Mapping):
+        back = [f"{name.replace('_', '-')}={text}" for name, value in _ours(given.pop("rev")).items() for text in _texts(value)]
+        for setting in back:
+            if "," in setting:
+                raise TypeError(f"rev: {setting}: a value on the return path cannot have a comma")
+        if back:
+            given["rev"] = ",".join(back)
     if "rate" not in given and "trace" not in given:
         given["rate"] = "none"
     given.setdefault("delay", "0ms")
@@ -247,13 +267,9 @@ def _flags(properties: dict[str, Any]) -> list[str]:
         flag = "--" + name.replace("_", "-")
         if isinstance(value, bool):
             flags += [flag] if value else []
-        elif isinstance(value, Mapping):
-            flags += [flag, ",".join(f"{key.replace('_', '-')}={text}" for key, text in value.items())]
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            for one in value:
-                flags += [flag, str(one)]
         else:
-            flags += [flag, str(value)]
+            for text in _texts(value):
+                flags += [flag, text]
     return flags
 
 

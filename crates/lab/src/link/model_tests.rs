@@ -242,9 +242,9 @@ fn aqm_keeps_the_delay_near_its_target_where_drop_tail_lets_it_grow() {
     let (pie, drops) = p95("aqm=pie");
     // Its probability has to grow from nothing first, in small steps.
     assert!(pie < 100.0 && drops > 500, "{pie} ms, {drops} drops");
-    // CoDel's drops come ever faster and need seconds against one that does not listen; its limit is what holds it here.
-    let (codel, drops) = p95("aqm=fq_codel,queue=100ms");
-    assert!(codel < 101.0 && drops > 100, "{codel} ms, {drops} drops");
+    // CoDel's drops come ever faster and need seconds against one that does not listen.
+    let (codel, drops) = p95("aqm=fq_codel,queue=500ms");
+    assert!(codel < 400.0 && drops > 100, "{codel} ms, {drops} drops");
 }
 
 #[test]

@@ -55,6 +55,14 @@ pub enum SpecError {
         /// Why.
         reason: String,
     },
+    /// A change in mid-run that cannot be.
+    #[error("the change `{text}`: {reason}; write a time and what changes then, as in 10s:rate=20mbit,loss=5%")]
+    Change {
+        /// What was given.
+        text: String,
+        /// Why not.
+        reason: String,
+    },
     /// Two values that contradict each other.
     #[error("{0}")]
     Contradiction(String),
@@ -375,24 +383,26 @@ impl fmt::Display for Outage {
 }
 
 impl FromStr for Change {
-    type Err = ParseQuantityError;
+    type Err = SpecError;
 
     /// `10s:rate=20mbit,loss=5%`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let err = || ParseQuantityError::new(text, "a change such as 10s:rate=20mbit,loss=5%");
-        let (at, list) = text.split_once(':').ok_or_else(err)?;
-        let at = Period(parse_duration(at).map_err(|_| err())?);
-        let settings = parse_settings(list).map_err(|_| err())?;
+        let wrong = |reason: String| SpecError::Change { text: text.to_owned(), reason };
+        let (at, list) = text.split_once(':').ok_or_else(|| wrong("no colon after the time".to_owned()))?;
+        let at = Period(parse_duration(at).map_err(|error| wrong(error.to_string()))?);
+        let settings = parse_settings(list).map_err(|error| wrong(error.to_string()))?;
         // Tried on a link, so that a wrong key is found here and not in mid-run.
         let mut trial = LinkSpec::default();
         for (key, text) in &settings {
             // An outage has its own time; a queue or a trace has a past that a change would have to invent.
-            if matches!(&**key, "outage" | "aqm" | "trace") {
-                let whole =
-                    "a change such as 10s:rate=20mbit,loss=5% (outages, queues and traces hold for the whole run; traces are files)";
-                return Err(ParseQuantityError::new(text, whole));
+            match &**key {
+                "outage" => return Err(wrong("an outage has times of its own; make it a property of the link, as 10s+5s".to_owned())),
+                "aqm" => return Err(wrong("an aqm holds for the whole run; make it a property of the link".to_owned())),
+                "trace" => {
+                    return Err(wrong("a trace holds for the whole run, and traces are files; make it a property of the link".to_owned()));
+                }
+                _ => trial.set_with(key, text, Traces::Refuse).map_err(|error| wrong(error.to_string()))?,
             }
-            trial.set_with(key, text, Traces::Refuse).map_err(|_| err())?;
         }
         Ok(Self { at, settings })
     }
@@ -431,11 +441,20 @@ mod tests {
         assert!(spec.set("los", "5%").unwrap_err().to_string().contains("`los`"));
         assert!(spec.set("loss", "500%").unwrap_err().to_string().contains("500%"));
         assert!(spec.set_list("rate").is_err());
-        assert!("10s:rats=5".parse::<Change>().is_err());
-        assert!("10s:outage=1s+1s".parse::<Change>().is_err());
-        assert!("10s:aqm=pie".parse::<Change>().is_err());
-        // Not even looked at: a device would be read without an end.
-        assert!("10s: trace =/dev/zero".parse::<Change>().unwrap_err().to_string().contains("for the whole run"));
+        for (change, names) in [
+            ("rate=5mbit", "no colon after the time"),
+            ("10:rate=5mbit", "`10` is not a duration"),
+            ("10s:rate", "`rate` is not a list"),
+            ("10s:rats=5", "no `rats`"),
+            ("10s:loss=500%", "loss: `500%` is not a share"),
+            ("10s:outage=1s+1s", "an outage has times of its own"),
+            ("10s:aqm=pie", "an aqm holds for the whole run"),
+            // Not even looked at: a device would be read without an end.
+            ("10s: trace =/dev/zero", "a trace holds for the whole run"),
+        ] {
+            let error = change.parse::<Change>().unwrap_err().to_string();
+            assert!(error.contains(names) && error.contains(change) && error.contains("as in 10s:"), "{change}: {error}");
+        }
         assert!(spec.set("aqm", "red").unwrap_err().to_string().contains("fq_codel["));
         assert!(spec.set("trace", "/no/such/file").unwrap_err().to_string().contains("/no/such/file"));
         assert_eq!(spec.set_list_with("loss=1%, trace\u{2003}= /dev/zero", Traces::Refuse), Err(SpecError::NoTraces));

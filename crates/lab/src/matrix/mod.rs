@@ -18,4 +18,5 @@ pub use outcome::{Outcome, RunFailure};
 #[cfg(test)]
 pub(crate) use summary::tests::outcome as fixture;
 pub use summary::{Axis, Cell, Spread, Summary};
+pub(crate) use table::csv_field;
 pub use table::{Heading, Layout, csv, markdown, plane_name};

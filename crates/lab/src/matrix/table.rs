@@ -203,7 +203,7 @@ pub fn csv(summary: &Summary) -> String {
     let text = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
     let median = |s: Option<Spread>| text(s.map(|s| s.median));
     for cell in &summary.cells {
-        let mut values: Vec<String> = keys.iter().map(|key| quoted(cell.setting(key).unwrap_or_default())).collect();
+        let mut values: Vec<String> = keys.iter().map(|key| csv_field(cell.setting(key).unwrap_or_default())).collect();
         values.extend([
             median(cell.goodput_mbit),
             text(cell.goodput_mbit.map(|s| s.min)),
@@ -224,16 +224,16 @@ pub fn csv(summary: &Summary) -> String {
             median(cell.residual_loss),
             text(cell.beside_mbit),
             cell.runs.len().to_string(),
-            quoted(&cell.complaints().join("; ")),
+            csv_field(&cell.complaints().join("; ")),
         ]);
         let _ = writeln!(out, "{}", values.join(","));
     }
     out
 }
 
-/// RFC 4180 §2: quotes around what contains a comma, a quote or a line break.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+/// A value of CSV. RFC 4180 §2: quotes around what contains a comma, a quote or a line break.
+pub(crate) fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -286,7 +286,7 @@ mod tests {
         assert!(lines[0].starts_with("rate,queue,delay,loss,goodput_mbit,"), "{}", lines[0]);
         assert!(lines[1].starts_with("100mbit,1bdp,10ms,2%,87.5,87,100,0.875,0.87,1.05,1.05,0.01,7.5,8,,,,0,"), "{}", lines[1]);
         assert_eq!(lines[1].split(',').count(), lines[0].split(',').count());
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 
     #[test]
@@ -304,6 +304,9 @@ mod tests {
             assert!(count(&bars, text) >= 1, "{text}");
         }
         assert_eq!(count(&bars, "queue 2bdp: bats"), 0);
+        for svg in [&heatmap, &bars] {
+            assert_eq!(count(svg, "Each cell: the median of its seeds."), 1, "{svg}");
+        }
     }
 
     #[test]

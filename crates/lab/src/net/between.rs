@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use thiserror::Error;
 use super::command::{UNFAITHFUL, fail};
 use super::emulator::{Duplex, Emulator, Options, Report, Tolerance};
 use super::end::{End, EndError, OpenEnd};
+use super::signals;
 use crate::link::{LinkFlags, LinkModel, LinkStats, Period, SpecError, Traces};
+use crate::report::count;
 
 /// Exit code when the link cannot be made.
 const IMPOSSIBLE: u8 = 2;
@@ -50,7 +52,7 @@ pub struct LinkArgs {
 /// Why there is no link.
 #[derive(Debug, Error)]
 enum LinkError {
-    #[error("--between is given {0} times: a link has two ends")]
+    #[error("--between is given {}: a link has two ends", count(*.0, "time"))]
     Ends(usize),
     #[error(transparent)]
     End(#[from] EndError),
@@ -118,7 +120,7 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, dropped, lost, delivered, duplicated, under_way, .. } = self;
-        write!(f, "{sent} packets sent, {lost} lost, {dropped} dropped at the queue, {delivered} delivered")?;
+        write!(f, "{} sent, {lost} lost, {dropped} dropped at the queue, {delivered} delivered", count(*sent, "packet"))?;
         if *duplicated > 0 {
             write!(f, " ({duplicated} of them copies)")?;
         }
@@ -165,7 +167,7 @@ impl LinkArgs {
         let round_trip = self.bdp_rtt.map_or(forward.delay.0 + backward.delay.0, |period| period.0);
         (forward.bdp_rtt, backward.bdp_rtt) = (Some(round_trip), Some(round_trip));
         let mtu = forward.mtu.max(backward.mtu);
-        let signals = receive_signals().map_err(|error| LinkError::System { step: "wait for signals", error })?;
+        let signals = signals::receive().map_err(|error| LinkError::System { step: "wait for signals", error })?;
         let (OpenEnd { device: left, process: one }, OpenEnd { device: right, process: other }) = (left.open(mtu)?, right.open(mtu)?);
         let duplex = Duplex {
             left,
@@ -217,24 +219,6 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// SIGINT and SIGTERM become readable from a descriptor; threads that start later inherit that they are blocked.
-fn receive_signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is valid input for sigemptyset; the other calls get a live set and plain numbers.
-    let descriptor = unsafe {
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut signals);
-        libc::sigaddset(&mut signals, libc::SIGINT);
-        libc::sigaddset(&mut signals, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        libc::signalfd(-1, &signals, libc::SFD_CLOEXEC)
-    };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just created and is owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
 /// Sleeps until something ends the link.
 fn wait(signals: &OwnedFd, until_eof: bool, processes: &[RawFd], emulator: &Emulator) -> io::Result<Ended> {
     let watched = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -268,5 +252,21 @@ fn wait(signals: &OwnedFd, until_eof: bool, processes: &[RawFd], emulator: &Emul
         if emulator.has_failed() {
             return Ok(Ended::Failed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_direction_add_up_and_are_words() {
+        let mut stats = LinkStats { offered_packets: 9, duplicated: 2, delivered_packets: 5, lost: 1, ..LinkStats::default() };
+        (stats.queue_drops, stats.policed, stats.outage_lost) = (1, 1, 1);
+        let all = Counts::of(&stats).to_string();
+        assert_eq!(all, "9 packets sent, 2 lost, 2 dropped at the queue, 5 delivered (2 of them copies), 2 still under way");
+        let one = LinkStats { offered_packets: 1, delivered_packets: 1, ..LinkStats::default() };
+        assert_eq!(Counts::of(&one).to_string(), "1 packet sent, 0 lost, 0 dropped at the queue, 1 delivered");
+        assert_eq!(LinkError::Ends(1).to_string(), "--between is given 1 time: a link has two ends");
     }
 }

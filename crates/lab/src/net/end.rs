@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::descriptor::owned;
 use super::namespace::Namespace;
 use super::rtnetlink::{Rtnetlink, index_of};
 use super::tun::Tun;
@@ -205,12 +206,8 @@ impl End {
 
 /// A descriptor that becomes readable when the process ends (pidfd_open(2)).
 fn follow_process(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers; 0 means no flags.
-    match unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) } {
-        number if number < 0 => Err(io::Error::last_os_error()),
-        // SAFETY: the descriptor was just created and is owned by nobody else.
-        number => Ok(unsafe { OwnedFd::from_raw_fd(number as i32) }),
-    }
+    // SAFETY: the call takes plain numbers (0 means no flags), and makes a descriptor.
+    unsafe { owned(libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) as RawFd) }
 }
 
 /// An end that is there.

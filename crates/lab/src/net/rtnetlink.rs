@@ -3,7 +3,9 @@
 use std::ffi::CString;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::descriptor::owned;
 
 // linux/rtnetlink.h, linux/if_link.h, linux/veth.h, linux/neighbour.h: not in libc for every target.
 const IFLA_ADDRESS: u16 = 1;
@@ -49,16 +51,9 @@ pub struct Rtnetlink {
 impl Rtnetlink {
     /// Opens the socket in the calling thread's namespace.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: plain socket creation.
-        let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            // SAFETY: the descriptor was just created and is owned by nobody else.
-            socket: unsafe { OwnedFd::from_raw_fd(socket) },
-            sequence: 0,
-        })
+        // SAFETY: the call takes plain numbers and makes a descriptor.
+        let socket = unsafe { owned(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)) }?;
+        Ok(Self { socket, sequence: 0 })
     }
 
     /// Changes a device: `ip link set NAME mtu … txqueuelen … up`.

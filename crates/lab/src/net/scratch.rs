@@ -56,15 +56,7 @@ pub fn remove_on_signals() {
 
 /// As [`remove_on_signals`], and `last` says a last word.
 pub fn end_on_signals(last: impl FnOnce() + Send + 'static) {
-    // SAFETY: an all-zero set is valid input for sigemptyset; the other calls get live sets and plain numbers.
-    let signals = unsafe {
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut signals);
-        libc::sigaddset(&mut signals, libc::SIGINT);
-        libc::sigaddset(&mut signals, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        signals
-    };
+    let signals = super::signals::block();
     std::thread::spawn(move || {
         let mut signal = 0;
         // SAFETY: both pointers are live; the set is blocked in this thread, which inherited the mask.

@@ -1,11 +1,11 @@
 //! Drawings of a figure as SVG.
 
 use super::data::{CellRuns, Gathered, name_of, report};
-use super::figure::{Chart, Course, Figure, Kind, Statistic, Table};
-use super::published::Published;
+use super::figure::{Chart, Course, Figure, Statistic};
 use super::quantity::{buffer, number_of};
+use super::values::Values;
 use crate::matrix::{Heading, Layout, Summary};
-use crate::plot::{AxisOf, CurvesFigure, MatrixFigure, RangedCurve, RangedPoint};
+use crate::plot::{AxisOf, CurvesFigure, MatrixFigure, RangedCurve, RangedPoint, Style};
 use crate::report::Report;
 
 type Failure = Box<dyn std::error::Error>;
@@ -18,10 +18,12 @@ struct Lines<'a> {
     plane: Option<&'a str>,
 }
 
-/// The drawings: what each shows beyond the title, and its SVG.
-pub(super) fn drawings(figure: &Figure, gathered: &Gathered) -> Result<Vec<(String, String)>, Failure> {
+/// The drawings: what each shows beyond the title, and its SVG. `values` stand beside the tables.
+pub(super) fn drawings(figure: &Figure, gathered: &Gathered, values: &[Vec<Values>]) -> Result<Vec<(String, String)>, Failure> {
     match figure.chart {
-        Chart::Lines { x, x_name, logarithmic, plane } => lines(figure, gathered, &Lines { x, x_name, logarithmic, plane }),
+        Chart::Lines { x, x_name, logarithmic, plane } => {
+            lines(figure, gathered, values.first().map_or(&[], Vec::as_slice), &Lines { x, x_name, logarithmic, plane })
+        }
         Chart::Matrix => Ok(vec![(String::new(), heat_map(figure, gathered)?)]),
         Chart::Course { course, plane } => courses(figure, gathered, course, plane),
     }
@@ -37,10 +39,11 @@ fn planes<'a>(gathered: &'a Gathered, plane: Option<&str>) -> Vec<(String, Vec<&
 }
 
 fn subtitle(figure: &Figure, plane: &str) -> String {
-    if plane.is_empty() { figure.source.to_owned() } else { format!("{plane}. {}", figure.source) }
+    let source = figure.source.trim_end_matches('.');
+    if plane.is_empty() { source.to_owned() } else { format!("{plane}. {source}") }
 }
 
-fn lines(figure: &Figure, gathered: &Gathered, chart: &Lines<'_>) -> Result<Vec<(String, String)>, Failure> {
+fn lines(figure: &Figure, gathered: &Gathered, values: &[Values], chart: &Lines<'_>) -> Result<Vec<(String, String)>, Failure> {
     let Some(table) = figure.tables.first() else { return Ok(Vec::new()) };
     let keys = gathered.varied(&[&[chart.x][..], chart.plane.as_slice()].concat());
     let label = table.quantity.label();
@@ -48,27 +51,36 @@ fn lines(figure: &Figure, gathered: &Gathered, chart: &Lines<'_>) -> Result<Vec<
     let mut drawings = Vec::new();
     for (plane, cells) in planes(gathered, chart.plane) {
         let mut curves: Vec<RangedCurve> = Vec::new();
+        let mut levels: Vec<RangedCurve> = Vec::new();
         let x_of = |cell: &CellRuns| cell.setting(chart.x).and_then(number_of);
         for cell in &cells {
-            let spread = x_of(cell).zip(cell.spread(table.quantity));
-            let Some((x, spread)) = spread else { continue };
+            let Some(spread) = cell.spread(table.quantity) else { continue };
             let range = (spread.runs > 1 && table.statistic == Statistic::Mean).then_some((spread.least, spread.most));
             let name = name_of(cell, &keys);
-            add(
-                &mut curves,
-                if name.is_empty() { "noctule" } else { &name },
-                RangedPoint { x, y: spread.value(table.statistic), range },
-                false,
-            );
+            let y = spread.value(table.statistic);
+            match x_of(cell) {
+                Some(x) => add(&mut curves, if name.is_empty() { "noctule" } else { &name }, RangedPoint { x, y, range }, Style::Line),
+                None => {
+                    let value = cell.setting(chart.x).unwrap_or_default();
+                    let label = if name.is_empty() { value.to_owned() } else { format!("{name}, {value}") };
+                    add(&mut levels, &label, RangedPoint { x: 0.0, y, range }, Style::Level);
+                }
+            }
         }
-        let mut references = references(table, &cells, &keys, &x_of)?;
+        let mut references = references(values, &cells, &keys, &x_of);
         curves.append(&mut references);
         for curve in &mut curves {
             curve.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
+        let mut subtitle = subtitle(figure, &plane);
+        if !levels.is_empty() {
+            let names: Vec<&str> = levels.iter().map(|curve| &*curve.label).collect();
+            subtitle += &format!(". Without a value on this axis, and so a level line: {}", names.join(", "));
+        }
+        curves.append(&mut levels);
         let drawing = CurvesFigure {
             title: figure.title,
-            subtitle: &subtitle(figure, &plane),
+            subtitle: &subtitle,
             x: AxisOf { name: chart.x_name, is_logarithmic: chart.logarithmic.0 },
             y: AxisOf { name: &y_name, is_logarithmic: chart.logarithmic.1 },
             curves,
@@ -80,37 +92,23 @@ fn lines(figure: &Figure, gathered: &Gathered, chart: &Lines<'_>) -> Result<Vec<
     Ok(drawings)
 }
 
-fn add(curves: &mut Vec<RangedCurve>, label: &str, point: RangedPoint, is_reference: bool) {
-    match curves.iter_mut().find(|curve| curve.label == label && curve.is_reference == is_reference) {
+fn add(curves: &mut Vec<RangedCurve>, label: &str, point: RangedPoint, style: Style) {
+    match curves.iter_mut().find(|curve| curve.label == label && curve.style == style) {
         Some(curve) => curve.points.push(point),
-        None => curves.push(RangedCurve { label: label.to_owned(), points: vec![point], is_reference }),
+        None => curves.push(RangedCurve { label: label.to_owned(), points: vec![point], style }),
     }
 }
 
 /// What stands beside, once each where all contenders have the same.
-fn references(
-    table: &Table,
-    cells: &[&CellRuns],
-    keys: &[&str],
-    x_of: &dyn Fn(&CellRuns) -> Option<f64>,
-) -> Result<Vec<RangedCurve>, Failure> {
+fn references(values: &[Values], cells: &[&CellRuns], keys: &[&str], x_of: &dyn Fn(&CellRuns) -> Option<f64>) -> Vec<RangedCurve> {
     let mut curves: Vec<RangedCurve> = Vec::new();
-    for beside in table.besides {
-        let published = match beside.kind {
-            Kind::Published(text) => Some(Published::parse(text)?),
-            Kind::Equation(_) => None,
-        };
+    for beside in values {
         let mut of_this: Vec<RangedCurve> = Vec::new();
         for cell in cells {
-            let value = match (beside.kind, &published) {
-                (Kind::Equation(of), _) => cell.scenario().and_then(of),
-                (_, Some(table)) => table.of(&cell.settings),
-                _ => None,
-            };
-            if let Some((x, y)) = x_of(cell).zip(value) {
+            if let Some((x, y)) = x_of(cell).zip(beside.at(cell)) {
                 let name = name_of(cell, keys);
                 let label = if name.is_empty() { beside.name.to_owned() } else { format!("{}: {name}", beside.name) };
-                add(&mut of_this, &label, RangedPoint { x, y, range: None }, true);
+                add(&mut of_this, &label, RangedPoint { x, y, range: None }, Style::Reference);
             }
         }
         let is_shared = of_this.iter().all(|curve| curve.points == of_this[0].points);
@@ -120,7 +118,7 @@ fn references(
         }
         curves.append(&mut of_this);
     }
-    Ok(curves)
+    curves
 }
 
 fn heat_map(figure: &Figure, gathered: &Gathered) -> Result<String, Failure> {
@@ -162,11 +160,11 @@ fn courses(figure: &Figure, gathered: &Gathered, course: Course, plane: Option<&
             let points = course_of(cell.records.iter().find_map(report)?, course);
             let points = points.into_iter().map(|(x, y)| RangedPoint { x, y, range: None }).collect();
             let name = name_of(cell, &keys);
-            Some(RangedCurve { label: if name.is_empty() { "noctule".to_owned() } else { name }, points, is_reference: false })
+            Some(RangedCurve { label: if name.is_empty() { "noctule".to_owned() } else { name }, points, style: Style::Line })
         };
         let drawing = CurvesFigure {
             title: figure.title,
-            subtitle: &subtitle(figure, &plane),
+            subtitle: &format!("First run of each cell. {}", subtitle(figure, &plane)),
             x: AxisOf { name: x, is_logarithmic: false },
             y: AxisOf { name: y, is_logarithmic: false },
             curves: cells.iter().filter_map(curve).collect(),
@@ -176,4 +174,50 @@ fn courses(figure: &Figure, gathered: &Gathered, course: Course, plane: Option<&
         drawings.push((plane, svg));
     }
     Ok(drawings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalogue::FIGURES;
+    use super::super::figure::Amount;
+    use super::*;
+
+    #[test]
+    fn every_cell_has_a_place_on_the_axes_or_is_a_level_line() {
+        for figure in FIGURES {
+            let Chart::Lines { x, logarithmic, .. } = figure.chart else { continue };
+            let mut levels = Vec::new();
+            for case in figure.cases(Amount { is_quick: false, seeds: Some(1) }).unwrap() {
+                let value = case.cell.iter().find(|(key, _)| key == x).map(|(_, value)| value.clone());
+                let value = value.unwrap_or_else(|| panic!("{}: {} has no {x}", figure.id, case.name));
+                match number_of(&value) {
+                    Some(number) => assert!(number > 0.0 || !logarithmic.0, "{}: {value} has no logarithm", figure.id),
+                    None => levels.push(value),
+                }
+            }
+            // What has no number is a contender, and the set-up says how it is drawn.
+            let ours = figure.contender.map_or("", |contender| contender.ours);
+            let is_said = figure.setup.contains(&format!("`{ours}`")) && figure.setup.contains("level line");
+            assert!(levels.is_empty() || (levels == [ours] && is_said), "{}: {levels:?}", figure.id);
+        }
+    }
+
+    #[test]
+    fn a_cell_without_a_number_is_drawn_across_and_named() {
+        let figure = FIGURES.iter().find(|figure| figure.id == "002-overrun").unwrap();
+        let mut cases = figure.cases(Amount { is_quick: true, seeds: None }).unwrap();
+        cases.truncate(2);
+        let mut records = Vec::new();
+        for (mut case, cc) in cases.into_iter().zip(["rate:10mbit", "model"]) {
+            let report = Some(Box::new(crate::sim::run(&case.scenario).unwrap()));
+            case.cell = vec![("cc".to_owned(), cc.to_owned())];
+            let cell = crate::sweep::Cell::from(case);
+            let measured = crate::sweep::Measured::Run { outcome: crate::matrix::fixture(1, 1.0), second_mbit: None, report };
+            let id = crate::sweep::Build::named("test").id(&cell);
+            records.push(crate::sweep::Record { id, build: "test".to_owned(), place: 0, cell, measured });
+        }
+        let drawings = drawings(figure, &Gathered::of(records), &Values::beside_tables(figure).unwrap()).unwrap();
+        let svg = &drawings[0].1;
+        assert!(svg.contains("a level line: model") && svg.lines().any(|line| line.trim() == "model"), "{svg}");
+    }
 }

@@ -11,9 +11,11 @@ use super::data::{Gathered, report};
 use super::effort;
 use super::figure::{Amount, Figure};
 use super::page::{self, Entry, Head};
+use super::values::Values;
 use crate::cli::Quoted;
 use crate::files::{self, Links};
 use crate::matrix::FAILED;
+use crate::report::count;
 use crate::scenario::Case;
 use crate::sim;
 use crate::sweep::command::announce;
@@ -28,7 +30,7 @@ pub struct PaperArgs {
     /// Figures by their names; all without.
     pub figures: Vec<String>,
     /// Name each figure, its source, what is simulated and about how long that takes; run nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "out")]
     pub list: bool,
     /// Folder for pages, tables and drawings; `cells` in it keeps each run, and what is there is not run again.
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
@@ -36,7 +38,7 @@ pub struct PaperArgs {
     /// A few small cells of each figure, one seed: a first look, not the figure.
     #[arg(long)]
     pub quick: bool,
-    /// Only the first so many seeds of each scenario file.
+    /// Only the first so many seeds of each scenario file; a file that has fewer runs all of its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub seeds: Option<u16>,
     /// Runs at the same time [default: one per core]. The results are the same for any number.
@@ -52,6 +54,7 @@ impl PaperArgs {
             print!("{}", self.listed(&figures)?);
             return Ok(ExitCode::SUCCESS);
         };
+        self.check_seeds(&figures)?;
         // Every file is read before the first run.
         let cases: Vec<Vec<Case>> = figures.iter().map(|figure| figure.cases(self.amount())).collect::<Result<_, _>>()?;
         let cells = Folder::open(&out.join("cells"))?;
@@ -63,12 +66,25 @@ impl PaperArgs {
             has_failed |= self.make(figure, cases, &cells, &build, out)?;
             folder::replace(&out.join("index.md"), page::index(&entries(out)).as_bytes())?;
         }
-        eprintln!("{} figures are in {}; begin with index.md", figures.len(), out.display());
+        eprintln!("{} in {}; begin with index.md", count(figures.len(), "figure"), out.display());
         Ok(if has_failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
     }
 
     fn amount(&self) -> Amount {
         Amount { is_quick: self.quick, seeds: self.seeds.map(usize::from) }
+    }
+
+    /// Refuses more seeds than any file of these figures has.
+    fn check_seeds(&self, figures: &[&Figure]) -> Result<(), Failure> {
+        let Some(asked) = self.seeds.map(usize::from) else { return Ok(()) };
+        let mut most = 0;
+        for runs in figures.iter().flat_map(|figure| figure.runs) {
+            most = most.max(runs.seeds()?);
+        }
+        if asked > most {
+            return Err(format!("--seeds {asked}: no file of these figures has more than {}", count(most, "seed")).into());
+        }
+        Ok(())
     }
 
     /// The figures that are asked for, in the order of the documents.
@@ -89,6 +105,7 @@ impl PaperArgs {
     fn listed(&self, figures: &[&Figure]) -> Result<String, Failure> {
         use std::fmt::Write;
         let mut out = String::new();
+        self.check_seeds(figures)?;
         for figure in figures {
             let cases = figure.cases(self.amount())?;
             let seconds: f64 = cases.iter().map(|case| effort::seconds(&case.scenario)).sum();
@@ -98,7 +115,7 @@ impl PaperArgs {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{}\n    {}\n    {}", figure.id, figure.title, figure.source);
             let _ = writeln!(out, "    {}", figure.setup);
-            let _ = writeln!(out, "    {} runs of {}, {time} on {workers} cores\n", cases.len(), files.join(", "));
+            let _ = writeln!(out, "    {} of {}, {time} on {}\n", count(cases.len(), "run"), files.join(", "), count(workers, "core"));
         }
         if self.figures.is_empty() {
             let _ = writeln!(out, "Not made by the simulator:\n");
@@ -111,13 +128,21 @@ impl PaperArgs {
 
     /// Runs what is missing of a figure and writes its files; whether a run does not count.
     fn make(&self, figure: &Figure, cases: Vec<Case>, cells: &Folder, build: &Build, out: &Path) -> Result<bool, Failure> {
+        for runs in figure.runs {
+            let (asked, seeds) = (self.seeds.map_or(0, usize::from), runs.seeds()?);
+            if asked > seeds {
+                eprintln!("{} has only {}: all of them are run", runs.path, count(seeds, "seed"));
+            }
+        }
+        let is_whole = !self.quick && cases.len() == figure.cases(Amount { is_quick: false, seeds: None })?.len();
         let list: Vec<(usize, Cell)> = cases.into_iter().map(Cell::from).enumerate().collect();
         let workers = self.workers.map_or_else(sim::all_cores, usize::from);
         let records = Sweep { cells: &list, folder: Some(cells), build, workers, samples: false }.run()?;
         let has_failed = records.iter().any(|record| report(record).is_none());
         let gathered = Gathered::of(records);
+        let values = Values::beside_tables(figure).map_err(|e| format!("{}: {e}", figure.id))?;
         let mut drawings = Vec::new();
-        let drawn = chart::drawings(figure, &gathered)?;
+        let drawn = chart::drawings(figure, &gathered, &values)?;
         let is_alone = drawn.len() == 1;
         for ((shows, svg), number) in drawn.into_iter().zip(1..) {
             let name = if is_alone { format!("{}.svg", figure.id) } else { format!("{}-{number}.svg", figure.id) };
@@ -130,9 +155,8 @@ impl PaperArgs {
         }
         folder::replace(&out.join(format!("{}.csv", figure.id)), page::csv(figure, &gathered).as_bytes())?;
         let files: Vec<String> = further.into_iter().map(|(name, _)| name).collect();
-        let head = Head { command: &self.command(figure, out), build: build.name(), drawings: &drawings, files: &files };
-        let is_whole = !self.quick && self.seeds.is_none();
-        let page = page::page(figure, &gathered, &head, is_whole).map_err(|e| format!("{}: {e}", figure.id))?;
+        let head = Head { command: &self.command(figure, out), build: build.name(), drawings: &drawings, files: &files, is_whole };
+        let page = page::page(figure, &gathered, &values, &head);
         folder::replace(&out.join(format!("{}.md", figure.id)), page.text.as_bytes())?;
         eprintln!("{}: {}", figure.id, lost_in_words(page.lost));
         Ok(has_failed)
@@ -154,8 +178,7 @@ impl PaperArgs {
 fn lost_in_words(lines: usize) -> String {
     match lines {
         0 => "nothing lost".to_owned(),
-        1 => "1 line of what was lost".to_owned(),
-        lines => format!("{lines} lines of what was lost"),
+        lines => format!("{} of what was lost", count(lines, "line")),
     }
 }
 

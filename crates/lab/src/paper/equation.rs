@@ -1,35 +1,25 @@
-//! Equations that stand beside figures.
+//! Equations that stand beside figures, each in the unit of its figure; none where an equation has no value.
 
-use crate::scenario::{Limits, Scenario};
+use crate::scenario::{Limits, Scenario, lost_in_a_row, mathis};
 
-/// Mathis, Semke, Mahdavi, Ott 1997: MSS / RTT x sqrt(3/2) / sqrt(p) for acknowledgements of every packet, at most the limit; Mbit/s.
-pub(super) fn mathis(scenario: &Scenario) -> Option<f64> {
-    let spec = &scenario.hops.first()?.forward;
-    let payload = f64::from(spec.mtu.saturating_sub(scenario.ip.overhead()));
-    let survives: f64 = scenario.hops.iter().map(|hop| 1.0 - hop.forward.last_state().mean_loss(hop.forward.mtu)).product();
-    let limit = Limits::of(scenario).forward / 1e6;
-    let lost = 1.0 - survives;
-    if lost <= 0.0 {
-        return limit.is_finite().then_some(limit);
-    }
-    let mbit = payload * 8e-6 / scenario.base_rtt().as_secs_f64() * (1.5 / lost).sqrt();
-    Some(mbit.min(limit))
+/// Goodput of controls that take every loss for congestion, Mbit/s: [`mathis`].
+pub(super) fn mathis_mbit(scenario: &Scenario) -> Option<f64> {
+    Some(mathis(scenario) / 1e6).filter(|mbit| mbit.is_finite())
 }
 
-/// Loss that adds up over links: 1 - (1 - p)^n.
-pub(super) fn accumulated(scenario: &Scenario) -> Option<f64> {
-    Some(1.0 - scenario.hops.iter().map(|hop| 1.0 - hop.forward.last_state().mean_loss(hop.forward.mtu)).product::<f64>())
+/// Share of packets that links in a row lose together: [`lost_in_a_row`].
+pub(super) fn lost_share(scenario: &Scenario) -> Option<f64> {
+    Some(lost_in_a_row(scenario))
 }
 
-/// What the links allow, Mbit/s.
-pub(super) fn limit(scenario: &Scenario) -> Option<f64> {
-    let limit = Limits::of(scenario).forward / 1e6;
-    limit.is_finite().then_some(limit)
+/// What the links allow, Mbit/s. Over links with independent losses it is the cut-set bound: that of the narrowest link.
+pub(super) fn limit_mbit(scenario: &Scenario) -> Option<f64> {
+    Some(Limits::of(scenario).forward / 1e6).filter(|mbit| mbit.is_finite())
 }
 
-/// A TCP connection without loss: SYN, SYN and ACK, message, echo; ms.
-pub(super) fn two_round_trips(scenario: &Scenario) -> Option<f64> {
-    Some(scenario.base_rtt().as_secs_f64() * 2e3)
+/// First message over a TCP connection without loss, ms. RFC 9293 §3.5: one round trip for SYN and its answer, and one for message and echo.
+pub(super) fn two_round_trips_ms(scenario: &Scenario) -> Option<f64> {
+    Some(2.0 * scenario.base_rtt().as_secs_f64() * 1e3)
 }
 
 #[cfg(test)]
@@ -42,16 +32,15 @@ mod tests {
     }
 
     #[test]
-    fn the_equation_of_mathis_is_in_megabits_and_ends_at_the_limit() {
-        // 1472 bytes per 0.1 s x sqrt(150).
-        let lossy = mathis(&scenario("--rate=100mbit --delay=50ms --loss=1%")).unwrap();
-        assert!((lossy - 1472.0 * 8e-5 * 150f64.sqrt()).abs() < 1e-6, "{lossy}");
-        assert!((mathis(&scenario("--rate=10mbit --delay=1ms --loss=0%")).unwrap() - 9.813).abs() < 0.01);
-    }
-
-    #[test]
-    fn loss_adds_up_over_links() {
-        let lost = accumulated(&scenario("--hops=2 --rate=10mbit --loss=10%")).unwrap();
-        assert!((lost - 0.19).abs() < 1e-9);
+    fn values_have_the_units_of_their_figures() {
+        let chain = scenario("--hops=2 --rate=10mbit --delay=50ms --loss=10%");
+        let values = [mathis_mbit, lost_share, limit_mbit, two_round_trips_ms].map(|of| of(&chain).unwrap());
+        // 1472 bytes per 0.2 s x sqrt(1.5 / 0.19); 10 Mbit/s x 0.9 x 1472/1500.
+        let expected = [0.058_88 * (1.5f64 / 0.19).sqrt(), 0.19, 8.832, 400.0];
+        for (value, expected) in values.into_iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-6 * expected, "{values:?}");
+        }
+        let endless = scenario("--rate=none --delay=50ms");
+        assert_eq!((mathis_mbit(&endless), limit_mbit(&endless)), (None, None));
     }
 }

@@ -22,7 +22,7 @@ pub struct Figure {
     pub setup: &'static str,
     /// The runs.
     pub runs: &'static [Runs],
-    /// What is read off them; the first one is drawn.
+    /// What is read off them; the first one is drawn by [`Chart::Lines`].
     pub tables: &'static [Table],
     /// Which axis names contenders.
     pub contender: Option<Contender>,
@@ -130,7 +130,7 @@ pub enum Chart {
         /// The axis with a drawing for each of its values.
         plane: Option<&'static str>,
     },
-    /// Shares of the limit as a heat map.
+    /// Shares of the limit as a heat map: the median of each cell.
     Matrix,
     /// The first run of each cell as it goes on.
     Course {
@@ -163,7 +163,26 @@ pub struct Amount {
     pub seeds: Option<usize>,
 }
 
+impl Chart {
+    /// What a reader of the drawing has to know beside the tables.
+    pub fn caption(&self) -> Option<&'static str> {
+        match self {
+            Self::Lines { .. } => None,
+            Self::Matrix => Some("Each cell of the drawing has the median of its runs, the tables have their mean."),
+            Self::Course { .. } => Some("The drawing has the first run of each cell that counts, the tables have the mean of all."),
+        }
+    }
+}
+
 impl Runs {
+    /// How many seeds the file has.
+    ///
+    /// # Errors
+    /// The file is wrong.
+    pub fn seeds(&self) -> Result<usize, FileError> {
+        Ok(ScenarioFile::parse(Path::new(self.path), self.text.to_owned())?.run.seeds.len())
+    }
+
     /// The cells.
     ///
     /// # Errors

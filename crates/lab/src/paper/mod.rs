@@ -1,7 +1,8 @@
 //! `noctule-lab paper`: every figure and table of the founding documents beside ours, in the simulator.
 //!
 //! A figure (`figure`, listed in `catalogue`) is scenario files, what is read off their runs (`quantity`), and what was published
-//! (`published`). Cells are run by [`crate::sweep`], which keeps each; `data` gathers them, `page` and `chart` write them down.
+//! (`published`) or follows from an equation (`equation`), both as `values`. Cells are run by [`crate::sweep`], which keeps each;
+//! `data` gathers them, `page` and `chart` write them down.
 
 mod catalogue;
 mod chart;
@@ -13,6 +14,7 @@ mod figure;
 mod page;
 mod published;
 mod quantity;
+mod values;
 
 pub use catalogue::{ELSEWHERE, FIGURES};
 pub use command::PaperArgs;

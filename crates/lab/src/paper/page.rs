@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use super::chart::{course_axes, course_of};
 use super::data::{CellRuns, Gathered, name_of, report};
-use super::figure::{Beside, Chart, Extra, Figure, Kind, Statistic, Table};
-use super::published::Published;
+use super::figure::{Chart, Contender, Extra, Figure, Statistic, Table};
 use super::quantity::Quantity;
-use crate::report::Report;
+use super::values::Values;
+use crate::matrix::csv_field;
+use crate::report::{Report, count};
 use crate::scenario::Workload;
 
 /// A cell that is within this of another is as good.
@@ -25,6 +26,8 @@ pub(super) struct Head<'a> {
     pub(super) drawings: &'a [(String, String)],
     /// Further files.
     pub(super) files: &'a [String],
+    /// Whether these are all runs of the figure.
+    pub(super) is_whole: bool,
 }
 
 /// A page, and how many cells are lost.
@@ -33,11 +36,8 @@ pub(super) struct Page {
     pub(super) lost: usize,
 }
 
-/// Writes the page of a figure.
-///
-/// # Errors
-/// A published table is wrong, or names cells that the figure does not have.
-pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_whole: bool) -> Result<Page, String> {
+/// Writes the page of a figure; `values` stand beside its tables.
+pub(super) fn page(figure: &Figure, gathered: &Gathered, values: &[Vec<Values>], head: &Head<'_>) -> Page {
     // Writing to a String cannot fail, here and below.
     let mut out = String::new();
     let runs: usize = gathered.cells.iter().map(|cell| cell.records.len()).sum();
@@ -49,38 +49,38 @@ pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_who
     );
     let _ = writeln!(
         out,
-        "**Command.** `{}`: {runs} runs of {} cells, noctule-lab {}. All runs are kept: [{id}.csv]({id}.csv).",
+        "**Command.** `{}`: {} of {}, noctule-lab {}. All runs are kept: [{id}.csv]({id}.csv).",
         head.command,
-        gathered.cells.len(),
+        count(runs, "run"),
+        count(gathered.cells.len(), "cell"),
         head.build,
         id = figure.id
     );
     let scenarios: Vec<String> = figure.runs.iter().map(|runs| format!("`{}`", runs.path)).collect();
     let _ = writeln!(out, "The runs are described in {}.\n", scenarios.join(", "));
-    if !is_whole {
+    if !head.is_whole {
         let _ = writeln!(out, "These are not all runs of the figure: `--quick` or `--seeds` left some out.\n");
     }
     for (name, shows) in head.drawings {
         let _ = writeln!(out, "![{}]({name})\n", if shows.is_empty() { figure.title } else { shows });
     }
+    if let Some(caption) = figure.chart.caption() {
+        let _ = writeln!(out, "{caption}\n");
+    }
     let mut lost = Vec::new();
-    for table in figure.tables {
+    for (table, values) in figure.tables.iter().zip(values) {
         let _ = writeln!(out, "## {}\n", heading(table));
         pivot(&mut out, gathered, table, &|cell| text_of(cell, table));
-        for beside in table.besides {
-            let values = Values::of(beside, gathered, is_whole)?;
-            let _ = writeln!(
-                out,
-                "Ours / {}{}:\n",
-                beside.name,
-                if values.notes.is_empty() { String::new() } else { format!(" ({})", values.notes.trim_end_matches('.')) }
-            );
-            pivot(&mut out, gathered, table, &|cell| both(cell, table, values.at(cell)));
+        for beside in values {
+            let notes = beside.notes().trim_end_matches('.');
+            let notes = if notes.is_empty() { String::new() } else { format!(" ({notes})") };
+            let _ = writeln!(out, "Ours / {}{notes}:\n", beside.name);
+            pivot(&mut out, gathered, table, &|cell| both(cell, table, beside.at(cell)));
             if beside.is_rival {
                 // A stand-in that is behind what it stands for is no loss of ours.
                 let is_ours = |cell: &&CellRuns| figure.contender.is_none_or(|c| cell.setting(c.key) == Some(c.ours));
                 let ours = gathered.cells.iter().filter(is_ours);
-                lost.extend(ours.filter_map(|cell| is_below(cell, table, beside.name, values.at(cell)?)));
+                lost.extend(ours.filter_map(|cell| is_below(cell, table, beside.name, beside.at(cell)?)));
             }
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_who
         let _ = writeln!(out, "- {line}");
     }
     if complaints.len() > MOST_COMPLAINTS {
-        let _ = writeln!(out, "- and {} further runs.", complaints.len() - MOST_COMPLAINTS);
+        let _ = writeln!(out, "- and {}.", count(complaints.len() - MOST_COMPLAINTS, "further run"));
     }
     if lost.is_empty() && complaints.is_empty() {
         let _ = writeln!(out, "No cell is behind what stands beside it, and every run counts.");
@@ -106,7 +106,7 @@ pub(super) fn page(figure: &Figure, gathered: &Gathered, head: &Head<'_>, is_who
         let links: Vec<String> = head.files.iter().map(|name| format!("[{name}]({name})")).collect();
         let _ = writeln!(out, "\nFurther files: {}.", links.join(", "));
     }
-    Ok(Page { text: out, lost: lost.len() + complaints.len() })
+    Page { text: out, lost: lost.len() + complaints.len() }
 }
 
 fn heading(table: &Table) -> String {
@@ -117,35 +117,6 @@ fn heading(table: &Table) -> String {
     match table.statistic {
         Statistic::Mean => format!("{label}: mean (least to most)"),
         Statistic::Deviation => format!("{label}: standard deviation of the runs"),
-    }
-}
-
-/// Figures that stand beside ours.
-struct Values {
-    notes: String,
-    published: Option<Published>,
-    equation: Option<fn(&crate::scenario::Scenario) -> Option<f64>>,
-}
-
-impl Values {
-    fn of(beside: &Beside, gathered: &Gathered, is_whole: bool) -> Result<Self, String> {
-        match beside.kind {
-            Kind::Equation(of) => Ok(Self { notes: String::new(), published: None, equation: Some(of) }),
-            Kind::Published(text) => {
-                let table = Published::parse(text).map_err(|e| format!("{}: {e}", beside.name))?;
-                let records: Vec<_> = gathered.cells.iter().flat_map(|cell| cell.records.iter().cloned()).collect();
-                let strange = table.strange(&records);
-                if is_whole && !strange.is_empty() {
-                    return Err(format!("{}: no cells of the figure: {}", beside.name, strange.join("; ")));
-                }
-                Ok(Self { notes: table.notes.clone(), published: Some(table), equation: None })
-            }
-        }
-    }
-
-    fn at(&self, cell: &CellRuns) -> Option<f64> {
-        let published = self.published.as_ref().and_then(|table| table.of(&cell.settings));
-        published.or_else(|| cell.scenario().and_then(self.equation?))
     }
 }
 
@@ -251,30 +222,30 @@ fn is_behind(ours: &CellRuns, theirs: &CellRuns, table: &Table) -> bool {
     })
 }
 
-/// Cells in which another contender is better than noctule as it is by default.
+/// Cells in which another contender is better than noctule as it is by default, table by table.
 fn beaten(figure: &Figure, gathered: &Gathered) -> Vec<String> {
-    let (Some(contender), Some(table)) = (figure.contender, figure.tables.first()) else { return Vec::new() };
-    let mut lines = Vec::new();
-    for ours in gathered.cells.iter().filter(|cell| cell.setting(contender.key) == Some(contender.ours)) {
-        let conditions = ours.others(&[contender.key]);
-        let others = gathered.cells.iter().filter(|cell| cell.others(&[contender.key]) == conditions && cell.settings != ours.settings);
-        let better: Vec<String> = others
-            .filter(|cell| is_behind(ours, cell, table))
-            .filter_map(|cell| Some(format!("{} {}", cell.setting(contender.key)?, said(cell, table)?)))
-            .collect();
-        if !better.is_empty() {
-            let place = words(ours, &[contender.key]);
-            let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-            lines.push(format!(
-                "{place}{} of {} {}, {}",
-                table.quantity.label(),
-                contender.ours,
-                said(ours, table).unwrap_or_default(),
-                better.join(", ")
-            ));
-        }
+    let Some(contender) = figure.contender else { return Vec::new() };
+    // How much the runs of a cell differ is neither better nor worse: what is always slow differs little.
+    let tables = figure.tables.iter().filter(|table| table.statistic == Statistic::Mean);
+    let ours = || gathered.cells.iter().filter(|cell| cell.setting(contender.key) == Some(contender.ours));
+    tables.flat_map(|table| ours().filter_map(move |cell| beaten_in(cell, contender, table, gathered))).collect()
+}
+
+/// A line of a cell of ours in which others are better.
+fn beaten_in(ours: &CellRuns, contender: Contender, table: &Table, gathered: &Gathered) -> Option<String> {
+    let conditions = ours.others(&[contender.key]);
+    let others = gathered.cells.iter().filter(|cell| cell.others(&[contender.key]) == conditions && cell.settings != ours.settings);
+    let better: Vec<String> = others
+        .filter(|cell| is_behind(ours, cell, table))
+        .filter_map(|cell| Some(format!("{} {}", cell.setting(contender.key)?, said(cell, table)?)))
+        .collect();
+    if better.is_empty() {
+        return None;
     }
-    lines
+    let place = words(ours, &[contender.key]);
+    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let own = said(ours, table).unwrap_or_default();
+    Some(format!("{place}{} of {} {own}, {}", table.quantity.label(), contender.ours, better.join(", ")))
 }
 
 /// Runs that do not count, or that miss what their scenario file expects.
@@ -353,11 +324,6 @@ fn first_runs(gathered: &Gathered) -> impl Iterator<Item = (&CellRuns, &Report)>
     gathered.cells.iter().filter_map(|cell| Some((cell, cell.records.iter().find_map(report)?)))
 }
 
-/// RFC 4180 §2: quotes around what contains a comma, a quote or a line break.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
 /// One line per run: its cell, its seed, every quantity, and why it does not count.
 pub(super) fn csv(figure: &Figure, gathered: &Gathered) -> String {
     let keys: Vec<&str> = gathered.axes.iter().map(|axis| &*axis.key).collect();
@@ -367,14 +333,14 @@ pub(super) fn csv(figure: &Figure, gathered: &Gathered) -> String {
             quantities.push(table.quantity);
         }
     }
-    let heads = keys.iter().copied().map(quoted).chain(["seed".to_owned()]).chain(quantities.iter().map(|q| quoted(&q.label())));
+    let heads = keys.iter().copied().map(csv_field).chain(["seed".to_owned()]).chain(quantities.iter().map(|q| csv_field(&q.label())));
     let mut out = heads.chain(["complaints".to_owned()]).collect::<Vec<_>>().join(",") + "\n";
     for cell in &gathered.cells {
         for record in &cell.records {
-            let settings = keys.iter().map(|key| quoted(cell.setting(key).unwrap_or_default()));
+            let settings = keys.iter().map(|key| csv_field(cell.setting(key).unwrap_or_default()));
             let value = |quantity: &&Quantity| report(record).and_then(quantity.of).map_or(String::new(), |value| format!("{value:.6}"));
             let seed = record.cell.case.scenario.seed.to_string();
-            let line = settings.chain([seed]).chain(quantities.iter().map(value)).chain([quoted(&record.complaints().join("; "))]);
+            let line = settings.chain([seed]).chain(quantities.iter().map(value)).chain([csv_field(&record.complaints().join("; "))]);
             out += &(line.collect::<Vec<_>>().join(",") + "\n");
         }
     }
@@ -384,12 +350,12 @@ pub(super) fn csv(figure: &Figure, gathered: &Gathered) -> String {
 /// Further tables of a figure as CSV: name and text of each.
 pub(super) fn further(figure: &Figure, gathered: &Gathered) -> Vec<(String, String)> {
     let keys = gathered.varied(&[]);
-    let head = |last: &str| keys.iter().copied().map(quoted).chain([last.to_owned()]).collect::<Vec<_>>().join(",") + "\n";
-    let start = |cell: &CellRuns| keys.iter().map(|key| quoted(cell.setting(key).unwrap_or_default()) + ",").collect::<String>();
+    let head = |last: &str| keys.iter().copied().map(csv_field).chain([last.to_owned()]).collect::<Vec<_>>().join(",") + "\n";
+    let start = |cell: &CellRuns| keys.iter().map(|key| csv_field(cell.setting(key).unwrap_or_default()) + ",").collect::<String>();
     let mut files = Vec::new();
     if let Chart::Course { course, .. } = figure.chart {
         let (x, y) = course_axes(course);
-        let mut text = head(&format!("{},{}", quoted(x), quoted(y)));
+        let mut text = head(&format!("{},{}", csv_field(x), csv_field(y)));
         for (cell, report) in first_runs(gathered) {
             for (x, y) in course_of(report, course) {
                 let _ = writeln!(text, "{}{x},{y}", start(cell));
@@ -446,14 +412,15 @@ pub(super) fn index(entries: &[Entry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::Contender;
+    use super::super::figure::{Beside, Kind};
     use super::*;
     use crate::scenario::ScenarioFile;
     use crate::sweep::{Build, Cell, Measured, Record};
 
     const THEIRS: Beside = Beside { name: "theirs", kind: Kind::Published("case,s\nnoctule,4\n"), is_rival: true };
     const SECONDS: Quantity = Quantity { name: "time", unit: "s", digits: 1, is_cost: true, of: |report| report.transfer_s };
-    static FIGURE: Figure = Figure {
+    const JAIN: Quantity = Quantity { name: "evenness", unit: "", digits: 2, is_cost: false, of: |report| report.jain };
+    const FIGURE: Figure = Figure {
         id: "test",
         title: "A test",
         source: "Nowhere",
@@ -466,25 +433,34 @@ mod tests {
         chart: Chart::Matrix,
     };
 
-    /// What stands below `## Lost` if the runs of each contender took so long; none: no value.
-    fn lost(ours: &[Option<f64>], rival: &[Option<f64>]) -> String {
+    /// Runs of noctule and of a rival, each with what `change` makes of a report for one of these values.
+    fn runs<T: Copy>(ours: &[T], rival: &[T], change: impl Fn(Report, T) -> Report) -> Gathered {
         let text = "name = \"small\"\n[link]\nrate = \"5mbit\"\n[run]\nseconds = \"200ms\"\nwarmup = \"0s\"\n[[case]]\nname = \"noctule\"\n[[case]]\nname = \"rival\"\n";
         let cases = toml::from_str::<ScenarioFile>(text).unwrap().cases(true).unwrap();
-        let report = crate::sim::run(&cases[0].scenario).unwrap();
+        let report = Report { failures: Vec::new(), ..crate::sim::run(&cases[0].scenario).unwrap() };
         let mut records = Vec::new();
         for (case, values) in cases.into_iter().zip([ours, rival]) {
             for value in values {
-                let report = Report { transfer_s: *value, failures: Vec::new(), ..report.clone() };
-                let outcome = crate::matrix::fixture(1, 1.0);
-                let measured = Measured::Run { outcome, second_mbit: None, report: Some(Box::new(report)) };
+                let report = Some(Box::new(change(report.clone(), *value)));
+                let measured = Measured::Run { outcome: crate::matrix::fixture(1, 1.0), second_mbit: None, report };
                 let cell = Cell::from(case.clone());
                 records.push(Record { id: Build::named("test").id(&cell), build: "test".to_owned(), place: 0, cell, measured });
             }
         }
-        let head = Head { command: "", build: "", drawings: &[], files: &[] };
-        let page = page(&FIGURE, &Gathered::of(records), &head, true).unwrap();
+        Gathered::of(records)
+    }
+
+    fn written(figure: &Figure, gathered: &Gathered) -> String {
+        let head = Head { command: "", build: "", drawings: &[], files: &[], is_whole: true };
+        let page = page(figure, gathered, &Values::beside_tables(figure).unwrap(), &head);
         assert_eq!(lost_in(&page.text), page.lost, "{}", page.text);
-        page.text.split_once("## Lost\n\n").unwrap().1.to_owned()
+        page.text
+    }
+
+    /// What stands below `## Lost` if the runs of each contender took so long; none: no value.
+    fn lost(ours: &[Option<f64>], rival: &[Option<f64>]) -> String {
+        let text = written(&FIGURE, &runs(ours, rival, |report, value| Report { transfer_s: value, ..report }));
+        text.split_once("## Lost\n\n").unwrap().1.to_owned()
     }
 
     #[test]
@@ -495,5 +471,31 @@ mod tests {
         assert_eq!(lost(&[Some(2.0), None], &[Some(3.0), Some(3.0)]), both("2.0 (1 of 2 runs)", "3.0"));
         assert_eq!(lost(&[Some(2.0), Some(2.0)], &[Some(3.0), None]), "No cell is behind what stands beside it, and every run counts.\n");
         assert_eq!(lost(&[Some(5.0), Some(5.0)], &[Some(3.0), Some(3.0)]), both("5.0", "3.0"));
+    }
+
+    #[test]
+    fn a_contender_that_is_better_in_any_table_is_named_but_not_for_differing_less() {
+        let figure = Figure {
+            tables: &[
+                Table { quantity: &SECONDS, statistic: Statistic::Mean, columns: "", besides: &[] },
+                Table { quantity: &SECONDS, statistic: Statistic::Deviation, columns: "", besides: &[] },
+                Table { quantity: &JAIN, statistic: Statistic::Mean, columns: "", besides: &[] },
+            ],
+            ..FIGURE
+        };
+        let change = |report: Report, (seconds, jain)| Report { transfer_s: Some(seconds), jain: Some(jain), ..report };
+        // Faster, and less even from run to run and from flow to flow.
+        let text = written(&figure, &runs(&[(1.0, 0.5), (2.0, 0.5)], &[(3.0, 1.0), (3.0, 1.0)], change));
+        assert!(text.ends_with("## Lost\n\n- evenness of noctule 0.50, rival 1.00\n"), "{text}");
+    }
+
+    #[test]
+    fn a_page_says_which_runs_its_drawing_has_and_counts_them() {
+        let courses = Figure { chart: Chart::Course { course: super::super::figure::Course::Goodput, plane: None }, ..FIGURE };
+        let gathered = runs(&[Some(2.0)], &[Some(3.0)], |report, value| Report { transfer_s: value, ..report });
+        let (map, course) = (written(&FIGURE, &gathered), written(&courses, &gathered));
+        assert!(map.contains("\nEach cell of the drawing has the median of its runs, "), "{map}");
+        assert!(course.contains("\nThe drawing has the first run of each cell that counts, "), "{course}");
+        assert!(map.contains(": 2 runs of 2 cells, "), "{map}");
     }
 }

@@ -1,7 +1,5 @@
 //! Published tables: CSV whose head names axes of a figure and, in its last column, the unit; lines with `#` say where they come from.
 
-use crate::sweep::Record;
-
 /// A published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
@@ -38,14 +36,6 @@ impl Published {
     /// The figure for a cell with these settings.
     pub fn of(&self, settings: &[(String, String)]) -> Option<f64> {
         self.rows.iter().find(|(row, _)| row.iter().all(|setting| settings.contains(setting))).map(|(_, value)| *value)
-    }
-
-    /// Rows that are no cell of these records.
-    pub fn strange(&self, records: &[Record]) -> Vec<String> {
-        let is_cell =
-            |row: &[(String, String)]| records.iter().any(|record| row.iter().all(|setting| record.cell.case.cell.contains(setting)));
-        let strange = self.rows.iter().filter(|(row, _)| !is_cell(row));
-        strange.map(|(row, _)| row.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")).collect()
     }
 }
 

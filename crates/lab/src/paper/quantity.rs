@@ -1,11 +1,11 @@
-//! What is read off a run.
+//! Quantities that are read off the report of a run.
 
 use crate::report::{Report, round};
 
-/// A figure of a run.
+/// A number of a run, and how a table writes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
-    /// Its name.
+    /// Name in the heads of tables and at axes.
     pub name: &'static str,
     /// Its unit; empty if it is a ratio.
     pub unit: &'static str,
@@ -13,7 +13,7 @@ pub struct Quantity {
     pub digits: usize,
     /// Less is better.
     pub is_cost: bool,
-    /// Of a run; none if it has none.
+    /// Reads it off a report; none where the run has no such number.
     pub of: fn(&Report) -> Option<f64>,
 }
 

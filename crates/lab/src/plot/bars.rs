@@ -5,7 +5,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::heatmap::{label, wrapped};
+use super::heatmap::label;
+use super::style::{INK, OURS, PALE, THEIRS};
 use super::{MatrixFigure, PlotError};
 use crate::matrix::{Cell, plane_name};
 
@@ -20,10 +21,6 @@ const RIGHT: i32 = 190;
 const HEAD: i32 = 130;
 const PLANE_HEAD: i32 = 60;
 const PLANE_FOOT: i32 = 110;
-const INK: RGBColor = RGBColor(40, 40, 40);
-const PALE: RGBColor = RGBColor(215, 215, 215);
-const OURS: RGBColor = RGBColor(0, 114, 178);
-const THEIRS: RGBColor = RGBColor(230, 159, 0);
 
 /// One set of bars on one plane.
 struct Stage<'a> {
@@ -43,7 +40,7 @@ impl MatrixFigure<'_> {
         let stage = (LEFT + across * STEP + deep * DEPTH.0 + RIGHT, PLANE_HEAD + HEIGHT + deep * DEPTH.1 + PLANE_FOOT);
         let sets = if self.heading.beside.is_some() { 2 } else { 1 };
         let width = (stage.0 * sets).max(1000);
-        let conditions = wrapped(&self.heading.conditions, (width / 14) as usize);
+        let conditions = self.conditions((width / 14) as usize);
         let head = HEAD + 34 * (conditions.len() as i32 - 1);
         let size = (width as u32, (head + stage.1 * self.layout.planes.len() as i32) as u32);
         let ours = |cell: &Cell| cell.goodput_mbit.map(|goodput| goodput.median);

@@ -4,8 +4,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::goodput::{COLOURS, INK, PlotError};
+use super::goodput::PlotError;
 use super::heatmap::wrapped;
+use super::style::{COLOURS, FURTHER, INK, PALE, font};
 
 /// Size of the figure in SVG units.
 const SIZE: (u32, u32) = (1600, 900);
@@ -13,9 +14,6 @@ const SIZE: (u32, u32) = (1600, 900);
 const SIDE: u32 = 480;
 const HEAD: i32 = 90;
 const LINE: i32 = 34;
-const PALE: RGBColor = RGBColor(225, 225, 225);
-/// After the six colours that all figures have.
-const FURTHER: [RGBColor; 3] = [RGBColor(20, 20, 20), RGBColor(140, 140, 140), RGBColor(130, 90, 40)];
 
 /// What an axis shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +35,17 @@ pub struct RangedPoint {
     pub range: Option<(f64, f64)>,
 }
 
+/// How a curve is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// From point to point.
+    Line,
+    /// Published or computed, not run here: dashed, with open marks.
+    Reference,
+    /// Its points have no place to the right: each is a line across the figure, without marks.
+    Level,
+}
+
 /// One contender.
 #[derive(Debug, Clone)]
 pub struct RangedCurve {
@@ -44,8 +53,8 @@ pub struct RangedCurve {
     pub label: String,
     /// In order of `x`.
     pub points: Vec<RangedPoint>,
-    /// Published or computed, not run here: dashed, with open marks.
-    pub is_reference: bool,
+    /// How it is drawn.
+    pub style: Style,
 }
 
 /// Everything in the figure.
@@ -131,7 +140,8 @@ impl CurvesFigure<'_> {
 
     fn chart(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
-        let xs = self.x.span(points().filter_map(|point| self.x.place(point.x)));
+        let placed = self.curves.iter().filter(|curve| curve.style != Style::Level).flat_map(|curve| &curve.points);
+        let xs = self.x.span(placed.filter_map(|point| self.x.place(point.x)));
         let ends = points().flat_map(|point| [Some(point.y), point.range.map(|r| r.0), point.range.map(|r| r.1)]).flatten();
         let ys = self.y.span(ends.filter_map(|y| self.y.place(y)));
         let mut chart = ChartBuilder::on(area)
@@ -159,6 +169,12 @@ impl CurvesFigure<'_> {
         // The first contender is drawn last, on top.
         for (index, curve) in self.curves.iter().enumerate().rev() {
             let style = ShapeStyle::from(colour(index)).stroke_width(4);
+            if curve.style == Style::Level {
+                for y in curve.points.iter().filter_map(|point| self.y.place(point.y)) {
+                    chart.draw_series(LineSeries::new([(xs.0, y), (xs.1, y)], style))?;
+                }
+                continue;
+            }
             let place = |x: f64, y: f64| Some((self.x.place(x)?, self.y.place(y)?));
             let line: Vec<(f64, f64)> = curve.points.iter().filter_map(|point| place(point.x, point.y)).collect();
             for point in &curve.points {
@@ -167,13 +183,14 @@ impl CurvesFigure<'_> {
                     chart.draw_series(std::iter::once(PathElement::new(bar.to_vec(), style.stroke_width(2))))?;
                 }
             }
-            if curve.is_reference {
+            let is_reference = curve.style == Style::Reference;
+            if is_reference {
                 chart.draw_series(DashedLineSeries::new(line.iter().copied(), 12, 8, style))?;
             } else {
                 chart.draw_series(LineSeries::new(line.iter().copied(), style))?;
             }
             if self.has_marks {
-                let mark = if curve.is_reference { style } else { colour(index).filled() };
+                let mark = if is_reference { style } else { colour(index).filled() };
                 chart.draw_series(line.iter().map(|point| Circle::new(*point, 7, mark)))?;
             }
         }
@@ -184,7 +201,7 @@ impl CurvesFigure<'_> {
         let style = font(26).pos(Pos::new(HPos::Left, VPos::Center));
         for (index, curve) in self.curves.iter().enumerate() {
             let y = 30 + 44 * index as i32;
-            let parts: &[(i32, i32)] = if curve.is_reference { &[(6, 22), (32, 48)] } else { &[(6, 48)] };
+            let parts: &[(i32, i32)] = if curve.style == Style::Reference { &[(6, 22), (32, 48)] } else { &[(6, 48)] };
             for &(from, to) in parts {
                 area.draw(&PathElement::new(vec![(from, y), (to, y)], ShapeStyle::from(colour(index)).stroke_width(6)))?;
             }
@@ -192,10 +209,6 @@ impl CurvesFigure<'_> {
         }
         Ok(())
     }
-}
-
-fn font(size: i32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
 fn colour(index: usize) -> RGBColor {
@@ -215,7 +228,7 @@ mod tests {
             subtitle: "over a link",
             x: AxisOf { name: "bit error rate", is_logarithmic },
             y: AxisOf { name: "goodput (Mbit/s)", is_logarithmic },
-            curves: vec![RangedCurve { label: "model".to_owned(), points, is_reference: false }],
+            curves: vec![RangedCurve { label: "model".to_owned(), points, style: Style::Line }],
             has_marks: true,
         }
     }
@@ -231,9 +244,24 @@ mod tests {
 
     #[test]
     fn what_has_no_place_on_an_axis_is_left_out() {
-        assert!(figure(&[(0.0, 1.0), (1e-3, 0.0)], true).svg().is_ok());
-        assert!(figure(&[], false).svg().is_ok());
+        // One of three has a place on both axes; a circle is its mark.
+        let svg = figure(&[(0.0, 1.0), (1e-3, 0.0), (1e-2, 2.0)], true).svg().unwrap();
+        assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
+        assert!(!figure(&[], false).svg().unwrap().contains("<circle"));
         let axis = AxisOf { name: "", is_logarithmic: false };
         assert_eq!((axis.place(f64::NAN), axis.text(0.5), axis.text(0.0)), (None, "0.5".to_owned(), "0".to_owned()));
+    }
+
+    #[test]
+    fn a_level_line_crosses_the_figure_and_has_no_part_in_the_axis_to_the_right() {
+        let points = [(10.0, 1.0), (20.0, 2.0)];
+        let mut leveled = figure(&points, false);
+        let point = RangedPoint { x: 1e6, y: 1.5, range: None };
+        leveled.curves.push(RangedCurve { label: "level".to_owned(), points: vec![point], style: Style::Level });
+        let (without, with) = (figure(&points, false).svg().unwrap(), leveled.svg().unwrap());
+        assert_eq!(with.matches("<circle").count(), without.matches("<circle").count());
+        assert!(with.lines().any(|line| line.trim() == "level") && !with.contains("1000000"), "{with}");
+        let ys = |svg: &str| svg.matches("<polyline").count() + svg.matches("<line").count();
+        assert!(ys(&with) > ys(&without), "{with}");
     }
 }

@@ -5,23 +5,14 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::style::{COLOURS, INK, PALE, font};
+
 /// Size of the figure in SVG units; plotters rounds to whole ones, so the canvas is large and scales down.
 const SIZE: (u32, u32) = (1600, 900);
-/// Okabe and Ito's palette: told apart with any colour vision.
-pub(super) const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
 /// Height of the part with title and legend.
 const HEAD: i32 = 150;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 42;
-pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
-const PALE: RGBColor = RGBColor(225, 225, 225);
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -76,7 +67,6 @@ impl GoodputFigure {
     }
 
     fn draw(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
-        let font = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&INK);
         let (head, body) = root.split_vertically(HEAD.max(30 + LEGEND_LINE * self.curves.len() as i32));
         head.draw(&Text::new(self.title.clone(), (40, 30), font(40)))?;
         head.draw(&Text::new(self.subtitle.clone(), (40, 84), font(26)))?;
@@ -108,7 +98,7 @@ impl GoodputFigure {
 
     /// At the right of the head, where no curve can pass behind it.
     fn draw_legend(&self, head: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
-        let style = TextStyle::from(("sans-serif", 30).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        let style = font(30).pos(Pos::new(HPos::Left, VPos::Center));
         let widest = self.curves.iter().map(|curve| curve.label.chars().count()).max().unwrap_or(0) as i32;
         // 13 units per character: sans-serif of this size is narrower on average.
         let left = head.dim_in_pixel().0 as i32 - 120 - widest * 13;
@@ -128,7 +118,6 @@ pub(super) fn axes<'a, 'b>(
     (right, name, figures): (f64, &str, usize),
     top: f64,
 ) -> Result<Chart<'a, 'b>, PlotError> {
-    let font = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&INK);
     let mut chart = ChartBuilder::on(area)
         .margin_left(25)
         .margin_right(40)

@@ -4,6 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::style::{INK, MEDIANS, NOT_RUN, font};
 use super::{MatrixFigure, PlotError};
 use crate::matrix::{Cell, plane_name};
 
@@ -16,8 +17,6 @@ const HEAD: i32 = 130;
 const PLANE_HEAD: i32 = 150;
 /// Below everything: the scale.
 const FOOT: i32 = 120;
-const INK: RGBColor = RGBColor(40, 40, 40);
-const NOT_RUN: RGBColor = RGBColor(235, 235, 235);
 
 /// The scale is the same for every matrix, so that two of them can be compared: half the limit and all of it at its ends.
 /// Colours after ColorBrewer's RdYlBu, told apart with any colour vision.
@@ -32,7 +31,7 @@ const SCALE: [(f64, [f64; 3]); 5] = [
 impl MatrixFigure<'_> {
     /// The heat map as SVG text.
     pub fn heatmap(&self) -> Result<String, PlotError> {
-        let conditions = wrapped(&self.heading.conditions, 90);
+        let conditions = self.conditions(90);
         let head = HEAD + 34 * (conditions.len() as i32 - 1);
         let plane_height = PLANE_HEAD + CELL.1 * self.layout.rows.values.len() as i32;
         let width = (LEFT + CELL.0 * self.layout.columns.values.len() as i32 + 60).max(1240);
@@ -52,6 +51,13 @@ impl MatrixFigure<'_> {
             root.present()?;
         }
         Ok(text)
+    }
+
+    /// The lines below the title: under which conditions, and which of the seeds is shown.
+    pub(super) fn conditions(&self, width: usize) -> Vec<String> {
+        let mut lines = wrapped(&self.heading.conditions, width);
+        lines.push(MEDIANS.to_owned());
+        lines
     }
 
     fn plane(&self, root: &DrawingArea<SVGBackend<'_>, Shift>, plane: &[(String, String)], top: i32) -> Result<(), PlotError> {
@@ -86,7 +92,7 @@ fn draw_cell(root: &DrawingArea<SVGBackend<'_>, Shift>, cell: Option<&Cell>, cor
         (None, None, None) => "-".to_owned(),
     };
     let ink = if luminance(colour) < 140.0 { WHITE } else { INK };
-    let style = TextStyle::from(("sans-serif", 28).into_font()).color(&ink).pos(Pos::new(HPos::Center, VPos::Center));
+    let style = font(28).color(&ink).pos(Pos::new(HPos::Center, VPos::Center));
     root.draw(&Text::new(text, (corner.0 + CELL.0 / 2, corner.1 + CELL.1 / 2), style))?;
     Ok(())
 }
@@ -120,7 +126,7 @@ fn luminance(colour: RGBColor) -> f64 {
 
 /// Text at a place, centred in height.
 pub(super) fn label(root: &DrawingArea<SVGBackend<'_>, Shift>, text: &str, at: (i32, i32), size: i32, side: HPos) -> Result<(), PlotError> {
-    let style = TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(side, VPos::Center));
+    let style = font(size).pos(Pos::new(side, VPos::Center));
     root.draw(&Text::new(text.to_owned(), at, style))?;
     Ok(())
 }

@@ -3,7 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::goodput::{COLOURS, INK, PlotError, axes};
+use super::goodput::{PlotError, axes};
+use super::style::{COLOURS, INK, font};
 
 /// Size of the figure in SVG units.
 const SIZE: (u32, u32) = (1600, 900);
@@ -44,7 +45,6 @@ impl LossFigure {
         {
             let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
             root.fill(&WHITE)?;
-            let font = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&INK);
             let (head, body) = root.split_vertically(120);
             head.draw(&Text::new(self.title.clone(), (40, 24), font(40)))?;
             head.draw(&Text::new(self.subtitle.clone(), (40, 76), font(26)))?;

@@ -5,10 +5,11 @@ mod curves;
 mod goodput;
 mod heatmap;
 mod losses;
+mod style;
 
 use crate::matrix::{Heading, Layout, Summary};
 
-pub use curves::{AxisOf, CurvesFigure, RangedCurve, RangedPoint};
+pub use curves::{AxisOf, CurvesFigure, RangedCurve, RangedPoint, Style};
 pub use goodput::{Curve, GoodputFigure, PlotError};
 pub use losses::{LossCurve, LossFigure};
 

@@ -5,6 +5,7 @@ mod snapshot;
 mod table;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,8 @@ pub use snapshot::{Row, TOLERANCE_POINTS, differences, shares_table};
 pub use table::{grid_table, run_table};
 
 /// So many things, whose name has a regular plural: `1 cell`, `2 cells`.
-pub fn count(number: usize, name: &str) -> String {
-    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, name: &str) -> String {
+    format!("{number} {name}{}", if number == N::from(1) { "" } else { "s" })
 }
 
 /// Version of the JSON object; grows when a field changes its meaning, not when one is added.

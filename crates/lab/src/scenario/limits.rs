@@ -66,6 +66,27 @@ impl Limits {
     }
 }
 
+/// What controls that take every loss for congestion keep in the long run, bits per second of application data, at most the limit.
+///
+/// Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (CCR 27(3), 1997). Its equation, MSS / RTT x C / sqrt(p),
+/// with C = sqrt(3/2): an acknowledgement of every packet. p is the loss of the forward links together; the RTT is without queueing. Infinite without a
+/// loss and a rate.
+pub fn mathis(scenario: &Scenario) -> f64 {
+    let limit = Limits::of(scenario).forward;
+    let lost = lost_in_a_row(scenario);
+    let Some(spec) = scenario.hops.first().map(|hop| &hop.forward) else { return limit };
+    if lost <= 0.0 {
+        return limit;
+    }
+    let payload_bits = 8.0 * f64::from(spec.mtu.saturating_sub(scenario.ip.overhead()));
+    (payload_bits / scenario.base_rtt().as_secs_f64() * (1.5 / lost).sqrt()).min(limit)
+}
+
+/// Share of full packets that the forward links lose together, after their last change: 1 - (1-p1)(1-p2)...
+pub fn lost_in_a_row(scenario: &Scenario) -> f64 {
+    1.0 - scenario.hops.iter().map(|hop| 1.0 - hop.forward.last_state().mean_loss(hop.forward.mtu)).product::<f64>()
+}
+
 /// Share of an IP packet of `mtu` bytes that is UDP payload.
 pub fn payload_share(mtu: u32, overhead: u32) -> f64 {
     f64::from(mtu - overhead) / f64::from(mtu)
@@ -182,6 +203,24 @@ mod tests {
         s.hops[0].forward.outage.push("10s+1s".parse().unwrap());
         // The opportunity at 10 s is the last of its round, and in the outage.
         near(Limits::of(&s).forward, (opportunities - 100.0) * 1472.0 * 8.0 * 0.9 / 25.0);
+    }
+
+    #[test]
+    fn the_equation_of_mathis_ends_at_the_limit() {
+        // 1472 bytes per 0.1 s x sqrt(1.5 / 0.01).
+        near(mathis(&scenario("rate=100mbit,delay=50ms,loss=1%")), 1472.0 * 80.0 * 150f64.sqrt());
+        near(mathis(&scenario("rate=10mbit,delay=1ms,loss=0.01%")), 10e6 * 0.9999 * 1472.0 / 1500.0);
+        near(mathis(&scenario("rate=10mbit,delay=1ms")), 10e6 * 1472.0 / 1500.0);
+        assert_eq!(mathis(&scenario("delay=1ms")), f64::INFINITY);
+    }
+
+    #[test]
+    fn loss_adds_up_over_links() {
+        let mut two = scenario("rate=10mbit,loss=10%,loss-at=before");
+        two.hops.push(two.hops[0].clone());
+        near(lost_in_a_row(&two), 0.19);
+        two.hops[1].forward.at.push("1s:loss=50%".parse().unwrap());
+        near(lost_in_a_row(&two), 0.55);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One run: topology, conditions, workload and how long; what limits follow from the configuration (P24, P25).
 
+mod effort;
 mod file;
 mod limits;
 mod network_file;
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::{Bandwidth, LinkSpec, Outage, Period, SpecError};
+use crate::link::{LinkSpec, Outage, Period, SpecError};
 
 pub use file::{Case, Expectations, FileError, ScenarioFile};
-pub use limits::{Limits, payload_share};
+pub use limits::{Limits, lost_in_a_row, mathis, payload_share};
 pub use network_file::{FlowTable, HopTable, RouteTable, TopologyTable};
 pub use sender::{Sender, Senders};
-pub use topology::{Crossing, FlowEnds, MOST_PATHS, Network, NextHop, Relays};
+pub use topology::{Crossing, FlowEnds, MOST_HOPS, MOST_PATHS, Network, NextHop, Relays};
 pub use workload::{Congestion, ModeName, SMALLEST_MESSAGE, Workload};
 
 /// Both directions of a link.
@@ -167,22 +168,16 @@ impl Scenario {
         self.network.longest(false, fastest)
     }
 
+    /// Round trip that `bdp` means at the queues of a link: that of the longest flow; of links side by side, each has its own.
+    pub fn queue_rtt(&self, link: usize) -> Duration {
+        let hop = &self.hops[link];
+        if self.network.beside(link).count() == 1 { self.base_rtt() } else { hop.forward.delay.0 + hop.reverse.delay.0 }
+    }
+
     /// The direction of the link that a flow crosses.
     pub fn crossed(&self, crossing: Crossing) -> &LinkSpec {
         let hop = &self.hops[crossing.link];
         if crossing.forward { &hop.forward } else { &hop.reverse }
-    }
-
-    /// What it costs to simulate, in no unit: megabits carried, and something for time in which nothing is. For telling how long a
-    /// list of runs will take.
-    pub fn effort(&self) -> f64 {
-        let mbit = self.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::as_mbit).fold(f64::INFINITY, f64::min);
-        let busy = match self.workload {
-            Workload::Bulk if mbit.is_finite() => mbit,
-            Workload::Messages { interval, size } => (size as f64 * 8e-6 / interval.0.as_secs_f64()).max(1.0),
-            _ => 1.0,
-        };
-        (busy + 1.0) * self.seconds.0.as_secs_f64() * self.hops.len() as f64
     }
 
     /// P24: warm-up = max(5 s, 12 RTT), run = warm-up + max(25 s, 60 RTT), unless stated.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use super::place::Place;
-use super::topology::{FlowEnds, Network, NextHop};
+use super::topology::{FlowEnds, MOST_HOPS, Network, NextHop};
 use super::{Hop, Workload};
 use crate::link::{Period, SpecError};
 
@@ -65,9 +65,6 @@ fn one() -> u32 {
     1
 }
 
-/// Most links of a chain and leaves of a star.
-const MOST: usize = 64;
-
 /// Something wrong at a key.
 pub(super) type Wrong<'a> = (Place<'a>, String);
 
@@ -117,8 +114,9 @@ pub(super) fn network<'a>(
     Ok(network)
 }
 
+/// Of links of a chain, and of leaves of a star.
 fn number(hops: usize) -> Result<usize, String> {
-    if (1..=MOST).contains(&hops) { Ok(hops) } else { Err(format!("{hops}: between 1 and {MOST}")) }
+    if (1..=MOST_HOPS).contains(&hops) { Ok(hops) } else { Err(format!("{hops}: between 1 and {MOST_HOPS}")) }
 }
 
 fn shape(table: &TopologyTable, hops: Option<usize>) -> Result<Network, (&'static str, String)> {

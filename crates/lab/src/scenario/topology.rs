@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Ip, Workload};
 use crate::link::{ParseQuantityError, Period, text_in_serde};
 
+/// Links of a chain and leaves of a star, at most: names of its hosts and devices stay short, and their default addresses distinct.
+pub const MOST_HOPS: usize = 64;
 /// Links side by side between two nodes, at most.
 pub const MOST_PATHS: u8 = 8;
 

@@ -68,15 +68,11 @@ pub(super) fn build<N: Machine>(scenario: &Scenario, make: Make<'_, N>) -> Resul
 
 /// The links of a scenario, forward and back.
 pub(super) fn pipes<H: Host>(scenario: &Scenario, world: &mut World<H>) -> Result<Vec<(PipeId, PipeId)>, SimError> {
-    let rtt = scenario.base_rtt();
     let mut pipes = Vec::new();
     for (i, hop) in scenario.hops.iter().enumerate() {
         let mut pipe = |spec: &LinkSpec, direction: u64| {
             let mut spec = spec.clone();
-            // Of several links side by side, each has a queue for its own round trip.
-            let is_alone = scenario.network.beside(i).count() == 1;
-            let own = hop.forward.delay.0 + hop.reverse.delay.0;
-            spec.bdp_rtt.get_or_insert(if is_alone { rtt } else { own });
+            spec.bdp_rtt.get_or_insert(scenario.queue_rtt(i));
             world.add_pipe(&spec, sub_seed(scenario.seed, 100 + 2 * i as u64 + direction))
         };
         pipes.push((pipe(&hop.forward, 0)?, pipe(&hop.reverse, 1)?));

@@ -130,6 +130,34 @@ mod tests {
     }
 
     #[test]
+    fn published_tables_of_the_figures_and_of_the_page_agree() {
+        let text = |name: &str| {
+            let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            std::fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+        };
+        for (figure, page, digits) in [
+            ("001-table-3.4.2.csv", "brtp-100mbit.csv", 1),
+            // The page has one digit less than the document.
+            ("003-brtp.csv", "brtp-1gbit.csv", 1),
+        ] {
+            let ours = Published::parse(&text(&format!("scenarios/paper/published/{figure}"))).unwrap();
+            let theirs = Published::parse(&text(&format!("crates/lab/src/page/published/{page}"))).unwrap();
+            let rows = |table: &Published| -> BTreeSet<String> {
+                let of = |(row, value): &(Vec<(String, String)>, f64)| {
+                    let keys: Vec<String> =
+                        row.iter().filter(|(key, _)| key != "rate").map(|(key, value)| format!("{key} {value}")).collect();
+                    let keys: BTreeSet<String> = keys.into_iter().collect();
+                    format!("{keys:?}: {value:.digits$}")
+                };
+                table.rows.iter().map(of).collect()
+            };
+            let (ours, theirs) = (rows(&ours), rows(&theirs));
+            let differing: Vec<_> = ours.symmetric_difference(&theirs).collect();
+            assert!(differing.is_empty() && ours.len() >= 24, "{figure} and {page}: {differing:?}");
+        }
+    }
+
+    #[test]
     fn names_are_in_order_and_given_once() {
         let made: Vec<&str> = FIGURES.iter().map(|figure| figure.id).collect();
         assert!(made.is_sorted(), "{made:?}");

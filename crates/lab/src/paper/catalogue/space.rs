@@ -5,7 +5,7 @@ use crate::paper::equation;
 use crate::paper::figure::{Beside, Chart, Contender, Course, Figure, Kind, Statistic, Table};
 use crate::paper::quantity::{BACK, GOODPUT, JAIN, RAMP, TRANSFER_RTTS};
 
-const MATHIS_CURVE: Beside = Beside { name: "Mathis", kind: Kind::Equation(equation::mathis), is_rival: false };
+const MATHIS_CURVE: Beside = Beside { name: "Mathis", kind: Kind::Equation(equation::mathis_mbit), is_rival: false };
 const BY_ERRORS: Chart = Chart::Lines { x: "loss-model", x_name: "bit error rate", logarithmic: (true, true), plane: Some("delay") };
 const MODEL: Option<Contender> = Some(Contender { key: "case", ours: "model" });
 
@@ -56,7 +56,7 @@ pub(super) static OVERRUN: Figure = Figure {
     title: "A receiver that is overrun",
     source: "Document 002, slide 18",
     question: "What comes of a rate setting above what the receiver takes?",
-    setup: "10 MB, round trip 500 ms, packets of 1024 bytes, 20 runs. The receiver takes 40 Mbit/s with 256 KB of room; what comes faster is dropped, as by a host that cannot keep up. (There it was the receiving machine itself.)",
+    setup: "10 MB, round trip 500 ms, packets of 1024 bytes, 20 runs. The receiver takes 40 Mbit/s with 256 KB of room; what comes faster is dropped, as by a host that cannot keep up. (There it was the receiving machine itself.) `model` sets no rate: it is a level line in the drawing.",
     runs: &[runs!("paper/002-overrun.toml")],
     tables: &[Table { quantity: &GOODPUT, statistic: Statistic::Mean, columns: "", besides: &[] }],
     contender: Some(Contender { key: "cc", ours: "model" }),

@@ -1,0 +1,26 @@
+//! SIGINT and SIGTERM, by which a user ends a command of the laboratory.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::descriptor::owned;
+
+/// Blocks both signals in this thread, and gives the set of them. Threads that start later inherit that they are blocked.
+pub(super) fn block() -> libc::sigset_t {
+    // SAFETY: an all-zero set is valid input for sigemptyset; the other calls get a live set and plain numbers.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGINT);
+        libc::sigaddset(&mut signals, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        signals
+    }
+}
+
+/// Blocks both signals, which make a descriptor readable instead.
+pub(super) fn receive() -> io::Result<OwnedFd> {
+    let signals = block();
+    // SAFETY: the set lives over the call, which makes a descriptor.
+    unsafe { owned(libc::signalfd(-1, &signals, libc::SFD_CLOEXEC)) }
+}
