@@ -17,5 +17,5 @@ pub use flags::GridFlags;
 pub use outcome::{Outcome, RunFailure};
 #[cfg(test)]
 pub(crate) use summary::tests::outcome as fixture;
-pub use summary::{Axis, Cell, Spread, Summary};
+pub use summary::{Axis, Cell, Spread, Summary, tell_apart};
 pub use table::{Heading, Layout, csv, markdown, plane_name};
