@@ -24,29 +24,37 @@ pub enum Links {
 /// # Errors
 /// It is none, or cannot be opened. Nothing waits for the other end of a FIFO.
 pub fn open(path: &Path, links: Links) -> io::Result<File> {
-    let follow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | follow).open(path);
-    let file = file.map_err(|e| if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) { irregular() } else { e })?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+    regular(OpenOptions::new().read(true), path, links)
 }
 
-/// Opens a regular file in a folder for writing, at its end or from its beginning; it is made if it is not there.
+/// Opens a regular file in a folder for writing at its end; it is made if it is not there.
 ///
 /// # Errors
 /// It is something else, or cannot be opened. A link that somebody put there is not followed, and a FIFO is not waited for.
-pub fn create(path: &Path, keep: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).append(keep).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
-    // A FIFO that nothing reads, a socket.
+pub fn append(path: &Path) -> io::Result<File> {
+    regular(OpenOptions::new().create(true).append(true), path, Links::Refuse)
+}
+
+/// Makes a file of a folder anew. What lies there under its name is taken away first: a link, also a hard one, may lead to a file of others.
+///
+/// # Errors
+/// It cannot be made; or what lies there cannot be taken away, or lies there again at once.
+pub fn anew(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// Opens what is a regular file, and nothing else, without waiting.
+fn regular(options: &mut OpenOptions, path: &Path, links: Links) -> io::Result<File> {
+    let follow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
+    // A link that is not followed; a FIFO that nothing reads, or a socket.
     let is_no_file = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENXIO));
-    let file = options.open(path).map_err(|e| if is_no_file(&e) { irregular() } else { e })?;
-    if !file.metadata()?.is_file() {
-        return Err(irregular());
-    }
-    if !keep {
-        file.set_len(0)?;
-    }
-    Ok(file)
+    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | follow).open(path);
+    let file = file.map_err(|e| if is_no_file(&e) { irregular() } else { e })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
 /// The entries of a folder that the user named.
@@ -161,14 +169,19 @@ pub(crate) mod tests {
         std::fs::write(at("file"), "before").unwrap();
         std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
         std::os::unix::fs::symlink(at("new"), at("dangling")).unwrap();
+        std::fs::hard_link(at("file"), at("hard")).unwrap();
         for name in ["fifo", "link", "dangling"] {
-            assert!(create(&at(name), false).unwrap_err().to_string().contains("not a regular file"), "{name}");
+            assert!(append(&at(name)).unwrap_err().to_string().contains("not a regular file"), "{name}");
+        }
+        for name in ["fifo", "link", "dangling", "hard", "none"] {
+            anew(&at(name)).unwrap().write_all(b"now").unwrap();
+            assert!(std::fs::symlink_metadata(at(name)).unwrap().is_file(), "{name}");
+            assert_eq!(std::fs::read(at(name)).unwrap(), b"now");
         }
         assert!(!at("new").exists());
         assert_eq!(std::fs::read(at("file")).unwrap(), b"before");
-        create(&at("file"), true).unwrap().write_all(b" and after").unwrap();
+        append(&at("file")).unwrap().write_all(b" and after").unwrap();
         assert_eq!(std::fs::read(at("file")).unwrap(), b"before and after");
-        create(&at("file"), false).unwrap().write_all(b"now").unwrap();
-        assert_eq!(std::fs::read(at("file")).unwrap(), b"now");
+        assert!(anew(dir.path()).is_err(), "a folder is not taken away");
     }
 }

@@ -40,7 +40,7 @@ fn run_cells(root: &Path, name: &str, build: &Build) {
 
 struct Api {
     router: axum::Router,
-    dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
     _end: tokio::sync::watch::Sender<bool>,
 }
 
@@ -51,7 +51,11 @@ fn api(program: &str) -> Api {
 
 /// The same, with places for so many runs.
 fn api_of(program: &str, most: usize) -> Api {
-    let dir = tempfile::tempdir().unwrap();
+    api_over(Arc::new(tempfile::tempdir().unwrap()), program, most)
+}
+
+/// The same over a folder that another one serves as well.
+fn api_over(dir: Arc<tempfile::TempDir>, program: &str, most: usize) -> Api {
     let (end, ends) = tokio::sync::watch::channel(false);
     let store = Store::new(dir.path(), Build::named("test"));
     let page = Page::new(store, Runs::new(program.as_ref(), most), Tables::new(&[]).unwrap(), None, ends);
@@ -294,6 +298,36 @@ async fn a_run_on_namespaces_that_left_no_report_is_not_finished() {
 }
 
 #[tokio::test]
+async fn a_run_on_namespaces_that_has_written_nothing_yet_is_seen_to_go_on_by_the_next_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = dir.path().join("child");
+    std::fs::write(&child, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&child, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let first = api(child.to_str().unwrap());
+    let start = json!({ "name": "net", "what": { "kind": "namespaces", "flags": { "rate": "1mbit" } } });
+    assert_eq!(first.post("/api/runs", &start).await.0, 201);
+    // It knows nothing of the child.
+    let next = api_over(Arc::clone(&first.dir), "/bin/false", 1);
+    let state = |run: &Value| (run["state"].as_str().map(str::to_owned), run["rows"][0]["state"].as_str().map(str::to_owned));
+    let seen = next.get("/api/runs/net").await.1;
+    if std::fs::read_to_string("/proc/locks").is_ok_and(|text| text.contains("FLOCK")) {
+        assert_eq!(state(&seen), (Some("running".to_owned()), Some("running".to_owned())), "{seen}");
+    } else {
+        eprintln!("*** SKIPPED: /proc/locks shows no locks here");
+    }
+    assert_eq!(first.post("/api/runs/net/cancel", &json!({})).await.0, 202);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let seen = next.get("/api/runs/net").await.1;
+        if state(&seen) == (Some("incomplete".to_owned()), Some("failed".to_owned())) {
+            break;
+        }
+        assert!(Instant::now() < end, "{seen}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
 async fn what_others_put_into_a_folder_is_not_waited_for_nor_followed_nor_read_without_an_end() {
     let outside = tempfile::tempdir().unwrap();
     run_cells(outside.path(), "private", &Build::named("test"));
@@ -315,7 +349,7 @@ async fn what_others_put_into_a_folder_is_not_waited_for_nor_followed_nor_read_w
     std::os::unix::fs::symlink(outside.path(), api.dir.path().join("all")).unwrap();
     long(&format!("{}.json", id("c")));
     long("long.samples");
-    long("long.report");
+    long("namespaces.report");
     let look = async {
         let (_, runs) = api.get("/api/runs").await;
         assert_eq!(runs.as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap()).collect::<Vec<_>>(), ["one"]);
@@ -324,11 +358,13 @@ async fn what_others_put_into_a_folder_is_not_waited_for_nor_followed_nor_read_w
         let problems = run["problems"].to_string();
         assert!(problems.contains(&format!("{}.json: longer than", id("c"))) && !problems.contains("secret"), "{problems}");
         let rows: Vec<&str> = run["rows"].as_array().unwrap()[2..].iter().map(|row| row["id"].as_str().unwrap()).collect();
-        assert_eq!(rows, ["long"]);
+        assert_eq!(rows, ["long", "namespaces"]);
         for path in ["linked", "all", "linked/cells/x", "one/cells/fifo", "one/cells/zero/samples", "all/matrix", "linked/live"] {
             assert_eq!(api.get(&format!("/api/runs/{path}")).await.0, 404, "{path}");
         }
-        assert_eq!(api.get("/api/runs/one/cells/long").await.0, 200);
+        for id in ["long", "namespaces"] {
+            assert_eq!(api.get(&format!("/api/runs/one/cells/{id}")).await.0, 200, "{id}");
+        }
         assert_eq!(api.get("/api/runs/one/cells/long/samples").await.0, 422);
         let (status, _, events) = api.ask("GET", "/api/runs/one/live?cell=long", &[], "").await;
         assert!(status == 200 && events.contains("event: end"), "{events}");

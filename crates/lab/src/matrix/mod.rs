@@ -17,6 +17,6 @@ pub use flags::GridFlags;
 pub use outcome::{Outcome, RunFailure};
 #[cfg(test)]
 pub(crate) use summary::tests::outcome as fixture;
-pub use summary::{Axis, Cell, Spread, Summary};
+pub use summary::{Axis, Cell, Spread, Summary, tell_apart};
 pub(crate) use table::csv_field;
 pub use table::{Heading, Layout, csv, markdown, plane_name};

@@ -1,5 +1,7 @@
 //! Runs gathered into cells: the median over the seeds, and the worst of them beside it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use super::outcome::{Outcome, RunFailure};
@@ -76,6 +78,45 @@ pub struct Axis {
     pub key: String,
     /// Its values.
     pub values: Vec<String>,
+}
+
+/// Gives results of several lists one axis more, where the same values of their axes stand for several scenarios.
+///
+/// Else those would be taken for seeds of one cell. On the axis `scenario` stands where they come from: the file, or the flags that are no axes.
+pub fn tell_apart(cases: &mut [Case]) {
+    let without_seed = |case: &Case| serde_json::to_string(&Scenario { seed: 0, ..case.scenario.clone() }).unwrap_or_default();
+    let known: Vec<(String, String)> = cases.iter().map(|case| (origin(case), without_seed(case))).collect();
+    // Where the runs of a cell come from, and their scenarios.
+    type Known<'a> = BTreeSet<&'a (String, String)>;
+    let mut cells: BTreeMap<&[(String, String)], Known<'_>> = BTreeMap::new();
+    for (case, known) in cases.iter().zip(&known) {
+        cells.entry(&case.cell).or_default().insert(known);
+    }
+    let scenarios = |cell: &Known<'_>| cell.iter().map(|(_, scenario)| scenario).collect::<BTreeSet<_>>().len();
+    if cells.values().all(|cell| scenarios(cell) < 2) {
+        return;
+    }
+    let label = |case: &Case, known: &(String, String)| {
+        // Within a cell they differ in the same fields as in the others, so their order is the same.
+        let before = cells[&*case.cell].iter().filter(|other| other.0 == known.0 && other.1 < known.1).count();
+        if before == 0 { known.0.clone() } else { format!("{} ({})", known.0, before + 1) }
+    };
+    let labels: Vec<String> = cases.iter().zip(&known).map(|(case, known)| label(case, known)).collect();
+    for (case, label) in cases.iter_mut().zip(labels) {
+        case.cell.insert(0, ("scenario".to_owned(), label));
+    }
+}
+
+/// What the name or the command of a case says besides its axes and its seed.
+fn origin(case: &Case) -> String {
+    let said = |word: &&str| {
+        let word = word.trim_start_matches("--");
+        let is_axis = |(key, value): &(String, String)| word.split_once('=') == Some((key, value)) || (key == "case" && word == value);
+        !word.starts_with("seed=") && !case.cell.iter().any(is_axis)
+    };
+    let text = case.command.as_deref().map_or(&*case.name, |command| command.trim_start_matches("noctule-lab sim"));
+    let words: Vec<&str> = text.split_whitespace().filter(said).collect();
+    if words.is_empty() { "as it is".to_owned() } else { words.join(" ") }
 }
 
 /// Every cell of a matrix.
@@ -194,6 +235,28 @@ pub(crate) mod tests {
         let scenario = Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }]);
         let cell = cell.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
         Case { name: String::new(), cell, scenario: Scenario { seed, ..scenario }, expect: Expectations::default(), command: None }
+    }
+
+    #[test]
+    fn cases_of_several_lists_are_told_apart_where_their_axes_do_not() {
+        let of = |name: &str, rate: &str, command: Option<&str>, seed: u64| {
+            let mut case = case(&[("loss", "2%")], seed);
+            case.scenario.hops[0].forward.set("rate", rate).unwrap();
+            Case { name: format!("{name} loss=2% seed={seed}"), command: command.map(str::to_owned), ..case }
+        };
+        let first = |cases: Vec<Case>| {
+            let mut cases = cases;
+            tell_apart(&mut cases);
+            cases.into_iter().map(|case| case.cell.into_iter().next().unwrap().1).collect::<Vec<_>>()
+        };
+        assert_eq!(first(vec![of("a", "1mbit", None, 1), of("b", "1mbit", None, 2)]), ["2%", "2%"], "seeds of one scenario");
+        assert_eq!(first(vec![of("a", "1mbit", None, 1), of("b", "2mbit", None, 1)]), ["a", "b"]);
+        // A file that was changed between two runs.
+        let changed = [of("a", "2mbit", None, 1), of("a", "1mbit", None, 1), of("a", "1mbit", None, 2)];
+        assert_eq!(first(changed.into()), ["a (2)", "a", "a"]);
+        let line = |flags: &str| format!("noctule-lab sim{flags} --loss=2% --seed=1");
+        let grids = [of("", "1mbit", Some(&line("")), 1), of("", "2mbit", Some(&line(" --rate=2mbit")), 1)];
+        assert_eq!(first(grids.into()), ["as it is", "--rate=2mbit"]);
     }
 
     #[test]

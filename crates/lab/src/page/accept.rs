@@ -28,15 +28,15 @@ pub struct Bounds {
 /// Serves until `end` is true or its sender is gone, then lets answers under way come to their end.
 pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut end: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(bounds.connections as usize));
-    let mut ends = end.clone();
+    let ends = end.clone();
     let accepting = async {
-        // Never closed.
+        // The place first: connections beyond the bound wait in the kernel and take nothing here. The semaphore is never closed.
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             let Ok((socket, _)) = listener.accept().await else {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let (router, end) = (router.clone(), end.clone());
+            let (router, end) = (router.clone(), ends.clone());
             tokio::spawn(async move {
                 answer(socket, router, bounds.head, end).await;
                 drop(place);
@@ -45,10 +45,11 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut en
     };
     tokio::select! {
         () = accepting => {}
-        _ = ends.wait_for(|is_over| *is_over) => {}
+        // Fails only when the sender is gone, and then it is over as well.
+        _ = end.wait_for(|is_over| *is_over) => {}
     }
-    // Fails only when the sender is gone, and then it is over as well.
-    let _ = end.wait_for(|is_over| *is_over).await;
+    // Connections that still wait for a place are not served any more.
+    drop(listener);
     let _ = tokio::time::timeout(bounds.last, places.acquire_many(bounds.connections)).await;
 }
 

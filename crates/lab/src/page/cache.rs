@@ -1,7 +1,6 @@
 //! What files of folders hold, kept in memory until they change or are gone.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ impl Stamp {
     }
 }
 
-type Folders<T> = HashMap<PathBuf, HashMap<OsString, (Stamp, T)>>;
+type Folders<T> = HashMap<PathBuf, HashMap<String, (Stamp, T)>>;
 
 /// Files by folder and name.
 #[derive(Debug)]
@@ -37,19 +36,19 @@ impl<T: Clone> Cache<T> {
     /// What the file `name` holds; `read` is asked if that is not known. None of it is kept as nothing.
     pub fn get(&self, folder: &Path, name: &str, meta: &Metadata, read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
         let stamp = Stamp::of(meta);
-        if let Some((known, held)) = self.folders().get(folder).and_then(|files| files.get(name.as_ref() as &std::ffi::OsStr))
+        if let Some((known, held)) = self.folders().get(folder).and_then(|files| files.get(name))
             && *known == stamp
         {
             return Some(held.clone());
         }
         // Nothing is locked while a disk is waited for.
         let held = read(&folder.join(name))?;
-        self.folders().entry(folder.to_owned()).or_default().insert(name.into(), (stamp, held.clone()));
+        self.folders().entry(folder.to_owned()).or_default().insert(name.to_owned(), (stamp, held.clone()));
         Some(held)
     }
 
     /// Forgets the files of a folder that are not in `names`.
-    pub fn keep_files(&self, folder: &Path, names: &BTreeSet<OsString>) {
+    pub fn keep_files(&self, folder: &Path, names: &BTreeSet<String>) {
         if let Some(files) = self.folders().get_mut(folder) {
             files.retain(|name, _| names.contains(name));
         }
@@ -87,7 +86,7 @@ mod tests {
         std::fs::write(dir.path().join("a"), "longer").unwrap();
         assert_eq!((get("a").as_deref(), reads.get()), (Some("longer"), 3));
         let kept = || cache.folders().values().map(HashMap::len).sum::<usize>();
-        cache.keep_files(dir.path(), &BTreeSet::from(["b".into()]));
+        cache.keep_files(dir.path(), &BTreeSet::from(["b".to_owned()]));
         assert_eq!(kept(), 1);
         cache.keep_folders(&BTreeSet::from([dir.path().to_owned()]));
         assert_eq!(kept(), 1);

@@ -86,9 +86,32 @@ fn key(record: &Record) -> Key<'_> {
     (&case.cell, case.scenario.seed, record.cell.draw, scenario)
 }
 
+/// For each of `ours` the one of `theirs` that stands beside it; each of `theirs` once.
+///
+/// A folder may hold several grids with the same axes. There the same cell finds itself first, then the same scenario, then what is left.
+fn pairs<'a>(ours: &[&'a Record], theirs: &[&'a Record]) -> Vec<Option<&'a Record>> {
+    let mut left: BTreeMap<Key<'_>, Vec<&Record>> = BTreeMap::new();
+    for record in theirs {
+        left.entry(key(record)).or_default().push(record);
+    }
+    let mut found = vec![None; ours.len()];
+    let nearest_first: [fn(&Record, &Record) -> bool; 3] =
+        [|a, b| a.cell == b.cell, |a, b| a.cell.case.scenario == b.cell.case.scenario, |_, _| true];
+    for is_pair in nearest_first {
+        for (record, other) in ours.iter().zip(&mut found).filter(|(_, other)| other.is_none()) {
+            let Some(of_key) = left.get_mut(&key(record)) else { continue };
+            *other = of_key.iter().position(|other| is_pair(record, other)).map(|at| of_key.remove(at));
+        }
+    }
+    found
+}
+
 /// Paths of the values in which two scenarios differ.
 fn differences(a: &Scenario, b: &Scenario) -> Vec<String> {
     let mut found = Vec::new();
+    if a == b {
+        return found;
+    }
     if let (Ok(a), Ok(b)) = (serde_json::to_value(a), serde_json::to_value(b)) {
         differ("", &a, &b, &mut found);
     }
@@ -96,9 +119,11 @@ fn differences(a: &Scenario, b: &Scenario) -> Vec<String> {
 }
 
 fn differ(path: &str, a: &Value, b: &Value, found: &mut Vec<String>) {
+    if a == b {
+        return;
+    }
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match (a, b) {
-        (a, b) if a == b => {}
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
@@ -132,19 +157,17 @@ impl Comparison {
     /// # Errors
     /// There are none of a build that is named.
     pub fn of((a, a_build): (&Run, Option<&str>), (b, b_build): (&Run, Option<&str>)) -> Result<Self, Problem> {
-        let mut theirs: BTreeMap<Key<'_>, &Record> = b.of_asked_build(b_build)?.into_iter().map(|record| (key(record), record)).collect();
+        let (ours, theirs) = (a.of_asked_build(a_build)?, b.of_asked_build(b_build)?);
+        let others = pairs(&ours, &theirs);
         let mut rows = Vec::new();
-        let mut only_a = 0;
-        for record in a.of_asked_build(a_build)? {
-            let Some(other) = theirs.remove(&key(record)) else {
-                only_a += 1;
-                continue;
-            };
+        for (record, other) in ours.iter().zip(others) {
+            let Some(other) = other else { continue };
             let differs = differences(&record.cell.case.scenario, &other.cell.case.scenario);
             let (a, b) = (side(record), side(other));
             let factor = a.goodput_mbit.zip(b.goodput_mbit).filter(|(a, _)| *a > 0.0).map(|(a, b)| crate::report::round(b / a, 4));
             rows.push(Pair { name: record.cell.case.name.clone(), seed: record.cell.case.scenario.seed, a, b, differs, factor });
         }
+        let (only_a, only_b) = (ours.len() - rows.len(), theirs.len() - rows.len());
         let spread = Spread::of(rows.iter().filter_map(|row| row.factor));
         Ok(Self {
             a: a.name.clone(),
@@ -153,7 +176,7 @@ impl Comparison {
             b_build: b_build.or(b.build.as_deref()).map(str::to_owned),
             rows,
             only_a,
-            only_b: theirs.len(),
+            only_b,
             median_factor: spread.map(|spread| spread.median),
             least_factor: spread.map(|spread| spread.min),
             most_factor: spread.map(|spread| spread.max),
@@ -195,13 +218,38 @@ mod tests {
     }
 
     #[test]
+    fn results_of_the_same_axes_and_seed_do_not_hide_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        // Two grids in one folder, in one order and in the other.
+        for (run, rates) in [("a", ["1mbit", "4mbit"]), ("b", ["4mbit", "1mbit"])] {
+            for rate in rates {
+                keep(&dir.path().join(run), &record(0, &of_rate(rate)[1], 80.0));
+            }
+        }
+        keep(&dir.path().join("b"), &record(0, &of_rate("9mbit")[1], 80.0));
+        let store = Store::new(dir.path(), Build::named("test"));
+        let both = Comparison::of((&store.run("a").unwrap(), None), (&store.run("b").unwrap(), None)).unwrap();
+        assert_eq!((both.rows.len(), both.only_a, both.only_b), (2, 0, 1));
+        for row in &both.rows {
+            assert_eq!(row.a.id, row.b.id, "the same scenarios find each other first");
+        }
+        let turned = Comparison::of((&store.run("b").unwrap(), None), (&store.run("a").unwrap(), None)).unwrap();
+        assert_eq!((turned.rows.len(), turned.only_a, turned.only_b), (2, 1, 0));
+    }
+
+    /// Cells of two losses at a rate.
+    fn of_rate(rate: &str) -> Vec<crate::sweep::Cell> {
+        let text = format!("name = \"small\"\n[link]\nrate = \"{rate}\"\n[grid]\nloss = [\"0%\", \"2%\"]\n");
+        let cases = toml::from_str::<crate::scenario::ScenarioFile>(&text).unwrap().cases(true).unwrap();
+        cases.into_iter().map(crate::sweep::Cell::from).collect()
+    }
+
+    #[test]
     fn pairs_whose_scenarios_differ_elsewhere_say_in_what() {
         let dir = tempfile::tempdir().unwrap();
         for (run, rate) in [("a", "1mbit"), ("b", "4mbit")] {
-            let text = format!("name = \"small\"\n[link]\nrate = \"{rate}\"\n[grid]\nloss = [\"0%\", \"2%\"]\n");
-            let cases = toml::from_str::<crate::scenario::ScenarioFile>(&text).unwrap().cases(true).unwrap();
-            for (place, case) in cases.into_iter().enumerate() {
-                keep(&dir.path().join(run), &record(place, &crate::sweep::Cell::from(case), 80.0));
+            for (place, cell) in of_rate(rate).iter().enumerate() {
+                keep(&dir.path().join(run), &record(place, cell, 80.0));
             }
         }
         let store = Store::new(dir.path(), Build::named("test"));

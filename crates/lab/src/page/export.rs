@@ -8,14 +8,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::assets::{INDEX, SCRIPTS, STYLE, UPLOT_LICENSE, UPLOT_STYLE};
-use super::routes::{MOST_ROWS, Page};
-use super::runs::Runs;
 use super::store::{ITSELF, Store};
 use super::tables::Tables;
-use super::view::{MatrixAsk, Ours};
+use super::view::{CourseView, MatrixAsk, Ours, RunSummary, RunView};
 use crate::report::count;
 use crate::sweep::{Build, folder};
 
@@ -34,6 +31,9 @@ pub struct ExportArgs {
     pub beside: Vec<PathBuf>,
 }
 
+/// Files that cannot be read, as far as they are named where there is nothing else.
+const MOST_PROBLEMS: usize = 3;
+
 type Failure = Box<dyn std::error::Error>;
 
 impl ExportArgs {
@@ -50,25 +50,17 @@ impl ExportArgs {
 
 /// The document, its cells, and how many of them have no details.
 fn document(folder: &Path, tables: Tables) -> Result<(String, usize, usize), Failure> {
-    let (_, ends) = watch::channel(false);
-    let page = Page::new(Store::new(folder, Build::of_this_program()?), Runs::new("".as_ref(), 0), tables, None, ends);
-    let run = page.store.run(ITSELF)?;
-    let view = page.run(ITSELF, 0, MOST_ROWS)?;
+    let store = Store::new(folder, Build::of_this_program()?);
+    let run = store.run(ITSELF)?;
+    let view = RunView::of(RunSummary::of(&run, Ours::No), &run, Ours::No, 0, usize::MAX);
     if view.rows_total == 0 {
-        let mut text = format!("{}: no results in it", folder.display());
-        // Folders below it are runs of their own.
-        if let Some(name) = page.store.names()?.first() {
-            text.push_str(&format!("; there are some below it, for example in {}", folder.join(name).display()));
-        } else {
-            text.push_str("; noctule-lab matrix --results makes some, and noctule-lab serve shows them");
-        }
-        return Err(text.into());
+        return Err(nothing(folder, &store, &view.problems)?.into());
     }
     let base = format!("/api/runs/{ITSELF}");
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
-    for table in page.tables.names().into_iter().map(Some).chain([Some("none"), None]) {
+    for table in tables.names().into_iter().map(Some).chain([Some("none"), None]) {
         // A table that does not fit, and results without axes, have no answer.
-        if let Ok(matrix) = run.matrix(&page.tables, &MatrixAsk { beside: table.map(str::to_owned), ..MatrixAsk::default() })
+        if let Ok(matrix) = run.matrix(&tables, &MatrixAsk { beside: table.map(str::to_owned), ..MatrixAsk::default() })
             && table.is_none_or(|table| {
                 table == "none"
                     || matrix
@@ -83,11 +75,11 @@ fn document(folder: &Path, tables: Tables) -> Result<(String, usize, usize), Fai
         }
     }
     for row in view.rows.iter().take(MOST_DETAILS) {
-        if let Ok(cell) = run.cell(&page.store, &row.id, Ours::No) {
+        if let Ok(cell) = run.cell(&store, &row.id, Ours::No) {
             answers.insert(format!("{base}/cells/{}", row.id), serde_json::to_value(cell)?);
         }
         if row.has_samples
-            && let Ok(course) = page.course(ITSELF, &row.id)
+            && let Ok(course) = CourseView::of(&run, &row.id)
         {
             answers.insert(format!("{base}/cells/{}/samples", row.id), serde_json::to_value(course)?);
         }
@@ -97,6 +89,25 @@ fn document(folder: &Path, tables: Tables) -> Result<(String, usize, usize), Fai
     let title = std::fs::canonicalize(folder).ok().and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
     let data = serde_json::json!({ "title": title.unwrap_or_else(|| "results".to_owned()), "answers": answers });
     Ok((assembled(&data.to_string()), cells, left))
+}
+
+/// Why a folder makes no page: what in it cannot be read, and where there are results.
+fn nothing(folder: &Path, store: &Store, problems: &[String]) -> Result<String, Failure> {
+    let mut text = format!("{}: no results in it", folder.display());
+    for problem in problems.iter().take(MOST_PROBLEMS) {
+        text.push_str(&format!("; {problem}"));
+    }
+    if let Some(more @ 1..) = problems.len().checked_sub(MOST_PROBLEMS) {
+        text.push_str(&format!("; and {more} more of the kind"));
+    }
+    // Folders below it are runs of their own. Where files of results cannot be read, it is among the names itself.
+    let names = store.names()?;
+    if let Some(name) = names.iter().find(|name| *name != ITSELF) {
+        text.push_str(&format!("; there are some below it, for example in {}", folder.join(name).display()));
+    } else if problems.is_empty() {
+        text.push_str("; noctule-lab matrix --results makes some, and noctule-lab serve shows them");
+    }
+    Ok(text)
 }
 
 /// The page with its files and the data in it.
@@ -156,8 +167,14 @@ mod tests {
         assert!(said(&dir.path().join("none")).ends_with("none: no such folder"));
         std::fs::write(dir.path().join("file"), "").unwrap();
         assert!(said(&dir.path().join("file")).ends_with("file: a file, not a folder"));
+        // What is there and cannot be read is told, and is not called a folder below.
+        std::fs::write(dir.path().join(format!("{}.json", "a".repeat(32))), "{").unwrap();
+        let broken = said(dir.path());
+        assert!(broken.contains("aaaa.json: not a result of a cell") && !broken.contains("/-"), "{broken}");
+        assert!(!broken.contains("matrix --results"), "{broken}");
         keep(&dir.path().join("below"), &record(0, &cells()[0], 90.0));
-        assert!(said(dir.path()).contains("/below"));
+        let both = said(dir.path());
+        assert!(both.contains("/below") && both.contains("aaaa.json"), "{both}");
     }
 
     #[test]

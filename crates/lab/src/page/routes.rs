@@ -26,15 +26,14 @@ use super::request::{self, Request};
 use super::runs::Runs;
 use super::store::{Run, Store, log};
 use super::tables::Tables;
-use super::view::{MatrixAsk, Ours, RunSummary, RunView};
-use crate::sweep::samples;
+use super::view::{CourseView, MatrixAsk, Ours, RunSummary, RunView};
 
 /// Largest request.
 const MOST_BODY: usize = 64 << 10;
 /// How long it may take to arrive.
 const BODY: Duration = Duration::from_secs(10);
 /// Cells of a run in one answer at most.
-pub const MOST_ROWS: usize = 10_000;
+const MOST_ROWS: u32 = 10_000;
 /// Listeners at the same time.
 const MOST_LIVE: usize = 64;
 
@@ -109,47 +108,6 @@ impl Page {
     pub fn look(&self, look: &Look, name: &str) -> Seen {
         look.at(Instant::now(), || self.seen(name).map(|(summary, run, _)| Arc::new((summary, run))))
     }
-
-    /// A run with its cells from `offset` on, without its log.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn run(&self, name: &str, offset: usize, limit: usize) -> Result<RunView, Problem> {
-        let (summary, run, ours) = self.seen(name)?;
-        let rows = run.rows(ours);
-        Ok(RunView {
-            summary,
-            log: Vec::new(),
-            builds: run.builds().into_iter().map(str::to_owned).collect(),
-            rows_total: rows.len(),
-            rows: rows.into_iter().skip(offset).take(limit.min(MOST_ROWS)).collect(),
-            problems: run.problems,
-        })
-    }
-
-    /// The course of a cell.
-    ///
-    /// # Errors
-    /// There is none, or it cannot be read.
-    pub fn course(&self, name: &str, id: &str) -> Result<CourseView, Problem> {
-        let (_, run, _) = self.seen(name)?;
-        if !run.samples.contains(id) {
-            return Err(Problem::not_found(format!("the run {name:?} has no course of {id:?}; sweeps keep them with --samples")));
-        }
-        let (head, samples) =
-            samples::read(&samples::path_of(&run.path, id)).map_err(|text| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text))?;
-        Ok(CourseView { head, samples })
-    }
-}
-
-/// The course of a cell.
-#[derive(Debug, Serialize)]
-pub struct CourseView {
-    /// What ran.
-    #[serde(flatten)]
-    pub head: samples::Head,
-    /// Interval by interval.
-    pub samples: Vec<crate::sim::Sample>,
 }
 
 /// What the server is, and what it may do.
@@ -293,15 +251,15 @@ struct Rows {
 }
 
 fn most_rows() -> u32 {
-    MOST_ROWS as u32
+    MOST_ROWS
 }
 
 async fn show_run(State(page): Shared, run: Named<String>, rows: Result<Query<Rows>, QueryRejection>) -> Answer {
     let (run, rows) = (named(run)?, asked(rows)?);
     wait(move || {
-        let view = page.run(&run, rows.offset as usize, rows.limit as usize)?;
         let log = log(&page.store.path_of(&run)?);
-        ok(&RunView { log, ..view })
+        let (summary, run, ours) = page.seen(&run)?;
+        ok(&RunView { log, ..RunView::of(summary, &run, ours, rows.offset as usize, rows.limit.min(MOST_ROWS) as usize) })
     })
     .await
 }
@@ -322,7 +280,7 @@ async fn show_cell(State(page): Shared, path: Named<(String, String)>) -> Answer
 
 async fn show_course(State(page): Shared, path: Named<(String, String)>) -> Answer {
     let (run, id) = named(path)?;
-    wait(move || ok(&page.course(&run, &id)?)).await
+    wait(move || ok(&CourseView::of(&page.seen(&run)?.1, &id)?)).await
 }
 
 /// Which runs.
@@ -353,9 +311,10 @@ struct Followed {
 
 async fn show_live(State(page): Shared, run: Named<String>, cell: Result<Query<Followed>, QueryRejection>) -> Answer {
     let (run, cell) = (named(run)?, asked(cell)?.cell);
-    let found = Arc::clone(&page);
-    let name = run.clone();
-    wait(move || found.seen(&name).map(|_| ())).await?;
     let place = Arc::clone(&page.live).try_acquire_owned().map_err(|_| live::full(MOST_LIVE))?;
-    Ok(Sse::new(live::follow(page, run, cell, place)).keep_alive(KeepAlive::default()).into_response())
+    // The same look as that of others that follow the run, and as its first one.
+    let look = page.look_of(&run);
+    let (found, seen, name) = (Arc::clone(&page), Arc::clone(&look), run.clone());
+    wait(move || found.look(&seen, &name).map(|_| ())).await?;
+    Ok(Sse::new(live::follow(page, run, look, cell, place)).keep_alive(KeepAlive::default()).into_response())
 }

@@ -14,15 +14,13 @@ use axum::http::StatusCode;
 
 use super::answer::Problem;
 use super::request::{Job, Request};
-use super::store::{LIST, LOG, REPORT};
+use super::store::{LIST, LOG, NET, REPORT};
 use super::view::Ours;
 use crate::files;
 use crate::sweep::{folder, list};
 
 /// How long a child may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Name of the course and the report of a run on namespaces.
-pub const NET: &str = "namespaces";
 
 /// Children that work.
 #[derive(Debug)]
@@ -124,7 +122,7 @@ impl Runs {
     fn spawn(&self, path: &Path, request: &Request, job: &Job) -> Result<Child, Problem> {
         let log = path.join(LOG);
         let failed = |e: io::Error| cannot(&log, &e);
-        let said = files::create(&log, false).map_err(failed)?;
+        let said = files::anew(&log).map_err(failed)?;
         let mut command = Command::new(&self.program);
         match job {
             Job::Cells(cells) => {
@@ -138,7 +136,10 @@ impl Runs {
                 command.stdout(Stdio::null());
             }
             Job::Net(words) => {
-                let report = files::create(&path.join(format!("{NET}.{REPORT}")), false).map_err(failed)?;
+                let report = files::anew(&path.join(REPORT)).map_err(failed)?;
+                // The lock goes along with the open file: the child holds it before its first sample, and until it has printed its report. It
+                // tells the next server that the run goes on; this one knows its children. Where it cannot be had, the run is as good without.
+                let _ = report.try_lock();
                 command.arg("net").args(words).arg("--json").arg("--samples").arg(crate::sweep::samples::path_of(path, NET));
                 command.stdout(report);
             }

@@ -26,8 +26,10 @@ pub const ITSELF: &str = "-";
 pub const LIST: &str = ".cells.json";
 /// What such a run says on standard error.
 pub const LOG: &str = ".log";
-/// End of the name of what a run on namespaces prints on standard output.
-pub const REPORT: &str = "report";
+/// Name of the course of a run on namespaces that the page started, and of its line.
+pub const NET: &str = "namespaces";
+/// What such a run prints on standard output. The file is locked as long as its process has it.
+pub const REPORT: &str = "namespaces.report";
 /// Lines of a log that are shown, and bytes that are looked at for them.
 const LOG_LINES: usize = 20;
 const LOG_BYTES: u64 = 64 << 10;
@@ -119,14 +121,19 @@ impl Store {
             names.insert(0, ITSELF.to_owned());
         }
         let folders = names.iter().filter_map(|name| self.path_of(name).ok()).collect();
-        self.forget(|cache| cache.keep_folders(&folders));
+        self.records.keep_folders(&folders);
+        self.lists.keep_folders(&folders);
+        self.heads.keep_folders(&folders);
+        self.figures.keep_folders(&folders);
         Ok(names)
     }
 
-    fn forget(&self, of: impl Fn(&dyn Forgets)) {
-        for cache in [&self.records as &dyn Forgets, &self.lists, &self.heads, &self.figures] {
-            of(cache);
-        }
+    /// Forgets the files of a folder that are not in `names`.
+    fn keep_files(&self, folder: &Path, names: &BTreeSet<String>) {
+        self.records.keep_files(folder, names);
+        self.lists.keep_files(folder, names);
+        self.heads.keep_files(folder, names);
+        self.figures.keep_files(folder, names);
     }
 
     /// Where a run is, or would be.
@@ -151,12 +158,13 @@ impl Store {
         let locks = Locks::now();
         let entries = self.entries_of(name, &path)?;
         let mut run = Run::bare(name, &path);
-        let (mut held, mut seen, mut newest) = (BTreeMap::new(), BTreeSet::new(), None);
+        let (mut held, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        let mut newest: Option<((i64, i64), Arc<Record>)> = None;
         let mut singles: BTreeMap<String, (Option<Metadata>, Option<Metadata>)> = BTreeMap::new();
         // Files come and go while a sweep runs: one that is gone when it is looked at is no problem.
         for entry in entries.flatten() {
             let Some((name, meta)) = regular(&entry) else { continue };
-            seen.insert(entry.file_name());
+            let changed = seconds(&meta);
             let of_interest = match name.rsplit_once('.') {
                 _ if name == LIST => {
                     match self.listed(&path, &meta) {
@@ -166,13 +174,18 @@ impl Store {
                     }
                     true
                 }
+                _ if name == REPORT => {
+                    held.insert(meta.ino(), NET.to_owned());
+                    singles.entry(NET.to_owned()).or_default().1 = Some(meta);
+                    true
+                }
                 _ if name.starts_with('.') => false,
                 Some((_, "json")) => {
                     match self.record(&path, &name, &meta) {
                         Some(Ok(record)) => {
                             let age = (meta.mtime(), meta.mtime_nsec());
                             if newest.as_ref().is_none_or(|(known, _)| *known < age) {
-                                newest = Some((age, record.build.clone()));
+                                newest = Some((age, Arc::clone(&record)));
                             }
                             run.records.push(record);
                         }
@@ -185,21 +198,18 @@ impl Store {
                 Some((id, ENDING)) => {
                     held.insert(meta.ino(), id.to_owned());
                     run.samples.insert(id.to_owned());
-                    singles.entry(id.to_owned()).or_default().0 = Some(meta.clone());
-                    true
-                }
-                Some((id, REPORT)) => {
-                    singles.entry(id.to_owned()).or_default().1 = Some(meta.clone());
+                    singles.entry(id.to_owned()).or_default().0 = Some(meta);
                     true
                 }
                 _ => false,
             };
             if of_interest {
-                run.modified = run.modified.max(seconds(&meta));
+                run.modified = run.modified.max(changed);
             }
+            seen.insert(name);
         }
-        self.forget(|cache| cache.keep_files(&path, &seen));
-        run.build = newest.map(|(_, build)| build);
+        self.keep_files(&path, &seen);
+        run.build = newest.map(|(_, record)| record.build.clone());
         run.records.sort_by(|a, b| {
             (a.cell.draw, a.place, &a.cell.case.name, &a.build, &a.id).cmp(&(b.cell.draw, b.place, &b.cell.case.name, &b.build, &b.id))
         });
@@ -215,7 +225,7 @@ impl Store {
     fn entries_of(&self, name: &str, path: &Path) -> Result<std::fs::ReadDir, Problem> {
         let no_run = || Problem::not_found(format!("there is no run {name:?}"));
         if name != ITSELF && !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
-            self.forget(|cache| cache.keep_files(path, &BTreeSet::new()));
+            self.keep_files(path, &BTreeSet::new());
             return Err(no_run());
         }
         files::entries(path).map_err(|e| match e.kind() {
@@ -264,28 +274,12 @@ impl Store {
     /// A run that is no cell, by the files of its course and its report.
     fn single(&self, folder: &Path, id: &str, (samples, report): (Option<Metadata>, Option<Metadata>)) -> Single {
         let head = |meta: &Metadata| self.heads.get(folder, &format!("{id}.{ENDING}"), meta, |path| Some(samples::head(path)));
-        let figures = |meta: &Metadata| self.figures.get(folder, &format!("{id}.{REPORT}"), meta, |path| Some(Figures::read(path)));
+        let figures = |meta: &Metadata| self.figures.get(folder, REPORT, meta, |path| Some(Figures::read(path)));
         Single {
             head: samples.as_ref().and_then(head).flatten(),
             promised: report.is_some(),
             figures: report.as_ref().and_then(figures).flatten(),
         }
-    }
-}
-
-/// What a cache of any kind can forget.
-trait Forgets {
-    fn keep_files(&self, folder: &Path, names: &BTreeSet<std::ffi::OsString>);
-    fn keep_folders(&self, folders: &BTreeSet<PathBuf>);
-}
-
-impl<T: Clone> Forgets for Cache<T> {
-    fn keep_files(&self, folder: &Path, names: &BTreeSet<std::ffi::OsString>) {
-        Cache::keep_files(self, folder, names);
-    }
-
-    fn keep_folders(&self, folders: &BTreeSet<PathBuf>) {
-        Cache::keep_folders(self, folders);
     }
 }
 
@@ -362,10 +356,9 @@ fn has_results(path: &Path) -> bool {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { return false };
         match name.rsplit_once('.') {
-            _ if name == LIST => true,
+            _ if name == LIST || name == REPORT => true,
             Some((id, "json")) => is_id(id),
             Some((id, ENDING)) => !id.is_empty(),
-            Some((id, REPORT)) => id == super::runs::NET,
             _ => false,
         }
     })
@@ -384,17 +377,8 @@ fn parse(path: &Path) -> Option<Result<Record, String>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(e) => return Some(Err(format!("{name}: {e}"))),
     };
-    let record: Record = match serde_json::from_slice(&text) {
-        Ok(record) => record,
-        Err(e) => return Some(Err(format!("{name}: not a result of a cell: {e}; remove it, and its cell is run again"))),
-    };
-    if path.file_stem().is_none_or(|stem| stem != &*record.id) {
-        return Some(Err(format!("{name}: it holds the result of {}", record.id)));
-    }
-    if Build::named(&record.build).id(&record.cell) != record.id {
-        return Some(Err(format!("{name}: its name is not the hash of the cell that stands in it, one of them was changed")));
-    }
-    Some(Ok(record))
+    let id = path.file_stem().unwrap_or_default().to_string_lossy();
+    Some(Record::named(&text, &id).map_err(|e| format!("{name}: {e}; remove it, and its cell is run again")))
 }
 
 fn seconds(meta: &Metadata) -> u64 {
@@ -472,6 +456,21 @@ pub(super) mod tests {
         std::fs::remove_file(path.join(format!("{}.json", records[1].id))).unwrap();
         keep(&path, &records[1]);
         assert_eq!(store.run("one").unwrap().records.len(), 3);
+    }
+
+    #[test]
+    fn only_the_file_that_the_page_makes_is_the_report_of_a_run_on_namespaces() {
+        let (dir, store) = store();
+        let path = dir.path().join("one");
+        keep(&path, &record(0, &cells()[0], 90.0));
+        std::fs::write(path.join("lint.report"), "of another program").unwrap();
+        assert!(store.run("one").unwrap().singles.is_empty());
+        std::fs::write(path.join("lint.samples"), "").unwrap();
+        let run = store.run("one").unwrap();
+        assert_eq!(run.singles.keys().collect::<Vec<_>>(), ["lint"]);
+        assert!(!run.singles["lint"].promised, "it has samples, and no report of ours");
+        std::fs::write(path.join("namespaces.report"), "").unwrap();
+        assert!(store.run("one").unwrap().singles["namespaces"].promised);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::answer::Problem;
@@ -9,9 +10,9 @@ use super::single;
 use super::store::{REPORT, Run};
 use super::tables::Tables;
 use crate::holdout::Draw;
-use crate::matrix::{Layout, Outcome, Summary, plane_name};
+use crate::matrix::{Layout, Outcome, Summary, plane_name, tell_apart};
 use crate::scenario::Case;
-use crate::sweep::{Cell, Measured, Record};
+use crate::sweep::{Cell, Measured, Record, samples};
 
 /// Cells of a matrix at most: a table of more is none.
 const MOST_CELLS: usize = 5_000;
@@ -126,6 +127,16 @@ pub struct RunView {
     pub rows_total: usize,
     /// Those that were asked for.
     pub rows: Vec<Row>,
+}
+
+/// The course of a cell.
+#[derive(Debug, Serialize)]
+pub struct CourseView {
+    /// What ran.
+    #[serde(flatten)]
+    pub head: samples::Head,
+    /// Interval by interval.
+    pub samples: Vec<crate::sim::Sample>,
 }
 
 /// A cell with all that is known.
@@ -244,6 +255,37 @@ impl RunSummary {
     }
 }
 
+impl RunView {
+    /// Of a run, its cells from `offset` on, `limit` of them at most; without its log.
+    pub fn of(summary: RunSummary, run: &Run, ours: Ours, offset: usize, limit: usize) -> Self {
+        let rows = run.rows(ours);
+        Self {
+            summary,
+            problems: run.problems.clone(),
+            log: Vec::new(),
+            builds: run.builds().into_iter().map(str::to_owned).collect(),
+            rows_total: rows.len(),
+            rows: rows.into_iter().skip(offset).take(limit).collect(),
+        }
+    }
+}
+
+impl CourseView {
+    /// That of a cell of a run.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn of(run: &Run, id: &str) -> Result<Self, Problem> {
+        if !run.samples.contains(id) {
+            let text = format!("the run {:?} has no course of {id:?}; sweeps keep them with --samples", run.name);
+            return Err(Problem::not_found(text));
+        }
+        let unread = |text: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
+        let (head, samples) = samples::read(&samples::path_of(&run.path, id)).map_err(unread)?;
+        Ok(Self { head, samples })
+    }
+}
+
 impl Run {
     /// Whether a process writes on a course, or the child that the server has for this run may yet.
     fn works_on(&self, name: &str, ours: Ours) -> bool {
@@ -254,10 +296,15 @@ impl Run {
     fn waiting(&self) -> Vec<(usize, &(String, Cell))> {
         let records = self.of_build(None);
         let ids: HashSet<&str> = records.iter().map(|record| &*record.id).collect();
-        let places: HashMap<usize, &Record> = records.iter().map(|record| (record.place, *record)).collect();
+        // Results of several lists in one folder have the same numbers.
+        let mut places: HashMap<usize, Vec<&Record>> = HashMap::new();
+        for record in &records {
+            places.entry(record.place).or_default().push(record);
+        }
         // The results of another build of this program have other names; then the cells themselves are compared.
-        let is_done =
-            |place: usize, id: &String, cell: &Cell| ids.contains(&**id) || places.get(&place).is_some_and(|record| record.cell == *cell);
+        let is_done = |place: usize, id: &String, cell: &Cell| {
+            ids.contains(&**id) || places.get(&place).is_some_and(|records| records.iter().any(|record| record.cell == *cell))
+        };
         self.list.iter().enumerate().filter(|(place, (id, cell))| !is_done(*place, id, cell)).collect()
     }
 
@@ -298,7 +345,8 @@ impl Run {
         // A single run names its course by its command.
         let alone = || if row.name.starts_with("noctule-lab ") { row.name.clone() } else { String::new() };
         let command = list.first().map_or_else(alone, command);
-        let report = self.singles.contains_key(id).then(|| single::report(&self.path.join(format!("{id}.{REPORT}")))).flatten();
+        let is_promised = self.singles.get(id).is_some_and(|single| single.promised);
+        let report = is_promised.then(|| single::report(&self.path.join(REPORT))).flatten();
         Ok(CellView { row, command, list, report, second_mbit: None })
     }
 
@@ -317,7 +365,8 @@ impl Run {
         if records.len() > MOST_CELLS {
             return Err(unfit(&format!("{} results are more than a table of {MOST_CELLS} cells", records.len())));
         }
-        let (cases, results): (Vec<Case>, Vec<_>) = records.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
+        let (mut cases, results): (Vec<Case>, Vec<_>) = records.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
+        tell_apart(&mut cases);
         let mut summary = Summary::of(&cases, results);
         let beside = match ask.beside.as_deref() {
             Some("none") => None,
@@ -330,7 +379,7 @@ impl Run {
         };
         let layout = Layout::of(&summary, ask.rows.as_deref(), ask.columns.as_deref()).map_err(Problem::not_found)?;
         let square = |cell: &crate::matrix::Cell| Square {
-            id: records.iter().find(|record| record.cell.case.cell == cell.settings).map(|record| record.id.clone()),
+            id: cases.iter().zip(&records).find(|(case, _)| case.cell == cell.settings).map(|(_, record)| record.id.clone()),
             goodput_mbit: cell.goodput_mbit.map(|spread| spread.median),
             goodput_mbit_least: cell.goodput_mbit.map(|spread| spread.min),
             share: cell.share.map(|spread| spread.median),
@@ -432,8 +481,6 @@ pub struct MatrixAsk {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::StatusCode;
-
     use super::super::store::tests::{cells, keep, record};
     use super::super::store::{LIST, Store};
     use super::*;
@@ -482,6 +529,60 @@ mod tests {
         let cell = run.cell(&store, &rows[3].id, Ours::No).unwrap();
         assert_eq!((cell.list.len(), cell.command.as_str()), (1, "noctule-lab cell --of cell.json 0 --results again"));
         assert_eq!(run.cell(&store, "no", Ours::No).unwrap_err().status, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn two_lists_with_the_same_axes_in_one_folder_stay_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let cells = |rate: &str| -> Vec<Cell> {
+            let text = format!("name = \"of {rate}\"\n[link]\nrate = \"{rate}\"\n[run]\nseeds = [1, 2]\n[grid]\nloss = [\"0%\", \"2%\"]\n");
+            let cases = toml::from_str::<crate::scenario::ScenarioFile>(&text).unwrap().cases(true).unwrap();
+            cases.into_iter().map(Cell::from).collect()
+        };
+        let path = dir.path().join("one");
+        for (rate, mbit) in [("60mbit", 60.0), ("90mbit", 90.0)] {
+            cells(rate).iter().enumerate().for_each(|(place, cell)| keep(&path, &record(place, cell, mbit)));
+        }
+        let store = Store::new(dir.path(), Build::named("test"));
+        let run = store.run("one").unwrap();
+        let matrix = run.matrix(&Tables::new(&[]).unwrap(), &MatrixAsk::default()).unwrap();
+        let planes: Vec<_> = matrix.planes.iter().flat_map(|plane| plane.cells.iter().flatten().flatten()).collect();
+        assert_eq!(planes.len(), 4, "{:?}", matrix.axes);
+        for square in planes {
+            let at = run.records.iter().find(|record| Some(&record.id) == square.id.as_ref()).unwrap();
+            assert_eq!(square.runs, 2, "its two seeds");
+            assert_eq!(square.goodput_mbit, outcome(at).map(|outcome| outcome.goodput_mbit));
+        }
+        assert!(matrix.axes.contains(&"scenario".to_owned()), "{:?}", matrix.axes);
+    }
+
+    #[test]
+    fn a_result_of_another_list_does_not_hide_that_a_cell_is_done() {
+        let (dir, store) = store(4);
+        let path = dir.path().join("one");
+        // All by another build, and beside them cells of another list under the same numbers.
+        let other = Build::named("other");
+        for (place, cell) in cells().iter().enumerate() {
+            let mut strange = cell.clone();
+            strange.case.scenario.seed = 99;
+            for cell in [cell, &strange] {
+                keep(&path, &Record { id: other.id(cell), build: "other".to_owned(), ..record(place, cell, 90.0) });
+            }
+        }
+        for id in store.run("one").unwrap().records.iter().filter(|record| record.build == "test").map(|record| &record.id) {
+            std::fs::remove_file(path.join(format!("{id}.json"))).unwrap();
+        }
+        assert_eq!(RunSummary::of(&store.run("one").unwrap(), Ours::No).state, RunState::Finished);
+    }
+
+    #[test]
+    fn a_file_of_its_own_has_a_line_for_every_cell() {
+        let cell = cells().remove(0);
+        let list = (0..20_000).map(|number: usize| (number.to_string(), cell.clone())).collect();
+        let run = Run { list: std::sync::Arc::new(list), ..Run::bare("-", "none".as_ref()) };
+        let view = |offset, limit| RunView::of(RunSummary::of(&run, Ours::No), &run, Ours::No, offset, limit);
+        // Only the answers of the server have a bound.
+        assert_eq!((view(0, usize::MAX).rows.len(), view(0, 3).rows.len(), view(19_999, 3).rows.len()), (20_000, 3, 1));
     }
 
     #[test]

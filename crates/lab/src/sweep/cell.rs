@@ -115,7 +115,46 @@ impl Cell {
     }
 }
 
+/// What is no record, or not the one that it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Other JSON, or none.
+    #[error("not a result of a cell: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Its cell or its id was changed.
+    #[error("{0} is not the hash of the cell that stands there")]
+    Changed(String),
+    /// That of another cell.
+    #[error("it holds the result of {0}")]
+    Another(String),
+}
+
 impl Record {
+    /// What a file or a line says; whether it may be believed, [`Record::checked`] knows.
+    ///
+    /// # Errors
+    /// It is no record.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, RecordError> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// The same, if its id is the hash of its cell.
+    ///
+    /// # Errors
+    /// One of them was changed.
+    pub fn checked(self) -> Result<Self, RecordError> {
+        if Build::named(&self.build).id(&self.cell) == self.id { Ok(self) } else { Err(RecordError::Changed(self.id)) }
+    }
+
+    /// The record of the cell `id`.
+    ///
+    /// # Errors
+    /// It is none, that of another cell, or changed.
+    pub fn named(bytes: &[u8], id: &str) -> Result<Self, RecordError> {
+        let record = Self::from_slice(bytes)?;
+        if record.id == id { record.checked() } else { Err(RecordError::Another(record.id)) }
+    }
+
     /// As a matrix wants it.
     pub fn result(&self) -> Result<Outcome, RunFailure> {
         match &self.measured {

@@ -14,7 +14,7 @@ use super::which::{Asked, Shard, VARIABLES, Which};
 use crate::holdout::command::DrawArgs;
 use crate::holdout::summary;
 use crate::matrix::flags::GridFlags;
-use crate::matrix::{FAILED, Heading, Layout, Summary, csv, markdown};
+use crate::matrix::{FAILED, Heading, Layout, Summary, csv, markdown, tell_apart};
 use crate::report::count;
 use crate::scenario::Case;
 use crate::sim;
@@ -181,7 +181,8 @@ impl MergeArgs {
         let (draws, others): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| record.cell.draw.is_some());
         print!("{}", summary::text(&draws, self.worst));
         if !others.is_empty() {
-            let (cases, results): (Vec<Case>, Vec<_>) = others.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
+            let (mut cases, results): (Vec<Case>, Vec<_>) = others.iter().map(|record| (record.cell.case.clone(), record.result())).unzip();
+            tell_apart(&mut cases);
             let summary = Summary::of(&cases, results);
             let heading = Heading {
                 title: count(cases.len(), "run"),

@@ -2,7 +2,8 @@
 //!
 //! `ID.json` is a [`Record`]. It is written under another name, brought to the disk (`fsync`) and renamed: a full disk, a killed worker or a
 //! power cut leaves the old state or the new one. Workers that share a folder hold a lock on `ID.claim` while they run a cell. The kernel
-//! lets go of the lock when its process ends, however it ends. What lies there under these names and is no regular file is refused (`files`).
+//! lets go of the lock when its process ends, however it ends. Others may write there as well: a FIFO or a device in place of a result is not
+//! read, a link in place of a claim is not followed, and what lies under a temporary name is taken away (`files`).
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -80,7 +81,7 @@ impl Folder {
             _ => failed(path)(e),
         })?;
         let trial = path.join(format!(".trial.{}", std::process::id()));
-        files::create(&trial, false).and_then(|mut file| file.write_all(b"x")).map_err(failed(path))?;
+        files::anew(&trial).and_then(|mut file| file.write_all(b"x")).map_err(failed(path))?;
         std::fs::remove_file(&trial).map_err(failed(path))?;
         Ok(Self { path: path.to_owned() })
     }
@@ -107,15 +108,10 @@ impl Folder {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(FolderError::Read { path, source }),
         };
-        let record: Record = match serde_json::from_slice(&text) {
-            Ok(record) => record,
-            Err(e) => return Err(FolderError::Read { path, source: e.into() }),
-        };
-        if record.id != id {
-            let source = io::Error::new(io::ErrorKind::InvalidData, format!("it holds the result of {}", record.id));
-            return Err(FolderError::Read { path, source });
+        match Record::named(&text, id) {
+            Ok(record) => Ok(Some(record)),
+            Err(e) => Err(FolderError::Read { path, source: io::Error::new(io::ErrorKind::InvalidData, e) }),
         }
-        Ok(Some(record))
     }
 
     /// Asks for a cell; with `wait`, until the worker that runs it has ended.
@@ -126,7 +122,7 @@ impl Folder {
             let _ = std::fs::remove_file(&claim);
             return Ok(Taken::Done(Box::new(record)));
         }
-        let file = files::create(&claim, true).map_err(|source| FolderError::Write { path: claim.clone(), source })?;
+        let file = files::append(&claim).map_err(|source| FolderError::Write { path: claim.clone(), source })?;
         let locked = if wait { file.lock().map_err(TryLockError::Error) } else { file.try_lock() };
         match locked {
             Ok(()) => {}
@@ -165,7 +161,7 @@ impl Claim {
 
 /// Writes a file whole or not at all, by way of `part` in the same folder.
 fn write_whole(part: &Path, to: &Path, folder: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = files::create(part, false)?;
+    let mut file = files::anew(part)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(part, to)?;
@@ -281,6 +277,34 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_under_the_name_of_a_temporary_file_is_taken_away_and_not_written_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("victim"), "kept").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let record = record(&Build::named("test"));
+        let part = at(&format!(".{}.part", record.id));
+        let trial = at(&format!(".trial.{}", std::process::id()));
+        let put: [&dyn Fn(&Path); 4] = [
+            &|path| std::os::unix::fs::symlink(at("victim"), path).unwrap(),
+            &|path| std::fs::hard_link(at("victim"), path).unwrap(),
+            &|path| files::tests::fifo(path),
+            &|path| std::fs::write(path, "half of another").unwrap(),
+        ];
+        for put in put {
+            put(&part);
+            put(&trial);
+            Folder::open(dir.path()).unwrap();
+            let Taken::Mine(mine) = folder.take(&record.id, false).unwrap() else { panic!("nobody has it") };
+            mine.keep(&record).unwrap();
+            assert_eq!(folder.read(&record.id).unwrap().map(|record| record.id).as_ref(), Some(&record.id));
+            assert_eq!(std::fs::read(at("victim")).unwrap(), b"kept");
+            assert!(!part.exists() && !trial.exists());
+            std::fs::remove_file(at(&format!("{}.json", record.id))).unwrap();
+        }
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_written_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
@@ -301,11 +325,6 @@ mod tests {
         files::tests::fifo(&claim);
         assert!(folder.take(&record.id, false).unwrap_err().to_string().contains("not a regular file"));
         std::fs::remove_file(&claim).unwrap();
-        std::fs::write(at("victim".to_owned()), "kept").unwrap();
-        std::os::unix::fs::symlink(at("victim".to_owned()), at(format!(".{}.part", record.id))).unwrap();
-        let Taken::Mine(mine) = folder.take(&record.id, false).unwrap() else { panic!("nobody has it") };
-        assert!(mine.keep(&record).unwrap_err().to_string().contains("not a regular file"));
-        assert_eq!(std::fs::read(at("victim".to_owned())).unwrap(), b"kept");
         files::tests::fifo(&at(format!("{}.json", record.id)));
         assert!(folder.take(&record.id, false).unwrap_err().to_string().contains("not a regular file"));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::cell::{Build, Cell, Record};
+use super::cell::{Build, Cell, Record, RecordError};
 use crate::files::{self, Links};
 use crate::report::count;
 
@@ -19,24 +19,14 @@ pub enum GatherError {
         source: std::io::Error,
     },
     /// A line is no record.
-    #[error("{path}, line {line}: not a result of a cell: {source}")]
+    #[error("{path}, line {line}: {source}")]
     Line {
         /// Which file.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
         /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// A record was changed, or its name is not its own.
-    #[error("{path}, line {line}: {id} is not the hash of the cell that stands there")]
-    Changed {
-        /// Which file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// What it says.
-        id: String,
+        source: RecordError,
     },
     /// One cell, one program, two results.
     #[error("{name} ({id}) has two different results; the second is in {path}: runs of one program are deterministic, one was changed")]
@@ -106,13 +96,11 @@ fn results_in(path: &Path) -> Result<Vec<PathBuf>, GatherError> {
 
 fn add(records: &mut BTreeMap<String, Record>, path: &Path, line: usize, text: &str, build: Option<&str>) -> Result<(), GatherError> {
     let wrong = |source| GatherError::Line { path: path.to_owned(), line, source };
-    let record: Record = serde_json::from_str(text).map_err(wrong)?;
+    let record = Record::from_slice(text.as_bytes()).map_err(wrong)?;
     if build.is_some_and(|build| build != record.build) {
         return Ok(());
     }
-    if Build::named(&record.build).id(&record.cell) != record.id {
-        return Err(GatherError::Changed { path: path.to_owned(), line, id: record.id });
-    }
+    let record = record.checked().map_err(wrong)?;
     if let Some(before) = records.get(&record.id) {
         let figures = |record: &Record| serde_json::to_string(&record.measured).unwrap_or_default();
         if figures(before) != figures(&record) {

@@ -1,7 +1,7 @@
 //! The course of a cell as a file of JSON lines that grows while the cell runs: what a page shows live.
 //!
 //! `ID.samples` begins with a [`Head`], then has a [`Sample`] per line. It is no result: `merge` does not read it, and a cell without it is
-//! as good as one with it. When it cannot be written any more, the run goes on, and says so once. While it grows its writer holds a lock on it.
+//! as good as one with it. When it cannot be written any more, the run goes on, and says so once. Its writer holds a lock on it to the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -70,8 +70,10 @@ const MOST_HEAD: u64 = 64 << 10;
 /// A file that is written as the run goes on.
 #[derive(Debug)]
 pub struct SampleFile {
-    /// None: it could not be written, and that was said.
+    /// None: it could not be begun, and that was said. Kept as long as the run goes on, for the lock on it.
     file: Option<File>,
+    /// It could not be written any more, and that was said.
+    is_given_up: bool,
     path: PathBuf,
 }
 
@@ -92,10 +94,10 @@ impl SampleFile {
 
     /// Begins a file in a folder of results; the run does not depend on it.
     pub fn beside(path: &Path, head: &Head) -> Self {
-        let begun = files::create(path, false).and_then(|file| Self::begin(file, path, head));
+        let begun = files::anew(path).and_then(|file| Self::begin(file, path, head));
         begun.unwrap_or_else(|error| {
             complain(path, &error);
-            Self { file: None, path: path.to_owned() }
+            Self { file: None, is_given_up: true, path: path.to_owned() }
         })
     }
 
@@ -103,15 +105,15 @@ impl SampleFile {
         // Says to a page that the run goes on. Where it cannot be had, the file is as good without.
         let _ = file.try_lock();
         write_line(&mut file, head)?;
-        Ok(Self { file: Some(file), path: path.to_owned() })
+        Ok(Self { file: Some(file), is_given_up: false, path: path.to_owned() })
     }
 
     /// Adds a line. A reader that follows the file sees it whole: it goes out in one write.
     pub fn line(&mut self, value: &impl Serialize) {
-        let Some(file) = &mut self.file else { return };
+        let Some(file) = self.file.as_mut().filter(|_| !self.is_given_up) else { return };
         if let Err(error) = write_line(file, value) {
             complain(&self.path, &error);
-            self.file = None;
+            self.is_given_up = true;
         }
     }
 
@@ -179,15 +181,35 @@ mod tests {
         assert_eq!(read(&path).unwrap(), (of_a_run(), vec![SAMPLE]));
         std::fs::remove_file(&path).unwrap();
         files::tests::fifo(&path);
-        assert!(SampleFile::beside(&path, &of_a_run()).file.is_none(), "the run does not wait for a reader");
         assert!(read(&path).unwrap_err().contains("not a regular file"));
+        SampleFile::beside(&path, &of_a_run()).line(&SAMPLE);
+        assert_eq!(read(&path).unwrap(), (of_a_run(), vec![SAMPLE]), "it takes the place of the FIFO, and waits for no reader");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        SampleFile::beside(&path, &of_a_run()).line(&SAMPLE);
+        assert!(path.is_dir(), "the run does not depend on it");
+    }
+
+    #[test]
+    fn a_run_that_cannot_write_its_samples_any_more_is_still_seen_to_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path_of(dir.path(), "abc");
+        std::fs::write(&path, "").unwrap();
+        let file = File::open(&path).unwrap();
+        file.lock().unwrap();
+        // Not opened for writing: as a disk that is full.
+        let mut samples = SampleFile { file: Some(file), is_given_up: false, path: path.clone() };
+        samples.line(&SAMPLE);
+        assert!(File::open(&path).unwrap().try_lock().is_err(), "its lock says that it runs");
+        drop(samples);
+        File::open(&path).unwrap().try_lock().unwrap();
     }
 
     #[test]
     fn a_file_that_cannot_be_written_any_more_ends_nothing_and_one_that_never_could_is_told_at_once() {
-        let mut full = SampleFile { file: Some(File::create("/dev/full").unwrap()), path: "/dev/full".into() };
+        let mut full = SampleFile { file: Some(File::create("/dev/full").unwrap()), is_given_up: false, path: "/dev/full".into() };
         full.line(&SAMPLE);
-        assert!(full.file.is_none());
+        assert!(full.is_given_up);
         full.line(&SAMPLE);
         for (path, names) in [("/no/such/folder/x.samples", "no folder /no/such/folder"), ("/dev/full", "space"), ("/", "directory")] {
             let error = SampleFile::create(Path::new(path), &of_a_run()).unwrap_err();
