@@ -30,6 +30,8 @@ mechanisms! {
     Cookies,
     /// A receiver's window covers what a longer link further up takes to repair (P13, P15).
     DistantHoles,
+    /// Where congestion control is off, an acknowledged packet pays for one repair (P13).
+    PaidRepairs,
     /// CREDIT and RANK are sent (P9, P15).
     FlowReports,
     /// What was lost of the receiver's refusals is said again (P9).

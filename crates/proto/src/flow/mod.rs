@@ -69,6 +69,8 @@ pub struct SendContext {
     pub heard: u32,
     /// So much that what takes it makes no queue.
     pub slack: bool,
+    /// Nothing but what is offered bounds what leaves: congestion control is off.
+    pub uncontrolled: bool,
 }
 
 /// A coded packet that a sender wants sent; `Sender::write_symbol` gives its bytes.

@@ -283,6 +283,7 @@ impl Link {
             idle_share: Probability::ONE,
             heard: loss.packets,
             slack: false,
+            uncontrolled: path.is_uncontrolled(),
         }
     }
 

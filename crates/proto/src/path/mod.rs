@@ -683,6 +683,10 @@ impl Path {
     pub fn delivery_rate(&self) -> Bandwidth {
         self.delivery.latest().map_or(Bandwidth::ZERO, |s| s.delivery_rate)
     }
+    /// Neither a window nor a rate bounds what is sent.
+    pub(crate) fn is_uncontrolled(&self) -> bool {
+        self.control.window() == u64::MAX && self.control.pacing_rate().is_none()
+    }
     /// Rate at which packets may leave.
     pub fn pacing_rate(&self) -> Option<Bandwidth> {
         self.control.pacing_rate()

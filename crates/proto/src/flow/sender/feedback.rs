@@ -12,6 +12,9 @@ use crate::units::Time;
 impl Sender {
     /// A packet arrived.
     pub fn on_acked(&mut self, now: Time, item: &SentItem) {
+        if matches!(item, SentItem::Coded { .. }) {
+            self.allowance.on_acked(self.outstanding);
+        }
         self.on_fate(now, item, true, false);
     }
 
@@ -73,8 +76,9 @@ impl Sender {
             self.advance_floor();
             self.free();
             let size = self.batch_size();
-            // Batches that are kept though the receiver is done with them (P14).
-            for number in (before / size).max(self.first)..done / size {
+            // Batches that are kept though the receiver is done with them (P14). What it claims to have may lie far beyond what is held.
+            let held = self.first + self.batches.len() as u64;
+            for number in (before / size).max(self.first)..(done / size).min(held) {
                 self.touch(number, |batch| batch.on_done(size as u8));
             }
             let index = (done % size) as u8;

@@ -4,6 +4,7 @@
 //! control frames. Symbols are kept until the receiver says that it needs them no more (`done`), because what ACKs let us believe of its
 //! rank may be wrong (P9) and because a source keeps custody (P14).
 
+mod allowance;
 mod control;
 mod feedback;
 mod giving_up;
@@ -25,6 +26,7 @@ use crate::stats::FlowStats;
 use crate::switch::{self, Mechanism};
 use crate::units::{Duration, Probability, Time};
 use crate::wire::frame::FlowOpen;
+use allowance::Allowance;
 use control::Repeated;
 use noctule_codes::span::MAX_SPAN;
 use pace::Pace;
@@ -117,6 +119,7 @@ pub struct Sender {
     bytes: usize,
     outstanding: u64,
     pace: Pace,
+    allowance: Allowance,
     /// When the first source packet left.
     began: Option<Time>,
     /// Smoothed RTT of the path that was last sent on.
@@ -165,6 +168,7 @@ impl Sender {
             end_state: Repeated::Idle,
             bytes: 0,
             outstanding: 0,
+            allowance: Allowance::default(),
             pace: Pace::default(),
             began: None,
             rtt: Duration::from_millis(100),

@@ -19,6 +19,7 @@ impl Sender {
     /// Something to send in this stage. May be true when `poll` then finds nothing; never false when there is something.
     pub fn has(&self, stage: Stage) -> bool {
         match stage {
+            Stage::Repair | Stage::Proactive if !self.allowance.is_left() => false,
             Stage::Repair => !self.repair.is_empty() || (self.is_urgent() && self.is_protection_due()) || self.is_mid_burst(),
             Stage::Source if self.relay.is_some() => self.has_row(),
             Stage::Source => self.cursor < self.pushed.min(self.credit),
@@ -32,8 +33,12 @@ impl Sender {
     /// A packet handed out counts as in flight until its fate is told. O(1) amortised.
     pub fn poll(&mut self, now: Time, stage: Stage, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {
         self.rtt = context.rtt;
+        self.allowance.on_path(context.uncontrolled);
         self.pace.sample(now, context.rtt, self.cursor);
-        match stage {
+        let repair = match stage {
+            Stage::Source => return self.poll_source(now, max_symbol),
+            Stage::Probe => return self.poll_probe(now, max_symbol),
+            _ if !self.allowance.is_left() => None,
             Stage::Repair => self.poll_repair(now, context, max_symbol).or_else(|| {
                 if self.is_urgent() {
                     self.poll_proactive(now, context, max_symbol)
@@ -43,11 +48,11 @@ impl Sender {
                     None
                 }
             }),
-            Stage::Source => self.poll_source(now, max_symbol),
             Stage::Proactive if context.spare && (context.slack || !self.is_patient()) => self.poll_proactive(now, context, max_symbol),
             Stage::Proactive => None,
-            Stage::Probe => self.poll_probe(now, max_symbol),
-        }
+        };
+        self.allowance.on_repair(repair.is_some());
+        repair
     }
 
     fn poll_repair(&mut self, now: Time, context: &SendContext, max_symbol: usize) -> Option<Outgoing> {

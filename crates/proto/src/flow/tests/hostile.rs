@@ -1,6 +1,6 @@
 use super::world::{content, symbol};
 use crate::error::Code;
-use crate::flow::{Offer, Receiver, ReceiverConfig, Sender, SenderConfig, Symbol};
+use crate::flow::{Offer, Passing, Receiver, ReceiverConfig, Row, RowForm, Sender, SenderConfig, Symbol};
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::sent::SentItem;
@@ -9,6 +9,8 @@ use crate::wire::frame::{Coded, Coefficients};
 use proptest::prelude::*;
 
 const T: u16 = 200;
+/// Beyond the largest number that the wire carries.
+const MOST: u64 = 1 << 62;
 
 fn receiver(memory: usize) -> Receiver {
     Receiver::new(ReceiverConfig { label: FlowLabel(1), batch_size: 16, symbol: T, memory, initial_credit: 256 })
@@ -100,7 +102,7 @@ proptest! {
     #[test]
     fn arbitrary_packets_never_panic_and_never_exceed_memory(
         packets in prop::collection::vec((0u64..320, 0u8..=70, 0u8..4, any::<u16>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..80), prop::collection::vec(any::<u8>(), 0..20)), 0..200),
-        skip in 0u64..400, end in 0u64..400,
+        skip in prop_oneof![0u64..400, 0..MOST], end in prop_oneof![0u64..400, 0..MOST],
     ) {
         let mut r = receiver(150_000);
         for (i, (base, n, form, seed, bitmap, data, row)) in packets.iter().enumerate() {
@@ -125,13 +127,15 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_feedback_never_panics_a_sender(
-        feedback in prop::collection::vec((0u8..8, any::<u64>(), 0u64..200, any::<u8>(), any::<u8>(), any::<u64>()), 0..200),
+    fn arbitrary_feedback_neither_panics_nor_keeps_a_sender(
+        is_relay in any::<bool>(),
+        feedback in prop::collection::vec((0u8..9, 0..MOST, 0u64..200, any::<u8>(), any::<u8>(), 0..MOST), 0..200),
     ) {
-        let mut s = Sender::new(SenderConfig {
+        let config = SenderConfig {
             label: FlowLabel(1), batch_size: 16, symbol: T, class: Class::Latency, mode: Mode::Brtp, waits_in_order: true,
             no_retransmit: Probability::new(0.99), memory: 100_000, initial_credit: 64,
-        });
+        };
+        let mut s = if is_relay { Sender::relaying(config, Seq(0)) } else { Sender::new(config) };
         let context = crate::flow::SendContext {
             rtt: Duration::from_millis(10), rtt_var: Duration::ZERO, min_rtt: Duration::from_millis(10),
             loss: crate::redundancy::LossEstimate { mean: Probability::new(0.1), ..Default::default() },
@@ -140,11 +144,17 @@ proptest! {
             idle_share: Probability::ONE,
             heard: 1000,
             slack: true,
+            uncontrolled: false,
         };
         let mut items: Vec<SentItem> = Vec::new();
         for (i, (kind, any, small, n, rank, bits)) in feedback.into_iter().enumerate() {
             let now = Time::from_millis(i as u64);
-            if s.room() > 0 {
+            if is_relay {
+                // What a receiver of this node can have taken: within its credit.
+                let (base, n) = (Seq(i as u64 / 16 * 16), i as u8 % 16 + 1);
+                let row = Row { n, form: RowForm::Source(n - 1) };
+                s.push_passing(Passing { base, row, symbol: symbol(&[1; 20]).into() }, None);
+            } else if s.room() > 0 {
                 s.push(now, Symbol::whole(symbol(&[1; 20])), (n % 5 == 0).then_some(now + Duration::from_millis(20)));
             }
             for stage in [crate::flow::Stage::Repair, crate::flow::Stage::Source, crate::flow::Stage::Proactive, crate::flow::Stage::Probe] {
@@ -162,6 +172,8 @@ proptest! {
                 3 => s.on_credit(Seq(any), Seq(bits)),
                 4 => s.on_refused(Seq(small), if n % 2 == 0 { Code::UnknownFlow } else { Code::NoMemory }),
                 5 => s.abandon(Seq(small)..Seq(small + u64::from(n))),
+                6 => s.on_refused(Seq(any), if n % 2 == 0 { Code::UnknownFlow } else { Code::NoMemory }),
+                7 if is_relay => s.give_up_below(Seq(any)),
                 _ => if !items.is_empty() {
                     let item = items.remove(any as usize % items.len());
                     match n % 3 { 0 => s.on_acked(now, &item), 1 => s.on_lost(now, &item), _ => s.on_spurious(now, &item) }

@@ -287,6 +287,7 @@ impl World {
             idle_share: Probability::ONE,
             heard: 1000,
             slack: true,
+            uncontrolled: false,
         }
     }
 
