@@ -239,7 +239,20 @@ impl OutFlow {
             self.source.shrink();
         }
         let held = self.memory();
-        let allowed = ledger.settle(&mut self.account, held);
+        let may_rest = self.account.fits_at_rest(held);
+        let allowed = ledger.settle(&mut self.account, held, may_rest);
+        self.allow(allowed);
+    }
+
+    /// Something is about to be written: what others hold may have changed since it last held anything.
+    pub(crate) fn wake(&mut self, ledger: &mut Ledger) {
+        if !self.account.is_awake() {
+            ledger.wake(&mut self.account);
+            self.allow(ledger.allowed(&self.account));
+        }
+    }
+
+    fn allow(&mut self, allowed: usize) {
         self.source.set_buffer(buffer_of(allowed));
         self.sender.set_memory(allowed.saturating_sub(self.source.memory()));
     }

@@ -286,7 +286,9 @@ impl Node {
 
     fn with_out<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut OutFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
         let known = self.known(flow, true)?;
-        let result = f(self.shared.flows.out_mut(flow).ok_or(CommandError::Unknown("flow"))?);
+        let half = self.shared.flows.out_mut(flow).ok_or(CommandError::Unknown("flow"))?;
+        half.wake(&mut self.shared.ledger);
+        let result = f(half);
         self.look_at_out(now, flow);
         self.note_sending(now, known.session);
         self.feed(now, flow);

@@ -186,10 +186,11 @@ impl Node {
             tag: options.tag,
             relayed,
         };
+        let floor = if is_spread { floor_of(&open).always() } else { floor_of(&open) };
         let account = self
             .shared
             .ledger
-            .open(floor_of(&open), memory_wish(index, self.shared.config.flow_memory))
+            .open(floor, memory_wish(index, self.shared.config.flow_memory))
             .ok_or(CommandError::Limit { what: "bytes of memory for flows (node_memory)", limit: self.shared.config.node_memory })?;
         let buffer = buffer_of(self.shared.ledger.allowed(&account));
         let max_message = if index == CONTROL_INDEX {
