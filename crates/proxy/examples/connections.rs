@@ -44,6 +44,15 @@ fn resident() -> Option<f64> {
     status.lines().find(|line| line.starts_with("VmRSS:"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// CPU time of the process so far, in milliseconds.
+fn cpu() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name of the program; in hundredths of a second.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: f64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    Some(ticks * 10.0)
+}
+
 fn endpoint(name: u8) -> Result<Endpoint, Failure> {
     let mut config = EndpointConfig::new(SecretKey::from_bytes([name; 32]));
     // As `noctule proxy` has it.
@@ -115,15 +124,21 @@ async fn connected(at: SocketAddr) -> Result<TcpStream, Failure> {
 async fn run(o: Options) -> Result<(), Failure> {
     let (listener, _client, _server) = proxy(echo().await?).await?;
     let at = listener.addresses[0];
+    let used = cpu();
     let (count, begun) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let spent = Arc::new([const { AtomicU64::new(0) }; 2]);
     let clients: Vec<_> = (0..o.clients)
         .map(|_| {
-            let (count, seconds) = (Arc::clone(&count), o.seconds);
+            let (count, spent, seconds) = (Arc::clone(&count), Arc::clone(&spent), o.seconds);
             tokio::spawn(async move {
                 while begun.elapsed().as_secs_f64() < seconds {
+                    let start = Instant::now();
                     let mut tcp = connected(at).await?;
+                    let answered = Instant::now();
                     tcp.shutdown().await?;
                     tcp.read_to_end(&mut Vec::new()).await?;
+                    spent[0].fetch_add((answered - start).as_micros() as u64, Relaxed);
+                    spent[1].fetch_add(answered.elapsed().as_micros() as u64, Relaxed);
                     count.fetch_add(1, Relaxed);
                 }
                 Ok::<_, Failure>(())
@@ -133,7 +148,16 @@ async fn run(o: Options) -> Result<(), Failure> {
     for client in clients {
         client.await??;
     }
-    println!("{:.0} new connections a second, {} at a time", count.load(Relaxed) as f64 / begun.elapsed().as_secs_f64(), o.clients);
+    let all = count.load(Relaxed) as f64;
+    let [answer, end] = [0, 1].map(|phase| spent[phase].load(Relaxed) as f64 / 1e3 / all);
+    let rate = all / begun.elapsed().as_secs_f64();
+    println!(
+        "{rate:.0} new connections a second, {} at a time; the byte is back after {answer:.2} ms, the end after {end:.2} ms more",
+        o.clients
+    );
+    if let (Some(before), Some(now)) = (used, cpu()) {
+        println!("{:.3} ms of CPU time for each: both ends and both programs", (now - before) / all);
+    }
     let (before, mut open) = (resident(), Vec::new());
     while open.len() < o.open {
         let some = (0..o.clients.min(o.open - open.len())).map(|_| tokio::spawn(connected(at))).collect::<Vec<_>>();
@@ -145,7 +169,11 @@ async fn run(o: Options) -> Result<(), Failure> {
         }
     }
     if let (Some(before), Some(now)) = (before, resident()) {
-        println!("{} are open at once: {:.1} KiB for each, both ends and both programs together", open.len(), (now - before) / open.len().max(1) as f64);
+        println!(
+            "{} are open at once: {:.1} KiB for each, both ends and both programs together",
+            open.len(),
+            (now - before) / open.len().max(1) as f64
+        );
     }
     Ok(())
 }

@@ -29,18 +29,26 @@ pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
     if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
 }
 
-/// Packets of full size that a flow may hold at rest, and own no more for it.
-const RESTING_PACKETS: usize = 4;
+/// Packets of full size that a sending half owns memory for: what it holds it can send, so that it waits for no more.
+const SENDING_PACKETS: usize = 2;
 
-/// Memory that a flow owns at each node, or is refused when it opens (P15): two batches, and for data the packets that may come before the first
-/// CREDIT. A session's control messages are far shorter than its packets could be, and taken at once. A flow of data owns it while it works, if it can
-/// wait: what comes in parts, or is a datagram that is not coded, cannot.
+/// Memory that the receiving half of a flow, or one that passes, owns at each node, or is refused when it opens (P15): two batches, and for data the packets that
+/// may come before the first CREDIT. A session's control messages are far shorter than its packets could be, and taken at once. A flow of data owns it while it
+/// works, and at rest what a batch takes that is not full yet, if it can wait: what comes in parts, or is a datagram that is not coded, cannot.
 pub(crate) fn floor_of(open: &FlowOpen) -> Floor {
     let batches = 2 * usize::from(open.batch_size);
     let packets = if open.index == CONTROL_INDEX { batches } else { batches.max(INITIAL_CREDIT as usize) };
-    let floor = Floor::new(FLOW_COST + packets * usize::from(open.symbol), RESTING_PACKETS * usize::from(open.symbol));
+    let floor = Floor::new(FLOW_COST + packets * usize::from(open.symbol), usize::from(open.batch_size) * usize::from(open.symbol));
     let can_wait = open.index != CONTROL_INDEX && open.mode != Mode::Transparent && open.part() == 0;
     if can_wait { floor } else { floor.always() }
+}
+
+/// The same of the sending half at its source.
+pub(crate) fn sending_floor_of(open: &FlowOpen) -> usize {
+    match open.index {
+        CONTROL_INDEX => floor_of(open).working(),
+        _ => FLOW_COST + SENDING_PACKETS * usize::from(open.symbol),
+    }
 }
 
 /// Bytes of a sending half's queue in a flow that may hold `memory` bytes. More than a core's cache holds is slower: what waits longest has left it when it is

@@ -239,17 +239,13 @@ impl OutFlow {
             self.source.shrink();
         }
         let held = self.memory();
-        let may_rest = self.account.fits_at_rest(held);
-        let allowed = ledger.settle(&mut self.account, held, may_rest);
+        let allowed = ledger.settle(&mut self.account, held, false);
         self.allow(allowed);
     }
 
     /// Something is about to be written: what others hold may have changed since it last held anything.
-    pub(crate) fn wake(&mut self, ledger: &mut Ledger) {
-        if !self.account.is_awake() {
-            ledger.wake(&mut self.account);
-            self.allow(ledger.allowed(&self.account));
-        }
+    pub(crate) fn look_at_limit(&mut self, ledger: &Ledger) {
+        self.allow(ledger.allowed(&self.account));
     }
 
     fn allow(&mut self, allowed: usize) {

@@ -129,11 +129,6 @@ impl Receiver {
         }
     }
 
-    /// Nothing is known to be missing, and all that is here was handed over.
-    pub fn is_whole(&self) -> bool {
-        self.done >= self.high && self.ready.is_empty()
-    }
-
     /// Packets that fit the memory even if every one waits for decoding, with some room to decode into.
     fn packets_in(memory: usize, symbol: u16) -> u64 {
         let room = memory.saturating_sub(16 * usize::from(symbol));
