@@ -425,11 +425,17 @@ impl Session {
 
     /// The far end's address on the session's first path, as long as it is known.
     pub fn remote_address(&self) -> Option<SocketAddr> {
-        if let Some(path) = self.stats().link.paths.first() {
+        // Asked for each connection of a proxy: not by the way of statistics, which add up all flows.
+        let state = self.handle.shared.lock();
+        let entry = state.sessions.get(&self.handle.session);
+        let link = state.node.session_link(self.handle.session).or(entry.map(|s| s.link));
+        if let Some(remote) = link.and_then(|link| state.node.link_remote(link)) {
+            return Some(remote);
+        }
+        let entry = entry?;
+        if let Some(path) = entry.last_stats.as_ref().and_then(|stats| stats.paths.first()) {
             return Some(path.remote);
         }
-        let state = self.handle.shared.lock();
-        let entry = state.sessions.get(&self.handle.session)?;
         state.links.get(entry.link).and_then(|link| link.remote).or(entry.came_from)
     }
 

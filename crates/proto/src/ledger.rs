@@ -1,7 +1,7 @@
-//! The node's memory (P15, P18): every flow owns a floor from when it opens; beyond it, memory is lent to those that hold something.
+//! The node's memory (P15, P18): every flow that works owns a floor; beyond it, memory is lent to those that hold something.
 //!
-//! What counts is what a flow *holds*, not what it might: an idle flow costs its floor and nothing more, and gives everything else back by
-//! becoming idle. How much a flow may hold follows from what the others hold (dynamic thresholds, Choudhury and Hahne 1998): two thirds of what
+//! What counts is what a flow *holds*, not what it might. A flow at rest costs what its tables take and little more. Before it takes anything it wakes: it
+//! gets its whole floor, or takes nothing and waits. So what works can always go on to its end, however many rest (docs/decisions/0224). How much a flow may hold follows from what the others hold (dynamic thresholds, Choudhury and Hahne 1998): two thirds of what
 //! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
@@ -12,15 +12,57 @@ use std::collections::BTreeMap;
 
 /// This part of the limit is lent to nobody: flows that open find their floors there.
 const KEPT_FOR_FLOORS: usize = 8;
+/// And this part is for flows that work: neither those that open and rest nor what is lent takes it.
+const KEPT_FOR_WORK: usize = 16;
+/// Flows of each neighbour may work within so much, if it is free, whatever others that came later have.
+const LEAST_WORK: usize = 64;
 /// Of what others leave, so many parts in four may be floors of flows that one neighbour has opened, and what they hold: no neighbour opens or fills so many
 /// that another finds nothing.
 const PARTS_OF_ONE: usize = 3;
 
+/// What a flow costs its node beside what it holds, in bytes, rounded up: without it flows of tiny symbols would cost nothing in the ledger
+/// (docs/results/attack.md).
+pub(crate) const FLOW_COST: usize = 6144;
+
+/// What a flow owns whatever others hold (P15), in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Floor {
+    /// While it works: enough to come to an end with what it has begun.
+    working: usize,
+    /// While it rests.
+    resting: usize,
+}
+
+impl Floor {
+    /// `resting`: what may be held at rest, beside [`FLOW_COST`].
+    pub(crate) fn new(working: usize, resting: usize) -> Self {
+        Self { working, resting: (FLOW_COST + resting).min(working) }
+    }
+
+    /// What is owned while it works.
+    pub(crate) fn working(self) -> usize {
+        self.working
+    }
+
+    /// The same all the time: for flows that cannot wait.
+    pub(crate) fn always(self) -> Self {
+        Self { resting: self.working, ..self }
+    }
+}
+
+/// A floor that the flow owns all the time.
+impl From<usize> for Floor {
+    fn from(bytes: usize) -> Self {
+        Self { working: bytes, resting: bytes }
+    }
+}
+
 /// What one flow has to do with the ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Always the flow's, whatever others hold (P15).
-    floor: usize,
+    floor: Floor,
+    /// The flow owns the floor of one that works.
+    is_awake: bool,
     /// The flow never needs more.
     ceiling: usize,
     held: usize,
@@ -29,14 +71,35 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Bytes that are the flow's own.
+    /// Bytes that are the flow's own while it works.
     pub(crate) fn floor(&self) -> usize {
-        self.floor
+        self.floor.working
+    }
+
+    /// The neighbour that opened the flow; none if it was opened here.
+    pub(crate) fn opener(&self) -> Option<Neighbour> {
+        self.opener
+    }
+
+    /// Whether the flow owns the floor of one that works.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.is_awake
+    }
+
+    /// Whether so much may be held at rest.
+    pub(crate) fn fits_at_rest(&self, held: usize) -> bool {
+        held <= self.floor.resting.saturating_sub(FLOW_COST)
     }
 
     /// What the flow costs the others.
     fn charge(&self) -> usize {
-        if switch::is_off(Mechanism::Lending) { self.ceiling } else { self.held.max(self.floor) }
+        if switch::is_off(Mechanism::Lending) {
+            self.ceiling
+        } else if self.is_awake {
+            self.held.max(self.floor.working)
+        } else {
+            (self.held + FLOW_COST).max(self.floor.resting)
+        }
     }
 }
 
@@ -49,7 +112,15 @@ pub(crate) struct Ledger {
     used: usize,
     peak: usize,
     /// The part of `charged` that is for flows that each neighbour has opened.
-    charges: BTreeMap<Neighbour, usize>,
+    charges: BTreeMap<Neighbour, Share>,
+}
+
+/// What flows of one neighbour cost, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    charged: usize,
+    /// What of it they would cost at rest, at least.
+    resting: usize,
 }
 
 impl Ledger {
@@ -58,13 +129,24 @@ impl Ledger {
     }
 
     /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
-    pub(crate) fn open_for(&mut self, opener: Neighbour, floor: usize, ceiling: usize) -> Option<Account> {
-        if floor > self.left_to(opener) {
+    pub(crate) fn open_for(&mut self, opener: Neighbour, floor: impl Into<Floor>, ceiling: usize) -> Option<Account> {
+        let floor = floor.into();
+        if floor.resting + self.kept_for_work(floor) > self.left_to(opener) {
             return None;
         }
         let account = Account { opener: Some(opener), ..self.open(floor, ceiling)? };
-        *self.charges.entry(opener).or_default() += account.charge();
+        let share = self.charges.entry(opener).or_default();
+        share.charged += account.charge();
+        share.resting += floor.resting;
         Some(account)
+    }
+
+    /// What has to be free when a flow with this floor opens, beside what it owns from then on: where all rest, some can work.
+    fn kept_for_work(&self, floor: Floor) -> usize {
+        match floor.working.saturating_sub(floor.resting) {
+            0 => 0,
+            more => more.max(self.limit / KEPT_FOR_WORK),
+        }
     }
 
     /// How much more may be charged for flows of this neighbour.
@@ -72,15 +154,17 @@ impl Ledger {
         if switch::is_off(Mechanism::FairFloors) {
             return usize::MAX;
         }
-        let charge = self.charges.get(&opener).copied().unwrap_or(0);
+        let charge = self.charges.get(&opener).map_or(0, |share| share.charged);
         let left = self.limit.saturating_sub(self.charged.saturating_sub(charge));
         (left / 4 * PARTS_OF_ONE).saturating_sub(charge)
     }
 
-    /// An account for a new flow with this floor, and a ceiling above it; `None` if the floor is not free.
-    pub(crate) fn open(&mut self, floor: usize, ceiling: usize) -> Option<Account> {
-        let account = Account { floor, ceiling: ceiling.max(floor), held: 0, opener: None };
-        if account.charge() > self.limit.saturating_sub(self.charged) {
+    /// An account for a new flow with this floor, and a ceiling above it; `None` if what it owns from now on is not free. It rests.
+    pub(crate) fn open(&mut self, floor: impl Into<Floor>, ceiling: usize) -> Option<Account> {
+        let floor = floor.into();
+        let is_awake = floor.resting >= floor.working || switch::is_off(Mechanism::RestingFlows);
+        let account = Account { floor, is_awake, ceiling: ceiling.max(floor.working), held: 0, opener: None };
+        if account.charge() + self.kept_for_work(floor) > self.limit.saturating_sub(self.charged) {
             return None;
         }
         self.charged += account.charge();
@@ -92,39 +176,70 @@ impl Ledger {
         self.charged = self.charged.saturating_sub(account.charge());
         self.used = self.used.saturating_sub(account.held);
         if let Some(opener) = account.opener
-            && let Some(charge) = self.charges.get_mut(&opener)
+            && let Some(share) = self.charges.get_mut(&opener)
         {
-            *charge = charge.saturating_sub(account.charge());
-            if *charge == 0 {
+            share.charged = share.charged.saturating_sub(account.charge());
+            share.resting = share.resting.saturating_sub(account.floor.resting);
+            if share.charged == 0 {
                 self.charges.remove(&opener);
             }
         }
     }
 
-    /// The flow now holds so much; returns how much it may hold.
-    pub(crate) fn settle(&mut self, account: &mut Account, held: usize) -> usize {
-        if held != account.held {
-            let before = account.charge();
+    /// The flow now holds so much; returns how much it may hold. `may_rest`: it needs no more for what it has begun.
+    pub(crate) fn settle(&mut self, account: &mut Account, held: usize, may_rest: bool) -> usize {
+        let may_rest = may_rest && account.floor.resting < account.floor.working && !switch::is_off(Mechanism::RestingFlows);
+        if held != account.held || (may_rest && account.is_awake) {
             self.used = (self.used + held).saturating_sub(account.held);
             self.peak = self.peak.max(self.used);
-            account.held = held;
-            let after = account.charge();
-            self.charged = (self.charged + after).saturating_sub(before);
-            if after != before
-                && let Some(charge) = account.opener.and_then(|opener| self.charges.get_mut(&opener))
-            {
-                *charge = (*charge + after).saturating_sub(before);
-            }
+            self.change(account, |account| {
+                account.held = held;
+                account.is_awake &= !may_rest;
+            });
         }
         self.allowed(account)
     }
 
+    /// The flow is about to take something. True if it owns its floor now; otherwise it may hold what one at rest may.
+    pub(crate) fn wake(&mut self, account: &mut Account) -> bool {
+        if !account.is_awake && self.is_floor_free(account) {
+            self.change(account, |account| account.is_awake = true);
+        }
+        account.is_awake
+    }
+
+    fn change(&mut self, account: &mut Account, change: impl FnOnce(&mut Account)) {
+        let before = account.charge();
+        change(account);
+        let after = account.charge();
+        self.charged = (self.charged + after).saturating_sub(before);
+        if after != before
+            && let Some(share) = account.opener.and_then(|opener| self.charges.get_mut(&opener))
+        {
+            share.charged = (share.charged + after).saturating_sub(before);
+        }
+    }
+
+    /// Whether the flow works, or could.
+    fn is_floor_free(&self, account: &Account) -> bool {
+        let more = account.floor.working.saturating_sub(account.charge());
+        let fits_its_share = |opener| {
+            let at_work = self.charges.get(&opener).map_or(0, |share| share.charged.saturating_sub(share.resting));
+            more <= self.left_to(opener) || at_work + more <= (self.limit / LEAST_WORK).max(account.floor.working)
+        };
+        account.is_awake || (more <= self.limit.saturating_sub(self.charged) && account.opener.is_none_or(fits_its_share))
+    }
+
     /// How much the flow may hold now.
     pub(crate) fn allowed(&self, account: &Account) -> usize {
+        if !self.is_floor_free(account) {
+            return account.floor.resting.saturating_sub(FLOW_COST);
+        }
         let others = self.charged.saturating_sub(account.charge());
         let left = (self.limit - self.limit / KEPT_FOR_FLOORS).saturating_sub(others);
-        let most = account.opener.map_or(usize::MAX, |opener| account.charge().saturating_add(self.left_to(opener)));
-        (left / 3 * 2).min(most).clamp(account.floor, account.ceiling)
+        let lent = |opener| self.left_to(opener).saturating_sub(self.limit / KEPT_FOR_WORK);
+        let most = account.opener.map_or(usize::MAX, |opener| account.charge().saturating_add(lent(opener)));
+        (left / 3 * 2).min(most).clamp(account.floor.working, account.ceiling)
     }
 
     pub(crate) fn memory(&self) -> Memory {
@@ -147,7 +262,7 @@ mod tests {
                 let allowed = ledger.allowed(account);
                 // Nobody is made to give back what it holds; it does not take more, and drains.
                 let held = account.held.saturating_sub(account.held / 4).max(allowed.min(account.held + MIB));
-                ledger.settle(account, held.min(allowed.max(account.held)));
+                ledger.settle(account, held.min(allowed.max(account.held)), false);
             }
             assert!(ledger.charged <= ledger.limit && ledger.used <= ledger.limit);
         }
@@ -183,9 +298,9 @@ mod tests {
     fn what_a_flow_no_longer_holds_is_there_for_others_at_once() {
         let mut ledger = Ledger::new(100 * MIB);
         let (mut first, second) = (ledger.open(FLOOR, 80 * MIB).unwrap(), ledger.open(FLOOR, 80 * MIB).unwrap());
-        ledger.settle(&mut first, 50 * MIB);
+        ledger.settle(&mut first, 50 * MIB, false);
         let before = ledger.allowed(&second);
-        ledger.settle(&mut first, 0);
+        ledger.settle(&mut first, 0, true);
         assert!(ledger.allowed(&second) > before + 30 * MIB);
     }
 
@@ -235,5 +350,42 @@ mod tests {
         assert_eq!(ledger.open(FLOOR, MIB), None);
         ledger.close(&accounts[0]);
         assert!(ledger.open(FLOOR, MIB).is_some());
+    }
+    fn resting(ledger: &mut Ledger, link: u64) -> Option<Account> {
+        ledger.open_for(Neighbour::Link(LinkId(link)), Floor::new(FLOOR, 6000), 128 * MIB)
+    }
+
+    #[test]
+    fn flows_at_rest_cost_little_and_one_that_works_beside_them_may_hold_its_ceiling() {
+        let mut ledger = Ledger::new(512 * MIB);
+        let outgoing: Vec<_> = (0..10_000).map(|_| ledger.open(Floor::new(FLOOR, 6000), 128 * MIB).expect("one of this node's")).collect();
+        let mut incoming: Vec<_> = (0..10_000).map(|_| resting(&mut ledger, 1).expect("one of the neighbour's")).collect();
+        assert!(ledger.wake(&mut incoming[0]));
+        assert!(ledger.allowed(&incoming[0]) > 50 * MIB, "{}", ledger.allowed(&incoming[0]));
+        outgoing.iter().chain(&incoming).for_each(|account| ledger.close(account));
+        assert_eq!((ledger.charged, ledger.used, ledger.charges.len()), (0, 0, 0));
+        let few = switch::without(Mechanism::RestingFlows, || {
+            let mut ledger = Ledger::new(512 * MIB);
+            (0..10_000).filter_map(|_| resting(&mut ledger, 1)).count()
+        });
+        assert!(few < 4100, "{few}");
+    }
+
+    #[test]
+    fn a_flow_gets_its_whole_floor_or_takes_nothing_and_gives_it_back_when_it_rests() {
+        let mut ledger = Ledger::new(20 * FLOOR);
+        let mut flows: Vec<_> = (0..40).map(|_| resting(&mut ledger, 1).expect("a flow at rest")).collect();
+        let awake = flows.iter_mut().map(|account| ledger.wake(account)).filter(|is_awake| *is_awake).count();
+        assert!((9..=11).contains(&awake), "{awake}: what forty at rest leave of three quarters");
+        assert!(ledger.charged <= 15 * FLOOR, "a quarter is left");
+        assert_eq!(ledger.allowed(&flows[39]), 6000);
+        let mut other = resting(&mut ledger, 2).expect("another neighbour finds something");
+        assert!(ledger.wake(&mut other));
+        ledger.close(&other);
+        // It has begun something: it stays awake, however little it holds.
+        ledger.settle(&mut flows[0], 100, false);
+        assert!(flows[0].is_awake() && !ledger.wake(&mut flows[39]));
+        ledger.settle(&mut flows[0], 100, true);
+        assert!(!flows[0].is_awake() && ledger.wake(&mut flows[39]));
     }
 }

@@ -102,6 +102,8 @@ mechanisms! {
     RouteAvoidance,
     /// Idle flows leave their memory to others (P15).
     Lending,
+    /// A flow at rest owns no more than its tables take (P15).
+    RestingFlows,
     /// Flows of one neighbour take no more than a part of what others leave (P15).
     FairFloors,
     /// Repair on the fate of each packet; what is left is the receiver's word on blocks (P9).

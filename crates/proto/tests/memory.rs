@@ -103,6 +103,10 @@ impl Many {
         let conditions = Conditions { loss: 0.05, rate: Some(12.5e6), ..Conditions::default() };
         let mut p = Pair::new([NodeConfig::default(), small], conditions, 5);
         let (_, session) = p.connect();
+        if count > 16 {
+            // Until the far end has said how many it takes.
+            p.run_until(Duration::from_secs(1), |_| false);
+        }
         let flows = (0..count).map(|i| p.nodes[A].open_flow(p.now, session, FlowOptions { tag: i as u64, ..stream() }).unwrap()).collect();
         Self { p, flows, written: vec![0; count], incoming: Vec::new(), got: vec![0; count], len }
     }
@@ -160,4 +164,71 @@ fn a_sleeping_reader_costs_its_link_little() {
     many.run(Duration::from_secs(10), |_| false);
     let rate = (many.p.sent_bytes[A] - before) as f64 / 10.0;
     assert!(rate < 12.5e6 / 50.0, "{rate:.0} bytes/s are sent again and again into a full node");
+}
+
+#[test]
+fn ten_thousand_idle_streams_in_each_direction_fit_into_a_default_node_and_one_more_has_its_full_window() {
+    const COUNT: usize = 10_000;
+    let config = || NodeConfig { max_flows: 2 * COUNT, max_link_flows: 4 * COUNT, ..NodeConfig::default() };
+    let mut p = Pair::new([config(), config()], Conditions { delay: Duration::from_millis(10), ..Conditions::default() }, 3);
+    let (_, session) = p.connect();
+    // Until the far end has said how many it takes.
+    p.run_until(Duration::from_secs(1), |_| false);
+    let (mut answered, mut opened) = (0, 0);
+    let done = p.run_until(Duration::from_secs(60), |p| {
+        // Some at a time, as connections come.
+        while opened < COUNT && opened < answered + 200 {
+            let flow = p.nodes[A].open_flow(p.now, session, stream()).expect("memory for an idle stream");
+            assert_eq!(p.nodes[A].write(p.now, flow, b"hello").expect("room"), 5);
+            opened += 1;
+        }
+        while let Some((flow, session)) = p.take(B, |e| match e {
+            Event::FlowIncoming { flow, session, .. } => Some((*flow, *session)),
+            _ => None,
+        }) {
+            assert!(p.nodes[B].read(p.now, flow, 100).unwrap().is_some_and(|data| &data[..] == b"hello"));
+            let back = p.nodes[B].open_flow(p.now, session, FlowOptions { answers: Some(flow), ..stream() }).expect("memory to answer");
+            assert_eq!(p.nodes[B].write(p.now, back, b"hello").expect("room"), 5);
+        }
+        while let Some((flow, _)) = p.incoming_flow(A) {
+            answered += usize::from(p.nodes[A].read(p.now, flow, 100).unwrap().is_some());
+        }
+        answered == COUNT
+    });
+    assert!(done, "{answered} of {COUNT} streams work");
+    for node in &p.nodes {
+        let memory = node.memory();
+        assert!(memory.used < memory.limit / 8, "idle streams hold little: {memory:?}");
+    }
+    for c in &mut p.conditions {
+        c.rate = Some(12.5e6);
+    }
+    let data = content(10_000_000, 3);
+    let start = p.now;
+    assert!(p.transfer(session, &data, Duration::from_secs(30)) == data);
+    let took = p.now.since(start).as_secs_f64();
+    assert!(took < 1.2, "{took:.2} s for 0.8 s of data: memory that is free is lent");
+}
+
+#[test]
+fn more_flows_than_can_work_at_once_all_come_to_their_end_and_keep_within_the_nodes_memory() {
+    // Sixty rest in it, and some twenty of them can work.
+    let limit = 4 << 20;
+    let mut many = Many::new(60, 100_000, limit);
+    for (flow, written) in many.flows.iter().zip(&mut many.written) {
+        *written = many.p.nodes[A].write(many.p.now, *flow, &content(64 * 1024, 9)[..10]).expect("room");
+    }
+    let len = core::mem::replace(&mut many.len, 10);
+    assert!(many.run(Duration::from_secs(3), |_| true) && many.incoming.len() == 60, "all are open, and rest");
+    many.len = len;
+    assert!(!many.run(Duration::from_secs(3), |_| false), "nobody reads");
+    let memory = many.p.nodes[B].memory();
+    assert!(memory.peak <= limit && memory.used > limit / 4, "{memory:?}");
+    let before = many.p.sent_bytes[A];
+    assert!(!many.run(Duration::from_secs(2), |_| false));
+    let rate = (many.p.sent_bytes[A] - before) as f64 / 2.0;
+    assert!(rate < 12.5e6 / 50.0, "{rate:.0} bytes/s are sent into a full node");
+    assert!(many.run(Duration::from_secs(60), |_| true), "{:?}", many.got);
+    let memory = many.p.nodes[B].memory();
+    assert!(memory.peak <= limit && memory.used < 60 * 16 * 1600, "of each a batch that is not full is kept: {memory:?}");
 }

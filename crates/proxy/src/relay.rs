@@ -4,7 +4,7 @@
 //! and no end that looks orderly comes in its place.
 
 use crate::report::{Counts, End};
-use crate::stream::{Incoming, RESET};
+use crate::stream::{Incoming, RESET, no_room};
 use bytes::{Buf, Bytes};
 use noctule::{FlowError, SendStream};
 use socket2::{SockRef, TcpKeepalive};
@@ -50,8 +50,7 @@ fn of_flow(error: FlowError) -> Broken {
     match error {
         FlowError::Closed(reason) if reason.code == noctule::Code::Stopped => Broken::Stopped,
         FlowError::Closed(reason) if reason.code == noctule::Code::Reset => Broken::Gone(End::ResetThere),
-        // The session is over, or the far end has no room for the stream.
-        other => Broken::Gone(End::Lost(other.to_string())),
+        other => Broken::Gone(no_room(&other).map_or_else(|| End::Lost(other.to_string()), End::Refused)),
     }
 }
 

@@ -94,6 +94,7 @@ impl Incoming {
             Err(NoRecord::Flow(FlowError::Session(closed))) => {
                 Answer::new(Outcome::Unreachable, format!("the session with the other side ended: {}", closed.0.reason))
             }
+            Err(NoRecord::Flow(error)) => no_room(&error).unwrap_or_else(|| Answer::new(Outcome::Failed, error.to_string())),
             Err(why) => Answer::new(Outcome::Failed, why.words()),
         }
     }
@@ -109,15 +110,23 @@ impl Incoming {
     }
 }
 
+/// What a connection hears if the other side has no room for its stream, and what to do about it.
+pub(crate) fn no_room(error: &FlowError) -> Option<Answer> {
+    let FlowError::Closed(reason) = error else { return None };
+    let what = match reason.code {
+        Code::NoMemory => "memory",
+        Code::TooMany => "place",
+        _ => return None,
+    };
+    let text = format!("the other side has no {what} for one more: end some, or let a client with another key take a part of them");
+    Some(Answer::new(Outcome::Busy, text))
+}
+
 /// Opens a stream with this record in front, and the bytes that are there already in the same breath.
 pub(crate) async fn open(session: &Session, request: &Record, first: &[u8], class: Class) -> Result<(SendStream, Incoming), Answer> {
     let failed = |error: FlowError| {
-        let outcome = match &error {
-            FlowError::Session(_) => Outcome::Unreachable,
-            FlowError::Closed(reason) if reason.code == Code::TooMany => Outcome::Busy,
-            _ => Outcome::Failed,
-        };
-        Answer::new(outcome, error.to_string())
+        let outcome = if matches!(error, FlowError::Session(_)) { Outcome::Unreachable } else { Outcome::Failed };
+        no_room(&error).unwrap_or_else(|| Answer::new(outcome, error.to_string()))
     };
     let opened = session.open_bi(FlowOptions { tag: TAG, class, ..FlowOptions::default() });
     let (mut send, recv) = opened.map_err(|error| match &error {

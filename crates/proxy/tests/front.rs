@@ -301,3 +301,54 @@ async fn more_sources_than_a_port_tells_apart_are_told_once() {
     let words = pair.near_reports.lock().unwrap()[0].end.to_string();
     assert!(words.contains("960 UDP sources"), "{words}");
 }
+
+#[tokio::test]
+async fn a_connection_for_which_the_server_has_no_memory_is_told_so_in_each_tongue_and_in_the_log() {
+    let pair = Pair::allowing(Allowed { server_memory: 1 << 20, ..Allowed::default() }).await;
+    let target = echo().await;
+    let (_listener, front) = pair.front();
+    let mut open = Vec::new();
+    let refusal = within(async {
+        loop {
+            let mut tcp = TcpStream::connect(front).await.unwrap();
+            tcp.write_all(&socks5("localhost", target.port())).await.unwrap();
+            let mut answer = [0; 4];
+            tcp.read_exact(&mut answer).await.unwrap();
+            if answer[3] != 0 {
+                return answer;
+            }
+            open.push(tcp);
+        }
+    })
+    .await;
+    assert_eq!(refusal, [5, 0, 5, 1]);
+    assert!(open.len() > 10, "{} are open", open.len());
+    let http = format!("CONNECT localhost:{} HTTP/1.1\r\n\r\n", target.port());
+    let answer = ask(front, http.as_bytes()).await;
+    assert!(answer.starts_with(b"HTTP/1.1 503"), "{}", String::from_utf8_lossy(&answer));
+    let (_listener, direct) = pair.leads_to(target);
+    assert!(within(TcpStream::connect(direct)).await.unwrap().read(&mut [0; 10]).await.is_err(), "reset");
+    until("all are in the log", || pair.near_reports.lock().unwrap().len() == 3).await;
+    for report in pair.near_reports.lock().unwrap().iter() {
+        let End::Refused(answer) = &report.end else { panic!("{report:?}") };
+        assert!(answer.outcome == Outcome::Busy && answer.words().contains("no memory for one more"), "{report:?}");
+    }
+    // Those that are open go on, and make room when they end.
+    let mut first = open.swap_remove(0);
+    first.write_all(b"ping").await.unwrap();
+    let mut echoed = [0; 4];
+    let mut rest = Vec::new();
+    within(async {
+        // The address in the reply.
+        while !rest.ends_with(b"ping") {
+            let len = first.read(&mut echoed).await.unwrap();
+            assert!(len > 0);
+            rest.extend_from_slice(&echoed[..len]);
+        }
+    })
+    .await;
+    drop((first, open));
+    until("there is room again", || pair.near_reports.lock().unwrap().len() > 10).await;
+    let answer = ask(front, http.as_bytes()).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}

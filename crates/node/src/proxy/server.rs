@@ -167,16 +167,35 @@ async fn look_after(args: &ProxyServeArgs, keeper: Option<&Keeper>, endpoint: &E
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| Failure::system("cannot listen for signals", e))?;
     let mut keep = interval(KEEP);
     keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refused = 0;
     loop {
         tokio::select! {
             _ = hangup.recv() => match reload(args, keeper.is_some(), endpoint, gate, far) {
                 Ok(notes) => tracing::info!(notes, "reloaded"),
                 Err(error) => tracing::error!("not reloaded, the server goes on as it was: {error}"),
             },
-            _ = keep.tick() => if let Some(keeper) = keeper && let Err(error) = tokio::task::block_in_place(|| keeper.save()) {
-                tracing::error!("what counts for quotas cannot be kept: {error}");
-            },
+            _ = keep.tick() => {
+                if let Some(keeper) = keeper && let Err(error) = tokio::task::block_in_place(|| keeper.save()) {
+                    tracing::error!("what counts for quotas cannot be kept: {error}");
+                }
+                tell_of_refused(endpoint, &mut refused);
+            }
         }
+    }
+}
+
+/// What the node refused never became a connection: it is in no other line of the log.
+fn tell_of_refused(endpoint: &Endpoint, before: &mut u64) {
+    let stats = endpoint.stats();
+    let refused = stats.refused.refused_flows.saturating_sub(stats.refused.stale_flows);
+    let streams = refused.saturating_sub(core::mem::replace(before, refused));
+    if streams > 0 {
+        let mib = stats.memory.used >> 20;
+        tracing::warn!(
+            streams,
+            memory_mib = mib,
+            "streams of clients were refused: there are too many, or no memory for more; end some, or let several clients, each with its own key, share them"
+        );
     }
 }
 

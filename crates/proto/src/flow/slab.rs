@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// Bytes of the first slab of a flow.
-const FIRST: usize = 2 << 10;
+const FIRST: usize = 512;
 /// Bytes of a slab at most, unless one row is longer.
 const MOST: usize = 16 << 10;
 /// Full slabs that a thread keeps until their rows are gone: 1 MiB.

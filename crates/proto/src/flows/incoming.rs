@@ -116,6 +116,10 @@ pub(crate) struct InFlow {
     pub(crate) traced_decoded: u64,
     /// Its account in the node's ledger of memory.
     pub(crate) account: Account,
+    /// It waits for memory: packets of it were refused.
+    pub(crate) is_waiting: bool,
+    /// It has waited and got memory then: what was refused has been asked for.
+    pub(crate) invited: Option<Time>,
 }
 
 impl InFlow {
@@ -140,6 +144,8 @@ impl InFlow {
             polluted: 0,
             traced_decoded: 0,
             account,
+            is_waiting: false,
+            invited: None,
         }
     }
 
@@ -251,12 +257,23 @@ impl InFlow {
     /// Tells the ledger what is held now, and the receiver what it may hold.
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
         let held = self.memory();
-        let allowed = ledger.settle(&mut self.account, held);
-        // The limit of a relayed flow is for both of its halves together, and set elsewhere.
-        if self.relay.is_none() {
+        let may_rest = self.invited.is_none() && self.account.fits_at_rest(held);
+        let allowed = ledger.settle(&mut self.account, held, may_rest);
+        // The limit of a relayed flow is for both of its halves together, and set elsewhere. One that rests hears of its limit when it wakes.
+        if self.relay.is_none() && allowed >= self.account.floor() {
             self.receiver.set_memory(allowed);
             self.sink.set_memory(allowed);
         }
+    }
+
+    /// Something is about to come: it is taken if the flow gets its floor of memory now.
+    pub(crate) fn wake(&mut self, ledger: &mut Ledger) -> bool {
+        let is_awake = ledger.wake(&mut self.account);
+        if is_awake {
+            self.receiver.set_memory(ledger.allowed(&self.account));
+        }
+        self.receiver.withhold(!is_awake);
+        is_awake
     }
 
     /// Counts of both halves.

@@ -9,7 +9,8 @@ mod out;
 
 use crate::config::INITIAL_CREDIT;
 use crate::ids::{FlowId, SessionId};
-use crate::options::FlowOptions;
+use crate::ledger::{FLOW_COST, Floor};
+use crate::options::{FlowOptions, Mode};
 use crate::session::CONTROL_INDEX;
 use crate::stats::FlowTotals;
 use crate::table::Table;
@@ -28,16 +29,26 @@ pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
     if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
 }
 
-/// What a flow costs its node beside what it holds, in bytes, rounded up: without it flows of tiny symbols would cost nothing in the ledger
-/// (docs/results/attack.md).
-pub(crate) const FLOW_COST: usize = 8192;
+/// Packets of full size that a sending half owns memory for: what it holds it can send, so that it waits for no more.
+const SENDING_PACKETS: usize = 2;
 
-/// Memory that a flow owns at each node, or is refused when it opens (P15): two batches, and for data the packets that may come before the first
-/// CREDIT. A session's control messages are far shorter than its packets could be, and taken at once.
-pub(crate) fn floor_of(open: &FlowOpen) -> usize {
+/// Memory that the receiving half of a flow, or one that passes, owns at each node, or is refused when it opens (P15): two batches, and for data the packets that
+/// may come before the first CREDIT. A session's control messages are far shorter than its packets could be, and taken at once. A flow of data owns it while it
+/// works, and at rest what a batch takes that is not full yet, if it can wait: what comes in parts, or is a datagram that is not coded, cannot.
+pub(crate) fn floor_of(open: &FlowOpen) -> Floor {
     let batches = 2 * usize::from(open.batch_size);
     let packets = if open.index == CONTROL_INDEX { batches } else { batches.max(INITIAL_CREDIT as usize) };
-    FLOW_COST + packets * usize::from(open.symbol)
+    let floor = Floor::new(FLOW_COST + packets * usize::from(open.symbol), usize::from(open.batch_size) * usize::from(open.symbol));
+    let can_wait = open.index != CONTROL_INDEX && open.mode != Mode::Transparent && open.part() == 0;
+    if can_wait { floor } else { floor.always() }
+}
+
+/// The same of the sending half at its source.
+pub(crate) fn sending_floor_of(open: &FlowOpen) -> usize {
+    match open.index {
+        CONTROL_INDEX => floor_of(open).working(),
+        _ => FLOW_COST + SENDING_PACKETS * usize::from(open.symbol),
+    }
 }
 
 /// Bytes of a sending half's queue in a flow that may hold `memory` bytes. More than a core's cache holds is slower: what waits longest has left it when it is
@@ -69,8 +80,8 @@ pub(crate) const NO_SESSION: SessionId = SessionId(0);
 /// All flows of a node, by what they are called here. What concerns one session costs nothing for the flows of others.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    out: Table<FlowId, OutFlow>,
-    incoming: Table<FlowId, InFlow>,
+    out: Table<FlowId, Box<OutFlow>>,
+    incoming: Table<FlowId, Box<InFlow>>,
     /// Flows of this node's sessions, control flows and parts included; `true`: outgoing.
     of_session: BTreeSet<(SessionId, bool, FlowId)>,
 }
@@ -78,34 +89,34 @@ pub(crate) struct Flows {
 impl Flows {
     /// A flow that this node sends.
     pub(crate) fn out(&self, id: FlowId) -> Option<&OutFlow> {
-        self.out.get(&id)
+        self.out.get(&id).map(|flow| &**flow)
     }
 
     pub(crate) fn out_mut(&mut self, id: FlowId) -> Option<&mut OutFlow> {
-        self.out.get_mut(&id)
+        self.out.get_mut(&id).map(|flow| &mut **flow)
     }
 
     /// A flow that this node receives.
     pub(crate) fn incoming(&self, id: FlowId) -> Option<&InFlow> {
-        self.incoming.get(&id)
+        self.incoming.get(&id).map(|flow| &**flow)
     }
 
     pub(crate) fn incoming_mut(&mut self, id: FlowId) -> Option<&mut InFlow> {
-        self.incoming.get_mut(&id)
+        self.incoming.get_mut(&id).map(|flow| &mut **flow)
     }
 
     pub(crate) fn insert_out(&mut self, flow: OutFlow) {
         if flow.session != NO_SESSION {
             self.of_session.insert((flow.session, true, flow.id));
         }
-        self.out.insert(flow.id, flow);
+        self.out.insert(flow.id, Box::new(flow));
     }
 
     pub(crate) fn insert_in(&mut self, flow: InFlow) {
         if flow.session != NO_SESSION {
             self.of_session.insert((flow.session, false, flow.id));
         }
-        self.incoming.insert(flow.id, flow);
+        self.incoming.insert(flow.id, Box::new(flow));
     }
 
     /// Forgets a flow, which no link carries any more.
@@ -113,14 +124,14 @@ impl Flows {
         let flow = self.out.remove(&id)?;
         debug_assert!(flow.on.is_none(), "a link carries {id}");
         self.of_session.remove(&(flow.session, true, id));
-        Some(flow)
+        Some(*flow)
     }
 
     pub(crate) fn remove_in(&mut self, id: FlowId) -> Option<InFlow> {
         let flow = self.incoming.remove(&id)?;
         debug_assert!(flow.on.is_none(), "a link carries {id}");
         self.of_session.remove(&(flow.session, false, id));
-        Some(flow)
+        Some(*flow)
     }
 
     /// Forgets a flow with the link that carried it.

@@ -239,7 +239,16 @@ impl OutFlow {
             self.source.shrink();
         }
         let held = self.memory();
-        let allowed = ledger.settle(&mut self.account, held);
+        let allowed = ledger.settle(&mut self.account, held, false);
+        self.allow(allowed);
+    }
+
+    /// Something is about to be written: what others hold may have changed since it last held anything.
+    pub(crate) fn look_at_limit(&mut self, ledger: &Ledger) {
+        self.allow(ledger.allowed(&self.account));
+    }
+
+    fn allow(&mut self, allowed: usize) {
         self.source.set_buffer(buffer_of(allowed));
         self.sender.set_memory(allowed.saturating_sub(self.source.memory()));
     }

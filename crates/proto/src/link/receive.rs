@@ -352,8 +352,23 @@ impl Link {
             }
         }
         let Some(flow) = self.labels.incoming(coded.flow, &mut shared.flows) else { return };
+        if !flow.account.is_awake() {
+            flow.wake(&mut shared.ledger);
+            touch(touched_in, coded.flow);
+        }
         match flow.receiver.on_coded(now, coded) {
-            Offer::Accepted | Offer::Redundant => touch(touched_in, coded.flow),
+            Offer::Accepted | Offer::Redundant => {
+                flow.invited = None;
+                touch(touched_in, coded.flow);
+            }
+            Offer::Refused(Code::NoMemory) if !flow.account.is_awake() => {
+                shared.counters.refused += 1;
+                shared.waiting.join(flow);
+                // Where nothing has been taken yet, this refusal would be one of the flow. RANK asks for it when there is memory.
+                if coded.base.0 > 0 {
+                    self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::NoMemory as u64 });
+                }
+            }
             Offer::Refused(code) => {
                 shared.counters.refused += 1;
                 self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: code as u64 });

@@ -240,6 +240,11 @@ impl Node {
         Some(LinkStats { spans: self.link_spans(link), ..self.links.get(&link)?.stats(&self.shared.flows) })
     }
 
+    /// The far end's address on a link's first path, for less than [`link_stats`](Self::link_stats), which adds up all flows of the link.
+    pub fn link_remote(&self, link: LinkId) -> Option<SocketAddr> {
+        self.links.get(&link)?.paths.values().next().map(|path| path.remote())
+    }
+
     /// Sums over the data flows of a session, ended ones included.
     pub fn session_stats(&self, session: SessionId) -> Option<FlowTotals> {
         let mut totals = self.sessions.ended_flows(session)?.clone();
@@ -286,7 +291,9 @@ impl Node {
 
     fn with_out<T>(&mut self, now: Time, flow: FlowId, f: impl FnOnce(&mut OutFlow) -> Result<T, CommandError>) -> Result<T, CommandError> {
         let known = self.known(flow, true)?;
-        let result = f(self.shared.flows.out_mut(flow).ok_or(CommandError::Unknown("flow"))?);
+        let half = self.shared.flows.out_mut(flow).ok_or(CommandError::Unknown("flow"))?;
+        half.look_at_limit(&self.shared.ledger);
+        let result = f(half);
         self.look_at_out(now, flow);
         self.note_sending(now, known.session);
         self.feed(now, flow);

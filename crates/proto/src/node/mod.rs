@@ -235,6 +235,17 @@ impl Node {
     fn settle(&mut self, now: Time, id: LinkId) {
         self.drain_link(now, id);
         self.mark_ready(id);
+        self.invite_waiting(now);
+    }
+
+    /// Flows that found no memory may go on, if there is some now.
+    fn invite_waiting(&mut self, now: Time) {
+        while !self.shared.waiting.is_empty() {
+            let Shared { waiting, flows, ledger, .. } = &mut self.shared;
+            let Some(id) = waiting.invite(now, flows, ledger) else { return };
+            self.touch_in(now, id);
+            self.mark_ready_at(self.in_on(id));
+        }
     }
 
     fn settle_after_transmit(&mut self, now: Time, id: LinkId, is_sent: bool) {

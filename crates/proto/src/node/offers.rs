@@ -71,7 +71,8 @@ impl Node {
         let ceiling = memory_wish(open.index, config.flow_memory);
         let limits = RecvLimits { memory: ceiling, max_message: config.max_message };
         let opener = link.as_ref().map_or(Neighbour::Several, |link| link.neighbour());
-        let account = self.shared.ledger.open_for(opener, floor_of(&open), ceiling).ok_or(Code::NoMemory)?;
+        let floor = if link.is_some() { floor_of(&open) } else { floor_of(&open).always() };
+        let account = self.shared.ledger.open_for(opener, floor, ceiling).ok_or(Code::NoMemory)?;
         let memory = self.shared.ledger.allowed(&account);
         let (options, budget) = (options_of(&open), self.shared.messages.clone());
         let mut sink = match link {

@@ -194,8 +194,8 @@ impl Node {
             return Err(Code::NoMemory);
         }
         let next = self.next_hop(ends.destination, &[link]).ok_or(Code::NoRoute)?;
-        let floor = floor_of(&open);
-        let account = self.shared.ledger.open_for(from, floor, self.shared.config.flow_memory.max(floor)).ok_or(Code::NoMemory)?;
+        let floor = floor_of(&open).always();
+        let account = self.shared.ledger.open_for(from, floor, self.shared.config.flow_memory).ok_or(Code::NoMemory)?;
         let Some(held) = self.shared.ledger.open(0, self.shared.config.flow_memory) else {
             self.shared.ledger.close(&account);
             return Err(Code::NoMemory);
@@ -208,7 +208,7 @@ impl Node {
                 label: open.label,
                 batch_size: open.batch_size,
                 symbol: open.symbol,
-                memory: floor,
+                memory: account.floor(),
                 initial_credit: INITIAL_CREDIT,
             },
             ends.first,
@@ -255,7 +255,7 @@ impl Node {
         }
         let receiver = &incoming.receiver;
         let (end, skipped, received, rtt) = (receiver.end(), receiver.skipped(), receiver.done(), receiver.rtt());
-        self.shared.ledger.settle(&mut incoming.account, incoming.receiver.memory());
+        self.shared.ledger.settle(&mut incoming.account, incoming.receiver.memory(), false);
         let Some(outgoing) = flows.out_mut(down.1) else { return };
         outgoing.is_relay_told = true;
         for packet in passing {
@@ -267,7 +267,7 @@ impl Node {
             outgoing.sender.finish_at(end);
         }
         let held = outgoing.sender.memory();
-        let allowed = self.shared.ledger.settle(&mut outgoing.account, held);
+        let allowed = self.shared.ledger.settle(&mut outgoing.account, held, false);
         outgoing.sender.set_memory(allowed);
         let (done, waiting, passed) = (outgoing.sender.done(), outgoing.sender.waiting(), outgoing.sender.stats().source_packets);
         let is_delivered = outgoing.sender.is_delivered();

@@ -10,7 +10,7 @@ use crate::crypto::PublicKey;
 use crate::error::{CloseReason, Code, CommandError, Layer};
 use crate::event::Event;
 use crate::flow::{Sender, SenderConfig};
-use crate::flows::{OutFlow, buffer_of, floor_of, memory_wish};
+use crate::flows::{OutFlow, buffer_of, floor_of, memory_wish, sending_floor_of};
 use crate::ids::{FlowId, FlowLabel, LinkId, Seq, SessionId, SessionKey};
 use crate::ledger::Account;
 use crate::link::{Control, DATAGRAM_ROOM, symbol_ceiling};
@@ -186,10 +186,11 @@ impl Node {
             tag: options.tag,
             relayed,
         };
+        let floor = if is_spread { floor_of(&open).working() } else { sending_floor_of(&open) };
         let account = self
             .shared
             .ledger
-            .open(floor_of(&open), memory_wish(index, self.shared.config.flow_memory))
+            .open(floor, memory_wish(index, self.shared.config.flow_memory))
             .ok_or(CommandError::Limit { what: "bytes of memory for flows (node_memory)", limit: self.shared.config.node_memory })?;
         let buffer = buffer_of(self.shared.ledger.allowed(&account));
         let max_message = if index == CONTROL_INDEX {

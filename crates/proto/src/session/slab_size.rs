@@ -6,7 +6,7 @@ pub(super) struct SlabSize(usize);
 
 impl SlabSize {
     /// Bytes of the first.
-    pub const FIRST: usize = 4 * 1024;
+    pub const FIRST: usize = 1024;
     /// Bytes of the largest.
     pub const MOST: usize = 64 * 1024;
 

@@ -5,6 +5,7 @@ pub(crate) mod bucket;
 #[cfg(any(test, fuzzing))]
 mod lies;
 mod refusals;
+mod waiting;
 
 use crate::config::{INITIAL_CREDIT, NodeConfig};
 use crate::crypto::mac1::Mac1;
@@ -126,6 +127,8 @@ pub(crate) struct Shared {
     pub(crate) messages: MessageBudget,
     /// Incoming flows whose message waits for room in that budget.
     pub(crate) starved: BTreeSet<FlowId>,
+    /// Incoming flows that wait for memory.
+    pub(crate) waiting: waiting::Waiting,
     #[cfg(any(test, fuzzing))]
     pub(crate) lies: lies::Lies,
     rng: ChaCha12Rng,
@@ -162,6 +165,7 @@ impl Shared {
             counters: Counters::default(),
             messages,
             starved: BTreeSet::new(),
+            waiting: Default::default(),
             #[cfg(any(test, fuzzing))]
             lies: Default::default(),
             rng,

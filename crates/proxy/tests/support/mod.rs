@@ -36,6 +36,8 @@ pub struct Allowed {
     pub sources: Arc<Sources>,
     pub tell_source: bool,
     pub accept_proxy: Vec<ipnet::IpNet>,
+    /// Bytes that the server's node has for flows.
+    pub server_memory: usize,
 }
 
 impl Default for Allowed {
@@ -48,12 +50,19 @@ impl Default for Allowed {
             sources: Arc::default(),
             tell_source: false,
             accept_proxy: Vec::new(),
+            server_memory: 512 << 20,
         }
     }
 }
 
 pub fn endpoint(name: u8) -> Endpoint {
+    endpoint_with(name, 512 << 20)
+}
+
+/// One that has so many bytes for flows.
+pub fn endpoint_with(name: u8, memory: usize) -> Endpoint {
     let mut config = EndpointConfig::new(SecretKey::from_bytes([name; 32]));
+    config.node.node_memory = memory;
     (config.node.max_flows, config.node.max_link_flows) = (4096, 16_384);
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
@@ -70,7 +79,7 @@ impl Pair {
     }
 
     pub async fn allowing(allowed: Allowed) -> Self {
-        let (client, server) = (endpoint(1), endpoint(2));
+        let (client, server) = (endpoint(1), endpoint_with(2, allowed.server_memory));
         let (far_reports, far_sink) = sink();
         let far = Far::new(FarConfig {
             mark: None,

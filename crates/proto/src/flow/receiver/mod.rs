@@ -67,6 +67,8 @@ pub struct Receiver {
     begun: u64,
     /// FLOW_SKIP's floor.
     skipped: u64,
+    /// There is no memory for anything: what comes is refused, and asked for later.
+    is_withheld: bool,
     stats: FlowStats,
 }
 
@@ -100,6 +102,7 @@ impl Receiver {
             next_done: None,
             begun: 0,
             skipped: 0,
+            is_withheld: false,
             stats: FlowStats::default(),
         }
     }
@@ -115,6 +118,14 @@ impl Receiver {
         if bytes != self.config.memory {
             self.config.memory = bytes;
             self.credit.set_ceiling(Self::packets_in(bytes, self.config.symbol));
+        }
+    }
+
+    /// From now on nothing is taken, or all that memory covers again: then the first packets that were refused are asked for.
+    pub fn withhold(&mut self, is_withheld: bool) {
+        let was_withheld = core::mem::replace(&mut self.is_withheld, is_withheld);
+        if was_withheld && !is_withheld && self.done < self.wanted() {
+            self.ranks.want(self.done / self.batch_size());
         }
     }
 
@@ -179,7 +190,7 @@ impl Receiver {
             self.expect_windows(coded);
             return Offer::Redundant;
         }
-        if span_end > self.credit.covered() {
+        if span_end > self.credit.covered() || self.is_withheld {
             // The application reads too slowly for what all flows hold together. Rank is reported when there is room again.
             self.high = self.high.max(span_end);
             return Offer::Refused(Code::NoMemory);
@@ -408,7 +419,7 @@ impl Receiver {
 
     /// One past the last packet that exists and for which there is memory: asking for more of them would only move them in vain.
     fn wanted(&self) -> u64 {
-        self.end.unwrap_or(self.high).min(self.credit.covered())
+        if self.is_withheld { self.done } else { self.end.unwrap_or(self.high).min(self.credit.covered()) }
     }
 
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.

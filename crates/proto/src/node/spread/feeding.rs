@@ -301,7 +301,7 @@ impl Node {
             }),
             ..whole
         };
-        let account = self.shared.ledger.open(floor_of(&open), self.shared.config.flow_memory)?;
+        let account = self.shared.ledger.open(floor_of(&open).working(), self.shared.config.flow_memory)?;
         let mut source = SendHalf::new(&options_of(&open), SendLimits { buffer: 0, max_message: 0 });
         let securing = self.sessions.entry_mut(spread.session)?.securing.as_mut()?;
         if securing.equip_out(&mut open, &mut source).is_err() {

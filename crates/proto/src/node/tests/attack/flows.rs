@@ -42,8 +42,8 @@ fn impossible_coefficients_and_spans_are_refused_and_counted() {
 
 /// Flows without end, and in the midst of them the honest neighbour opens one more: how it ended, and whether that flow was taken.
 fn crowd() -> (End, bool) {
-    // 8 MiB would be gone after 90 of them.
-    let config = NodeConfig { node_memory: 8 << 20, max_message: 100_000, ..NodeConfig::default() };
+    // 2 MiB would be gone after 150 of them, which is fewer than a session may have.
+    let config = NodeConfig { node_memory: 2 << 20, max_message: 100_000, ..NodeConfig::default() };
     let (mut late, mut is_refused) = (None, false);
     let end = siege(config).withstand(MS(1), MS(1000), |s, round| {
         let frames: Vec<_> = (0..8).map(|i| Frame::FlowOpen(s.open(s.name, 1 + round * 8 + i, 10 + round * 8 + i))).collect();
