@@ -44,6 +44,7 @@ fn round(loss: f64, packets: u64) -> (f64, f64) {
         idle_share: Probability::ZERO,
         heard: 1024,
         slack: false,
+        uncontrolled: false,
     };
     let mut fates: VecDeque<(SentItem, bool)> = VecDeque::new();
     let (mut buffer, mut dice, mut now) = (Vec::with_capacity(2000), 88172645463325252u64, Time::from_millis(1));

@@ -1,8 +1,9 @@
 //! The node's memory (P15, P18): every flow that works owns a floor; beyond it, memory is lent to those that hold something.
 //!
 //! What counts is what a flow *holds*, not what it might. A flow at rest costs what its tables take and little more. Before it takes anything it wakes: it
-//! gets its whole floor, or takes nothing and waits. So what works can always go on to its end, however many rest (docs/decisions/0224). How much a flow may hold follows from what the others hold (dynamic thresholds, Choudhury and Hahne 1998): two thirds of what
-//! they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
+//! gets its whole floor, or takes nothing and waits. So what works can always go on to its end, however many rest (docs/decisions/0224).
+//!
+//! How much a flow may hold follows from what the others hold (dynamic thresholds, Choudhury and Hahne 1998): two thirds of what they leave. One flow alone gets its whole ceiling, n greedy ones get equal shares and leave one of 2n + 1 parts free, and a newcomer
 //! always finds something. The sum of floors and of what is held beyond them never passes the limit.
 
 use crate::neighbour::Neighbour;
@@ -37,6 +38,11 @@ impl Floor {
     /// `resting`: what may be held at rest, beside [`FLOW_COST`].
     pub(crate) fn new(working: usize, resting: usize) -> Self {
         Self { working, resting: (FLOW_COST + resting).min(working) }
+    }
+
+    /// It owns less at rest.
+    fn can_rest(self) -> bool {
+        self.resting < self.working
     }
 
     /// What is owned while it works.
@@ -111,6 +117,8 @@ pub(crate) struct Ledger {
     charged: usize,
     used: usize,
     peak: usize,
+    /// Flows that can rest, resting or not.
+    can_rest: usize,
     /// The part of `charged` that is for flows that each neighbour has opened.
     charges: BTreeMap<Neighbour, Share>,
 }
@@ -125,7 +133,7 @@ struct Share {
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, charged: 0, used: 0, peak: 0, charges: BTreeMap::new() }
+        Self { limit, charged: 0, used: 0, peak: 0, can_rest: 0, charges: BTreeMap::new() }
     }
 
     /// The same for a flow that a neighbour opens; `None` also if it has opened too many already.
@@ -143,9 +151,9 @@ impl Ledger {
 
     /// What has to be free when a flow with this floor opens, beside what it owns from then on: where all rest, some can work.
     fn kept_for_work(&self, floor: Floor) -> usize {
-        match floor.working.saturating_sub(floor.resting) {
-            0 => 0,
-            more => more.max(self.limit / KEPT_FOR_WORK),
+        match floor.can_rest() || self.can_rest > 0 {
+            true => (floor.working - floor.resting).max(self.limit / KEPT_FOR_WORK),
+            false => 0,
         }
     }
 
@@ -168,11 +176,13 @@ impl Ledger {
             return None;
         }
         self.charged += account.charge();
+        self.can_rest += usize::from(floor.can_rest());
         Some(account)
     }
 
     /// The flow is gone.
     pub(crate) fn close(&mut self, account: &Account) {
+        self.can_rest -= usize::from(account.floor.can_rest());
         self.charged = self.charged.saturating_sub(account.charge());
         self.used = self.used.saturating_sub(account.held);
         if let Some(opener) = account.opener
@@ -223,11 +233,12 @@ impl Ledger {
     /// Whether the flow works, or could.
     fn is_floor_free(&self, account: &Account) -> bool {
         let more = account.floor.working.saturating_sub(account.charge());
-        let fits_its_share = |opener| {
-            let at_work = self.charges.get(&opener).map_or(0, |share| share.charged.saturating_sub(share.resting));
-            more <= self.left_to(opener) || at_work + more <= (self.limit / LEAST_WORK).max(account.floor.working)
-        };
-        account.is_awake || (more <= self.limit.saturating_sub(self.charged) && account.opener.is_none_or(fits_its_share))
+        let at_work = |opener| self.charges.get(&opener).map_or(0, |share: &Share| share.charged.saturating_sub(share.resting));
+        let is_least = |opener| at_work(opener) + more <= (self.limit / LEAST_WORK).max(account.floor.working);
+        // A neighbour that has work already leaves what is kept to those that have none.
+        let kept = if account.opener.is_none_or(is_least) { 0 } else { self.limit / KEPT_FOR_WORK };
+        let fits_its_share = |opener| more <= self.left_to(opener) || is_least(opener);
+        account.is_awake || (more + kept <= self.limit.saturating_sub(self.charged) && account.opener.is_none_or(fits_its_share))
     }
 
     /// How much the flow may hold now.
@@ -351,6 +362,26 @@ mod tests {
         ledger.close(&accounts[0]);
         assert!(ledger.open(FLOOR, MIB).is_some());
     }
+
+    #[test]
+    fn flows_that_own_all_they_need_leave_those_that_rest_some_to_work_with() {
+        let mut ledger = Ledger::new(100 * FLOOR);
+        let mut first = resting(&mut ledger, 1).unwrap();
+        let sending = (0..10_000).filter_map(|_| ledger.open(9_000, MIB)).count();
+        assert!(sending > 900, "{sending}");
+        assert!(ledger.wake(&mut first), "it comes to its end");
+        // Others that take all they can, one after the other, leave the same to one that has nothing.
+        let mut ledger = Ledger::new(100 * FLOOR);
+        let mut last = resting(&mut ledger, 1).unwrap();
+        for link in 2..9 {
+            let mut theirs: Vec<_> = (0..1000).map_while(|_| resting(&mut ledger, link)).collect();
+            for account in &mut theirs {
+                ledger.wake(account);
+            }
+        }
+        assert!(ledger.wake(&mut last));
+    }
+
     fn resting(ledger: &mut Ledger, link: u64) -> Option<Account> {
         ledger.open_for(Neighbour::Link(LinkId(link)), Floor::new(FLOOR, 6000), 128 * MIB)
     }

@@ -232,3 +232,26 @@ fn more_flows_than_can_work_at_once_all_come_to_their_end_and_keep_within_the_no
     let memory = many.p.nodes[B].memory();
     assert!(memory.peak <= limit && memory.used < 60 * 16 * 1600, "of each a batch that is not full is kept: {memory:?}");
 }
+
+#[test]
+fn a_source_with_many_flows_keeps_within_its_memory_whatever_is_written_to_them() {
+    let limit = 1 << 20;
+    let small = NodeConfig { node_memory: limit, max_message: 100_000, ..NodeConfig::default() };
+    let mut p = Pair::new([small, NodeConfig::default()], Conditions { rate: Some(1.25e6), ..Conditions::default() }, 5);
+    let (_, session) = p.connect();
+    p.run_until(Duration::from_secs(1), |_| false);
+    let mut flows = Vec::new();
+    while let Ok(flow) = p.nodes[A].open_flow(p.now, session, stream()) {
+        flows.push(flow);
+    }
+    assert!(flows.len() > 50, "{}", flows.len());
+    let chunk = content(64 * 1024, 9);
+    p.run_until(Duration::from_secs(1), |p| {
+        for flow in &flows {
+            while p.nodes[A].write(p.now, *flow, &chunk).is_ok() {}
+        }
+        false
+    });
+    let memory = p.nodes[A].memory();
+    assert!(memory.peak <= limit && memory.used > limit / 4, "{memory:?}");
+}

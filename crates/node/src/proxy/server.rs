@@ -190,11 +190,9 @@ fn tell_of_refused(endpoint: &Endpoint, before: &mut u64) {
     let refused = stats.refused.refused_flows.saturating_sub(stats.refused.stale_flows);
     let streams = refused.saturating_sub(core::mem::replace(before, refused));
     if streams > 0 {
-        let mib = stats.memory.used >> 20;
         tracing::warn!(
             streams,
-            memory_mib = mib,
-            "streams of clients were refused: there are too many, or no memory for more; end some, or let several clients, each with its own key, share them"
+            "connections of clients were refused: there are too many, or no memory for more; close some, or let several clients, each with its own key, share them"
         );
     }
 }

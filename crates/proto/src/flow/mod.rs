@@ -25,6 +25,7 @@ pub use noctule_codes::span::MAX_SPAN;
 pub(crate) use receiver::coefficient_row;
 pub use receiver::{Receiver, ReceiverConfig};
 pub use row::{Passing, Recoded, Row, RowForm};
+pub(crate) use sender::RESERVED_PACKETS;
 pub use sender::{Sender, SenderConfig};
 pub use symbol::Symbol;
 

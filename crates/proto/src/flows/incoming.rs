@@ -257,7 +257,7 @@ impl InFlow {
     /// Tells the ledger what is held now, and the receiver what it may hold.
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) {
         let held = self.memory();
-        let may_rest = self.invited.is_none() && self.account.fits_at_rest(held);
+        let may_rest = (self.invited.is_none() || !self.receiver.is_short()) && self.account.fits_at_rest(held);
         let allowed = ledger.settle(&mut self.account, held, may_rest);
         // The limit of a relayed flow is for both of its halves together, and set elsewhere. One that rests hears of its limit when it wakes.
         if self.relay.is_none() && allowed >= self.account.floor() {

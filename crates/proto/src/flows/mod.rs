@@ -8,6 +8,7 @@ mod incoming;
 mod out;
 
 use crate::config::INITIAL_CREDIT;
+use crate::flow::RESERVED_PACKETS;
 use crate::ids::{FlowId, SessionId};
 use crate::ledger::{FLOW_COST, Floor};
 use crate::options::{FlowOptions, Mode};
@@ -29,9 +30,6 @@ pub(crate) fn memory_wish(index: u64, flow_memory: usize) -> usize {
     if index == 0 { CONTROL_MEMORY.min(flow_memory) } else { flow_memory }
 }
 
-/// Packets of full size that a sending half owns memory for: what it holds it can send, so that it waits for no more.
-const SENDING_PACKETS: usize = 2;
-
 /// Memory that the receiving half of a flow, or one that passes, owns at each node, or is refused when it opens (P15): two batches, and for data the packets that
 /// may come before the first CREDIT. A session's control messages are far shorter than its packets could be, and taken at once. A flow of data owns it while it
 /// works, and at rest what a batch takes that is not full yet, if it can wait: what comes in parts, or is a datagram that is not coded, cannot.
@@ -47,7 +45,7 @@ pub(crate) fn floor_of(open: &FlowOpen) -> Floor {
 pub(crate) fn sending_floor_of(open: &FlowOpen) -> usize {
     match open.index {
         CONTROL_INDEX => floor_of(open).working(),
-        _ => FLOW_COST + SENDING_PACKETS * usize::from(open.symbol),
+        _ => FLOW_COST + RESERVED_PACKETS as usize * usize::from(open.symbol),
     }
 }
 

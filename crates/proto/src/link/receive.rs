@@ -356,14 +356,21 @@ impl Link {
             flow.wake(&mut shared.ledger);
             touch(touched_in, coded.flow);
         }
-        match flow.receiver.on_coded(now, coded) {
+        let offer = flow.receiver.on_coded(now, coded);
+        // Whatever becomes of this packet: nothing else would bring the flow memory for what it misses.
+        if !flow.account.is_awake() && flow.receiver.is_short() {
+            shared.waiting.join(flow);
+        }
+        match offer {
             Offer::Accepted | Offer::Redundant => {
-                flow.invited = None;
+                // What it has asked for may still come, behind a packet that it had.
+                if offer == Offer::Accepted || !flow.receiver.is_short() {
+                    flow.invited = None;
+                }
                 touch(touched_in, coded.flow);
             }
             Offer::Refused(Code::NoMemory) if !flow.account.is_awake() => {
                 shared.counters.refused += 1;
-                shared.waiting.join(flow);
                 // Where nothing has been taken yet, this refusal would be one of the flow. RANK asks for it when there is memory.
                 if coded.base.0 > 0 {
                     self.send_control(Control::FlowRefused { flow: coded.flow, base: coded.base.0, reason: Code::NoMemory as u64 });

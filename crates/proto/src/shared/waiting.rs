@@ -48,7 +48,7 @@ impl Waiting {
         for _ in 0..LOOKS.min(self.turns.len()) {
             let opener = self.turns.pop_front()?;
             let Some(queue) = self.waiting.get_mut(&opener) else { continue };
-            while queue.front().is_some_and(|id| flows.incoming(*id).is_none()) {
+            while queue.front().is_some_and(|id| Self::is_over(flows.incoming_mut(*id))) {
                 queue.pop_front();
             }
             let Some(flow) = queue.front().and_then(|id| flows.incoming_mut(*id)) else {
@@ -64,6 +64,13 @@ impl Waiting {
             }
         }
         None
+    }
+
+    /// The flow is gone, or has got what it waited for, or needs it no more.
+    fn is_over(flow: Option<&mut InFlow>) -> bool {
+        let Some(flow) = flow else { return true };
+        flow.is_waiting = flow.receiver.is_short();
+        !flow.is_waiting
     }
 
     /// Flows that were invited and did not come: others may have what they got.

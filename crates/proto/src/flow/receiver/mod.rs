@@ -422,6 +422,11 @@ impl Receiver {
         if self.is_withheld { self.done } else { self.end.unwrap_or(self.high).min(self.credit.covered()) }
     }
 
+    /// Packets are missing for which there would be memory if the flow worked.
+    pub fn is_short(&self) -> bool {
+        self.done < self.end.unwrap_or(self.high).min(self.credit.covered())
+    }
+
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.
     pub fn memory(&self) -> usize {
         self.pool.bytes + self.window.memory(self.config.symbol) + self.ready_bytes + self.spans.len() * SPAN_BYTES

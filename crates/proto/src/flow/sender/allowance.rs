@@ -27,6 +27,11 @@ impl Allowance {
         self.repairs = (self.repairs + 1).min(outstanding.max(INITIAL));
     }
 
+    /// The receiver says that packets are missing: one repair asks for more, where nothing that is in flight can pay any more.
+    pub(super) fn on_deficit(&mut self) {
+        self.repairs = self.repairs.max(1);
+    }
+
     pub(super) fn on_path(&mut self, is_uncontrolled: bool) {
         self.is_uncontrolled = is_uncontrolled && !switch::is_off(Mechanism::PaidRepairs);
     }

@@ -53,6 +53,9 @@ impl Sender {
         self.is_established = true;
         let rtt = self.rtt;
         self.window.give_up_before(now.saturating_sub(rtt * 3));
+        if rank < n {
+            self.allowance.on_deficit();
+        }
         if base.0.is_multiple_of(self.batch_size()) {
             let is_mistaken = self.touch(base.0 / self.batch_size(), |batch| batch.on_rank(now, rtt, n, rank, missing));
             self.stats.corrections += u64::from(is_mistaken == Some(true));

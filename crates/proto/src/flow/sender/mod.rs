@@ -50,7 +50,7 @@ pub struct SenderConfig {
     pub waits_in_order: bool,
     /// Asked probability that a message of an application-limited flow needs no second round trip.
     pub no_retransmit: Probability,
-    /// Bytes of symbols that may be held; at least two batches are (P15).
+    /// Bytes of symbols that may be held; [`RESERVED_PACKETS`] are in any case.
     pub memory: usize,
     /// Source packets that may be sent before the first CREDIT.
     pub initial_credit: u64,
@@ -75,6 +75,8 @@ impl SenderConfig {
 
 /// Bytes that a held symbol costs beyond its own.
 pub(crate) const SYMBOL_OVERHEAD: usize = 48;
+/// Packets that a source may hold whatever memory is left: what it holds it can send, so that it waits for no more.
+pub(crate) const RESERVED_PACKETS: u64 = 2;
 /// Source packets that may wait to be sent: enough for a few trains, little enough that the session decides late what goes next.
 const MOST_UNSENT: u64 = 128;
 /// The sending half of a flow.
@@ -206,12 +208,11 @@ impl Sender {
         unsent.min(self.credit.saturating_sub(self.pushed)).min(self.memory_room())
     }
 
-    /// Source packets for which there is memory; two batches always (P15).
+    /// Source packets for which there is memory; [`RESERVED_PACKETS`] always.
     fn memory_room(&self) -> u64 {
         let each = usize::from(self.config.symbol) + SYMBOL_OVERHEAD;
-        let reserve = 2 * u64::from(self.config.batch_size);
         let held = self.pushed - self.first * self.batch_size();
-        ((self.config.memory.saturating_sub(self.bytes) / each) as u64).max(reserve.saturating_sub(held))
+        ((self.config.memory.saturating_sub(self.bytes) / each) as u64).max(RESERVED_PACKETS.saturating_sub(held))
     }
 
     fn batch_size(&self) -> u64 {

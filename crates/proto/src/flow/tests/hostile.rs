@@ -1,6 +1,6 @@
 use super::world::{content, symbol};
 use crate::error::Code;
-use crate::flow::{Offer, Passing, Receiver, ReceiverConfig, Row, RowForm, Sender, SenderConfig, Symbol};
+use crate::flow::{Offer, Passing, Receiver, ReceiverConfig, Row, RowForm, SendContext, Sender, SenderConfig, Stage, Symbol};
 use crate::ids::{FlowLabel, Seq};
 use crate::options::{Class, Mode};
 use crate::sent::SentItem;
@@ -96,6 +96,35 @@ fn memory_stays_below_its_bound_and_what_is_refused_is_said() {
     }
     assert!(refused > 0);
     assert!(r.poll_report(Time::from_millis(1), Duration::from_millis(10)).is_some(), "RANK of the span that was refused");
+}
+
+/// Without congestion control repairs are paid for by what arrives. Where all of them are lost nothing is in flight that could pay.
+#[test]
+fn what_a_receiver_says_it_misses_is_repaired_though_nothing_arrived() {
+    let mut s = Sender::new(SenderConfig {
+        label: FlowLabel(1),
+        batch_size: 16,
+        symbol: T,
+        class: Class::Bulk,
+        mode: Mode::Brtp,
+        waits_in_order: true,
+        no_retransmit: Probability::new(0.99),
+        memory: 100_000,
+        initial_credit: 64,
+    });
+    let context = SendContext { uncontrolled: true, ..super::world::World::new(super::world::Story::default()).context() };
+    let now = Time::from_millis(1);
+    while s.room() > 0 && s.outstanding() < 32 {
+        s.push(now, Symbol::whole(symbol(&[1; 20])), None);
+        let out = s.poll(now, Stage::Source, &context, 1200).unwrap();
+        s.on_lost(now, &out.item);
+    }
+    while let Some(out) = s.poll(now, Stage::Repair, &context, 1200) {
+        s.on_lost(now, &out.item);
+    }
+    assert!(!s.has(Stage::Repair), "all that is paid for is sent");
+    s.on_rank(Time::from_millis(500), Seq(0), 16, 0, 0xffff);
+    assert!(s.has(Stage::Repair) && s.poll(Time::from_millis(500), Stage::Repair, &context, 1200).is_some());
 }
 
 proptest! {
