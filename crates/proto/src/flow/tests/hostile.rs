@@ -182,7 +182,7 @@ proptest! {
                 // What a receiver of this node can have taken: within its credit.
                 let (base, n) = (Seq(i as u64 / 16 * 16), i as u8 % 16 + 1);
                 let row = Row { n, form: RowForm::Source(n - 1) };
-                s.push_passing(Passing { base, row, symbol: symbol(&[1; 20]).into() }, None);
+                s.push_passing(Passing { base, row, symbol: symbol(&[1; 20]) }, None);
             } else if s.room() > 0 {
                 s.push(now, Symbol::whole(symbol(&[1; 20])), (n % 5 == 0).then_some(now + Duration::from_millis(20)));
             }
