@@ -50,7 +50,7 @@ pub struct SenderConfig {
     pub waits_in_order: bool,
     /// Asked probability that a message of an application-limited flow needs no second round trip.
     pub no_retransmit: Probability,
-    /// Bytes of symbols that may be held; [`RESERVED_PACKETS`] are in any case.
+    /// Bytes of symbols that may be held; two packets are in any case.
     pub memory: usize,
     /// Source packets that may be sent before the first CREDIT.
     pub initial_credit: u64,
