@@ -9,6 +9,7 @@ use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::options::{FlowKind, FlowOptions, MessageOptions};
 use noctule_proto::units::Duration;
 use pair::{A, B, Conditions, Pair, bytes, content};
+use std::cell::Cell;
 
 fn stream() -> FlowOptions {
     FlowOptions { kind: FlowKind::Stream, ..FlowOptions::default() }
@@ -99,9 +100,13 @@ struct Many {
 
 impl Many {
     fn new(count: usize, len: usize, node_memory: usize) -> Self {
-        let small = NodeConfig { node_memory, max_message: 100_000, ..NodeConfig::default() };
         let conditions = Conditions { loss: 0.05, rate: Some(12.5e6), ..Conditions::default() };
-        let mut p = Pair::new([NodeConfig::default(), small], conditions, 5);
+        Self::over(conditions, 5, count, len, node_memory)
+    }
+
+    fn over(conditions: Conditions, seed: u64, count: usize, len: usize, node_memory: usize) -> Self {
+        let small = NodeConfig { node_memory, max_message: 100_000, ..NodeConfig::default() };
+        let mut p = Pair::new([NodeConfig::default(), small], conditions, seed);
         let (_, session) = p.connect();
         if count > 16 {
             // Until the far end has said how many it takes.
@@ -254,4 +259,23 @@ fn a_source_with_many_flows_keeps_within_its_memory_whatever_is_written_to_them(
     });
     let memory = p.nodes[A].memory();
     assert!(memory.peak <= limit && memory.used > limit / 4, "{memory:?}");
+}
+
+/// Packets that a flow had already, or that overtake others, reach it while it has no memory: it must be found again when there is some.
+#[test]
+fn flows_that_wait_for_memory_are_not_forgotten_whatever_is_lost_or_comes_late() {
+    let conditions = Conditions { loss: 0.2, jitter: Duration::from_millis(15), rate: Some(2.5e6), ..Conditions::default() };
+    for seed in 1..=8 {
+        let limit = 2 << 20;
+        // Ends in the midst of a batch, and in its first packets.
+        let mut many = Many::over(conditions.clone(), seed, 40, 21_000 + 900 * seed as usize, limit);
+        let slow = Cell::new(0);
+        // All memory is held by those that are not read, and is given back a little at a time.
+        let is_done = many.run(Duration::from_secs(120), |tag| {
+            slow.set(slow.get() + 1);
+            tag < slow.get() / 2000
+        });
+        assert!(is_done, "seed {seed}: {:?}", many.got);
+        assert!(many.p.nodes[B].memory().peak <= limit, "seed {seed}");
+    }
 }

@@ -419,12 +419,17 @@ impl Receiver {
 
     /// One past the last packet that exists and for which there is memory: asking for more of them would only move them in vain.
     fn wanted(&self) -> u64 {
-        if self.is_withheld { self.done } else { self.end.unwrap_or(self.high).min(self.credit.covered()) }
+        if self.is_withheld { self.done } else { self.known() }
+    }
+
+    /// The same if the flow had its memory.
+    fn known(&self) -> u64 {
+        self.end.unwrap_or(self.high).min(self.credit.covered())
     }
 
     /// Packets are missing for which there would be memory if the flow worked.
     pub fn is_short(&self) -> bool {
-        self.done < self.end.unwrap_or(self.high).min(self.credit.covered())
+        self.done < self.known()
     }
 
     /// Bytes held: rows kept for decoding, packets not polled yet, spans.
