@@ -142,7 +142,7 @@ fn keywords(hop: &Hop) -> Result<String, String> {
     Ok(words)
 }
 
-/// What the way back has besides the values of the way there: the flags of one direction add to those of both, in any order.
+/// What the return path has beyond the values of both directions: the flags of one direction add to those of both, in any order.
 fn added(key: &str, there: &[Value], here: &[Value]) -> Result<Vec<String>, String> {
     let mut more = here.to_vec();
     for value in there {
@@ -163,6 +163,7 @@ fn properties(spec: &LinkSpec) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::RunLine;
     use clap::Parser;
 
     #[derive(Debug, Parser)]
@@ -201,19 +202,20 @@ mod tests {
         assert!(text.contains("ecn=none") && text.contains("outage=3s+1s") && !text.contains("bdp_rtt"), "{text}");
     }
 
+    /// Arguments of each link that a script makes.
+    fn links_of(text: &str) -> impl Iterator<Item = &str> {
+        text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'))
+    }
+
     #[test]
     fn queues_are_for_the_round_trips_that_the_simulator_takes() {
         for (line, round_trips) in [
             ("--hops 2 --paths 2 --rate 10mbit --delay 5ms --hop 2:delay=30ms", ["10ms", "60ms", "10ms", "10ms"]),
             ("--hops 4 --rate 10mbit --delay 5ms --hop 2:delay=30ms --rev delay=1ms", ["78ms"; 4]),
         ] {
-            let words = format!("noctule-lab sim {line}");
-            let run = crate::cli::Cli::try_parse_from(words.split_whitespace()).unwrap();
-            let crate::cli::Command::Sim { run, .. } = run.command else { panic!("a run") };
-            let scenario = run.scenario().unwrap();
+            let scenario = RunLine(line.split_whitespace().map(str::to_owned).collect()).scenario().unwrap();
             let text = script(line).unwrap();
-            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'));
-            for (index, line) in lines.enumerate() {
+            for (index, line) in links_of(&text).enumerate() {
                 let own = scenario.hops[index].forward.delay.0 + scenario.hops[index].reverse.delay.0;
                 let said = words_of_link(line)
                     .iter()
@@ -269,8 +271,7 @@ mod tests {
         }
         let args = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).args;
         let text = args.script("noctule-lab mininet").unwrap_or_else(|error| panic!("{words:?}: {error}"));
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("self.addLink(")?.strip_suffix(')'));
-        let made = lines.map(|line| {
+        let made = links_of(&text).map(|line| {
             let words = words_of_link(line);
             let link = Link::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
             link.args.link.both_directions(Traces::Read).unwrap_or_else(|error| panic!("{words:?}: {error}"))

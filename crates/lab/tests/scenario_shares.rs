@@ -8,8 +8,8 @@ use noctule_lab::report::{Row, differences, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
 use noctule_lab::sim;
 
-/// Packets. Cases that take as long as 6 Gbit of simulated traffic do, or longer, are left to the command, so that all this stays below a minute on
-/// two cores without optimisation.
+/// Packets. Cases that take as long as 6 Gbit of simulated traffic are left to the command. So all this stays below a minute on two cores without
+/// optimisation.
 const MOST_EFFORT: f64 = 500_000.0;
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Kill, PATIENCE, Receiver, Relay, assert_fails, keygen, neighbour, noctule, receiver};
+use support::{Kill, NOCTULE, PATIENCE, Receiver, Relay, assert_fails, keygen, mixed_bytes, noctule, receiver, two_relays};
 
 /// `sender - one - two - receiver`, both relays running.
 struct Network {
@@ -21,29 +21,9 @@ impl Network {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        let (mut one, mut two) = (Relay::new(dir, "one"), Relay::new(dir, "two"));
         let (sender, sender_key) = keygen(dir, "sender");
         let receiver = keygen(dir, "receiver");
-        let route = |to: &str, via: &str| format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\n");
-        let call = format!("endpoint = \"{}\"", two.address());
-        one.start(
-            "10.9.0.2",
-            &(neighbour("sender", &sender_key, "10.9.0.1", "")
-                + &neighbour("two", &two.key, "10.9.0.3", &call)
-                + &route("10.9.0.4", "two")),
-        );
-        two.start(
-            "10.9.0.3",
-            &(neighbour("receiver", &receiver.1, "10.9.0.4", "")
-                + &neighbour("one", &one.key, "10.9.0.2", "")
-                + &neighbour("sender", &sender_key, "10.9.0.1", "")
-                + &route("10.9.0.1", "one")),
-        );
-        let deadline = Instant::now() + PATIENCE;
-        while !one.has_session("two") || !two.has_session("one") {
-            assert!(Instant::now() < deadline, "the relays found each other: {}", one.ask().1);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let [one, two] = two_relays(dir, [Path::new(NOCTULE); 2], &sender_key, &receiver.1);
         Self { directory, one, two, sender, receiver }
     }
 
@@ -76,24 +56,19 @@ impl Network {
     }
 }
 
-/// Bytes that do not compress, and of which no two parts are equal.
-fn content(bytes: usize) -> Vec<u8> {
-    (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
 #[test]
 fn a_file_crosses_two_relays_and_pings_come_back() {
     let network = Network::start();
     let into = network.target();
     let file = network.directory.path().join("file");
-    fs::write(&file, content(3_000_000)).unwrap();
+    fs::write(&file, mixed_bytes(3_000_000)).unwrap();
     let _receiver = network.receiver(&into);
     let send = |to: &str, more: &[String]| {
         noctule().arg("send").arg(&file).arg(to).args(["--peer-key", &network.receiver.1]).args(more).output().unwrap()
     };
     let out = send("10.9.0.4", &network.here());
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    assert!(fs::read(into.join("file")).unwrap() == content(3_000_000), "every byte is the same");
+    assert!(fs::read(into.join("file")).unwrap() == mixed_bytes(3_000_000), "every byte is the same");
     // Addresses that no route leads to, or that are written as if there were no overlay.
     assert_fails(&send("10.9.7.7", &network.here()), 6, "no route leads there");
     assert_fails(&send("10.9.0.4:4242", &network.here()), 2, "address of the overlay");
@@ -137,7 +112,7 @@ fn a_relay_that_is_killed_and_comes_back_costs_no_byte() {
     let mut network = Network::start();
     let into = network.target();
     let file = network.directory.path().join("file");
-    fs::write(&file, content(6_000_000)).unwrap();
+    fs::write(&file, mixed_bytes(6_000_000)).unwrap();
     let _receiver = network.receiver(&into);
     let mut send = noctule();
     let log = network.directory.path().join("send.log");
@@ -160,7 +135,7 @@ fn a_relay_that_is_killed_and_comes_back_costs_no_byte() {
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(status.success(), "{status}: {}", fs::read_to_string(&log).unwrap());
-    assert!(fs::read(into.join("file")).unwrap() == content(6_000_000), "every byte is the same");
+    assert!(fs::read(into.join("file")).unwrap() == mixed_bytes(6_000_000), "every byte is the same");
 }
 
 #[test]
@@ -213,7 +188,7 @@ fn the_printed_command_reaches_over_nodes_by_a_code_and_by_a_listed_key() {
     let network = Network::start();
     let into = network.target();
     let file = network.directory.path().join("file");
-    fs::write(&file, content(10_000)).unwrap();
+    fs::write(&file, mixed_bytes(10_000)).unwrap();
     let out = noctule().args(["keygen", "--fingerprint", "-o"]).arg(&network.sender).output().unwrap();
     let sender = String::from_utf8(out.stdout).unwrap().trim().rsplit(' ').next().unwrap().to_owned();
     for more in [&[][..], &["--allow", &sender]] {
@@ -231,6 +206,6 @@ fn the_printed_command_reaches_over_nodes_by_a_code_and_by_a_listed_key() {
         let out = noctule().args(filled.split(' ').skip(1)).output().unwrap();
         assert!(out.status.success(), "{filled}: {}", String::from_utf8_lossy(&out.stderr));
         assert!(receiving.0.wait().unwrap().success());
-        assert!(fs::read(into.join("file")).unwrap() == content(10_000));
+        assert!(fs::read(into.join("file")).unwrap() == mixed_bytes(10_000));
     }
 }

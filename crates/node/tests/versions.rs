@@ -29,8 +29,8 @@ fn pairs() -> Vec<(PathBuf, PathBuf)> {
 /// A side that listens; ended when dropped.
 struct Listening {
     _child: Kill,
-    /// The first line that names its address.
-    line: String,
+    /// The command that it prints for the other side.
+    command: String,
     address: String,
 }
 
@@ -39,18 +39,14 @@ fn listening(binary: &Path, words: &[&str]) -> Listening {
     let mut child = command(binary).args(words).args(["--bind", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let line = lines.find(|line| line.contains("127.0.0.1:")).expect("it says where it listens");
-    let command = lines.find(|line| line.contains("noctule ")).expect("it prints a command");
+    let printed = lines.find(|line| line.contains("noctule ")).expect("it prints a command");
     std::thread::spawn(move || lines.for_each(drop));
     let port: String = line.split("127.0.0.1:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
-    Listening { _child: Kill(child), line: command, address: format!("127.0.0.1:{port}") }
+    Listening { _child: Kill(child), command: printed, address: format!("127.0.0.1:{port}") }
 }
 
 fn ok(out: &Output) {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-}
-
-fn content(bytes: usize) -> Vec<u8> {
-    (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
 /// A file to send, a directory to receive into, and the key of the far end.
@@ -62,7 +58,7 @@ struct Places {
 impl Places {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("file"), content(3_000_000)).unwrap();
+        fs::write(dir.path().join("file"), mixed_bytes(3_000_000)).unwrap();
         fs::create_dir(dir.path().join("in")).unwrap();
         let (_, key) = keygen(dir.path(), "key");
         Self { dir, key }
@@ -75,7 +71,7 @@ impl Places {
     /// Whether what arrived is whole; it is taken away.
     fn take(&self) -> bool {
         let path = self.dir.path().join("in/file");
-        let is_whole = fs::read(&path).unwrap() == content(3_000_000);
+        let is_whole = fs::read(&path).unwrap() == mixed_bytes(3_000_000);
         fs::remove_file(path).unwrap();
         is_whole
     }
@@ -112,7 +108,7 @@ fn a_code_brings_both_ends_together() {
         let p = Places::new();
         let (into, home) = (p.path("in"), p.path("home"));
         let to = listening(&far, &["recv", "--into", &into]);
-        let code = to.line.split("--code ").nth(1).unwrap_or_else(|| panic!("{}", to.line)).trim();
+        let code = to.command.split("--code ").nth(1).unwrap_or_else(|| panic!("{}", to.command)).trim();
         let send = |code: &str| {
             let mut send = command(&near);
             send.env("XDG_CONFIG_HOME", &home).args(["send", &p.path("file"), &to.address, "--code", code]).output().unwrap()
@@ -179,13 +175,13 @@ fn connections_cross_a_proxy() {
         };
         let writer = stream.try_clone().unwrap();
         let written = std::thread::spawn(move || {
-            (&writer).write_all(&content(1_000_000)).unwrap();
+            (&writer).write_all(&mixed_bytes(1_000_000)).unwrap();
             writer.shutdown(std::net::Shutdown::Write).unwrap();
         });
         let mut back = Vec::new();
         stream.read_to_end(&mut back).unwrap();
         written.join().unwrap();
-        assert!(back == content(1_000_000), "{} bytes came back", back.len());
+        assert!(back == mixed_bytes(1_000_000), "{} bytes came back", back.len());
     }
 }
 
@@ -195,29 +191,8 @@ fn files_cross_relays_of_two_versions() {
     for (near, far) in pairs() {
         let p = Places::new();
         let dir = p.dir.path();
-        let (mut one, mut two) = (Relay::new(dir, "one"), Relay::new(dir, "two"));
-        (one.binary, two.binary) = (near.clone(), far.clone());
         let (sender, sender_key) = keygen(dir, "sender");
-        let call = format!("endpoint = \"{}\"", two.address());
-        let route = |to: &str, via: &str| format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\n");
-        one.start(
-            "10.9.0.2",
-            &(neighbour("sender", &sender_key, "10.9.0.1", "")
-                + &neighbour("two", &two.key, "10.9.0.3", &call)
-                + &route("10.9.0.4", "two")),
-        );
-        two.start(
-            "10.9.0.3",
-            &(neighbour("receiver", &p.key, "10.9.0.4", "")
-                + &neighbour("one", &one.key, "10.9.0.2", "")
-                + &neighbour("sender", &sender_key, "10.9.0.1", "")
-                + &route("10.9.0.1", "one")),
-        );
-        let deadline = Instant::now() + PATIENCE;
-        while !one.has_session("two") || !two.has_session("one") {
-            assert!(Instant::now() < deadline, "the relays found each other: {}", one.ask().1);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let [one, two] = two_relays(dir, [&near, &far], &sender_key, &p.key);
         let mut recv = command(&far);
         recv.args(["recv", "--once", "--anyone", "--json", "--into", &p.path("in"), "--key", &p.path("key")]);
         recv.args(["--via", &two.address(), "--via-key", &two.key, "--address", "10.9.0.4"]).stdout(Stdio::piped());

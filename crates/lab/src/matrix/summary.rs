@@ -84,27 +84,49 @@ pub struct Axis {
 ///
 /// Else those would be taken for seeds of one cell. On the axis `scenario` stands where they come from: the file, or the flags that are no axes.
 pub fn tell_apart(cases: &mut [Case]) {
-    let without_seed = |case: &Case| serde_json::to_string(&Scenario { seed: 0, ..case.scenario.clone() }).unwrap_or_default();
-    let known: Vec<(String, String)> = cases.iter().map(|case| (origin(case), without_seed(case))).collect();
-    // Where the runs of a cell come from, and their scenarios.
-    type Known<'a> = BTreeSet<&'a (String, String)>;
-    let mut cells: BTreeMap<&[(String, String)], Known<'_>> = BTreeMap::new();
-    for (case, known) in cases.iter().zip(&known) {
-        cells.entry(&case.cell).or_default().insert(known);
+    let scenarios: Vec<Fields> = cases.iter().map(fields).collect();
+    let mut firsts: BTreeMap<&[(String, String)], &Fields> = BTreeMap::new();
+    // What runs of one cell differ in: no axis is among it.
+    let mut differing: BTreeSet<&str> = BTreeSet::new();
+    for (case, scenario) in cases.iter().zip(&scenarios) {
+        let first = *firsts.entry(&case.cell).or_insert(scenario);
+        let both = first.keys().chain(scenario.keys());
+        differing.extend(both.filter(|field| first.get(*field) != scenario.get(*field)).map(String::as_str));
     }
-    let scenarios = |cell: &Known<'_>| cell.iter().map(|(_, scenario)| scenario).collect::<BTreeSet<_>>().len();
-    if cells.values().all(|cell| scenarios(cell) < 2) {
+    if differing.is_empty() {
         return;
     }
-    let label = |case: &Case, known: &(String, String)| {
-        // Within a cell they differ in the same fields as in the others, so their order is the same.
-        let before = cells[&*case.cell].iter().filter(|other| other.0 == known.0 && other.1 < known.1).count();
-        if before == 0 { known.0.clone() } else { format!("{} ({})", known.0, before + 1) }
+    let known: Vec<(String, Vec<Option<&String>>)> = cases
+        .iter()
+        .zip(&scenarios)
+        .map(|(case, scenario)| (origin(case), differing.iter().map(|field| scenario.get(*field)).collect()))
+        .collect();
+    // Of all cells, since one may lack a scenario that others have.
+    let all: BTreeSet<_> = known.iter().collect();
+    let label = |known: &(String, _)| match all.iter().filter(|other| other.0 == known.0 && **other < known).count() {
+        0 => known.0.clone(),
+        before => format!("{} ({})", known.0, before + 1),
     };
-    let labels: Vec<String> = cases.iter().zip(&known).map(|(case, known)| label(case, known)).collect();
+    let labels: Vec<String> = known.iter().map(label).collect();
     for (case, label) in cases.iter_mut().zip(labels) {
         case.cell.insert(0, ("scenario".to_owned(), label));
     }
+}
+
+/// The values of a scenario, its seed left out, each by where it stands.
+type Fields = BTreeMap<String, String>;
+
+fn fields(case: &Case) -> Fields {
+    fn walk(value: &serde_json::Value, place: &str, found: &mut Fields) {
+        match value {
+            serde_json::Value::Object(map) => map.iter().for_each(|(key, value)| walk(value, &format!("{place}.{key}"), found)),
+            serde_json::Value::Array(list) => list.iter().enumerate().for_each(|(n, value)| walk(value, &format!("{place}.{n}"), found)),
+            value => drop(found.insert(place.to_owned(), value.to_string())),
+        }
+    }
+    let mut found = Fields::new();
+    walk(&serde_json::to_value(Scenario { seed: 0, ..case.scenario.clone() }).unwrap_or_default(), "", &mut found);
+    found
 }
 
 /// What the name or the command of a case says besides its axes and its seed.
@@ -254,6 +276,10 @@ pub(crate) mod tests {
         // A file that was changed between two runs.
         let changed = [of("a", "2mbit", None, 1), of("a", "1mbit", None, 1), of("a", "1mbit", None, 2)];
         assert_eq!(first(changed.into()), ["a (2)", "a", "a"]);
+        // One cell has both, another one the newer one alone: that has the same name there.
+        let elsewhere = |case: Case| Case { name: "a loss=5% seed=1".to_owned(), cell: vec![("loss".to_owned(), "5%".to_owned())], ..case };
+        let partly = [of("a", "1mbit", None, 1), of("a", "2mbit", None, 1), elsewhere(of("a", "2mbit", None, 1))];
+        assert_eq!(first(partly.into()), ["a", "a (2)", "a (2)"]);
         let line = |flags: &str| format!("noctule-lab sim{flags} --loss=2% --seed=1");
         let grids = [of("", "1mbit", Some(&line("")), 1), of("", "2mbit", Some(&line(" --rate=2mbit")), 1)];
         assert_eq!(first(grids.into()), ["as it is", "--rate=2mbit"]);

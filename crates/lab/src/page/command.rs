@@ -22,7 +22,7 @@ use crate::sweep::{Build, Folder};
 
 /// From one look after children to the next. Short beside the seconds that one may take to end, long beside the work of a look.
 const TEND: Duration = Duration::from_millis(500);
-/// A browser holds up to six connections, so some forty of them are served, with a quarter of the 1,024 files that a process may usually open.
+/// A browser holds up to six connections, so some forty of them are served. That takes a quarter of the 1,024 files that a process may usually open.
 /// It opens another where an idle one was closed. The last answers are short; only streams of events would go on, and they end with the server.
 const BOUNDS: Bounds = Bounds { connections: 256, head: Duration::from_secs(30), last: Duration::from_secs(2) };
 /// How long a disk that does not answer may hold the end of the server.

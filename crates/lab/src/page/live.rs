@@ -2,10 +2,11 @@
 //!
 //! The events come from the files that workers write, so that runs of other processes are seen as well as those that the page started.
 //! Events: `progress` (a line of the list of runs, when it has changed), `course` (which cell is followed: its id and head), `samples` (those
-//! that are new), `end` (nobody works on it any more; the stream ends).
+//! that are new), `end` (no worker holds it any more; the stream ends).
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ impl futures_core::Stream for Live {
     }
 }
 
-/// Follows a run: its cell `cell`, or one that runs, until nobody works on it, the listener is gone, or the server ends.
+/// Follows a run: its cell `cell`, or one that runs, until it ends, the listener is gone, or the server ends.
 pub fn follow(page: Arc<Page>, run: String, look: Arc<Look>, cell: Option<String>, place: OwnedSemaphorePermit) -> Live {
     // One is enough, and bounds what a slow listener holds: the next look waits until it has taken the events of the last one.
     let (out, events) = mpsc::channel(1);
@@ -77,6 +78,7 @@ struct Tail {
     id: String,
     path: PathBuf,
     inode: u64,
+    held: Option<File>,
     at: u64,
     rest: Vec<u8>,
     has_head: bool,
@@ -139,7 +141,7 @@ impl Follower {
         if let Some(id) = id
             && now != Some(id)
         {
-            // What the cell before wrote last is not lost to anybody: its result has the whole course.
+            // What the cell before wrote last is not lost: its result has the whole course.
             self.tail = Some(Tail::of(path_of(&run.path, id), id.clone()));
         }
         if let Some(tail) = &mut self.tail {
@@ -171,7 +173,7 @@ struct Gone {
 
 impl Tail {
     fn of(path: PathBuf, id: String) -> Self {
-        Self { id, path, inode: 0, at: 0, rest: Vec::new(), has_head: false, is_given_up: false }
+        Self { id, path, inode: 0, held: None, at: 0, rest: Vec::new(), has_head: false, is_given_up: false }
     }
 
     fn read(&mut self, events: &mut Vec<Event>) {
@@ -183,7 +185,10 @@ impl Tail {
             (self.inode, self.at, self.has_head, self.is_given_up) = (meta.ino(), 0, false, false);
             self.rest.clear();
         }
-        if self.is_given_up || file.seek(SeekFrom::Start(self.at)).is_err() || self.append(file).is_err() {
+        let is_read = !self.is_given_up && file.seek(SeekFrom::Start(self.at)).is_ok() && self.append(&file).is_ok();
+        // Open until the next look: no file that is made meanwhile can have its inode.
+        self.held = Some(file);
+        if !is_read {
             return;
         }
         let Some(end) = self.rest.iter().rposition(|&b| b == b'\n') else {
@@ -207,9 +212,7 @@ impl Tail {
             events.extend(event("samples", &samples));
         }
     }
-}
 
-impl Tail {
     /// Takes what follows, or nothing of it where that fails: the next look reads from the same place.
     fn append(&mut self, from: impl Read) -> io::Result<()> {
         let before = self.rest.len();

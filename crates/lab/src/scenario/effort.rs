@@ -25,9 +25,13 @@ impl Scenario {
     }
 }
 
+/// What is taken for the rate of links that have none, bits per second.
+const WITHOUT_RATE: u64 = 1_000_000_000;
+
 /// What bulk flows send, which controls that take every loss for congestion do not bring up to the limit.
 fn bits_per_second(scenario: &Scenario) -> f64 {
-    let capacity = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::bits_per_sec).min().unwrap_or(0) as f64;
+    let capacity =
+        scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).map(Bandwidth::bits_per_sec).min().unwrap_or(WITHOUT_RATE) as f64;
     let noctule = matches!(scenario.cc, Congestion::Cubic | Congestion::Reno | Congestion::Vegas);
     let quic = |sender: &Sender| matches!(sender, Sender::Quic(QuicCongestion::Cubic | QuicCongestion::Reno));
     let is_loss_based = if scenario.senders.is_empty() { noctule } else { scenario.senders.iter().all(quic) };

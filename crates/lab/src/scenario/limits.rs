@@ -69,8 +69,8 @@ impl Limits {
 /// What controls that take every loss for congestion keep in the long run, bits per second of application data, at most the limit.
 ///
 /// Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (CCR 27(3), 1997). Its equation, MSS / RTT x C / sqrt(p),
-/// with C = sqrt(3/2): an acknowledgement of every packet. p is the loss of the forward links together; the RTT is without queueing. Infinite without a
-/// loss and a rate.
+/// with C = sqrt(3/2): an acknowledgement of every packet. p is the loss of the forward links together, as of a chain. The RTT is without queueing. Infinite
+/// where neither loss nor rate bounds it.
 pub fn mathis(scenario: &Scenario) -> f64 {
     let limit = Limits::of(scenario).forward;
     let lost = lost_in_a_row(scenario);

@@ -2,8 +2,8 @@
 //!
 //! `ID.json` is a [`Record`]. It is written under another name, brought to the disk (`fsync`) and renamed: a full disk, a killed worker or a
 //! power cut leaves the old state or the new one. Workers that share a folder hold a lock on `ID.claim` while they run a cell. The kernel
-//! lets go of the lock when its process ends, however it ends. Others may write there as well: a FIFO or a device in place of a result is not
-//! read, a link in place of a claim is not followed, and what lies under a temporary name is taken away (`files`).
+//! lets go of the lock when its process ends, however it ends. Others may write there as well. A FIFO or a device in place of a result is
+//! not read. A link in place of a claim is not followed. What lies under a temporary name is taken away (`files`).
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};

@@ -188,11 +188,11 @@ async fn look_after(args: &ProxyServeArgs, keeper: Option<&Keeper>, endpoint: &E
 fn tell_of_refused(endpoint: &Endpoint, before: &mut u64) {
     let stats = endpoint.stats();
     let refused = stats.refused.refused_flows.saturating_sub(stats.refused.stale_flows);
-    let streams = refused.saturating_sub(core::mem::replace(before, refused));
-    if streams > 0 {
+    let connections = refused.saturating_sub(core::mem::replace(before, refused));
+    if connections > 0 {
         tracing::warn!(
-            streams,
-            "connections of clients were refused: there are too many, or no memory for more; close some, or let several clients, each with its own key, share them"
+            connections,
+            "clients were refused connections: there are too many, or no memory for more; close some, or let several clients, each with its own key, share them"
         );
     }
 }

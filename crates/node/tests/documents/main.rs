@@ -31,6 +31,14 @@ fn expect_generated(path: &str, text: &str) {
 }
 
 #[test]
+fn no_page_has_the_marks_of_a_merge() {
+    let is_mark = |line: &&str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") || *line == "=======";
+    for page in pages::files() {
+        assert_eq!(read(&page).lines().find(is_mark), None, "{page}");
+    }
+}
+
+#[test]
 fn commands_of_noctule_in_the_pages_are_such_as_it_takes() {
     assert!(commands::check("noctule", env!("CARGO_BIN_EXE_noctule")) > 100);
 }

@@ -236,6 +236,36 @@ pub fn neighbour(name: &str, key: &str, address: &str, more: &str) -> String {
     format!("[[neighbour]]\nname = \"{name}\"\nkey = \"{key}\"\naddresses = [\"{address}\"]\n{more}\n")
 }
 
+/// `sender - one - two - receiver`, 10.9.0.1 to 10.9.0.4: both relays of such binaries running and linked; the ends are attached by `--via`.
+pub fn two_relays(dir: &Path, binaries: [&Path; 2], sender: &str, receiver: &str) -> [Relay; 2] {
+    let [mut one, mut two] = ["one", "two"].map(|name| Relay::new(dir, name));
+    [one.binary, two.binary] = binaries.map(Path::to_owned);
+    let route = |to: &str, via: &str| format!("[[route]]\nto = \"{to}\"\nvia = \"{via}\"\n");
+    let call = format!("endpoint = \"{}\"", two.address());
+    one.start(
+        "10.9.0.2",
+        &(neighbour("sender", sender, "10.9.0.1", "") + &neighbour("two", &two.key, "10.9.0.3", &call) + &route("10.9.0.4", "two")),
+    );
+    two.start(
+        "10.9.0.3",
+        &(neighbour("receiver", receiver, "10.9.0.4", "")
+            + &neighbour("one", &one.key, "10.9.0.2", "")
+            + &neighbour("sender", sender, "10.9.0.1", "")
+            + &route("10.9.0.1", "one")),
+    );
+    let deadline = Instant::now() + PATIENCE;
+    while !one.has_session("two") || !two.has_session("one") {
+        assert!(Instant::now() < deadline, "the relays found each other: {}", one.ask().1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    [one, two]
+}
+
+/// Bytes that do not compress, and of which no two parts are equal.
+pub fn mixed_bytes(count: usize) -> Vec<u8> {
+    (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
 /// Free now; nobody else on this host asks for a particular one.
 pub fn free_tcp_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
