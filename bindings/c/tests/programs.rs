@@ -4,10 +4,12 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use support::{has_cmake, here, install, libraries, output, succeed};
 
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -34,24 +36,17 @@ fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf 
     out
 }
 
-fn sanitized(source: &'static str) -> &'static Path {
-    static POLL: OnceLock<PathBuf> = OnceLock::new();
-    static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
-    let cell = if source == "poll" { &POLL } else { &CALLBACKS };
-    cell.get_or_init(|| {
-        compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-sanitized"), &[SANITIZED, &["-std=gnu11"]].concat())
-    })
-}
-
-fn plain(source: &'static str) -> &'static Path {
-    static POLL: OnceLock<PathBuf> = OnceLock::new();
-    static CALLBACKS: OnceLock<PathBuf> = OnceLock::new();
-    let cell = if source == "poll" { &POLL } else { &CALLBACKS };
-    cell.get_or_init(|| compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-plain"), &["-std=gnu11"]))
+/// A program of this name with sanitizers, or without, compiled once.
+fn program(source: &'static str, is_sanitized: bool) -> PathBuf {
+    static BUILT: Mutex<BTreeMap<(&str, bool), Arc<OnceLock<PathBuf>>>> = Mutex::new(BTreeMap::new());
+    let cell = Arc::clone(BUILT.lock().unwrap_or_else(PoisonError::into_inner).entry((source, is_sanitized)).or_default());
+    let (words, flags) = if is_sanitized { ("sanitized", SANITIZED) } else { ("plain", [].as_slice()) };
+    let make = || compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-{words}"), &[flags, &["-std=gnu11"]].concat());
+    cell.get_or_init(make).clone()
 }
 
 fn run_sanitized(source: &'static str, test: &str) {
-    succeed(Command::new(sanitized(source)).arg(test));
+    succeed(Command::new(program(source, true)).arg(test));
 }
 
 #[test]
@@ -96,7 +91,7 @@ fn the_descriptor_is_readable_while_an_event_waits() {
 
 #[test]
 fn a_thousand_connections_leave_no_descriptor_thread_or_memory_behind() {
-    eprintln!("{}", succeed(Command::new(plain("poll")).arg("thousand")));
+    eprintln!("{}", succeed(Command::new(program("poll", false)).arg("thousand")));
 }
 
 #[test]
@@ -119,6 +114,26 @@ fn a_callback_that_blocks_does_not_stop_the_network() {
     run_sanitized("callbacks", "blocking");
 }
 
+#[test]
+fn threads_of_a_program_share_flows() {
+    run_sanitized("shared", "flows");
+}
+
+#[test]
+fn threads_that_wait_are_told_of_a_close_by_another() {
+    run_sanitized("shared", "closing");
+}
+
+#[test]
+fn of_several_threads_that_free_a_handle_one_does() {
+    run_sanitized("shared", "freeing");
+}
+
+#[test]
+fn threads_open_and_free_sessions_while_the_library_calls_back() {
+    run_sanitized("shared", "callbacks");
+}
+
 /// The library is compiled without sanitizers; valgrind finds invalid reads and writes, and leaks, in its code too.
 fn run_in_valgrind(source: &'static str, test: &str) {
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -129,7 +144,7 @@ fn run_in_valgrind(source: &'static str, test: &str) {
         Command::new("valgrind")
             .args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite", "--fair-sched=yes"])
             .arg(format!("--suppressions={}", here().join("tests/programs/valgrind.supp").display()))
-            .arg(plain(source))
+            .arg(program(source, false))
             .arg(test),
     );
     assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}");
@@ -150,10 +165,12 @@ fn valgrind_finds_nothing_in_callbacks_that_free_everything() {
     run_in_valgrind("callbacks", "destroy");
 }
 
+/// The header is for programs without exceptions, too.
+const CPP: &[&str] = &["-std=c++17", "-fno-exceptions"];
+
 fn run_objects(test: &str) {
     static OBJECTS: OnceLock<PathBuf> = OnceLock::new();
-    // The header is for programs without exceptions, too.
-    let flags = [SANITIZED, &["-std=c++17", "-fno-exceptions"]].concat();
+    let flags = [SANITIZED, CPP].concat();
     let program = OBJECTS.get_or_init(|| compile("c++", "tests/programs/objects.cpp", "objects", &flags));
     succeed(Command::new(program).arg(test));
 }
@@ -176,6 +193,23 @@ fn cpp_objects_may_be_destroyed_while_the_librarys_thread_calls_back() {
 #[test]
 fn errors_of_cpp_are_values_with_words() {
     run_objects("errors");
+}
+
+#[test]
+fn an_exception_that_leaves_a_callback_ends_the_process() {
+    let program = compile("c++", "tests/programs/throws.cpp", "throws", &["-std=c++17"]);
+    for case in ["object", "function"] {
+        let out = output(Command::new(&program).arg(case));
+        assert_eq!(out.status.signal(), Some(libc::SIGABRT), "{case}: {out:?}");
+        assert!(out.stdout.is_empty(), "{case}: {out:?}");
+    }
+}
+
+#[test]
+fn a_thousand_connections_of_cpp_leave_no_descriptor_thread_or_memory_behind() {
+    // Without sanitizers, whose allocator tells no figures.
+    let program = compile("c++", "tests/programs/objects.cpp", "objects-plain", CPP);
+    eprintln!("{}", succeed(Command::new(program).arg("thousand")));
 }
 
 /// A server of the examples, ended with the test.

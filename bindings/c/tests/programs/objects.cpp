@@ -4,8 +4,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <malloc.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #define CHECK(condition)                                                                             \
     do {                                                                                             \
@@ -193,10 +197,90 @@ static void errors() {
     auto session = world.client.connect(closed->address(), closed->public_key(), [&](const Error &error) { why = error; });
     CHECK(!world.context.run([&] { return bool(why); }));
     CHECK(why == NOCTULE_ERROR_NOT_AUTHORISED && !why.words.empty());
+    // Another key than the pinned one, and a host that is not there.
+    EndpointOptions brief;
+    brief.connect_timeout = std::chrono::seconds(1);
+    auto hasty = world.context.client(brief);
+    auto other = Identity::generate();
+    CHECK(hasty && other);
+    why = {};
+    auto wrong = hasty->connect(world.server.address(), other->public_key(), [&](const Error &error) { why = error; });
+    CHECK(!world.context.run([&] { return bool(why); }));
+    CHECK(why == NOCTULE_ERROR_WRONG_KEY && why.words.find(world.server.public_key()) != std::string::npos);
+    why = {};
+    auto nowhere = hasty->connect("no-such-host.invalid:4242", world.server.public_key(), [&](const Error &error) { why = error; });
+    CHECK(!world.context.run([&] { return bool(why); }));
+    CHECK(why == NOCTULE_ERROR_RESOLVE && why.words.find("no-such-host.invalid") != std::string::npos);
+    CHECK(hasty->connect(world.server.address(), "no key", nullptr).error() == NOCTULE_ERROR_INVALID_ARGUMENT);
     options.authorised->push_back("not a key");
     CHECK(world.context.listen(world.identity, "127.0.0.1:0", options).error() == NOCTULE_ERROR_INVALID_ARGUMENT);
     CHECK(Flow().finish() == NOCTULE_ERROR_BAD_HANDLE);
     CHECK(Session().open_stream().error() == NOCTULE_ERROR_BAD_HANDLE);
+}
+
+static std::ptrdiff_t entries(const char *path) { return std::distance(std::filesystem::directory_iterator(path), {}); }
+
+// Sessions with a stream each, of which half outlive their stream.
+static void open_and_drop(World &world, int count) {
+    std::vector<Session> ours, theirs;
+    std::vector<Flow> flows;
+    int connected = 0;
+    world.server.on_session([&] {
+        for (;;) {
+            auto session = world.server.accept();
+            if (!session) break;
+            theirs.push_back(*std::move(session));
+        }
+    });
+    for (int i = 0; i < count; i++) {
+        auto made = world.client.connect(world.server.address(), world.identity.public_key(), [&](const Error &error) {
+            CHECK(!error);
+            connected++;
+        });
+        CHECK(made);
+        ours.push_back(*std::move(made));
+    }
+    CHECK(!world.context.run([&] { return connected == count; }));
+    for (auto &session : ours) {
+        auto flow = session.open_stream();
+        CHECK(flow && flow->write("hello"));
+        flows.push_back(*std::move(flow));
+    }
+    CHECK(!world.context.run([&] { return theirs.size() == static_cast<std::size_t>(count); }));
+    for (std::size_t i = 0; i < flows.size(); i += 2) flows[i] = Flow();
+    ours.clear();
+    flows.clear();
+    theirs.clear();
+    int idle = 0;
+    world.client.on_idle([&] { idle++; });
+    world.server.on_idle([&] { idle++; });
+    CHECK(!world.context.run([&] { return idle == 2; }));
+    world.server.on_session({});
+}
+
+// A thousand connections that are opened and dropped leave no descriptor, no thread and no memory.
+static void thousand() {
+    mallopt(M_ARENA_MAX, 1); // mallinfo2 counts the first one only.
+    {
+        // What the process makes once, for all contexts.
+        World first = World::open();
+        open_and_drop(first, 1);
+        first.context.finish(std::chrono::seconds(2));
+    }
+    const auto files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    const std::size_t empty = mallinfo2().uordblks;
+    {
+        World world = World::open();
+        // No more at once than a server keeps of one key.
+        for (int i = 0; i < 40; i++) open_and_drop(world, 25);
+        CHECK(world.server.stats().memory_used == 0);
+        world.context.finish(std::chrono::seconds(2));
+    }
+    const std::size_t after = mallinfo2().uordblks;
+    std::fprintf(stderr, "allocated before %zu bytes, after %zu\n", empty, after);
+    // The table of handles keeps its places for others.
+    CHECK(after < empty + 200000);
+    CHECK(entries("/proc/self/fd") == files && entries("/proc/self/task") == threads);
 }
 
 int main(int count, char **arguments) {
@@ -206,6 +290,7 @@ int main(int count, char **arguments) {
     if (test == "destroy") return destroy(), 0;
     if (test == "threads") return threads(), 0;
     if (test == "errors") return errors(), 0;
+    if (test == "thousand") return thousand(), 0;
     std::fprintf(stderr, "usage: objects TEST\n");
     return 2;
 }
