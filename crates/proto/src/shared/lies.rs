@@ -4,12 +4,14 @@
 use crate::ids::LinkId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What changes frames.
+/// What changes frames. Of tests only: it may stay on one thread, and what fuzzers build goes to several.
+#[cfg(test)]
 type Tamper = Box<dyn FnMut(&mut [u8])>;
 
 /// What is changed or added.
 #[derive(Default)]
 pub(crate) struct Lies {
+    #[cfg(test)]
     tamper: Option<Tamper>,
     injected: BTreeMap<LinkId, VecDeque<Vec<u8>>>,
 }
@@ -26,6 +28,8 @@ impl Lies {
         self.injected.entry(link).or_default().push_back(frames);
     }
 
+    /// Frames that are about to be sealed.
+    #[cfg(test)]
     pub(crate) fn tell(&mut self, frames: &mut [u8]) {
         if let Some(tamper) = &mut self.tamper {
             tamper(frames);
