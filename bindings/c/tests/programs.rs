@@ -36,9 +36,12 @@ fn compile(compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf 
     out
 }
 
+/// Programs by their names, with sanitizers or without.
+type Programs = BTreeMap<(&'static str, bool), Arc<OnceLock<PathBuf>>>;
+
 /// A program of this name with sanitizers, or without, compiled once.
 fn program(source: &'static str, is_sanitized: bool) -> PathBuf {
-    static BUILT: Mutex<BTreeMap<(&str, bool), Arc<OnceLock<PathBuf>>>> = Mutex::new(BTreeMap::new());
+    static BUILT: Mutex<Programs> = Mutex::new(BTreeMap::new());
     let cell = Arc::clone(BUILT.lock().unwrap_or_else(PoisonError::into_inner).entry((source, is_sanitized)).or_default());
     let (words, flags) = if is_sanitized { ("sanitized", SANITIZED) } else { ("plain", [].as_slice()) };
     let make = || compile("cc", &format!("tests/programs/{source}.c"), &format!("{source}-{words}"), &[flags, &["-std=gnu11"]].concat());

@@ -67,7 +67,7 @@ fn made() -> MutexGuard<'static, Made> {
 
 /// A result is one of those in the header.
 fn check(what: &str, result: isize) -> isize {
-    if result == INTERNAL || result < INTERNAL {
+    if result <= INTERNAL {
         // SAFETY: text of the library, which this thread does not change meanwhile.
         panic!("{what} gives {result}: {:?}", unsafe { CStr::from_ptr(noctule_last_error()) });
     }
