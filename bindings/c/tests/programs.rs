@@ -270,6 +270,28 @@ fn the_echo_examples_understand_each_other() {
     assert_eq!(String::from_utf8_lossy(&out.stderr), "echo_client: cannot connect: key: a key has 56 characters, this has 1\n");
 }
 
+#[test]
+fn the_example_that_measures_tells_what_the_receiver_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let key_file = directory.path().join("key");
+    let secret = noctule::SecretKey::from_bytes([8; 32]);
+    std::fs::write(&key_file, secret.to_text()).unwrap();
+    std::fs::set_permissions(&key_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let program = compile("cc", "examples/goodput.c", "goodput-c", &["-std=gnu11"]);
+    let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let receiver = Command::new(&program).args([address.as_ref(), key_file.as_os_str()]).stdout(Stdio::piped()).spawn().unwrap();
+    // The receiver may open its port later than the first attempt.
+    let sent = (0..50).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        output(Command::new(&program).args([&*address, &*secret.public().to_string(), "0.2"])).status.success()
+    });
+    assert!(sent);
+    let out = receiver.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let rate = text.lines().last().and_then(|line| line.split_once(" Mbit/s in ")?.0.parse::<f64>().ok());
+    assert!(out.status.success() && rate.is_some_and(|rate| rate > 0.0), "{text}");
+}
+
 /// The first program of a guide's page, compiled unchanged.
 fn guide(page: &str, fence: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     let text = std::fs::read_to_string(here().join("../../docs/guide").join(page)).unwrap();
