@@ -158,6 +158,7 @@ fn print_json(value: &impl serde::Serialize) -> ExitCode {
 fn print_table(report: &NetReport) {
     let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let limit = report.nominal_limit_mbit.map_or("no limit".to_owned(), |limit| format!("{limit:.2} Mbit/s"));
+    println!("sender           {}: {}", report.peer, report.peer_version);
     println!("goodput          {:.2} Mbit/s, {} of the limit ({limit})", report.goodput_mbit, percent(report.share));
     println!("with the start   {} of the limit", percent(report.share_whole));
     println!("link delivered   {:.2} Mbit/s of payload", report.realised_limit_mbit);
