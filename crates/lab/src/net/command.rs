@@ -135,7 +135,7 @@ pub(crate) fn code_of(error: &ContestError) -> u8 {
 /// Gains the right to make namespaces while the process has one thread, then cares for signals.
 pub(crate) fn prepare() -> Result<(), ContestError> {
     privilege::acquire().map_err(ChainError::from)?;
-    scratch::remove_on_signals();
+    scratch::remove_on_signals()?;
     Ok(())
 }
 
