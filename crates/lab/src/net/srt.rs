@@ -125,6 +125,7 @@ pub(super) fn run_live(path: &ContenderPath<'_>, scenario: &Scenario, started: &
     let mut sender = Process::start(command.args(["-c", &chunk, "-a", "no", &format!("udp://{}", here(ENTRY)), &calling]), |_| {})?;
     // What it reads before it is connected it throws away.
     sender.wait_until(CONNECT, "had no connection", |sender| Ok(sender.complaint().contains("SRT target connected")))?;
+    wait_for_port(near, Protocol::Udp, ENTRY, READY, &mut sender)?;
     let sent = Arc::new(AtomicU64::new(0));
     let sending = near.spawn_thread("srt-stream-writer", {
         let (sent, stream, seed) = (Arc::clone(&sent), stream.clone(), scenario.seed);
