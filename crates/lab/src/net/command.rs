@@ -9,8 +9,9 @@ use super::chain::{BackendChoice, ChainError};
 use super::contest::ContestError;
 use super::emulator::Tolerance;
 use super::fidelity;
-use super::run::{self, NetReport, Peer, Settings};
+use super::run::{self, Keep, NetReport, Peer, Settings};
 use super::{privilege, scratch};
+use crate::capture::CaptureArgs;
 use crate::cli::RunArgs;
 use crate::link::{LinkSpec, Period};
 use crate::sweep::samples::{Head, SampleFile, this_command};
@@ -41,6 +42,9 @@ pub struct NetArgs {
     /// Write what the links do twice a second to a file as the run goes on, a JSON object per line, for `noctule-lab serve`.
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
+    /// What is captured.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 }
 
 /// `noctule-lab fidelity`.
@@ -91,8 +95,12 @@ impl NetArgs {
                 return ExitCode::from(2);
             }
         };
+        let capture = match self.capture.folder() {
+            Ok(capture) => capture,
+            Err(error) => return fail(&error, 2),
+        };
         let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
-        match run::run_watched(&scenario, &settings, samples) {
+        match run::run_kept(&scenario, &settings, Keep { samples, capture }) {
             Ok(report) if self.json => print_json(&report),
             Ok(report) => {
                 print_table(&report);

@@ -5,6 +5,7 @@
 //! and run by netem where the kernel has it ([`netem`]) or by our own emulator over TUN devices ([`emulator`]).
 
 pub mod between;
+mod capture;
 pub mod chain;
 pub mod command;
 mod contender_path;

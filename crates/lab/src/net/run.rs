@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::capture::Capture;
 use super::chain::{BackendChoice, Chain};
 use super::contender_path::ContenderPath;
 use super::contest::{Account, Conditions, ContestError, Course};
@@ -16,6 +17,7 @@ use super::tcp_proxy::Place;
 use super::timeline::Timeline;
 use super::watch::Watch;
 use super::{curl, iperf3, kcptun, perf, ping, srt, uftp};
+use crate::capture::Folder;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
 use crate::sweep::samples::SampleFile;
@@ -174,11 +176,20 @@ impl Arrivals {
 
 /// Runs a scenario.
 pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, ContestError> {
-    run_watched(scenario, settings, None)
+    run_kept(scenario, settings, Keep::default())
 }
 
-/// The same, and what the links do goes to a file while it goes on.
-pub fn run_watched(scenario: &Scenario, settings: &Settings, samples: Option<SampleFile>) -> Result<NetReport, ContestError> {
+/// What is kept of a run besides its report.
+#[derive(Debug, Default)]
+pub struct Keep {
+    /// What the links do, while it goes on.
+    pub samples: Option<SampleFile>,
+    /// What crosses the links, and what noctule traces.
+    pub capture: Option<Folder>,
+}
+
+/// The same, and more of it is kept. A capture is there also if the run fails.
+pub fn run_kept(scenario: &Scenario, settings: &Settings, keep: Keep) -> Result<NetReport, ContestError> {
     refuse_unsupported(scenario, settings.peer)?;
     if let Some(missing) = settings.peer.made().missing() {
         return Err(ContestError::Unsupported(format!("{missing}, or name another --peer")));
@@ -190,10 +201,15 @@ pub fn run_watched(scenario: &Scenario, settings: &Settings, samples: Option<Sam
     if settings.peer.uses_tcp() {
         conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
     }
+    let capture = keep.capture.map(|folder| Capture::start(&chain, folder)).transpose()?;
     let course = Course::start(chain, Options::default())?;
-    let path = ContenderPath::start(course.chain(), scenario)?;
-    let (arrivals, accounts) = with_warmup(&course, scenario, samples, |started| contend(&path, scenario, settings.peer, started))?;
-    drop(path);
+    // Of other contenders there is nothing to trace.
+    let traced = capture.as_ref().filter(|_| settings.peer == Peer::Noctule);
+    let ran = ContenderPath::start(course.chain(), scenario, traced)
+        .and_then(|path| with_warmup(&course, scenario, keep.samples, |started| contend(&path, scenario, settings.peer, started)));
+    let captured = capture.map_or(Ok(()), Capture::finish);
+    let (arrivals, accounts) = ran?;
+    captured?;
     conditions.emulator = course.finish(&settings.tolerance)?;
     report(scenario, (settings.peer, version), &arrivals, &accounts, conditions)
 }
