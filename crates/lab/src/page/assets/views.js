@@ -174,6 +174,11 @@ const Views = (() => {
       cancel.disabled = true;
       try { await lab.post(api(name, "cancel")); lab.say("The run was asked to end; what it has finished stays."); } catch (error) { lab.say(error.message); cancel.disabled = false; }
     } }, "End this run");
+    const resume = el("button", { class: "act", type: "button", onclick: async () => {
+      resume.disabled = true;
+      // The page as it is shown anew follows the run.
+      try { await lab.post(api(name, "resume")); lab.say("The run goes on with what has no result yet."); dispatchEvent(new Event("hashchange")); } catch (error) { lab.say(error.message); resume.disabled = false; }
+    } }, "Go on with this run");
     const matrixBox = el("section", { "aria-label": "Matrix" }), table = cellTable(name);
     let metric = "share", beside = null, build = null, builds = first.builds, shownMatrix = null, known = first.rows;
 
@@ -182,6 +187,7 @@ const Views = (() => {
       const of = now.cells === null && !now.done ? "no results" : now.cells === null ? count(now.done, "result") : `${now.done} of ${count(now.cells, "cell")}`;
       line.replaceChildren(state(now.state), ` · ${of}`, now.failed ? el("span", { class: "bad" }, ` · ${now.failed} failed`) : "", now.running.length ? ` · ${now.running.length} in hand` : "", now.median_share === null ? "" : ` · median share ${percent(now.median_share)}`);
       cancel.hidden = !now.can_cancel;
+      resume.hidden = lab.isFile || !now.can_resume;
       bar.hidden = now.state === "finished";
     }
     function problems(view) {
@@ -236,7 +242,7 @@ const Views = (() => {
     if (!lab.isFile && (first.state === "running" || first.state === "stopping")) follow();
     const notShown = first.rows_total - first.rows.length;
     const compare = lab.isFile ? null : el("a", { href: `#/compare?a=${part(name)}` }, "Compare with another run");
-    return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, compare), troubles, live, matrixBox, table.box,
+    return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, resume, compare), troubles, live, matrixBox, table.box,
       notShown > 0 ? problem(`${count(notShown, "more cell")} not shown; noctule-lab merge reads all.`) : null,
       el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}${first.builds.length > 1 ? "; counts and shares above the cells are those of the build that made the newest result" : ""}` : "")].filter(Boolean);
   }
