@@ -118,7 +118,7 @@ fn packet_socket(device: &str) -> io::Result<OwnedFd> {
     // SAFETY: a plain call that makes a descriptor. Of protocol 0 nothing is seen before it is bound.
     let socket = unsafe { owned(libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))? };
     let size = BUFFER as libc::c_int;
-    // SAFETY: the option is an int that lives over the call. Beyond the system's ceiling for those who may; others get what it allows.
+    // SAFETY: the option is an int that lives over the call. With the right to it a process gets more than the system's ceiling, else what that allows.
     let forced = unsafe {
         let length = std::mem::size_of_val(&size) as libc::socklen_t;
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const size).cast(), length)
