@@ -57,7 +57,7 @@ impl Tunnel<'_> {
 fn flags(scenario: &Scenario) -> Vec<String> {
     let slowest = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
     let held = slowest.map_or(0, |rate| rate.bytes_in(scenario.base_rtt()));
-    let window = (held / SEGMENT).clamp(32, 16_384).to_string();
+    let window = (held / SEGMENT).clamp(512, 16_384).to_string();
     let words =
         ["--key", "k", "--crypt", "aes-128", "--mode", "fast2", "--mtu", "1350", "--nocomp", "--datashard", "10", "--parityshard", "3"];
     let buffers = ["--sockbuf", "16777216", "--smuxbuf", "67108864", "--smuxver", "2", "--streambuf", "33554432", "--quiet"];
@@ -104,6 +104,6 @@ mod tests {
         let window = |rate, delay| flags(&over(rate, delay)).last().unwrap().parse::<u64>().unwrap();
         // 100 Mbit/s for 100 ms are 1.25 MB.
         assert_eq!(window("100mbit", "50ms"), 1_250_000 / SEGMENT);
-        assert_eq!(window("1mbit", "1ms"), 32);
+        assert_eq!(window("1mbit", "1ms"), 512);
     }
 }

@@ -29,6 +29,7 @@ mod ping;
 pub mod privilege;
 pub mod process;
 pub(crate) mod program;
+mod quic;
 pub mod realtime;
 pub(crate) mod relays;
 pub mod rtnetlink;

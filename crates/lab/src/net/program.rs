@@ -39,6 +39,8 @@ pub(crate) enum Made {
     Noctule,
     /// The kernel's own TCP.
     Kernel,
+    /// A library that is part of this program.
+    Library(&'static str),
     /// Programs of others.
     Of(&'static [Program]),
 }
@@ -47,7 +49,7 @@ impl Made {
     /// What is missing, and what to do about it.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
-            Self::Noctule | Self::Kernel => None,
+            Self::Noctule | Self::Kernel | Self::Library(_) => None,
             Self::Of(programs) => programs.iter().find_map(Program::missing),
         }
     }
@@ -58,6 +60,7 @@ impl Made {
         match self {
             Self::Noctule => first_line(command(&noctule::binary()?).arg("--version")),
             Self::Kernel => Ok(format!("Linux {}", std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim())),
+            Self::Library(version) => Ok(version.to_owned()),
             Self::Of(programs) => match asked(programs) {
                 Some(program) => first_line(command(Path::new(program.name)).args(program.asked)),
                 None => Ok(SILENT.to_owned()),

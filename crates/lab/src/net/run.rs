@@ -16,10 +16,11 @@ use super::tcp::{self, Payload, Transfer};
 use super::tcp_proxy::Place;
 use super::timeline::Timeline;
 use super::watch::Watch;
-use super::{curl, iperf3, kcptun, perf, ping, srt, uftp};
+use super::{curl, iperf3, kcptun, perf, ping, quic, srt, uftp};
 use crate::capture::Folder;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
+use crate::sim::QuicCongestion;
 use crate::sweep::samples::SampleFile;
 use noctule_proto::options::Mode;
 
@@ -42,6 +43,10 @@ pub enum Peer {
     Iperf3Udp,
     /// curl, from a server on the first host.
     Curl,
+    /// QUIC by the library quinn, with its BBR.
+    QuinnBbr,
+    /// QUIC by the library quinn, with CUBIC, its default.
+    QuinnCubic,
     /// kcptun: a TCP connection over KCP with Reed-Solomon.
     Kcptun,
     /// SRT's live stream at 95 % of the path's limit, its rate and latency set by hand.
@@ -59,7 +64,8 @@ impl Peer {
             Self::TcpCubic => Some(tcp::Congestion::Cubic),
             Self::TcpBbr => Some(tcp::Congestion::Bbr),
             Self::TcpReno => Some(tcp::Congestion::Reno),
-            Self::Noctule | Self::Iperf3 | Self::Iperf3Udp | Self::Curl | Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp => None,
+            Self::Noctule | Self::Iperf3 | Self::Iperf3Udp | Self::Curl => None,
+            Self::QuinnBbr | Self::QuinnCubic | Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp => None,
         }
     }
 
@@ -70,6 +76,7 @@ impl Peer {
             Self::TcpCubic | Self::TcpBbr | Self::TcpReno => Made::Kernel,
             Self::Iperf3 | Self::Iperf3Udp => Made::Of(&iperf3::PROGRAMS),
             Self::Curl => Made::Of(&curl::PROGRAMS),
+            Self::QuinnBbr | Self::QuinnCubic => Made::Library(quic::LIBRARY),
             Self::Kcptun => Made::Of(&kcptun::PROGRAMS),
             Self::Srt => Made::Of(&srt::LIVE),
             Self::SrtFile => Made::Of(&srt::FILE),
@@ -79,12 +86,12 @@ impl Peer {
 
     /// Whether the kernel's TCP carries it, over the links or as far as a program of its own.
     fn uses_tcp(self) -> bool {
-        !matches!(self, Self::Noctule | Self::Srt | Self::SrtFile | Self::Uftp)
+        !matches!(self, Self::Noctule | Self::QuinnBbr | Self::QuinnCubic | Self::Srt | Self::SrtFile | Self::Uftp)
     }
 
     /// Whether its packets and its rate are set by the links, which a tunnel over them does not have.
     fn is_set_by_the_links(self) -> bool {
-        matches!(self, Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp)
+        matches!(self, Self::QuinnBbr | Self::QuinnCubic | Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp)
     }
 }
 
@@ -221,6 +228,8 @@ fn contend(path: &ContenderPath<'_>, scenario: &Scenario, peer: Peer, started: &
         (_, Some(congestion), _) => bulk_tcp(path, scenario, congestion, started),
         (Peer::Iperf3 | Peer::Iperf3Udp, ..) => iperf3::run(path, scenario, peer == Peer::Iperf3Udp, started),
         (Peer::Curl, ..) => curl::run(path, scenario, started),
+        (Peer::QuinnBbr, ..) => quic::run(path, scenario, QuicCongestion::Bbr, started),
+        (Peer::QuinnCubic, ..) => quic::run(path, scenario, QuicCongestion::Cubic, started),
         (Peer::Kcptun, ..) => kcptun::run(path, scenario, started),
         (Peer::Srt, ..) => srt::run_live(path, scenario, started),
         (Peer::SrtFile, ..) => srt::run_file(path, scenario, started),

@@ -1,5 +1,6 @@
 //! UFTP as a contender: one file at a rate that is set by hand, to one receiver, counted when all of it is there.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, started: &dyn F
     }
     let (near, far) = (path.near.to_string(), path.far.to_string());
     let mut command = path.chain.last().command("uftpd");
-    let mut receiver = Process::start(command.args(receiver_words(&far)).arg("-T").arg(&arriving).arg("-D").arg(&whole), |_| {})?;
+    let mut receiver = Process::start(command.args(receiver_words(path.far)).arg("-T").arg(&arriving).arg("-D").arg(&whole), |_| {})?;
     wait_for_port(path.chain.last(), Protocol::Udp, PORT, READY, &mut receiver)?;
     let mut command = path.chain.first().command("uftp");
     command.args(sender_words(scenario, &near, &far)?).arg(&source);
@@ -81,9 +82,11 @@ fn wait_for_file(file: &Path, sender: &mut Process, deadline: Instant) -> Result
     }
 }
 
-fn receiver_words(address: &str) -> Vec<String> {
-    // Its socket hears what is sent to its own address, too; -M names multicast groups only.
-    ["-d", "-I", address, "-U", RECEIVER, "-B", SOCKET_BUFFER].map(str::to_owned).into()
+/// Its socket hears what is sent to its own address, too; `-M` names a multicast group only, whose default is one of IPv4.
+fn receiver_words(address: IpAddr) -> Vec<String> {
+    let group: &[&str] = if address.is_ipv6() { &["-M", "ff02::4:4:1"] } else { &[] };
+    let words = ["-d", "-I", &address.to_string(), "-U", RECEIVER, "-B", SOCKET_BUFFER].map(str::to_owned);
+    words.into_iter().chain(group.iter().map(|word| (*word).to_owned())).collect()
 }
 
 /// The rate is the slowest link's; the first guess of the round trip is the path's own.
@@ -121,7 +124,10 @@ mod tests {
         assert_eq!(after(&words, "-b"), "1400");
         assert_eq!(after(&words, "-r"), "0.060:0.040:15");
         assert_eq!((after(&words, "-M"), after(&words, "-I")), ("10.77.0.2", "10.77.0.1"));
-        assert_eq!(after(&words, "-H"), after(&receiver_words("10.77.0.2"), "-U"));
+        let receiver = receiver_words("10.77.0.2".parse().unwrap());
+        assert_eq!(after(&words, "-H"), after(&receiver, "-U"));
+        assert!(!receiver.contains(&"-M".to_owned()));
+        assert_eq!(after(&receiver_words("fd77::2".parse().unwrap()), "-M"), "ff02::4:4:1");
     }
 
     #[test]

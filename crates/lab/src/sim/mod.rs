@@ -27,6 +27,7 @@ pub use grid::{all_cores, run_cases, side_by_side, violations};
 pub use machine::Machine;
 pub use meter::{Meter, Window};
 pub use node_host::{Neighbourhood, NodeHost, TraceSink};
+pub(crate) use quic::{QUIC_WINDOW, quic_pair};
 pub use quic::{QuicCongestion, QuicHost, QuicLoad, QuicPair, QuicPlan};
 pub use run::{SimError, Simulation, run, run_watched};
 pub use sampler::{LinkSampler, Sample, Watch};

@@ -353,7 +353,7 @@ const Views = (() => {
     const common = (name) => el("fieldset", { "data-kind": name }, el("legend", {}, name === "grid" ? "In the simulator; a list (0%,2%) is an axis" : "On network namespaces, one run"),
       el("div", { class: "fields" }, field("Rate", "rate", "100mbit"), field("One-way delay", "delay", name === "grid" ? "10ms,30ms,50ms" : "10ms"), field("Loss", "loss", name === "grid" ? "0%,2%,10%" : "2%"), field("Hops", "hops", "1"), field("Queue", "queue", "1bdp"),
         field("Workload", "workload", "bulk"), field("Seconds", "seconds", "20"), field("Warm-up, seconds", "warmup", "5"), name === "grid" ? field("Seeds", "seed", "7") : field("Seed", "seed", "7"),
-        name === "namespaces" ? pick("Sender", "peer", ["noctule", "tcp-cubic", "tcp-bbr", "tcp-reno", "iperf3", "iperf3-udp", "curl", "kcptun", "srt", "srt-file", "uftp"]) : null, name === "namespaces" ? pick("Links by", "backend", ["auto", "netem", "emulator"]) : null),
+        name === "namespaces" ? pick("Sender", "peer", ["noctule", "tcp-cubic", "tcp-bbr", "tcp-reno", "iperf3", "iperf3-udp", "curl", "quinn-bbr", "quinn-cubic", "kcptun", "srt", "srt-file", "uftp"]) : null, name === "namespaces" ? pick("Links by", "backend", ["auto", "netem", "emulator"]) : null),
       el("label", {}, "More flags of noctule-lab sim, one per line: cc cubic", el("textarea", { name: "more", rows: "3", spellcheck: "false" })));
     const parts = {
       grid: common("grid"),
