@@ -112,6 +112,6 @@ def test_a_mapping_for_the_way_back_is_written_as_the_parameters_of_both(module)
     ]
     assert words(rev={}) == words() == ["--rate", "none", "--delay", "0ms"]
     assert words(rev="loss=1%")[:2] == ["--rev", "loss=1%"]
-    for wrong, says in (({"delay": 5}, "unit"), ({"bw": 1, "rate": "1mbit"}, "give one"), ({"mtu": "1,loss=1"}, "comma")):
+    for wrong, says in (({"delay": 5}, "unit"), ({"bw": 1, "rate": "1mbit"}, "give one"), ({"mtu": "1,loss=1"}, "comma"), ({"los": 1}, "no los;"), ({"seed": 4}, "no seed;")):
         with pytest.raises(TypeError, match=says):
             words(rev=wrong)

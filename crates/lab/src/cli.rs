@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::capture::CaptureArgs;
 use crate::link::{LinkFlags, Outage, Period, SpecError, Traces};
 use crate::scenario::{Congestion, Hop, Ip, MOST_HOPS, MOST_PATHS, ModeName, Network, Relays, Scenario, ScenarioError, Senders, Workload};
 
@@ -48,12 +49,15 @@ pub enum Command {
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
-        /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read.
-        #[arg(long, value_name = "FILE")]
+        /// Write every datagram, as it leaves its host, to a capture that tcpdump and Wireshark read; up to --capture-limit.
+        #[arg(long, value_name = "FILE", conflicts_with = "capture")]
         pcap: Option<PathBuf>,
         /// Write goodput, queueing delay, round trip and loss of each interval to a file as the run goes on, a JSON object per line.
-        #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "capture"])]
         samples: Option<PathBuf>,
+        /// What is captured.
+        #[command(flatten)]
+        capture: CaptureArgs,
     },
     /// Send one real file over one bad link with noctule and with the kernel's TCP, and compare.
     Demo(crate::demo::DemoArgs),

@@ -40,11 +40,23 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// It cannot be made; or what lies there cannot be taken away, or lies there again at once.
 pub fn anew(path: &Path) -> io::Result<File> {
+    make_anew(path, OpenOptions::new().write(true))
+}
+
+/// The same, and nobody but this user can read it.
+///
+/// # Errors
+/// As for [`anew`].
+pub fn anew_private(path: &Path) -> io::Result<File> {
+    make_anew(path, OpenOptions::new().write(true).mode(0o600))
+}
+
+fn make_anew(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    OpenOptions::new().write(true).create_new(true).open(path)
+    options.create_new(true).open(path)
 }
 
 /// Opens what is a regular file, and nothing else, without waiting.

@@ -2,6 +2,7 @@
 //!
 //! CPU time is not modelled: hosts in the simulator compute in no time at all. Everything else is virtual time and a seed.
 
+pub mod capture;
 pub mod cli;
 pub mod demo;
 mod files;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
+use noctule_lab::capture::{self, CaptureArgs};
 use noctule_lab::cli::{Cli, Command, RunArgs};
 use noctule_lab::report::{Report, Row, count, differences, grid_table, run_table, shares_table};
 use noctule_lab::scenario::{Case, ScenarioFile};
@@ -36,7 +37,7 @@ fn execute(cli: Cli) -> Outcome {
         eprintln!("noctule-lab: without {}", without::names().join(", "));
     }
     match cli.command {
-        Command::Sim { run, json, pcap, samples } => simulate(&run, json, pcap.as_deref(), samples.as_deref()),
+        Command::Sim { run, json, pcap, samples, capture } => simulate(&run, json, pcap.as_deref(), samples.as_deref(), &capture),
         Command::Run { files, full, json, results, samples, against, update } => {
             run_files(&files, full, json, (results.as_deref(), samples), against.as_deref().map(|path| (path, update)))
         }
@@ -64,10 +65,11 @@ fn execute(cli: Cli) -> Outcome {
 
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
-fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Path>) -> Outcome {
-    let report = match pcap {
-        Some(path) => captured(args, path)?,
-        None => {
+fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Path>, capture: &CaptureArgs) -> Outcome {
+    let report = match (pcap, capture.folder()?) {
+        (Some(path), _) => captured(args, path, capture.capture_limit)?,
+        (None, Some(folder)) => capture::simulated::run(&args.scenario()?, &folder)?,
+        (None, None) => {
             let scenario = args.scenario()?;
             let file = samples.map(|path| SampleFile::create(path, &Head::of(&this_command(), &scenario))).transpose()?;
             sim::run_watched(&scenario, file.map(SampleFile::watch))?
@@ -82,17 +84,23 @@ fn simulate(args: &RunArgs, json: bool, pcap: Option<&Path>, samples: Option<&Pa
 }
 
 /// A run whose datagrams go to a file.
-fn captured(args: &RunArgs, path: &Path) -> Result<Report, Box<dyn std::error::Error>> {
+fn captured(args: &RunArgs, path: &Path, limit: u64) -> Result<Report, Box<dyn std::error::Error>> {
     let scenario = args.scenario()?;
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
     let mut simulation = sim::Simulation::new(&scenario)?;
-    let pcap = Arc::new(Mutex::new(sim::Pcap::create(path).map_err(failed)?));
+    let file = std::io::BufWriter::new(std::fs::File::create(path).map_err(failed)?);
+    let pcap = Arc::new(Mutex::new(capture::pcap::Pcap::new(file, limit).map_err(failed)?));
     let tap = Arc::clone(&pcap);
-    simulation.world.set_tap(Box::new(move |now, from, to, ecn, data| {
-        tap.lock().unwrap_or_else(PoisonError::into_inner).record(now, from, to, ecn, data);
+    simulation.world.set_tap(Box::new(move |now, sighting, from, to, ecn, data| {
+        if matches!(sighting, sim::Sighting::Leaves(_)) {
+            tap.lock().unwrap_or_else(PoisonError::into_inner).record(now, from, to, ecn, data);
+        }
     }));
     simulation.go()?;
-    pcap.lock().unwrap_or_else(PoisonError::into_inner).finish().map_err(failed)?;
+    let kept = pcap.lock().unwrap_or_else(PoisonError::into_inner).finish(&path.to_string_lossy()).map_err(failed)?;
+    if kept.beyond > 0 {
+        eprintln!("noctule-lab: {} has reached its bound (--capture-limit): {} later datagrams are not in it", path.display(), kept.beyond);
+    }
     Ok(simulation.report())
 }
 

@@ -287,6 +287,11 @@ mod tests {
         [made.map(sorted).collect(), hops.into_iter().map(|hop| sorted((hop.forward, hop.reverse))).collect()]
     }
 
+    fn assert_made_as_meant(words: &[String]) {
+        let [made, meant] = made_and_meant(words);
+        assert_eq!(made, meant, "{words:?}");
+    }
+
     /// Each property with three values that can stand side by side, and what it needs beside it.
     fn properties_and_values(trace: &str) -> Vec<(&'static str, [String; 3], &'static str)> {
         let plain = |key, values: [&str; 3], needs| (key, values.map(str::to_owned), needs);
@@ -335,8 +340,7 @@ mod tests {
                 for line in lines {
                     let words = ["--hops=2", needs].into_iter().filter(|word| !word.is_empty()).map(str::to_owned);
                     let words: Vec<String> = words.chain(line.iter().map(|word| (*word).clone())).collect();
-                    let [made, meant] = made_and_meant(&words);
-                    assert_eq!(made, meant, "{words:?}");
+                    assert_made_as_meant(&words);
                 }
             }
         }
@@ -347,8 +351,7 @@ mod tests {
             "--hops=3 --loss=2% --rev-loss=1% --hop=2:loss=3% --rev=rate=1mbit,outage=1s+1s,outage=2s+1s --hop=3:outage=1s+1s --at=9s:loss=1% --at=3s:rate=2mbit,ecn=none",
         ] {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            let [made, meant] = made_and_meant(&words);
-            assert_eq!(made, meant, "{line}");
+            assert_made_as_meant(&words);
         }
     }
 

@@ -532,6 +532,7 @@ fn a_run_that_is_ended_keeps_what_it_has_finished_and_goes_on_later() {
     assert_eq!(status, 202, "{text}");
     let run = server.until("ended", |run| run["state"] == "incomplete");
     assert_eq!((run["done"].as_u64(), run["rows"].as_array().unwrap().len()), (Some(1), 3));
+    assert_eq!(run["can_resume"], true);
     // The server takes its children with it.
     server.start_run("last", &json!({ "rate": "100mbit", "delay": "5ms", "seconds": 3000, "warmup": 2 }));
     server.until("last", |run| run["running"].as_array().unwrap().len() == 1);
@@ -539,6 +540,94 @@ fn a_run_that_is_ended_keeps_what_it_has_finished_and_goes_on_later() {
     let other = Server::start(dir.path(), &[]);
     assert_eq!(other.run("last")["state"], "incomplete");
     other.end();
+}
+
+#[test]
+fn a_run_that_was_ended_or_whose_process_died_goes_on_where_it_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let resume = |server: &Server| server.ask("POST", "/api/runs/again/resume", "X-Noctule-Lab: 1\r\n", "");
+    let server = Server::start(dir.path(), &["--runs", "1"]);
+    // The first cell is short work, the others are long enough to be ended.
+    let flags = json!({ "rate": ["1mbit", "6mbit", "7mbit"], "delay": "5ms", "seconds": 100, "warmup": 2 });
+    server.start_run("again", &flags);
+    let (status, text) = resume(&server);
+    assert!(status == 409 && text.contains("under way"), "{status} {text}");
+    server.until("again", |run| run["done"].as_u64() >= Some(1));
+    server.ask("POST", "/api/runs/again/cancel", "X-Noctule-Lab: 1\r\n", "");
+    let run = server.until("again", |run| run["state"] == "incomplete" || run["state"] == "finished");
+    assert_eq!((run["state"].as_str(), run["can_resume"].as_bool()), (Some("incomplete"), Some(true)), "{run}");
+    let done: Vec<&str> =
+        run["rows"].as_array().unwrap().iter().filter(|row| row["state"] == "done").map(|row| row["id"].as_str().unwrap()).collect();
+    let file = |id: &str| std::fs::metadata(dir.path().join("again").join(format!("{id}.json"))).unwrap();
+    let inode = |id: &str| std::os::unix::fs::MetadataExt::ino(&file(id));
+    let before: Vec<u64> = done.iter().map(|id| inode(id)).collect();
+    server.end();
+    // The next server goes on with it as well as the one that began it.
+    let next = Server::start(dir.path(), &[]);
+    let (status, text) = resume(&next);
+    assert_eq!(status, 202, "{text}");
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((summary["state"].as_str(), summary["can_resume"].as_bool()), (Some("running"), Some(false)), "{text}");
+    let run = next.until("again", |run| run["state"] == "finished");
+    assert_eq!((run["done"].as_u64(), run["failed"].as_u64(), run["can_resume"].as_bool()), (Some(3), Some(0), Some(false)), "{run}");
+    assert_eq!(done.iter().map(|id| inode(id)).collect::<Vec<_>>(), before, "what was finished was not run again");
+    let (status, text) = resume(&next);
+    assert!(status == 409 && text.contains("result for everything"), "{status} {text}");
+    next.end();
+}
+
+#[tokio::test]
+async fn only_a_run_that_is_known_and_not_whole_goes_on() {
+    let file: Value = serde_json::from_str(assets::OPENAPI).unwrap();
+    let api = api("/bin/sleep");
+    let grid = json!({ "name": "grid", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
+    let net = json!({ "name": "net", "what": { "kind": "namespaces", "flags": { "rate": "1mbit" } } });
+    let until_incomplete = async |name: &str| {
+        let end = Instant::now() + PATIENCE;
+        while api.get(&format!("/api/runs/{name}")).await.1["state"] != "incomplete" {
+            assert!(Instant::now() < end);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // `sleep` does not know the words and ends at once, as a process that dies.
+    for (name, start) in [("grid", &grid), ("net", &net)] {
+        assert_eq!(api.post("/api/runs", start).await.0, 201);
+        until_incomplete(name).await;
+        std::fs::remove_file(api.dir.path().join(name).join(".log")).unwrap();
+        let (status, value) = api.post(&format!("/api/runs/{name}/resume"), &json!({})).await;
+        assert_eq!(status, 202, "{value}");
+        let schema = &file["paths"]["/api/runs/{run}/resume"]["post"]["responses"]["202"]["content"]["application/json"]["schema"];
+        fits(&file, schema, &value, "resume").unwrap();
+        until_incomplete(name).await;
+        let log = api.get(&format!("/api/runs/{name}")).await.1["log"][0].clone();
+        assert!(log.as_str().is_some_and(|line| line.contains("sleep")), "it was started again: {log}");
+    }
+    // A run on namespaces begins anew by what was asked for, and only by that.
+    let request = api.dir.path().join("net/.request.json");
+    std::fs::write(&request, r#"{"name":"net","what":{"kind":"namespaces","flags":{"capture":"/tmp"}}}"#).unwrap();
+    let (status, value) = api.post("/api/runs/net/resume", &json!({})).await;
+    assert!(status == 400 && value["error"].as_str().unwrap().contains("--capture"), "{value}");
+    std::fs::write(&request, "{").unwrap();
+    assert_eq!(api.post("/api/runs/net/resume", &json!({})).await.0, 422);
+    std::fs::remove_file(&request).unwrap();
+    let (status, value) = api.post("/api/runs/net/resume", &json!({})).await;
+    assert!(status == 409 && value["error"].as_str().unwrap().contains("not started from a page"), "{value}");
+    assert_eq!(api.get("/api/runs/net").await.1["can_resume"], false);
+    assert_eq!(api.post("/api/runs/none/resume", &json!({})).await.0, 404);
+    // Without the header that no form can send; and at a server that starts nothing.
+    assert_eq!(api.ask("POST", "/api/runs/grid/resume", &[], "").await.0, 403);
+    let shows = api_over(Arc::clone(&api.dir), "/bin/sleep", 0);
+    assert_eq!(shows.get("/api/runs/grid").await.1["can_resume"], false);
+    assert_eq!(shows.post("/api/runs/grid/resume", &json!({})).await.0, 403);
+    // Places are limited for what goes on as for what begins.
+    let child = api.dir.path().join("child");
+    std::fs::write(&child, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&child, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let busy = api_over(Arc::clone(&api.dir), child.to_str().unwrap(), 1);
+    let other = json!({ "name": "other", "what": { "kind": "grid", "flags": { "rate": "1mbit" } } });
+    assert_eq!(busy.post("/api/runs", &other).await.0, 201);
+    assert_eq!(busy.post("/api/runs/grid/resume", &json!({})).await.0, 429);
+    assert_eq!(busy.post("/api/runs/other/cancel", &json!({})).await.0, 202);
 }
 
 #[test]

@@ -222,6 +222,10 @@ _PROPERTIES = frozenset(
 )
 
 
+#: Those that ``--rev`` takes: the others hold for both directions, or for the program.
+_BACK = _PROPERTIES - {"rev", "rev_loss", "at", "bdp_rtt", "seed", "max_lateness"}
+
+
 def _ours(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as the flags of ``noctule-lab link`` take them: names of ours, and numbers with the units of mininet's ``TCLink``."""
     given = {name: value for name, value in properties.items() if value is not None}
@@ -253,7 +257,11 @@ def _flags(properties: Mapping[str, Any]) -> list[str]:
     if unknown:
         raise TypeError(f"a NoctuleLink has no {', '.join(unknown)}; it has bw, max_queue_size, {', '.join(sorted(_PROPERTIES))}")
     if isinstance(given.get("rev"), Mapping):
-        back = [f"{name.replace('_', '-')}={text}" for name, value in _ours(given.pop("rev")).items() for text in _texts(value)]
+        properties = _ours(given.pop("rev"))
+        unknown = sorted(set(properties) - _BACK)
+        if unknown:
+            raise TypeError(f"rev: a return path has no {', '.join(unknown)}; it has bw, max_queue_size, {', '.join(sorted(_BACK))}")
+        back = [f"{name.replace('_', '-')}={text}" for name, value in properties.items() for text in _texts(value)]
         for setting in back:
             if "," in setting:
                 raise TypeError(f"rev: {setting}: a value on the return path cannot have a comma")

@@ -9,8 +9,9 @@ use super::chain::{BackendChoice, ChainError};
 use super::contest::ContestError;
 use super::emulator::Tolerance;
 use super::fidelity;
-use super::run::{self, NetReport, Peer, Settings};
+use super::run::{self, Keep, NetReport, Peer, Settings};
 use super::{privilege, scratch};
+use crate::capture::CaptureArgs;
 use crate::cli::RunArgs;
 use crate::link::{LinkSpec, Period};
 use crate::sweep::samples::{Head, SampleFile, this_command};
@@ -41,6 +42,9 @@ pub struct NetArgs {
     /// Write what the links do twice a second to a file as the run goes on, a JSON object per line, for `noctule-lab serve`.
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
+    /// What is captured.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 }
 
 /// `noctule-lab fidelity`.
@@ -91,8 +95,12 @@ impl NetArgs {
                 return ExitCode::from(2);
             }
         };
+        let capture = match self.capture.folder() {
+            Ok(capture) => capture,
+            Err(error) => return fail(&error, 2),
+        };
         let settings = Settings { peer: self.peer, backend: self.backend, tolerance };
-        match run::run_watched(&scenario, &settings, samples) {
+        match run::run_kept(&scenario, &settings, Keep { samples, capture }) {
             Ok(report) if self.json => print_json(&report),
             Ok(report) => {
                 print_table(&report);
@@ -135,7 +143,7 @@ pub(crate) fn code_of(error: &ContestError) -> u8 {
 /// Gains the right to make namespaces while the process has one thread, then cares for signals.
 pub(crate) fn prepare() -> Result<(), ContestError> {
     privilege::acquire().map_err(ChainError::from)?;
-    scratch::remove_on_signals();
+    scratch::remove_on_signals()?;
     Ok(())
 }
 
@@ -158,6 +166,7 @@ fn print_json(value: &impl serde::Serialize) -> ExitCode {
 fn print_table(report: &NetReport) {
     let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let limit = report.nominal_limit_mbit.map_or("no limit".to_owned(), |limit| format!("{limit:.2} Mbit/s"));
+    println!("sender           {}: {}", report.peer, report.peer_version);
     println!("goodput          {:.2} Mbit/s, {} of the limit ({limit})", report.goodput_mbit, percent(report.share));
     println!("with the start   {} of the limit", percent(report.share_whole));
     println!("link delivered   {:.2} Mbit/s of payload", report.realised_limit_mbit);

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use super::capture::Capture;
 use super::chain::Chain;
 use super::contest::ContestError;
 use super::noctule;
@@ -19,23 +20,26 @@ pub(super) struct ContenderPath<'a> {
     pub(super) near: IpAddr,
     /// Address of the last host, as the first one sees it.
     pub(super) far: IpAddr,
+    /// Where the ends of noctule write their traces, if that is asked for.
+    pub(super) capture: Option<&'a Capture>,
     _nodes: Vec<Process>,
     _scratch: Option<Scratch>,
 }
 
 impl<'a> ContenderPath<'a> {
     /// What the scenario asks for.
-    pub(super) fn start(chain: &'a Chain, scenario: &Scenario) -> Result<Self, ContestError> {
+    pub(super) fn start(chain: &'a Chain, scenario: &Scenario, capture: Option<&'a Capture>) -> Result<Self, ContestError> {
         match scenario.network.relays {
-            Relays::Tunnel => Self::tunnel(chain, scenario),
+            Relays::Tunnel => Self::tunnel(chain, scenario, capture),
             Relays::Recode | Relays::Ip | Relays::Proxy => {
-                Ok(Self { chain, near: chain.first_address(), far: chain.last_address(), _nodes: Vec::new(), _scratch: None })
+                let (near, far) = (chain.first_address(), chain.last_address());
+                Ok(Self { chain, near, far, capture, _nodes: Vec::new(), _scratch: None })
             }
         }
     }
 
     /// `noctule node` on every host; the first and the last have a TUN device, and a session with each other.
-    fn tunnel(chain: &'a Chain, scenario: &Scenario) -> Result<Self, ContestError> {
+    fn tunnel(chain: &'a Chain, scenario: &Scenario, capture: Option<&'a Capture>) -> Result<Self, ContestError> {
         let binary = noctule::binary()?;
         let scratch = Scratch::new("noctule-lab-nodes")?;
         let last = chain.hosts().len() - 1;
@@ -61,6 +65,6 @@ impl<'a> ContenderPath<'a> {
             std::thread::sleep(Duration::from_millis(100));
             Ok(())
         })?;
-        Ok(Self { chain, near, far, _nodes: nodes, _scratch: Some(scratch) })
+        Ok(Self { chain, near, far, capture, _nodes: nodes, _scratch: Some(scratch) })
     }
 }

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use super::contender_path::ContenderPath;
 use super::contest::ContestError;
-use super::iperf3::not_installed;
 use super::pattern::Pattern;
+use super::program::Program;
 use super::realtime::prefer_contender;
 use super::run::Arrivals;
 use super::tcp;
 use super::timeline::Timeline;
 use crate::scenario::Scenario;
+
+/// The server is ours.
+pub(crate) const PROGRAMS: [Program; 1] = [Program { name: "curl", package: "curl", asked: &["--version"] }];
 
 /// curl's code for the end of its time, which is how an endless download ends.
 const TIME_IS_OVER: i32 = 28;
@@ -35,7 +38,7 @@ pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, started: &dyn F
     let mut command = path.chain.last().command("curl");
     command.args(["--silent", "--show-error", "--max-time", &limit.as_secs_f64().to_string(), &url(address)]);
     started();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(not_installed("curl"))?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let read = child.stdout.take().map_or_else(|| Ok((Timeline::default(), 0)), |output| receive(output, seed));
     let end = child.wait_with_output()?;
     over.store(true, Ordering::Release);

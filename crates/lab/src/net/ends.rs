@@ -20,6 +20,8 @@ const PORT: u16 = 4242;
 const READY: Duration = Duration::from_secs(10);
 /// How long a client may take beyond its measurement to open, close and report.
 const MARGIN: Duration = Duration::from_secs(30);
+/// How long a traced server may take to end when its client has.
+const LAST_EVENTS: Duration = Duration::from_secs(10);
 
 /// What two ends of noctule need before they start: keys, and the relays between them where there are any.
 pub(crate) struct Footing {
@@ -50,7 +52,8 @@ impl Footing {
 /// A running server, and what its client needs.
 pub(super) struct Ends {
     client: Command,
-    _server: Process,
+    server: Process,
+    is_traced: bool,
     _footing: Footing,
 }
 
@@ -63,6 +66,10 @@ impl Ends {
         let mut command = path.chain.last().command(binary);
         command.args(["perf", "-s", "-p", &port, "--allow", client_public, "--key"]).arg(server_key);
         command.args(relays.as_ref().map(Chained::far).unwrap_or_default());
+        if let Some(capture) = path.capture {
+            // It ends by itself after the test, with its last events written.
+            command.arg("--once").arg("--trace").arg(capture.trace("far.sqlog")?);
+        }
         let mut server = Process::start(&mut command, |_| {})?;
         // Attached to its node, if there are any, and listening.
         server.wait_until(READY, "did not serve tests", |server| Ok(server.complaint().contains("serving tests")))?;
@@ -70,7 +77,10 @@ impl Ends {
         let mut client = path.chain.first().command(binary);
         client.args(words).arg(far.to_string()).args(["-J", "-p", &port, "--peer-key", server_public, "--key"]).arg(client_key);
         client.args(relays.as_ref().map(Chained::near).unwrap_or_default());
-        Ok(Self { client, _server: server, _footing: footing })
+        if let Some(capture) = path.capture {
+            client.arg("--trace").arg(capture.trace("near.sqlog")?);
+        }
+        Ok(Self { client, server, is_traced: path.capture.is_some(), _footing: footing })
     }
 
     /// Runs the client with these further words, for about `time`, and gives what it printed.
@@ -84,6 +94,9 @@ impl Ends {
             Some(status) if status.success() => {}
             Some(status) => return Err(ContestError::Process(format!("noctule failed ({status}): {}", client.complaint()))),
             None => return Err(ContestError::Process(format!("noctule did not end within {MARGIN:?} of its time"))),
+        }
+        if self.is_traced && self.server.wait(Instant::now() + LAST_EVENTS)?.is_none() {
+            return Err(ContestError::Process(format!("the server did not end within {LAST_EVENTS:?}: its trace is not whole")));
         }
         let text: Vec<String> = lines.try_iter().collect();
         serde_json::from_str(&text.join("\n")).map_err(|error| ContestError::Process(format!("noctule -J printed no JSON object: {error}")))

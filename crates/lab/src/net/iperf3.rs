@@ -1,6 +1,5 @@
 //! iperf3 as a contender: its server on the last host, whose intervals are what arrived there.
 
-use std::io::ErrorKind;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,12 @@ use super::contest::ContestError;
 use super::noctule::{self, Protocol};
 use super::perf;
 use super::process::Process;
+use super::program::Program;
 use super::run::Arrivals;
 use crate::scenario::{Limits, Scenario};
+
+/// One program for both ends.
+pub(crate) const PROGRAMS: [Program; 1] = [Program { name: "iperf3", package: "iperf3", asked: &["--version"] }];
 
 const PORT: u16 = 5201;
 const READY: Duration = Duration::from_secs(5);
@@ -28,7 +31,7 @@ pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, is_udp: bool, s
     let mut command = path.chain.last().command("iperf3");
     command.args(["-s", "-1", "-J", "-i", "0.1", "-p", &port]);
     let (heard, lines) = mpsc::channel();
-    let mut server = Process::start(&mut command, move |line| drop(heard.send(line.to_owned()))).map_err(not_installed("iperf3"))?;
+    let mut server = Process::start(&mut command, move |line| drop(heard.send(line.to_owned())))?;
     noctule::wait_for_port(path.chain.last(), Protocol::Tcp, PORT, READY, &mut server)?;
     let mut command = path.chain.first().command("iperf3");
     command.args(["-c", &path.far.to_string(), "-p", &port, "-J", "-t", &scenario.seconds.0.as_secs_f64().ceil().to_string()]);
@@ -40,7 +43,7 @@ pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, is_udp: bool, s
         command.args(["-u", "-l", &UDP_PAYLOAD.to_string(), "-b", &format!("{offered:.0}")]);
     }
     started();
-    let mut client = Process::start(&mut command, |_| {}).map_err(not_installed("iperf3"))?;
+    let mut client = Process::start(&mut command, |_| {})?;
     let deadline = Instant::now() + scenario.seconds.0 + MARGIN;
     for (process, what) in [(&mut client, "client"), (&mut server, "server")] {
         match process.wait(deadline)? {
@@ -55,14 +58,4 @@ pub(super) fn run(path: &ContenderPath<'_>, scenario: &Scenario, is_udp: bool, s
     // Of UDP the server counts what is missing; the sum is over the whole test.
     let lost = report["end"]["sum"]["lost_percent"].as_f64().filter(|_| is_udp).map(|percent| percent / 100.0);
     Ok(Arrivals { residual_loss: lost, ..perf::arrivals(report)? })
-}
-
-/// Says what to do if a program is missing.
-pub(super) fn not_installed(program: &'static str) -> impl Fn(std::io::Error) -> ContestError {
-    move |error| match error.kind() {
-        ErrorKind::NotFound => {
-            ContestError::Unsupported(format!("there is no {program} on this machine: install it, or name another --peer"))
-        }
-        _ => ContestError::System(error),
-    }
 }

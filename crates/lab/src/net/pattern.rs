@@ -1,6 +1,8 @@
 //! Deterministic content: endless bytes from a seed that a receiver can check without a copy.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
 
 /// Bytes after which the pattern repeats: a prime, so that no packet or buffer size divides it and bytes that are
 /// missing, doubled or swapped show.
@@ -19,6 +21,11 @@ impl Pattern {
         let mut bytes = vec![0u8; PERIOD];
         blake3::Hasher::new_derive_key("noctule-lab 2026 test pattern").update(&seed.to_be_bytes()).finalize_xof().fill(&mut bytes);
         Self { bytes, at: 0 }
+    }
+
+    /// Goes on at this place, counted from the beginning.
+    pub fn seek(&mut self, place: u64) {
+        self.at = (place % PERIOD as u64) as usize;
     }
 
     /// Compares with the next bytes of the pattern and tells how many differ.
@@ -69,6 +76,25 @@ pub fn write_unique(seed: u64, length: u64, to: &mut impl Write) -> io::Result<b
     Ok(hasher.finalize())
 }
 
+/// Writes a file of so many bytes of the pattern.
+pub fn write_file(path: &Path, seed: u64, length: u64) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    io::copy(&mut Pattern::new(seed).take(length), &mut file)?;
+    file.flush()
+}
+
+/// How many bytes of a file differ from the pattern.
+pub fn differing_in_file(path: &Path, seed: u64) -> io::Result<u64> {
+    let (mut file, mut pattern, mut wrong) = (File::open(path)?, Pattern::new(seed), 0);
+    let mut chunk = vec![0u8; 256 << 10];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(wrong),
+            length => wrong += pattern.differing(&chunk[..length]),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +118,29 @@ mod tests {
         buffer.remove(500);
         assert!(Pattern::new(7).differing(&buffer) > 1000);
         assert!(Pattern::new(8).differing(&buffer) > 1000);
+    }
+
+    #[test]
+    fn pattern_goes_on_at_any_place_also_beyond_its_period() {
+        let mut whole = vec![0u8; 2 * PERIOD];
+        Pattern::new(7).read_exact(&mut whole).unwrap();
+        for place in [0, 1472, PERIOD - 1, PERIOD + 5] {
+            let mut pattern = Pattern::new(7);
+            pattern.seek(place as u64);
+            assert_eq!(pattern.differing(&whole[place..place + 2000]), 0, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_of_a_file_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        write_file(&path, 7, 600_000).unwrap();
+        assert_eq!((std::fs::metadata(&path).unwrap().len(), differing_in_file(&path, 7).unwrap()), (600_000, 0));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[300_000] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(differing_in_file(&path, 7).unwrap(), 1);
     }
 
     #[test]

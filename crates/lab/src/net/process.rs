@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Process {
     child: Child,
     said: Arc<Mutex<VecDeque<String>>>,
+    first: Arc<OnceLock<String>>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -33,11 +34,13 @@ impl Process {
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("start {}: {error}", command.get_program().display())))?;
         let said = Arc::new(Mutex::new(VecDeque::new()));
+        let first = Arc::new(OnceLock::new());
         let mut readers = Vec::new();
         if let Some(output) = child.stdout.take() {
-            let said = Arc::clone(&said);
+            let (said, first) = (Arc::clone(&said), Arc::clone(&first));
             readers.push(std::thread::spawn(move || {
                 lines(output, |line| {
+                    note_first(&first, line);
                     on_line(line);
                     // Errors come as JSON objects on standard output where --json was given.
                     if line.contains("\"error\"") {
@@ -47,10 +50,15 @@ impl Process {
             }));
         }
         if let Some(output) = child.stderr.take() {
-            let said = Arc::clone(&said);
-            readers.push(std::thread::spawn(move || lines(output, |line| keep(&said, line))));
+            let (said, first) = (Arc::clone(&said), Arc::clone(&first));
+            readers.push(std::thread::spawn(move || {
+                lines(output, |line| {
+                    note_first(&first, line);
+                    keep(&said, line);
+                });
+            }));
         }
-        Ok(Self { child, said, readers })
+        Ok(Self { child, said, first, readers })
     }
 
     /// Its number.
@@ -84,6 +92,20 @@ impl Process {
         Ok(())
     }
 
+    /// Waits for the first line with words on either output; none if it ends without one, or says nothing for so long.
+    pub fn first_line(&mut self, patience: Duration) -> io::Result<Option<String>> {
+        let deadline = Instant::now() + patience;
+        while self.first.get().is_none() && Instant::now() < deadline {
+            if self.try_wait()?.is_some() {
+                // Its last words are read.
+                self.wait(deadline)?;
+                break;
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(self.first.get().cloned())
+    }
+
     /// Waits for its end and for its last line; kills it at the deadline, which gives `None`.
     pub fn wait(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         let status = loop {
@@ -115,6 +137,13 @@ impl Drop for Process {
         // It may have ended by itself; either way it is reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A line without words is none.
+fn note_first(first: &OnceLock<String>, line: &str) {
+    if !line.trim().is_empty() {
+        first.get_or_init(|| line.trim().to_owned());
     }
 }
 

@@ -6,17 +6,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::capture::Capture;
 use super::chain::{BackendChoice, Chain};
 use super::contender_path::ContenderPath;
 use super::contest::{Account, Conditions, ContestError, Course};
 use super::emulator::{Options, Tolerance};
+use super::program::Made;
 use super::tcp::{self, Payload, Transfer};
 use super::tcp_proxy::Place;
 use super::timeline::Timeline;
 use super::watch::Watch;
-use super::{curl, iperf3, perf, ping};
+use super::{curl, iperf3, kcptun, perf, ping, quic, srt, uftp};
+use crate::capture::Folder;
 use crate::report::{Configured, LinkCounts, REPORT_VERSION, Times, round};
 use crate::scenario::{Congestion, Limits, ModeName, Relays, Scenario, Workload};
+use crate::sim::QuicCongestion;
 use crate::sweep::samples::SampleFile;
 use noctule_proto::options::Mode;
 
@@ -39,17 +43,55 @@ pub enum Peer {
     Iperf3Udp,
     /// curl, from a server on the first host.
     Curl,
+    /// QUIC by the library quinn, with its BBR.
+    QuinnBbr,
+    /// QUIC by the library quinn, with CUBIC, its default.
+    QuinnCubic,
+    /// kcptun: a TCP connection over KCP with Reed-Solomon.
+    Kcptun,
+    /// SRT's live stream at 95 % of the path's limit, its rate and latency set by hand.
+    Srt,
+    /// SRT's transfer of a file.
+    SrtFile,
+    /// UFTP: a file at a rate that is set by hand.
+    Uftp,
 }
 
 impl Peer {
     /// The congestion control of kernel TCP, if that is what sends.
     pub fn tcp(self) -> Option<tcp::Congestion> {
         match self {
-            Self::Noctule | Self::Iperf3 | Self::Iperf3Udp | Self::Curl => None,
             Self::TcpCubic => Some(tcp::Congestion::Cubic),
             Self::TcpBbr => Some(tcp::Congestion::Bbr),
             Self::TcpReno => Some(tcp::Congestion::Reno),
+            Self::Noctule | Self::Iperf3 | Self::Iperf3Udp | Self::Curl => None,
+            Self::QuinnBbr | Self::QuinnCubic | Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp => None,
         }
+    }
+
+    /// What it consists of.
+    fn made(self) -> Made {
+        match self {
+            Self::Noctule => Made::Noctule,
+            Self::TcpCubic | Self::TcpBbr | Self::TcpReno => Made::Kernel,
+            Self::Iperf3 | Self::Iperf3Udp => Made::Of(&iperf3::PROGRAMS),
+            Self::Curl => Made::Of(&curl::PROGRAMS),
+            Self::QuinnBbr | Self::QuinnCubic => Made::Library(quic::LIBRARY),
+            Self::Kcptun => Made::Of(&kcptun::PROGRAMS),
+            Self::Srt => Made::Of(&srt::LIVE),
+            Self::SrtFile => Made::Of(&srt::FILE),
+            Self::Uftp => Made::Of(&uftp::PROGRAMS),
+        }
+    }
+
+    /// Whether the kernel's TCP carries it, over the links or as far as a program of its own.
+    fn uses_tcp(self) -> bool {
+        !matches!(self, Self::Noctule | Self::QuinnBbr | Self::QuinnCubic | Self::Srt | Self::SrtFile | Self::Uftp)
+    }
+
+    /// Whether its packets and its rate are set by the links, which a tunnel over them does not have.
+    fn is_set_by_the_links(self) -> bool {
+        matches!(self, Self::QuinnBbr | Self::QuinnCubic | Self::Kcptun | Self::Srt | Self::SrtFile | Self::Uftp)
     }
 }
 
@@ -80,6 +122,8 @@ pub struct NetReport {
     pub backend: &'static str,
     /// The sender.
     pub peer: Peer,
+    /// Its version, as it says it itself; the kernel's where that sends.
+    pub peer_version: String,
     /// The run as configured.
     pub scenario: Configured,
     /// Bytes read by the receiving application per second after the warm-up.
@@ -139,23 +183,42 @@ impl Arrivals {
 
 /// Runs a scenario.
 pub fn run(scenario: &Scenario, settings: &Settings) -> Result<NetReport, ContestError> {
-    run_watched(scenario, settings, None)
+    run_kept(scenario, settings, Keep::default())
 }
 
-/// The same, and what the links do goes to a file while it goes on.
-pub fn run_watched(scenario: &Scenario, settings: &Settings, samples: Option<SampleFile>) -> Result<NetReport, ContestError> {
+/// What is kept of a run besides its report.
+#[derive(Debug, Default)]
+pub struct Keep {
+    /// What the links do, while it goes on.
+    pub samples: Option<SampleFile>,
+    /// What crosses the links, and what noctule traces.
+    pub capture: Option<Folder>,
+}
+
+/// The same, and more of it is kept. A capture is there also if the run fails.
+pub fn run_kept(scenario: &Scenario, settings: &Settings, keep: Keep) -> Result<NetReport, ContestError> {
     refuse_unsupported(scenario, settings.peer)?;
+    if let Some(missing) = settings.peer.made().missing() {
+        return Err(ContestError::Unsupported(format!("{missing}, or name another --peer")));
+    }
     let chain = Chain::build(&scenario.hops, scenario.ip, settings.backend, scenario.seed)?;
     let mut conditions = Conditions::of(chain.backend(), chain.privilege());
-    if settings.peer != Peer::Noctule {
+    // Asked on a host of the run, which nothing leaves.
+    let version = settings.peer.made().version(|program| chain.first().command(program))?;
+    if settings.peer.uses_tcp() {
         conditions.tcp_buffer_bytes = Some(tune_tcp(&chain, scenario)?);
     }
+    let capture = keep.capture.map(|folder| Capture::start(&chain, folder)).transpose()?;
     let course = Course::start(chain, Options::default())?;
-    let path = ContenderPath::start(course.chain(), scenario)?;
-    let (arrivals, accounts) = with_warmup(&course, scenario, samples, |started| contend(&path, scenario, settings.peer, started))?;
-    drop(path);
+    // Of other contenders there is nothing to trace.
+    let traced = capture.as_ref().filter(|_| settings.peer == Peer::Noctule);
+    let ran = ContenderPath::start(course.chain(), scenario, traced)
+        .and_then(|path| with_warmup(&course, scenario, keep.samples, |started| contend(&path, scenario, settings.peer, started)));
+    let captured = capture.map_or(Ok(()), Capture::finish);
+    let (arrivals, accounts) = ran?;
+    captured?;
     conditions.emulator = course.finish(&settings.tolerance)?;
-    report(scenario, settings.peer, &arrivals, &accounts, conditions)
+    report(scenario, (settings.peer, version), &arrivals, &accounts, conditions)
 }
 
 /// Lets the contender send.
@@ -165,6 +228,12 @@ fn contend(path: &ContenderPath<'_>, scenario: &Scenario, peer: Peer, started: &
         (_, Some(congestion), _) => bulk_tcp(path, scenario, congestion, started),
         (Peer::Iperf3 | Peer::Iperf3Udp, ..) => iperf3::run(path, scenario, peer == Peer::Iperf3Udp, started),
         (Peer::Curl, ..) => curl::run(path, scenario, started),
+        (Peer::QuinnBbr, ..) => quic::run(path, scenario, QuicCongestion::Bbr, started),
+        (Peer::QuinnCubic, ..) => quic::run(path, scenario, QuicCongestion::Cubic, started),
+        (Peer::Kcptun, ..) => kcptun::run(path, scenario, started),
+        (Peer::Srt, ..) => srt::run_live(path, scenario, started),
+        (Peer::SrtFile, ..) => srt::run_file(path, scenario, started),
+        (Peer::Uftp, ..) => uftp::run(path, scenario, started),
         _ => perf::run(path, scenario, started),
     }
 }
@@ -200,7 +269,7 @@ pub(crate) fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), 
     let is_bulk = matches!(workload, Workload::Bulk);
     let has_messages = matches!(workload, Workload::Messages { .. }) && (ours || peer.tcp().is_some());
     let simulator_only = [
-        (!is_bulk && !has_messages, "workloads other than bulk, and messages with iperf3 or curl"),
+        (!is_bulk && !has_messages, "workloads other than bulk, and messages with a program of others"),
         (*both, "--both"),
         (*pairs > 1, "--pairs"),
         (flow_memory.is_some(), "--flow-memory"),
@@ -216,6 +285,10 @@ pub(crate) fn refuse_unsupported(scenario: &Scenario, peer: Peer) -> Result<(), 
     .map(|(given, flag)| (given, format!("{flag}: in the simulator only (noctule-lab sim)")));
     let contender_only = [
         (!ours && *mode != ModeName(Mode::Brtp), "--mode is noctule's; TCP has one mode"),
+        (
+            peer.is_set_by_the_links() && relays == Relays::Tunnel,
+            "--relays tunnel: this contender is set by rate and MTU of the links; name noctule, tcp-*, iperf3 or curl",
+        ),
         (!ours && relays != Relays::Tunnel && *cc != Congestion::Model, "--cc is noctule's; TCP's congestion control is named by --peer"),
         (!network.is_chain(), "a topology other than a chain with one flow: in the simulator only"),
         (
@@ -241,6 +314,24 @@ pub(crate) fn tune_tcp(chain: &Chain, scenario: &Scenario) -> io::Result<u64> {
         tcp::tune(host, bytes)?;
     }
     Ok(bytes)
+}
+
+/// Longest file that is sent.
+const MOST_FILE: u64 = 4 << 30;
+
+/// As many bytes as the path carries at most in the run, so that the file of a contender that sends one does not end before it.
+pub(super) fn file_bytes(scenario: &Scenario, who: &str) -> Result<u64, ContestError> {
+    let bytes = Limits::of(scenario).forward / 8.0 * scenario.seconds.0.as_secs_f64();
+    if !bytes.is_finite() {
+        return Err(ContestError::Unsupported(format!("{who} sends a file as long as the path's limit: give the links a rate")));
+    }
+    if bytes > MOST_FILE as f64 {
+        return Err(ContestError::Unsupported(format!(
+            "{who} would send a file of {:.1} GB, beyond 4 GiB: choose a shorter run or a lower rate",
+            bytes * 1e-9
+        )));
+    }
+    Ok((bytes as u64).max(1))
 }
 
 /// What the links carried: in the part of the run that is counted, and in all of it.
@@ -302,7 +393,7 @@ fn bulk_tcp(
 
 fn report(
     scenario: &Scenario,
-    peer: Peer,
+    (peer, peer_version): (Peer, String),
     arrivals: &Arrivals,
     accounts: &Accounts,
     conditions: Conditions,
@@ -326,6 +417,7 @@ fn report(
         report_version: REPORT_VERSION,
         backend: "net",
         peer,
+        peer_version,
         scenario: Configured::of(scenario),
         goodput_mbit: round(goodput_mbit, 4),
         nominal_limit_mbit: finite(limits.forward).map(|limit| round(limit, 4)),
@@ -346,4 +438,28 @@ fn report(
         contender: arrivals.contender.clone(),
         conditions,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkSpec;
+    use crate::scenario::Hop;
+
+    fn over(list: &str) -> Scenario {
+        let mut spec = LinkSpec::default();
+        spec.set_list(list).unwrap();
+        let mut scenario = Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }]);
+        scenario.seconds = crate::link::Period(Duration::from_secs(10));
+        scenario
+    }
+
+    #[test]
+    fn a_file_lasts_for_the_whole_run_and_is_bounded() {
+        let bytes = file_bytes(&over("rate=50mbit"), "it").unwrap();
+        assert!((61_000_000..62_500_000).contains(&bytes), "{bytes}");
+        for (link, names) in [("delay=1ms", "give the links a rate"), ("rate=10gbit", "4 GiB")] {
+            assert!(file_bytes(&over(link), "it").unwrap_err().to_string().contains(names), "{link}");
+        }
+    }
 }

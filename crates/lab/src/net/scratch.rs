@@ -50,14 +50,20 @@ impl Drop for Scratch {
 ///
 /// A program calls it before it starts other threads (which inherit that the signals are blocked), but after
 /// [`super::privilege::acquire`], which needs a process of one thread.
-pub fn remove_on_signals() {
-    end_on_signals(|| {});
+///
+/// # Errors
+/// The signals cannot be blocked, or there is no thread to wait for them.
+pub fn remove_on_signals() -> io::Result<()> {
+    end_on_signals(|| {})
 }
 
 /// As [`remove_on_signals`], and `last` says a last word.
-pub fn end_on_signals(last: impl FnOnce() + Send + 'static) {
-    let signals = super::signals::block();
-    std::thread::spawn(move || {
+///
+/// # Errors
+/// As there.
+pub fn end_on_signals(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let signals = super::signals::block()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut signal = 0;
         // SAFETY: both pointers are live; the set is blocked in this thread, which inherited the mask.
         while unsafe { libc::sigwait(&signals, &mut signal) } != 0 {}
@@ -67,7 +73,8 @@ pub fn end_on_signals(last: impl FnOnce() + Send + 'static) {
         last();
         // Children die with us (PR_SET_PDEATHSIG).
         std::process::exit(130);
-    });
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]

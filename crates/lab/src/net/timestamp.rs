@@ -1,7 +1,6 @@
 //! Times of arrival as the kernel stamps them (SO_TIMESTAMPNS), for one-way delays between namespaces of one machine.
 
 use std::io;
-use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
 /// Nanoseconds of CLOCK_REALTIME, the clock of the kernel's stamps.
@@ -16,8 +15,8 @@ fn nanos(time: libc::timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Asks the kernel to stamp every datagram.
-pub fn enable(socket: &UdpSocket) -> io::Result<()> {
+/// Asks the kernel to stamp everything that comes to a socket.
+pub fn enable(socket: &impl AsRawFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option is an int that lives over the call.
     let result = unsafe {
@@ -35,8 +34,8 @@ pub fn enable(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// Receives one datagram and its stamp; `None` when the socket's timeout passed or no stamp came.
-pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(usize, u64)>> {
+/// Receives one datagram or packet and its stamp; `None` when the socket's timeout passed or no stamp came.
+pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<Option<(usize, u64)>> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // Room for a timespec with its header, aligned as cmsghdr.
     let mut control = [0u64; 8];

@@ -23,10 +23,10 @@ use super::guard::{self, Guard};
 use super::live;
 use super::look::{Look, Looks, Seen};
 use super::request::{self, Request};
-use super::runs::Runs;
-use super::store::{Run, Store, log};
+use super::runs::{self, Runs, Work};
+use super::store::{self, Run, Store, log};
 use super::tables::Tables;
-use super::view::{CourseView, MatrixAsk, Ours, RunSummary, RunView};
+use super::view::{CourseView, MatrixAsk, Ours, RunState, RunSummary, RunView};
 
 /// Largest request.
 const MOST_BODY: usize = 64 << 10;
@@ -88,7 +88,31 @@ impl Page {
             Err(_) => Run::bare(name, &self.store.path_of(name)?),
             Ok(run) => run,
         };
-        Ok((RunSummary::of(&run, ours), run, ours))
+        let summary = RunSummary::of(&run, ours);
+        let can_resume = summary.can_resume && self.runs.most() > 0;
+        Ok((RunSummary { can_resume, ..summary }, run, ours))
+    }
+
+    /// Goes on with a run that was ended, or whose process died.
+    ///
+    /// # Errors
+    /// There is none, somebody works on it, nothing of it is missing, it is not known what was asked for, or no more may run now.
+    pub fn resume(&self, name: &str) -> Result<(), Problem> {
+        let (summary, run, _) = self.seen(name)?;
+        let refused = |text: &str| Problem::new(StatusCode::CONFLICT, format!("the run {name:?} {text}"));
+        match summary.state {
+            RunState::Running | RunState::Stopping => return Err(refused("is under way")),
+            RunState::Finished => return Err(refused("has a result for everything that was asked for")),
+            RunState::Incomplete => {}
+        }
+        let request = store::request(&run.path)?;
+        let workers = request.as_ref().and_then(|request| request.workers);
+        let work = match request {
+            _ if !run.list.is_empty() => Work::Listed,
+            Some(request) => runs::prepare(&run.path, &request, &request.job(self.scenarios.as_deref())?)?,
+            None => return Err(refused("was not started from a page: the command that began it goes on with it")),
+        };
+        self.runs.resume(name, &run.path, workers, &work)
     }
 
     /// A run that this server has just worked on, also if child and folder are gone since.
@@ -135,6 +159,7 @@ pub fn table() -> Vec<Route> {
         ("/api/runs", &["get", "post"], get(list_runs).post(start_run)),
         ("/api/runs/{run}", &["get"], get(show_run)),
         ("/api/runs/{run}/cancel", &["post"], post(cancel_run)),
+        ("/api/runs/{run}/resume", &["post"], post(resume_run)),
         ("/api/runs/{run}/matrix", &["get"], get(show_matrix)),
         ("/api/runs/{run}/live", &["get"], get(show_live)),
         ("/api/runs/{run}/cells/{id}", &["get"], get(show_cell)),
@@ -236,6 +261,15 @@ async fn cancel_run(State(page): Shared, run: Named<String>) -> Answer {
             Ok(()) => Ok(with_status(StatusCode::ACCEPTED, &page.seen_as(&run, Ours::Stopping)?)),
             Err(problem) => Err(page.seen(&run).err().unwrap_or(problem)),
         }
+    })
+    .await
+}
+
+async fn resume_run(State(page): Shared, run: Named<String>) -> Answer {
+    let run = named(run)?;
+    wait(move || {
+        page.resume(&run)?;
+        Ok(with_status(StatusCode::ACCEPTED, &page.seen_as(&run, Ours::Works)?))
     })
     .await
 }

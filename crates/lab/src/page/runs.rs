@@ -14,13 +14,22 @@ use axum::http::StatusCode;
 
 use super::answer::Problem;
 use super::request::{Job, Request};
-use super::store::{LIST, LOG, NET, REPORT};
+use super::store::{LIST, LOG, NET, REPORT, REQUEST};
 use super::view::Ours;
 use crate::files;
 use crate::sweep::{folder, list};
 
 /// How long a child may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a child does in the folder of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// The cells of its list that have no result.
+    Listed,
+    /// One run on namespaces, by the words after `noctule-lab net`.
+    Net(Vec<String>),
+}
 
 /// Children that work.
 #[derive(Debug)]
@@ -85,28 +94,18 @@ impl Runs {
         // Held until the child is there, so that two requests at once do not both find the last place free.
         let mut children = self.children();
         let taken = || Problem::new(StatusCode::CONFLICT, format!("there is a run {:?} already", request.name));
-        if self.most == 0 {
-            return Err(Problem::new(StatusCode::FORBIDDEN, "this server starts no runs (--runs 0)"));
-        }
-        if children.closed {
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "this server ends; start the run at the next one"));
-        }
+        self.refuse_more(&children)?;
         // Its folder may have been removed under it.
         if children.by_name.contains_key(&request.name) {
             return Err(taken());
         }
-        let busy = children.by_name.len();
-        if busy >= self.most {
-            let names: Vec<&str> = children.by_name.keys().map(String::as_str).collect();
-            let text = format!("{busy} of {} runs are under way: {}; wait, or end one", self.most, names.join(", "));
-            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, text));
-        }
+        self.refuse_full(&children)?;
         let path = root.join(&request.name);
         std::fs::create_dir(&path).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => taken(),
             _ => cannot(&path, &e),
         })?;
-        match self.spawn(&path, request, job) {
+        match prepare(&path, request, job).and_then(|work| self.spawn(&path, request.workers, &work)) {
             Ok(child) => {
                 children.by_name.insert(request.name.clone(), Worker { child, asked: None });
                 Ok(())
@@ -119,23 +118,58 @@ impl Runs {
         }
     }
 
-    fn spawn(&self, path: &Path, request: &Request, job: &Job) -> Result<Child, Problem> {
+    /// Goes on with a run that nobody works on: cells without a result are run, a run on namespaces begins anew.
+    ///
+    /// # Errors
+    /// Too many run, a child works on it already, its files cannot be written, the program cannot be started, or the server ends.
+    pub fn resume(&self, name: &str, path: &Path, workers: Option<u16>, work: &Work) -> Result<(), Problem> {
+        let mut children = self.children();
+        self.refuse_more(&children)?;
+        if children.by_name.contains_key(name) {
+            return Err(Problem::new(StatusCode::CONFLICT, format!("the run {name:?} is under way")));
+        }
+        self.refuse_full(&children)?;
+        let child = self.spawn(path, workers, work)?;
+        children.by_name.insert(name.to_owned(), Worker { child, asked: None });
+        Ok(())
+    }
+
+    /// Refuses all runs of a server that starts none, or that ends.
+    fn refuse_more(&self, children: &Children) -> Result<(), Problem> {
+        if self.most == 0 {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "this server starts no runs (--runs 0)"));
+        }
+        if children.closed {
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "this server ends; start the run at the next one"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a run where all places are taken.
+    fn refuse_full(&self, children: &Children) -> Result<(), Problem> {
+        let busy = children.by_name.len();
+        if busy < self.most {
+            return Ok(());
+        }
+        let names: Vec<&str> = children.by_name.keys().map(String::as_str).collect();
+        let text = format!("{busy} of {} runs are under way: {}; wait, or end one", self.most, names.join(", "));
+        Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, text))
+    }
+
+    fn spawn(&self, path: &Path, workers: Option<u16>, work: &Work) -> Result<Child, Problem> {
         let log = path.join(LOG);
         let failed = |e: io::Error| cannot(&log, &e);
         let said = files::anew(&log).map_err(failed)?;
         let mut command = Command::new(&self.program);
-        match job {
-            Job::Cells(cells) => {
-                let file = path.join(LIST);
-                let text = list::to_json(cells).map_err(|e| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-                folder::replace(&file, text.as_bytes()).map_err(|e| Problem::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string()))?;
-                command.arg("cell").arg("--of").arg(&file).args(["--shard", "1/1", "--samples", "--results"]).arg(path);
-                if let Some(workers) = request.workers {
+        match work {
+            Work::Listed => {
+                command.arg("cell").arg("--of").arg(path.join(LIST)).args(["--shard", "1/1", "--samples", "--results"]).arg(path);
+                if let Some(workers) = workers {
                     command.arg("--workers").arg(workers.to_string());
                 }
                 command.stdout(Stdio::null());
             }
-            Job::Net(words) => {
+            Work::Net(words) => {
                 let report = files::anew(&path.join(REPORT)).map_err(failed)?;
                 // The lock goes along with the open file: the child holds it before its first sample, and until it has printed its report. It
                 // tells the next server that the run goes on; this one knows its children. Where it cannot be had, the run is as good without.
@@ -191,6 +225,25 @@ impl Runs {
             self.tend();
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// Writes down what was asked for, before anything runs.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn prepare(path: &Path, request: &Request, job: &Job) -> Result<Work, Problem> {
+    let internal = |e: &dyn std::fmt::Display| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string());
+    let write = |name: &str, bytes: &[u8]| {
+        folder::replace(&path.join(name), bytes).map_err(|e| Problem::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string()))
+    };
+    write(REQUEST, &serde_json::to_vec(request).map_err(|e| internal(&e))?)?;
+    match job {
+        Job::Cells(cells) => {
+            write(LIST, list::to_json(cells).map_err(|e| internal(&e))?.as_bytes())?;
+            Ok(Work::Listed)
+        }
+        Job::Net(words) => Ok(Work::Net(words.clone())),
     }
 }
 

@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use super::answer::Problem;
 use super::cache::Cache;
 use super::locks::Locks;
+use super::request::Request;
 use super::single::{Figures, Single};
 use crate::files::{self, Links};
 use crate::sweep::samples::{self, ENDING, Head};
@@ -24,6 +25,10 @@ use crate::sweep::{Build, Cell, Measured, Record, list};
 pub const ITSELF: &str = "-";
 /// The list of the cells of a run that the page started; hidden, so that `merge` does not take it for a result.
 pub const LIST: &str = ".cells.json";
+/// What was asked for, as `POST /api/runs` had it: from this a run on namespaces is started again.
+pub const REQUEST: &str = ".request.json";
+/// Longest such file.
+const REQUEST_MOST: u64 = 64 << 10;
 /// What such a run says on standard error.
 pub const LOG: &str = ".log";
 /// Name of the course of a run on namespaces that the page started, and of its line.
@@ -69,6 +74,8 @@ pub struct Run {
     pub samples: BTreeSet<String>,
     /// Runs that are no cells, by the name of their course or report.
     pub singles: BTreeMap<String, Single>,
+    /// There is a file with what was asked for.
+    pub is_asked: bool,
     /// What cannot be read, in words.
     pub problems: Vec<String>,
     /// Last change, seconds since 1970.
@@ -178,6 +185,10 @@ impl Store {
                     held.insert(meta.ino(), NET.to_owned());
                     singles.entry(NET.to_owned()).or_default().1 = Some(meta);
                     true
+                }
+                _ if name == REQUEST => {
+                    run.is_asked = true;
+                    false
                 }
                 _ if name.starts_with('.') => false,
                 Some((_, "json")) => {
@@ -295,6 +306,7 @@ impl Run {
             claimed: BTreeSet::new(),
             samples: BTreeSet::new(),
             singles: BTreeMap::new(),
+            is_asked: false,
             problems: Vec::new(),
             modified: 0,
         }
@@ -324,6 +336,20 @@ impl Run {
     pub fn of_build(&self, build: Option<&str>) -> Vec<&Record> {
         let build = build.or(self.build.as_deref());
         self.records.iter().map(|record| &**record).filter(|record| build == Some(&record.build)).collect()
+    }
+}
+
+/// What was asked for when a run was started; none where there is no such file.
+///
+/// # Errors
+/// It is not as the page writes it: another program may have changed it.
+pub fn request(folder: &Path) -> Result<Option<Request>, Problem> {
+    let path = folder.join(REQUEST);
+    let unread = |text: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{}: {text}", path.display()));
+    match files::read(&path, Links::Refuse, REQUEST_MOST) {
+        Ok(bytes) => Request::parse(&bytes).map(Some).map_err(|problem| unread(problem.text)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unread(e.to_string())),
     }
 }
 

@@ -54,6 +54,8 @@ pub struct RunSummary {
     pub modified: u64,
     /// It can be ended here.
     pub can_cancel: bool,
+    /// It can go on here: nobody works on it, something of it is missing, and what was asked for is known.
+    pub can_resume: bool,
 }
 
 /// How far a cell is.
@@ -232,7 +234,8 @@ impl RunSummary {
         let singles: Vec<CellState> = run.singles.iter().map(|(name, single)| single.state(run.works_on(name, ours))).collect();
         let count = |state: CellState| singles.iter().filter(|single| **single == state).count();
         let left_nothing = run.singles.values().filter(|single| single.promised && single.figures.is_none()).count();
-        let missing = run.waiting().len() + left_nothing;
+        let cells_missing = run.waiting().len();
+        let missing = cells_missing + left_nothing;
         let state = match ours {
             Ours::Stopping => RunState::Stopping,
             Ours::Works => RunState::Running,
@@ -251,6 +254,7 @@ impl RunSummary {
             least_share: shares.first().copied(),
             modified: run.modified,
             can_cancel: ours == Ours::Works,
+            can_resume: state == RunState::Incomplete && (cells_missing > 0 || run.is_asked),
         }
     }
 }

@@ -171,7 +171,7 @@ impl Keeper {
         let noctule = blake3::hash(&std::fs::read(noctule::binary()?)?);
         let path = folder.display().to_string();
         eprintln!("results go to {path}; a run that was interrupted goes on from there");
-        scratch::end_on_signals(move || eprintln!("\ninterrupted: finished cells are in {path}, and the same command goes on"));
+        scratch::end_on_signals(move || eprintln!("\ninterrupted: finished cells are in {path}, and the same command goes on"))?;
         Ok(Self { folder: folder.to_owned(), build: Build::of_this_program()?, noctule })
     }
 

@@ -1,7 +1,6 @@
 //! What carries TCP connections from the near host to a port of the far one, at the settings that suit it best.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::net::chain::Chain;
 use crate::net::contest::ContestError;
 use crate::net::ends::Footing;
+use crate::net::kcptun;
 use crate::net::namespace::Namespace;
-use crate::net::noctule::{self, Protocol, wait_for_port};
+use crate::net::noctule::{Protocol, wait_for_port};
 use crate::net::process::Process;
+use crate::net::program::{Made, Program};
 use crate::net::relays::Chained;
 use crate::net::tcp::Congestion;
 use crate::scenario::Scenario;
@@ -26,8 +27,12 @@ const NEAR: u16 = 7001;
 /// Where the program on the far host listens.
 pub(super) const TARGET: u16 = 7002;
 const READY: Duration = Duration::from_secs(20);
-/// Payload of a segment of KCP at its MTU of 1350.
-const KCP_SEGMENT: u64 = 1326;
+
+/// Both ends; the far one says with its options which version it is.
+const SHADOWSOCKS: [Program; 2] = [
+    Program { name: "ss-server", package: "shadowsocks-libev", asked: &["-h"] },
+    Program { name: "ss-tunnel", package: "shadowsocks-libev", asked: &[] },
+];
 
 /// What carries the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -74,20 +79,20 @@ impl Contender {
         }
     }
 
-    fn programs(self) -> &'static [&'static str] {
+    fn made(self) -> Made {
         match self {
-            Self::Noctule | Self::TcpCubic | Self::TcpBbr => &[],
-            Self::Kcptun => &["kcptun-client", "kcptun-server"],
-            Self::Shadowsocks => &["ss-tunnel", "ss-server"],
+            Self::Noctule => Made::Noctule,
+            Self::TcpCubic | Self::TcpBbr => Made::Kernel,
+            Self::Kcptun => Made::Of(&kcptun::PROGRAMS),
+            Self::Shadowsocks => Made::Of(&SHADOWSOCKS),
         }
     }
 
     /// What is missing for it on this machine.
     pub(super) fn missing(self) -> Option<String> {
-        let absent = self.programs().iter().find(|program| !is_in_path(program));
         let kernel = self.congestion();
-        match absent {
-            Some(program) => Some(format!("there is no {program} on this machine")),
+        match self.made().missing() {
+            Some(missing) => Some(missing),
             None if !kernel.is_available() => Some(format!("this kernel has no TCP {}", kernel.name())),
             None => None,
         }
@@ -103,21 +108,7 @@ impl Contender {
 
     /// Name and version, as the program itself says them.
     pub(super) fn version(self) -> Result<String, ContestError> {
-        let said = |program: &Path, words: &[&str]| -> Result<String, ContestError> {
-            let output = Command::new(program).args(words).output()?;
-            let text = [output.stdout, output.stderr].concat();
-            let text = String::from_utf8_lossy(&text);
-            Ok(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("says nothing of its version").to_owned())
-        };
-        match self {
-            Self::Noctule => said(&noctule::binary()?, &["--version"]),
-            Self::TcpCubic | Self::TcpBbr => {
-                let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-                Ok(format!("Linux {}", release.trim()))
-            }
-            Self::Kcptun => said(Path::new("kcptun-client"), &["--version"]),
-            Self::Shadowsocks => said(Path::new("ss-server"), &["-h"]),
-        }
+        self.made().version(|program| Command::new(program))
     }
 
     /// Starts what it consists of, so that connections to the address that it gives reach [`TARGET`] on the far host.
@@ -138,11 +129,6 @@ impl Contender {
             Self::Shadowsocks => start_shadowsocks(ends),
         }
     }
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn near_address() -> SocketAddr {
@@ -186,28 +172,10 @@ fn start_saying(command: &mut Command, word: &'static str, what: &str) -> Result
     Ok(process)
 }
 
-/// Flags of kcptun that both ends share. The window is what the path holds: half of it halves the goodput, twice of it floods the queue.
-fn kcptun_flags(scenario: &Scenario) -> Vec<String> {
-    let slowest = scenario.hops.iter().filter_map(|hop| hop.forward.capacity()).min();
-    let held = slowest.map_or(0, |rate| rate.bytes_in(scenario.base_rtt()));
-    let window = (held / KCP_SEGMENT).clamp(512, 16_384).to_string();
-    let words =
-        ["--key", "k", "--crypt", "aes-128", "--mode", "fast2", "--mtu", "1350", "--nocomp", "--datashard", "10", "--parityshard", "3"];
-    let buffers = ["--sockbuf", "16777216", "--smuxbuf", "67108864", "--smuxver", "2", "--streambuf", "33554432", "--quiet"];
-    let windows = ["--sndwnd", &window, "--rcvwnd", &window];
-    words.iter().chain(&buffers).chain(&windows).map(|word| (*word).to_owned()).collect()
-}
-
 fn start_kcptun(ends: &Ends<'_>, scenario: &Scenario) -> Result<Carried, ContestError> {
-    let flags = kcptun_flags(scenario);
-    let wire = SocketAddr::new(ends.far_address, WIRE).to_string();
-    let mut command = ends.far.command("kcptun-server");
-    let mut far = Process::start(command.args(["-l", &wire, "-t", &target()]).args(&flags), |_| {})?;
-    wait_for_port(ends.far, Protocol::Udp, WIRE, READY, &mut far)?;
-    let mut command = ends.near.command("kcptun-client");
-    let mut near = Process::start(command.args(["-l", &near_address().to_string(), "-r", &wire]).args(&flags), |_| {})?;
-    wait_for_port(ends.near, Protocol::Tcp, NEAR, READY, &mut near)?;
-    Ok(Carried { address: near_address(), processes: vec![near, far], _footing: None })
+    let wire = SocketAddr::new(ends.far_address, WIRE);
+    let tunnel = kcptun::Tunnel { near: ends.near, far: ends.far, listen: near_address(), wire, target: TARGET };
+    Ok(Carried { address: near_address(), processes: tunnel.start(scenario)?, _footing: None })
 }
 
 fn start_shadowsocks(ends: &Ends<'_>) -> Result<Carried, ContestError> {
@@ -219,32 +187,4 @@ fn start_shadowsocks(ends: &Ends<'_>) -> Result<Carried, ContestError> {
     let mut near = Process::start(command.args(shared).args(["-b", "127.0.0.1", "-l", &near_port, "-L", &target()]), |_| {})?;
     wait_for_port(ends.near, Protocol::Tcp, NEAR, READY, &mut near)?;
     Ok(Carried { address: near_address(), processes: vec![near, far], _footing: None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::link::LinkSpec;
-    use crate::scenario::Hop;
-
-    fn over(rate: &str, delay: &str) -> Scenario {
-        let mut spec = LinkSpec::default();
-        spec.set("rate", rate).unwrap();
-        spec.set("delay", delay).unwrap();
-        Scenario::new(vec![Hop { forward: spec.clone(), reverse: spec }])
-    }
-
-    #[test]
-    fn the_window_of_kcptun_follows_the_path() {
-        let window = |rate, delay| kcptun_flags(&over(rate, delay)).last().unwrap().parse::<u64>().unwrap();
-        // 100 Mbit/s for 100 ms are 1.25 MB.
-        assert_eq!(window("100mbit", "50ms"), 1_250_000 / KCP_SEGMENT);
-        assert_eq!(window("1mbit", "1ms"), 512);
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_is_named() {
-        assert!(!is_in_path("no-such-program-of-this-name"));
-        assert_eq!(Contender::TcpCubic.programs(), &[] as &[&str]);
-    }
 }

@@ -13,6 +13,7 @@ use noctule_proto::node::routing::Route;
 use noctule_proto::node::{Message, RelayLimits, Transmit};
 use noctule_proto::options::{FlowOptions, MessageOptions};
 use noctule_proto::stats::{FlowStats, LinkStats, Memory, RelayedStats};
+use noctule_proto::trace::TraceEvent;
 use noctule_proto::units::{Ecn, Time};
 
 /// Methods of [`Node`], each as documented there.
@@ -42,6 +43,7 @@ pub trait Machine {
     fn link_stats(&self, link: LinkId) -> Option<LinkStats>;
     fn flow_stats(&self, flow: FlowId) -> Option<FlowStats>;
     fn memory(&self) -> Memory;
+    fn poll_trace(&mut self) -> Option<TraceEvent>;
 }
 
 impl Machine for Node {
@@ -116,5 +118,8 @@ impl Machine for Node {
     }
     fn memory(&self) -> Memory {
         Node::memory(self)
+    }
+    fn poll_trace(&mut self) -> Option<TraceEvent> {
+        Node::poll_trace(self)
     }
 }

@@ -1,6 +1,7 @@
 //! A host of the simulator: a noctule node with its applications.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use noctule_proto::Node;
@@ -9,6 +10,7 @@ use noctule_proto::error::Code;
 use noctule_proto::event::Event;
 use noctule_proto::ids::{FlowId, LinkId, SessionId};
 use noctule_proto::node::Transmit;
+use noctule_proto::trace::TraceEvent;
 use noctule_proto::units::{Ecn, Time};
 
 use super::app::{App, flow_number};
@@ -27,6 +29,17 @@ pub struct NodeHost<N = Node> {
     pub apps: Vec<App>,
     /// The links of a node of a network, which belong to no application.
     pub neighbourhood: Option<Neighbourhood>,
+    /// Hears of what the node traces, if it does.
+    pub trace: Option<TraceSink>,
+}
+
+/// Hears of trace events.
+pub struct TraceSink(pub Box<dyn FnMut(TraceEvent) + Send>);
+
+impl fmt::Debug for TraceSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TraceSink")
+    }
 }
 
 /// A neighbour to connect to.
@@ -58,12 +71,12 @@ pub struct Neighbourhood {
 impl<N: Machine> NodeHost<N> {
     /// The one application of an end of a link.
     pub fn alone(node: N, app: App) -> Self {
-        Self { node, apps: vec![app], neighbourhood: None }
+        Self { node, apps: vec![app], neighbourhood: None, trace: None }
     }
 
     /// A node of a network, without applications yet.
     pub fn of_network(node: N) -> Self {
-        Self { node, apps: Vec::new(), neighbourhood: Some(Neighbourhood::default()) }
+        Self { node, apps: Vec::new(), neighbourhood: Some(Neighbourhood::default()), trace: None }
     }
 
     /// Connects to the neighbours that this node is to call.
@@ -188,6 +201,11 @@ impl<N: Machine> Host for NodeHost<N> {
         while let Some(event) = self.node.poll_event() {
             any = true;
             self.handle_event(now, event);
+        }
+        if let Some(TraceSink(hear)) = &mut self.trace {
+            while let Some(event) = self.node.poll_trace() {
+                hear(event);
+            }
         }
         any
     }

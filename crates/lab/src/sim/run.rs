@@ -86,6 +86,11 @@ impl Simulation<Node> {
     pub fn new(scenario: &Scenario) -> Result<Self, SimError> {
         Self::with_machines(scenario, |config, key, seed| Node::new(config, key, seed, Time::ZERO))
     }
+
+    /// The same, and every node traces; [`NodeHost::trace`] hears of it.
+    pub fn traced(scenario: &Scenario) -> Result<Self, SimError> {
+        Self::with_machines(scenario, |config, key, seed| Node::new(NodeConfig { trace: true, ..config }, key, seed, Time::ZERO))
+    }
 }
 
 impl<N: Machine> Simulation<N> {
@@ -93,9 +98,9 @@ impl<N: Machine> Simulation<N> {
     pub fn with_machines(scenario: &Scenario, make: impl Fn(NodeConfig, SecretKey, [u8; 32]) -> N) -> Result<Self, SimError> {
         scenario.check()?;
         let elsewhere = match scenario.network.relays {
-            _ if !scenario.senders.is_empty() => Some("--senders have ends of several kinds, which --pcap and --trace do not look into"),
+            _ if !scenario.senders.is_empty() => Some("--senders have ends of several kinds, which --pcap and --capture do not look into"),
             Relays::Recode | Relays::Ip => None,
-            Relays::Proxy => Some("a chain of proxies needs two hops, and has no noctule nodes that --pcap or --trace could look into"),
+            Relays::Proxy => Some("a chain of proxies needs two hops, and has no noctule nodes that --pcap or --capture could look into"),
             Relays::Tunnel => Some("TUN devices are the kernel's: --relays tunnel runs on namespaces (noctule-lab net)"),
         };
         if let Some(text) = elsewhere {

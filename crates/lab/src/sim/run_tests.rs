@@ -171,6 +171,9 @@ impl Machine for Bare {
     fn flow_stats(&self, _: FlowId) -> Option<FlowStats> {
         None
     }
+    fn poll_trace(&mut self) -> Option<noctule_proto::trace::TraceEvent> {
+        None
+    }
     fn memory(&self) -> Memory {
         self.memory
     }

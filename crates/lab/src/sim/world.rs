@@ -126,8 +126,19 @@ pub struct World<H> {
     tap: Option<Tap>,
 }
 
-/// Sees every datagram as it leaves its host: when, from where, where to, its ECN field, its bytes.
-pub type Tap = Box<dyn FnMut(Time, SocketAddr, SocketAddr, Ecn, &[u8]) + Send>;
+/// Where a datagram is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sighting {
+    /// Before this link, as it leaves its host.
+    Leaves(PipeId),
+    /// Before this link, as a router passes it on.
+    Passes(PipeId),
+    /// Behind this link.
+    Arrives(PipeId),
+}
+
+/// Sees every datagram at both ends of every link: when, where, from where, where to, its ECN field, its bytes.
+pub type Tap = Box<dyn FnMut(Time, Sighting, SocketAddr, SocketAddr, Ecn, &[u8]) + Send>;
 
 impl<H: Host> World<H> {
     /// An empty world.
@@ -285,7 +296,14 @@ impl<H: Host> World<H> {
             packet.stage += 1;
             let Route { to, lane, pipes, .. } = &self.routes[packet.route];
             let (to, lane) = (*to, *lane);
-            if let Some(&next) = pipes.get(packet.stage) {
+            let next = pipes.get(packet.stage).copied();
+            if let Some(tap) = &mut self.tap {
+                let remote = self.hosts[to.0].address(lane);
+                for sighting in [Some(Sighting::Arrives(PipeId(i))), next.map(Sighting::Passes)].into_iter().flatten() {
+                    tap(self.now, sighting, packet.from, remote, packet.ecn, &packet.data);
+                }
+            }
+            if let Some(next) = next {
                 self.enqueue(next, packet);
                 self.schedule_pipe(next.0);
                 continue;
@@ -347,7 +365,7 @@ impl<H: Host> World<H> {
             data.extend_from_slice(segment);
             self.packets += 1;
             if let Some(tap) = &mut self.tap {
-                tap(self.now, from, transmit.remote, transmit.ecn, segment);
+                tap(self.now, Sighting::Leaves(first), from, transmit.remote, transmit.ecn, segment);
             }
             self.enqueue(first, Packet { route, stage: 0, from, ecn: transmit.ecn, data });
         }

@@ -174,6 +174,11 @@ const Views = (() => {
       cancel.disabled = true;
       try { await lab.post(api(name, "cancel")); lab.say("The run was asked to end; what it has finished stays."); } catch (error) { lab.say(error.message); cancel.disabled = false; }
     } }, "End this run");
+    const resume = el("button", { class: "act", type: "button", onclick: async () => {
+      resume.disabled = true;
+      // The page as it is shown anew follows the run.
+      try { await lab.post(api(name, "resume")); lab.say("The run goes on with what has no result yet."); dispatchEvent(new Event("hashchange")); } catch (error) { lab.say(error.message); resume.disabled = false; }
+    } }, "Go on with this run");
     const matrixBox = el("section", { "aria-label": "Matrix" }), table = cellTable(name);
     let metric = "share", beside = null, build = null, builds = first.builds, shownMatrix = null, known = first.rows;
 
@@ -182,6 +187,7 @@ const Views = (() => {
       const of = now.cells === null && !now.done ? "no results" : now.cells === null ? count(now.done, "result") : `${now.done} of ${count(now.cells, "cell")}`;
       line.replaceChildren(state(now.state), ` · ${of}`, now.failed ? el("span", { class: "bad" }, ` · ${now.failed} failed`) : "", now.running.length ? ` · ${now.running.length} in hand` : "", now.median_share === null ? "" : ` · median share ${percent(now.median_share)}`);
       cancel.hidden = !now.can_cancel;
+      resume.hidden = lab.isFile || !now.can_resume;
       bar.hidden = now.state === "finished";
     }
     function problems(view) {
@@ -236,7 +242,7 @@ const Views = (() => {
     if (!lab.isFile && (first.state === "running" || first.state === "stopping")) follow();
     const notShown = first.rows_total - first.rows.length;
     const compare = lab.isFile ? null : el("a", { href: `#/compare?a=${part(name)}` }, "Compare with another run");
-    return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, compare), troubles, live, matrixBox, table.box,
+    return [el("h1", {}, runTitle(lab, name)), line, el("p", {}, bar), el("div", { class: "row" }, cancel, resume, compare), troubles, live, matrixBox, table.box,
       notShown > 0 ? problem(`${count(notShown, "more cell")} not shown; noctule-lab merge reads all.`) : null,
       el("p", { class: "soft" }, first.builds.length ? `made by noctule-lab ${first.builds.join(", ")}${first.builds.length > 1 ? "; counts and shares above the cells are those of the build that made the newest result" : ""}` : "")].filter(Boolean);
   }
@@ -347,7 +353,7 @@ const Views = (() => {
     const common = (name) => el("fieldset", { "data-kind": name }, el("legend", {}, name === "grid" ? "In the simulator; a list (0%,2%) is an axis" : "On network namespaces, one run"),
       el("div", { class: "fields" }, field("Rate", "rate", "100mbit"), field("One-way delay", "delay", name === "grid" ? "10ms,30ms,50ms" : "10ms"), field("Loss", "loss", name === "grid" ? "0%,2%,10%" : "2%"), field("Hops", "hops", "1"), field("Queue", "queue", "1bdp"),
         field("Workload", "workload", "bulk"), field("Seconds", "seconds", "20"), field("Warm-up, seconds", "warmup", "5"), name === "grid" ? field("Seeds", "seed", "7") : field("Seed", "seed", "7"),
-        name === "namespaces" ? pick("Sender", "peer", ["noctule", "tcp-cubic", "tcp-bbr", "tcp-reno", "iperf3", "iperf3-udp", "curl"]) : null, name === "namespaces" ? pick("Links by", "backend", ["auto", "netem", "emulator"]) : null),
+        name === "namespaces" ? pick("Sender", "peer", ["noctule", "tcp-cubic", "tcp-bbr", "tcp-reno", "iperf3", "iperf3-udp", "curl", "quinn-bbr", "quinn-cubic", "kcptun", "srt", "srt-file", "uftp"]) : null, name === "namespaces" ? pick("Links by", "backend", ["auto", "netem", "emulator"]) : null),
       el("label", {}, "More flags of noctule-lab sim, one per line: cc cubic", el("textarea", { name: "more", rows: "3", spellcheck: "false" })));
     const parts = {
       grid: common("grid"),

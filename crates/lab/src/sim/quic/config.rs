@@ -12,7 +12,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde::Serialize;
 
 /// Larger than any product of bandwidth and delay in a scenario.
-pub(super) const WINDOW: u32 = 512 << 20;
+pub(crate) const WINDOW: u32 = 512 << 20;
 
 /// Congestion controls that quinn has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -61,7 +61,7 @@ fn transport(congestion: QuicCongestion, max_datagram: u16, receive_window: u32)
 }
 
 /// The two ends' configurations: endpoints', client's, server's.
-pub(super) fn pair(
+pub(crate) fn pair(
     congestion: QuicCongestion,
     max_datagram: u16,
     receive_window: u32,

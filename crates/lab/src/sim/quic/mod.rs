@@ -6,4 +6,5 @@ mod config;
 mod host;
 
 pub use config::QuicCongestion;
+pub(crate) use config::{WINDOW as QUIC_WINDOW, pair as quic_pair};
 pub use host::{QuicHost, QuicLoad, QuicPair, QuicPlan};

@@ -1,11 +1,12 @@
-//! A capture of a simulator run: every datagram as it leaves its host, as a pcap file that tcpdump and Wireshark read as UDP.
+//! A file of packets that tcpdump and Wireshark read: IP packets as they are, or the simulator's datagrams with the headers that they would have.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 
 use noctule_proto::units::{Ecn, Time};
+
+use super::bounded::{Bounded, Kept};
 
 /// Times are in nanoseconds (draft-ietf-opsawg-pcap).
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -15,70 +16,54 @@ const SNAP_LEN: u32 = 65_535;
 const UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
-/// The file. The first failure to write is kept and told by [`finish`](Self::finish).
+/// The file.
 #[derive(Debug)]
 pub struct Pcap<W: Write = BufWriter<File>> {
-    out: W,
+    out: Bounded<W>,
     packet: Vec<u8>,
-    failed: Option<io::Error>,
-}
-
-impl Pcap {
-    /// Creates the file.
-    ///
-    /// # Errors
-    /// It cannot be created.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Self::new(BufWriter::new(File::create(path)?))
-    }
 }
 
 impl<W: Write> Pcap<W> {
-    /// Begins a capture.
+    /// Begins a capture of at most so many bytes.
     ///
     /// # Errors
     /// The header cannot be written.
-    pub fn new(mut out: W) -> io::Result<Self> {
-        out.write_all(&MAGIC.to_le_bytes())?;
-        out.write_all(&[2, 0, 4, 0])?; // version 2.4
-        out.write_all(&[0; 8])?; // reserved
-        out.write_all(&SNAP_LEN.to_le_bytes())?;
-        out.write_all(&LINKTYPE_RAW.to_le_bytes())?;
-        Ok(Self { out, packet: Vec::new(), failed: None })
+    pub fn new(out: W, limit: u64) -> io::Result<Self> {
+        let mut head = MAGIC.to_le_bytes().to_vec();
+        head.extend_from_slice(&[2, 0, 4, 0]); // version 2.4
+        head.extend_from_slice(&[0; 8]); // reserved
+        head.extend_from_slice(&SNAP_LEN.to_le_bytes());
+        head.extend_from_slice(&LINKTYPE_RAW.to_le_bytes());
+        Ok(Self { out: Bounded::new(out, limit, &head)?, packet: Vec::new() })
     }
 
-    /// A datagram leaves `from`.
+    /// An IP packet was seen, so many nanoseconds after the beginning of the clock.
+    pub fn record_packet(&mut self, nanos: u64, packet: &[u8]) {
+        let whole = packet.len() as u32;
+        let packet = &packet[..packet.len().min(SNAP_LEN as usize)];
+        let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let mut head = [0; 16];
+        for (slot, word) in head.chunks_exact_mut(4).zip([seconds as u32, nanos as u32, packet.len() as u32, whole]) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        self.out.put(&[&head, packet]);
+    }
+
+    /// A datagram was seen.
     pub fn record(&mut self, now: Time, from: SocketAddr, to: SocketAddr, ecn: Ecn, data: &[u8]) {
-        if self.failed.is_none()
-            && let Err(error) = self.write(now, from, to, ecn, data)
-        {
-            self.failed = Some(error);
-        }
-    }
-
-    /// Everything is written.
-    ///
-    /// # Errors
-    /// Something was not.
-    pub fn finish(&mut self) -> io::Result<()> {
-        match self.failed.take() {
-            Some(error) => Err(error),
-            None => self.out.flush(),
-        }
-    }
-
-    fn write(&mut self, now: Time, from: SocketAddr, to: SocketAddr, ecn: Ecn, data: &[u8]) -> io::Result<()> {
         let mut packet = std::mem::take(&mut self.packet);
         packet.clear();
         put_packet(&mut packet, from, to, ecn, data);
-        let (seconds, nanos) = (now.as_nanos() / 1_000_000_000, now.as_nanos() % 1_000_000_000);
-        let len = packet.len() as u32;
-        for word in [seconds as u32, nanos as u32, len, len] {
-            self.out.write_all(&word.to_le_bytes())?;
-        }
-        self.out.write_all(&packet)?;
+        self.record_packet(now.as_nanos(), &packet);
         self.packet = packet;
-        Ok(())
+    }
+
+    /// Everything is written; what the file of this name holds.
+    ///
+    /// # Errors
+    /// Something was not written.
+    pub fn finish(&mut self, file: &str) -> io::Result<Kept> {
+        self.out.finish(file)
     }
 }
 
@@ -149,10 +134,10 @@ mod tests {
 
     fn capture(from: &str, to: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut pcap = Pcap::new(&mut bytes).unwrap();
+        let mut pcap = Pcap::new(&mut bytes, u64::MAX).unwrap();
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
         pcap.record(Time::from_nanos(3_000_000_007), from, to, Ecn::Ect0, b"hello");
-        pcap.finish().unwrap();
+        pcap.finish("name").unwrap();
         bytes
     }
 
