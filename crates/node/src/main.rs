@@ -7,6 +7,7 @@ mod address;
 mod cli;
 mod code;
 mod daemon;
+mod divert;
 mod doctor;
 mod failure;
 mod further_path;
