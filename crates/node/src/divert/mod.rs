@@ -16,10 +16,12 @@ use rustix::thread::{CapabilitySet, capabilities};
 pub const OWN_MARK: u32 = 0x6e6f_0001;
 /// Mark of packets that are diverted to the proxy, and of the connections that they belong to.
 pub const PROXY_MARK: u32 = 0x6e6f_0002;
-/// The same for a node.
-pub const NODE_MARK: u32 = 0x6e6f_0004;
-/// Mark of connections that a node dials for other nodes.
-pub const DIALLED_MARK: u32 = 0x6e6f_0005;
+/// The same for nodes, each with the number of its device in the lower half.
+pub const NODE_MARKS: u32 = 0x6e72_0000;
+/// Marks of connections that nodes dial for other nodes, with the same number.
+pub const DIALLED_MARKS: u32 = 0x6e73_0000;
+/// The part of a node's mark that says what it means.
+pub const MARKS_MASK: u32 = 0xffff_0000;
 
 /// The first packet of a TCP connection.
 pub const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";

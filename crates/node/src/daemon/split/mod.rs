@@ -280,7 +280,7 @@ impl Split {
         let place = Place::new(&self.open);
         let live = peer.split.begin();
         let end = match allowed {
-            Ok(()) => connect.dial(divert::DIALLED_MARK, live.traffic()).await,
+            Ok(()) => connect.dial(self.rules.dialled_mark(), live.traffic()).await,
             Err(why) => connect.refuse(why).await,
         };
         drop(place);

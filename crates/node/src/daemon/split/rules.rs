@@ -7,7 +7,7 @@
 //! Connections that this node dials for others have the client's address. Answers to them are led back to this host by a mark of theirs.
 
 use crate::daemon::tunnel;
-use crate::divert::{self, Chain, DIALLED_MARK, NODE_MARK, OWN_MARK, PROXY_MARK, Policy, SYN, Set, Table};
+use crate::divert::{self, Chain, DIALLED_MARKS, MARKS_MASK, NODE_MARKS, OWN_MARK, PROXY_MARK, Policy, SYN, Set, Table};
 use noctule_proxy::split::Ports;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub struct Rules {
 }
 
 fn policy_of(number: u32) -> Policy {
-    Policy { mark: NODE_MARK, priority: PRIORITY, table: FIRST_TABLE + number }
+    Policy { mark: NODE_MARKS + number, priority: PRIORITY, table: FIRST_TABLE + number }
 }
 
 /// The table by its name.
@@ -39,6 +39,11 @@ impl Rules {
     /// Those of a device.
     pub fn of(device: &str) -> Self {
         Self { device: device.to_owned(), policy: policy_of(tunnel::number_of(device)) }
+    }
+
+    /// Mark of what this node dials for others.
+    pub fn dialled_mark(&self) -> u32 {
+        DIALLED_MARKS + self.policy.table - FIRST_TABLE
     }
 
     /// The table by its name.
@@ -58,7 +63,7 @@ impl Rules {
 
     fn chains(&self, ports: Ports) -> Vec<Chain> {
         let device = &self.device;
-        let (diverted, dialled) = (format!("{NODE_MARK:#x}"), format!("{DIALLED_MARK:#x}"));
+        let (diverted, dialled) = (format!("{:#x}", self.policy.mark), format!("{:#x}", self.dialled_mark()));
         let mut divert =
             vec![format!("meta mark set {diverted} meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{} accept", ports.v4)];
         if let Some(port) = ports.v6 {
@@ -78,6 +83,8 @@ impl Rules {
             // What was dialled for others does not go on to a third node.
             format!("meta l4proto tcp meta mark {dialled} oifname \"{device}\" reject with tcp reset"),
             format!("meta mark {dialled} ct mark set {dialled} return"),
+            // Another node of this host has dialled it: by this device it goes on as packets.
+            format!("meta mark & {MARKS_MASK:#x} == {DIALLED_MARKS:#x} return"),
             format!("meta l4proto tcp ct mark {diverted} meta mark set {diverted} accept"),
             format!("oifname != \"{device}\" return"),
         ];
@@ -147,18 +154,22 @@ mod tests {
         let rules = Rules::of("tun-7");
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let targets = [(ip("10.9.0.2"), ip("10.9.0.2")), (ip("10.0.0.0"), ip("10.0.0.255")), (ip("fd09::2"), ip("fd09::5"))];
+        let mark = rules.policy.mark;
         let table = rules.table(Ports { v4: 4000, v6: Some(4001) }, &targets);
         let text = table.script(false);
         for line in [
             "elements = { 10.9.0.2, 10.0.0.0-10.0.0.255 }",
             "elements = { fd09::2-fd09::5 }",
             "oifname != \"tun-7\" return",
-            "meta mark set 0x6e6f0004 meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:4001 accept",
-            "tcp flags & (fin | syn | rst | ack) == syn ip daddr @split4 fib daddr . mark oifname \"tun-7\" ct mark set 0x6e6f0004 jump divert",
+            &format!("meta mark set {mark:#x} meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:4001 accept"),
+            &format!(
+                "tcp flags & (fin | syn | rst | ack) == syn ip daddr @split4 fib daddr . mark oifname \"tun-7\" ct mark set {mark:#x} jump divert"
+            ),
         ] {
             assert!(text.contains(&format!("\t\t{line}\n")), "{line} in\n{text}");
         }
-        assert_ne!(table.name, Rules::of("tun-8").name().name, "each device has a table");
+        let other = Rules::of("tun-8");
+        assert!(table.name != other.name().name && mark != other.policy.mark, "each device has a table and marks");
         assert!(!rules.table(Ports { v4: 1, v6: None }, &[]).script(false).contains("elements"));
     }
 }

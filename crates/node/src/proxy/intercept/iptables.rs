@@ -2,7 +2,7 @@
 
 use super::POLICY;
 use super::plan::Plan;
-use crate::divert::{DIALLED_MARK, OWN_MARK, PROXY_MARK};
+use crate::divert::{DIALLED_MARKS, MARKS_MASK, OWN_MARK, PROXY_MARK};
 use std::fmt::Write;
 
 const SYN: &str = "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN";
@@ -61,8 +61,9 @@ fn rules(plan: &Plan, chain: &str, is_v4: bool) -> Vec<String> {
         format!("{before} -p {protocol} -j TPROXY --on-ip {ip} --on-port {} --tproxy-mark {PROXY_MARK:#x}", plan.port)
     };
     if is_own {
+        rules.push(format!("-m mark --mark {OWN_MARK:#x} -j RETURN"));
         // What a node dials for others is not for the proxy either.
-        rules.extend([OWN_MARK, DIALLED_MARK].map(|mark| format!("-m mark --mark {mark:#x} -j RETURN")));
+        rules.push(format!("-m mark --mark {DIALLED_MARKS:#x}/{MARKS_MASK:#x} -j RETURN"));
         rules.extend(plan.users.iter().map(|user| format!("-m owner --uid-owner {user} -j RETURN")));
         rules.extend(plan.cgroups.iter().map(|path| format!("-m cgroup --path {path} -j RETURN")));
     } else {

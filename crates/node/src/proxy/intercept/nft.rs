@@ -4,7 +4,7 @@
 //! go on as they were, and answers of this host's own servers (`ct direction reply`) are nobody's to intercept.
 
 use super::plan::Plan;
-use crate::divert::{Chain, DIALLED_MARK, OWN_MARK, PROXY_MARK, SYN, Set, Table};
+use crate::divert::{Chain, DIALLED_MARKS, MARKS_MASK, OWN_MARK, PROXY_MARK, SYN, Set, Table};
 
 /// Family and name of the table.
 pub const TABLE: &str = "inet noctule_proxy";
@@ -53,15 +53,15 @@ fn chains(plan: &Plan) -> Vec<Chain> {
     let redirect = [String::from("jump excluded"), format!("{SYN} redirect to :{}", plan.port)];
     if plan.own {
         // What a node dials for others is not for the proxy either.
-        let ours = format!("meta mark {{ {OWN_MARK:#x}, {DIALLED_MARK:#x} }} return");
+        let ours = [format!("meta mark {OWN_MARK:#x} return"), format!("meta mark & {MARKS_MASK:#x} == {DIALLED_MARKS:#x} return")];
         if !by_tproxy.is_empty() {
             // The mark leads it back in by the loopback device (ip rule).
             let rules = decide(&|first: &str| format!("{first}meta mark set {diverted} accept"));
-            let rules = [ours.clone()].into_iter().chain(programs(plan)).chain(rules).collect();
+            let rules = ours.clone().into_iter().chain(programs(plan)).chain(rules).collect();
             chains.push(Chain { name: "own", hook: Some("type route hook output priority mangle; policy accept;"), rules });
         }
         if plan.redirects() {
-            let rules = [ours].into_iter().chain(programs(plan)).chain(redirect.clone()).collect();
+            let rules = ours.into_iter().chain(programs(plan)).chain(redirect.clone()).collect();
             chains.push(Chain { name: "own_redirect", hook: Some("type nat hook output priority -100; policy accept;"), rules });
         }
     }
@@ -122,7 +122,8 @@ mod tests {
         )
         .script(false);
         for line in [
-            "meta mark { 0x6e6f0001, 0x6e6f0005 } return",
+            "meta mark 0x6e6f0001 return",
+            "meta mark & 0xffff0000 == 0x6e730000 return",
             "meta skuid { 5 } accept",
             "socket cgroupv2 level 2 \"a/b\" accept",
             "meta l4proto { tcp, udp } th dport { 22, 60-70 } accept",
