@@ -283,7 +283,7 @@ mod linux {
         a.wait_for("a split connection", |r| split(r, "c")["begun"] == 1 && split(r, "c")["open"] == 0);
         there_and_back(carried.into_inner(), 300_000, || {});
 
-        // One that is a stream stays so, whoever is switched off.
+        // One that is a stream stays so, whichever node is switched off.
         for node in [0, 2] {
             let mut stream = BufReader::new(tcp(&world.client, &format!("192.168.3.2:{ECHO}")).unwrap());
             stream.read_line(&mut String::new()).unwrap();

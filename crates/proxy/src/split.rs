@@ -220,7 +220,7 @@ impl Hello {
 impl Connect {
     /// Dials the target from the client's own address, and carries the connection until it is over. The socket's packets have the mark.
     pub async fn dial(self, mark: u32, traffic: &Traffic) -> End {
-        // Who may reach what was decided by the owner: of an address there is nothing left to resolve.
+        // The owner has decided about the target, and an address needs no resolver.
         let rules = Rules { allow_private: true, ..Rules::default() };
         let sources = Arc::new(Sources { as_client: vec![Pattern::ALL], ..Sources::default() });
         let client = Some(Client { sources, at: Some(self.source) });
