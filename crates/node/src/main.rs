@@ -8,6 +8,7 @@ mod cli;
 mod code;
 mod daemon;
 mod directories;
+mod divert;
 mod doctor;
 mod failure;
 mod further_path;
