@@ -4,8 +4,14 @@ use crate::failure::Failure;
 use noctule::FarText;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long nft may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A chain: its name, where it hangs, its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +71,9 @@ pub enum NftError {
     /// It cannot be started.
     #[error("cannot start the program nft: {0}")]
     Start(io::Error),
+    /// It does not end.
+    #[error("the program nft did not end within {} s", PATIENCE.as_secs())]
+    Late,
     /// It says no.
     #[error("nft {what}: {said}")]
     Said {
@@ -98,11 +107,36 @@ fn run(words: &[&str], input: &str) -> Result<Output, NftError> {
     let mut command = Command::new("nft");
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
+    let input = input.to_owned();
     if let Some(mut stdin) = child.stdin.take() {
         // One that reads nothing says why on its standard error.
-        let _ = stdin.write_all(input.as_bytes());
+        std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     }
-    Ok(child.wait_with_output()?)
+    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(NftError::Late);
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let read = |reader: JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+    Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
+}
+
+/// Reads a pipe to its end, so that nobody waits for room in it.
+fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        // What was read before an error counts.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut all));
+        all
+    })
 }
 
 /// What nft said, in a line.

@@ -29,6 +29,8 @@ pub struct Rules {
     args: InterceptArgs,
     _lock: UnixDatagram,
     installed: Option<Installed>,
+    /// What could not be installed: [`Rules::mend`] tries again.
+    wanted: Option<Plan>,
     /// Rules of a killed process are there, which fail closed.
     is_left: bool,
 }
@@ -175,20 +177,21 @@ impl Rules {
                 "noctule: what the rules of a killed proxy divert is refused until the server is reached; noctule proxy rules --remove takes them away"
             );
         }
-        Ok(Self { args: args.clone(), _lock: lock, installed: None, is_left })
+        Ok(Self { args: args.clone(), _lock: lock, installed: None, wanted: None, is_left })
     }
 
     /// A server is reached at these addresses: from now on it is intercepted.
     ///
     /// # Errors
-    /// The rules cannot be installed; nothing is left of them then.
+    /// The rules cannot be installed. Those that fail open are gone then; those that fail closed stay as they were, for no error may let traffic by.
     pub async fn up(&mut self, servers: &[IpAddr]) -> Result<(), Failure> {
         let plan = Plan::new(&self.args, servers).map_err(Failure::Usage)?;
         if self.installed.as_ref().is_some_and(|installed| installed.plan == plan) {
             return Ok(());
         }
-        let result = self.install(plan).await;
-        if result.is_err() && !self.is_left {
+        let result = self.install(plan.clone()).await;
+        self.wanted = result.is_err().then(|| plan.clone());
+        if result.is_err() && may_go(&plan, self.installed.is_some(), self.is_left) {
             self.remove().await;
         }
         result
@@ -196,8 +199,11 @@ impl Rules {
 
     /// The server is gone for now.
     pub async fn down(&mut self) {
-        if self.installed.as_ref().is_some_and(|installed| installed.plan.fails_open) {
-            self.remove().await;
+        if self.args.fail == Fail::Open {
+            self.wanted = None;
+            if self.installed.is_some() {
+                self.remove().await;
+            }
         }
     }
 
@@ -226,6 +232,11 @@ impl Rules {
     /// # Errors
     /// It cannot be put back.
     pub async fn mend(&mut self) -> Result<Option<String>, Failure> {
+        if let Some(plan) = self.wanted.clone() {
+            self.install(plan).await?;
+            self.wanted = None;
+            return Ok(Some("those for the server's address could not be installed before".into()));
+        }
         let Some(installed) = &self.installed else { return Ok(None) };
         let plan = installed.plan.clone();
         let mut missing = table(&plan).differs().map_err(told)?;
@@ -250,7 +261,13 @@ impl Rules {
         if let Some(mut owner) = installed.owner {
             // The end of its input ends it, and the kernel takes its table away.
             drop(owner.stdin.take());
-            let _ = owner.wait();
+            let deadline = Instant::now() + PATIENCE;
+            while owner.try_wait().is_ok_and(|status| status.is_none()) {
+                if Instant::now() > deadline {
+                    let _ = owner.kill();
+                }
+                std::thread::sleep(PAUSE);
+            }
             return;
         }
         if let Err(error) = ours().delete() {
@@ -274,6 +291,11 @@ impl Drop for Rules {
             tell!("noctule: {error}");
         }
     }
+}
+
+/// Whether what is there goes when this plan could not be installed. What fails closed goes only where it is new: it was not there before.
+fn may_go(plan: &Plan, was_installed: bool, is_left: bool) -> bool {
+    !is_left && (plan.fails_open || !was_installed)
 }
 
 /// Starts the nft to which the table is to belong. Ctrl-C is not for it.
@@ -303,5 +325,30 @@ impl Installed {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: InterceptArgs,
+    }
+
+    /// The server has another address, and nft fails once: what was diverted may not pass by meanwhile.
+    #[test]
+    fn an_error_takes_away_what_fails_open_and_leaves_what_fails_closed() {
+        let plan = |fail: &str| {
+            let line = Line::try_parse_from(["noctule", "--intercept", "own", "--fail", fail]).unwrap_or_else(|e| panic!("{e}"));
+            Plan::new(&line.args, &[IpAddr::from([192, 0, 2, 1])]).unwrap()
+        };
+        let (open, closed) = (plan("open"), plan("closed"));
+        assert!(may_go(&open, true, false) && may_go(&open, false, false));
+        assert!(!may_go(&closed, true, false), "it was there before");
+        assert!(may_go(&closed, false, false) && !may_go(&closed, false, true));
     }
 }
